@@ -4,22 +4,30 @@ What a table requires of its writers is in `connectors.delta_sink.features`, how
 `connectors.delta_sink.schema`. With ``mergeSchema`` the table gets what it lacks in a commit of its own, before the
 rows: between the two, or after a crash there, the new columns are null everywhere. The next writer compares again, and
 finds nothing to add.
+
+Right before a commit each of its data files is checked to be there still. The log does not name them until then, so
+VACUUM treats them as orphans once they are older than its retention, and they can be deleted manually; a commit of a
+deleted file leaves an unreadable table. The check takes a few microseconds on a local disk, and one request for each
+file on an object store, `ASKED_AT_ONCE` at a time. A VACUUM that listed the folder before and deletes afterwards is not
+detected.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
+from pyarrow import fs
 from pyspark.sql import types as t
 
 from sparkonce.connectors.delta_sink.features import TableFacts, growth_refusals, refusals
-from sparkonce.connectors.delta_sink.files_there import check_files_are_there
 from sparkonce.connectors.delta_sink.options import SinkOptions
 from sparkonce.connectors.delta_sink.schema import (
     Fit,
@@ -30,17 +38,23 @@ from sparkonce.connectors.delta_sink.schema import (
     table_schema,
 )
 from sparkonce.connectors.runtime.cache import LruCache
+from sparkonce.exactly_once.errors import FilesGoneError
 from sparkonce.offset_store.delta import DeltaOffsetStore, DeltaSnapshot
 from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError, plain
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.record import Writes
 from sparkonce.offset_store.store import Commit, FileT
-from sparkonce.offset_store.tables import append, check_remembers
+from sparkonce.offset_store.tables import append, check_remembers, join, table_filesystem
 
 _INSTEAD = "write to it with delta-spark (foreachBatch), or to another table"
 _CATALOG_MANAGED = "catalog-managed"
 """In delta-rs's error: it does not load such a table at all."""
 _MERGE_ATTEMPTS = 10
 """How often columns are compared and added again when other writers change the table at the same time."""
+
+ASKED_AT_ONCE = 32
+NAMED = 3
+"""Files that an error names."""
 
 
 class TableError(ValueError):
@@ -284,3 +298,53 @@ class ResultTable:
 
 def _lower(names: Sequence[str]) -> list[str]:
     return [name.lower() for name in names]
+
+
+def check_files_are_there(commit: Commit[Any], location: Location, storage_options: Mapping[str, str]) -> None:
+    """Refuse a commit whose files are not all in the table's folder, in the size in which they were written.
+
+    Raises:
+        FilesGoneError: if one is not.
+        OSError: if the object store does not answer.
+    """
+    sizes = _sizes([file.path for file in commit.files], location, storage_options)
+    gone = [
+        f"{file.path} ({'gone' if size is None else f'of another size: {size} bytes, written were {file.size}'})"
+        for file, size in zip(commit.files, sizes, strict=True)
+        if size != file.size
+    ]
+    if not gone:
+        return
+    named = ", ".join(gone[:NAMED]) + (", …" if len(gone) > NAMED else "")
+    record = commit.record
+    if commit.is_second and Writes.OFFSETS not in commit.writes:
+        ending = "Nothing names them; its offsets are stored already, so these rows are lost, as at-most-once allows"
+    else:
+        ending = "Nothing was committed"
+    raise FilesGoneError(
+        f"batch {record.batch_id} of query {record.query_id} (appId {record.app_id}): {len(gone)} of its "
+        f"{len(commit.files)} data files are gone from {location} before their commit: {named}. A VACUUM that retains "
+        "less than a batch takes removes them, as it does all files that no commit names yet; or somebody deleted "
+        f"them. {ending}. Start the query again, and let VACUUM retain more than the longest batch takes (Delta's "
+        "default is 7 days)"
+    )
+
+
+def _sizes(paths: Sequence[str], location: Location, storage_options: Mapping[str, str]) -> list[int | None]:
+    if location.is_local:
+        return [_local_size(Path(location.text, path)) for path in paths]
+    filesystem, root = table_filesystem(location, storage_options)
+    with ThreadPoolExecutor(min(ASKED_AT_ONCE, len(paths)), "data-files") as pool:
+        return list(pool.map(lambda path: _size(filesystem, join(root, path)), paths))
+
+
+def _local_size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
+
+
+def _size(filesystem: fs.FileSystem, path: str) -> int | None:
+    (info,) = filesystem.get_file_info([path])
+    return int(info.size) if info.type == fs.FileType.File else None

@@ -3,13 +3,16 @@
 Tasks write Parquet files into the table's folder and answer with their names, so nothing is visible yet; the driver's
 commit names them all. Files of a batch that failed are deleted only when the log shows that they did not land, and on
 an object store only when no commit was tried.
+
+Errors of object stores get a hint where credentials are missing: without any, delta-rs asks the cloud's metadata
+service, whose error does not mention them. They are reported without the secrets that `offset_store.secrets` knows.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import cast
 
@@ -21,8 +24,8 @@ from sparkonce.connectors.delta_sink.options import SinkOptions
 from sparkonce.connectors.delta_sink.parquet import DataFile, FileSettings, TableWriter, delete_quietly
 from sparkonce.connectors.delta_sink.schema import WriteSchema
 from sparkonce.connectors.delta_sink.separate_store import copy_offsets, separate_store
-from sparkonce.connectors.delta_sink.store_errors import store_errors
 from sparkonce.connectors.delta_sink.table import ResultTable
+from sparkonce.connectors.settings.options import STORAGE_PREFIX
 from sparkonce.connectors.sinks.target import AroundPlan, TargetPlan, Task
 from sparkonce.crash_points import reach
 from sparkonce.exactly_once.batch import Batch
@@ -32,10 +35,20 @@ from sparkonce.exactly_once.decision import Fresh, Stored, decide
 from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
 from sparkonce.exactly_once.refusals import THE_TABLE, Place
 from sparkonce.offset_store import DELTA
+from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.secrets import retold, shows_secret, without_secrets
 from sparkonce.offset_store.tables import join, table_filesystem
 
 _log = logging.getLogger(__name__)
+
+_METADATA_SERVICES = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
+_CREDENTIALS = {
+    "s3": ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+    "gs": ("GOOGLE_SERVICE_ACCOUNT",),
+    "abfss": ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT_KEY"),
+    "az": ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT_KEY"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,4 +234,36 @@ def _add_action(file: DataFile) -> AddAction:
         modification_time=file.modification_time_ms,
         data_change=True,
         stats=file.statistics,
+    )
+
+
+@contextmanager
+def store_errors(location: Location, storage_options: Mapping[str, str]) -> Iterator[None]:
+    """Pass errors on unchanged, unless they show a secret, or come from missing credentials.
+
+    Raises:
+        OffsetStoreError: in place of those; but an error of our own that shows a secret keeps its class.
+    """
+    try:
+        yield
+    except Exception as error:
+        text = str(error)
+        told = without_secrets(text, storage_options)
+        hint = credentials_hint(location, text)
+        if shows_secret(error, storage_options):
+            raise retold(error, told + hint) from None
+        if hint:
+            raise OffsetStoreError(told + hint) from error
+        raise
+
+
+def credentials_hint(location: Location, text: str) -> str:
+    """Return which credentials a store needs, if an error shows that none were found; else ""."""
+    if location.is_local or not any(service in text for service in _METADATA_SERVICES):
+        return ""
+    names = _CREDENTIALS.get(location.text.partition(":")[0], ())
+    options = " and ".join(STORAGE_PREFIX + name for name in names) or f"options {STORAGE_PREFIX}*"
+    return (
+        f". No credentials for {location} were found: set {options}, or the environment variables of these names "
+        "for the driver and the executors, or give the machine a role"
     )

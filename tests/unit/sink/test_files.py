@@ -22,8 +22,7 @@ from pyarrow import fs
 from sparkonce.connectors.delta_sink import parquet
 from sparkonce.connectors.delta_sink.parquet import DataFile, FileSettings, TableWriter, repeating_columns
 from sparkonce.connectors.delta_sink.partitions import directory, split, value_text
-from sparkonce.connectors.delta_sink.schema import SchemaError, WriteSchema
-from sparkonce.connectors.delta_sink.shape import is_part_of, reshape
+from sparkonce.connectors.delta_sink.schema import SchemaError, WriteSchema, is_part_of, reshape
 from sparkonce.connectors.delta_sink.statistics import parse_paths
 
 UTC = pa.timestamp("us", tz="UTC")

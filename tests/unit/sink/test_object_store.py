@@ -15,8 +15,8 @@ from pyspark.sql import types as t
 
 from sparkonce.connectors.delta_sink.schema import SchemaError
 from sparkonce.connectors.delta_sink.separate_store import copy_offsets
-from sparkonce.connectors.delta_sink.store_errors import store_errors
 from sparkonce.connectors.delta_sink.table import TableError
+from sparkonce.connectors.delta_sink.target import store_errors
 from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch
 from sparkonce.connectors.kafka_sink.spool import Spool, SpooledRows, SpoolFile
 from sparkonce.connectors.kafka_sink.topics import Topics
