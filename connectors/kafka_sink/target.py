@@ -22,9 +22,8 @@ from sparkonce.connectors.kafka_sink.result import TopicResult, VisibleRows
 from sparkonce.connectors.kafka_sink.rows import RowLayout
 from sparkonce.connectors.kafka_sink.settings import ProducerSettings
 from sparkonce.connectors.kafka_sink.spool import Spool, SpoolWriter
-from sparkonce.connectors.kafka_sink.tasks import PlainWriter, Sending, TransactionWriter
+from sparkonce.connectors.kafka_sink.tasks import PlainWriter, Sending, TransactionWriter, process_name
 from sparkonce.connectors.kafka_sink.transactions import ProducerIdentity, TransactionError
-from sparkonce.connectors.runtime.process import process_name
 from sparkonce.connectors.sinks.target import AroundPlan, Routing, TargetPlan, Task, TaskWriter
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.commit import Delivery, Plan, look

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import logging
 import os
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
@@ -34,7 +36,6 @@ from sparkonce.connectors.kafka_sink.transactions import (
     TransactionClient,
 )
 from sparkonce.connectors.runtime.cache import LruCache
-from sparkonce.connectors.runtime.process import process_name
 from sparkonce.connectors.sinks.target import Routing, Task
 from sparkonce.crash_points import reach
 from sparkonce.exactly_once.crash_points import SinkPoint
@@ -298,3 +299,13 @@ def forget_producer(client: ClientSettings, settings: ProducerSettings) -> None:
     producer = _producers.pop((os.getpid(), client, settings))
     if producer is not None:
         producer.close()
+
+
+def process_name() -> str:
+    """Return a name for this process that no other one has or had, nor one that it was forked from."""
+    return _name_of(os.getpid())
+
+
+@cache
+def _name_of(pid: int) -> str:  # noqa: ARG001 - the key
+    return uuid.uuid4().hex[:12]

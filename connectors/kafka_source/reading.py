@@ -21,7 +21,7 @@ from sparkonce.connectors.kafka_source.fetch import LogReplacedError, OffsetOutO
 from sparkonce.connectors.kafka_source.open_ends import close, is_open
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.ranges import FetchRange, RecreatedTopicError, check_same_topic
-from sparkonce.connectors.runtime.collector import begin_call
+from sparkonce.connectors.runtime.memory import begin_call
 from sparkonce.connectors.values.rows import RowMaker
 from sparkonce.crash_points import reach
 from sparkonce.offset_store.offsets import Position, TopicPartition

@@ -28,7 +28,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from sparkonce.connectors.runtime.collector import begin_call
+from sparkonce.connectors.runtime.memory import begin_call
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sinks.target import Routing, Target, TargetPlan, Task, TaskWriter
 from sparkonce.crash_points import reach

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.connectors.runtime.collector import DAEMONS, FREEZE_AT, is_due
+from sparkonce.connectors.runtime.memory import DAEMONS, FREEZE_AT, is_due
 
 PROJECT = Path(__file__).resolve().parents[2]
 WORKER = """
 import gc, sys
-from sparkonce.connectors.runtime import collector
-collector._main_module = lambda: sys.argv[1]
+from sparkonce.connectors.runtime import memory
+memory._main_module = lambda: sys.argv[1]
 counts = []
 for _ in range(11):
-    collector.begin_call()
+    memory.begin_call()
     counts.append(gc.get_freeze_count())
 print(*counts)
 """

@@ -39,7 +39,6 @@ from sparkonce.connectors.kafka_sink.transactions import State, TransactionClien
 from sparkonce.connectors.kafka_source.decode import RecordDecoder
 from sparkonce.connectors.kafka_source.fetch import RangeFetcher
 from sparkonce.connectors.kafka_source.ranges import FetchRange
-from sparkonce.connectors.runtime import process as process_module
 from sparkonce.connectors.sinks.target import Task
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.guarantee import Guarantee
@@ -143,7 +142,7 @@ class Machine:
             kept.clear()
         for kept in (tasks_module._producers, tasks_module._topics):
             kept.clear()
-        process_module._name_of.cache_clear()
+        tasks_module._name_of.cache_clear()
         for key in [key for key in client_module._shared if key[0] >= FIRST_PID]:
             client_module._shared.pop(key).close()
         pool.close()
