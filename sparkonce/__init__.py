@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.embedded import BrokerStartError, EmbeddedBroker
     from sparkonce.broker_lite.embedded_cluster import EmbeddedCluster
     from sparkonce.connectors.lag.listener import LagListener
-    from sparkonce.connectors.lag.progress import PartitionLag, SourceLag
-    from sparkonce.connectors.lag.state import QueryLag
+    from sparkonce.connectors.lag.state import PartitionLag, QueryLag, SourceLag
     from sparkonce.connectors.reference.typed_options import delta_sink_options, kafka_sink_options, source_options
     from sparkonce.connectors.session import register, spark_session
     from sparkonce.connectors.settings.options import OptionError
@@ -54,10 +53,10 @@ _WHERE = {
     "OffsetMismatchError": "exactly_once.errors",
     "OffsetStoreError": "offset_store.errors",
     "OptionError": "connectors.settings.options",
-    "PartitionLag": "connectors.lag.progress",
+    "PartitionLag": "connectors.lag.state",
     "QueryLag": "connectors.lag.state",
     "RowsOnly": "exactly_once.foreach_batch",
-    "SourceLag": "connectors.lag.progress",
+    "SourceLag": "connectors.lag.state",
     "SqlResult": "connectors.sinks.foreach",
     "delta_sink_options": "connectors.reference.typed_options",
     "history_arrow": "offset_store.frame",

@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql import types as t
 
 from sparkonce.connectors.settings.options import OptionError
-from sparkonce.connectors.sinks.dead_letter_place import DOC, DeadLetterPlace, letters_group
-from sparkonce.connectors.sinks.dead_letters import COLUMN, LETTER, REASON
+from sparkonce.connectors.sinks.dead_letters import COLUMN, DOC, LETTER, REASON, DeadLetterPlace, letters_group
 from sparkonce.connectors.sinks.target import AroundPlan, Target, TargetPlan, Task, TaskWriter
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.clipping import Behind, Starts, clip, clipped, still_there

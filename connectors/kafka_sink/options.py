@@ -18,7 +18,7 @@ from sparkonce.connectors.settings.options import (
     SettingTable,
     storage_options,
 )
-from sparkonce.connectors.sinks.dead_letter_place import DeadLetterPlace, topic_name
+from sparkonce.connectors.sinks.dead_letters import DeadLetterPlace, topic_name
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.offset_store import DELTA, GROUP, check_spec
 from sparkonce.offset_store.locations import Location

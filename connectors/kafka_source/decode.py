@@ -25,7 +25,7 @@ from sparkonce.connectors.kafka_source import kernel
 from sparkonce.connectors.kafka_source.columns import Constants, allocate, binary, fixed, header_lists
 from sparkonce.connectors.kafka_source.kernel import Rows
 from sparkonce.connectors.runtime.compiled import Bytes, Int64s
-from sparkonce.connectors.values.record_schema import (
+from sparkonce.connectors.values.options import (
     COLUMNS,
     HEADERS,
     KEY,

@@ -26,8 +26,7 @@ from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.connectors.kafka_source.group_commits import SETTLE_S, GroupCommitter
 from sparkonce.connectors.kafka_source.options import group_id as checked_group_id
 from sparkonce.connectors.lag.metrics import LagCollector
-from sparkonce.connectors.lag.progress import Slot, SourceLag, source_lag
-from sparkonce.connectors.lag.state import Batch, LagState, QueryLag
+from sparkonce.connectors.lag.state import Batch, LagState, QueryLag, Slot, SourceLag, source_lag
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

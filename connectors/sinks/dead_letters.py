@@ -9,17 +9,23 @@ the record's bytes, its coordinates (topic, partition, offset, timestamp) and th
 
 The decision about a record must depend on the record alone: a batch that is replayed after a crash must be split the
 same way. So do not use rand() or current_timestamp() in rules.
+
+`DeadLetterPlace` is the value of the option, the same in both sinks.
 """
 
 from __future__ import annotations
 
 import functools
 import operator
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
+
+from sparkonce.offset_store.locations import Location
 
 COLUMN = "_dead_letter"
 """The column that sinks read."""
@@ -44,6 +50,15 @@ _REASON_FOUND = "_dead_letter_reason"
 
 _Reasons = Sequence[tuple[str, Column]]
 """Why a record is rejected, and when; the first one counts."""
+
+TOPIC, TABLE = "topic:", "table:"
+"""Prefixes of the option ``deadLetters``."""
+DOC = (
+    "where rows go whose column `_dead_letter` is not null (see sparkonce.mark): topic:<name>, or "
+    "table:<path of a Delta table>"
+)
+
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def mark(
@@ -165,3 +180,46 @@ def _check_names(names: Sequence[str], keep: Sequence[str]) -> None:
     twice = sorted({name for name in lower if lower.count(name) > 1})
     if twice:
         raise ValueError(f"mark: the result would have two columns {', '.join(twice)}: leave one out, or rename it")
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterPlace:
+    """A topic or a Delta table, one of the two."""
+
+    topic: str | None = None
+    table: Location | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> DeadLetterPlace:
+        """Read ``topic:<name>`` or ``table:<path>``.
+
+        Raises:
+            ValueError: if the text is anything else.
+        """
+        kind, name = text[: len(TOPIC)], text[len(TOPIC) :].strip()
+        if kind == TOPIC and name:
+            return cls(topic=topic_name(name))
+        if kind == TABLE and name:
+            return cls(table=Location.parse(name))
+        raise ValueError("expected topic:<name> or table:<path of a Delta table>")
+
+    def __str__(self) -> str:
+        return f"{TABLE}{self.table}" if self.topic is None else f"{TOPIC}{self.topic}"
+
+
+def letters_group(app_id: str) -> str:
+    """Return the consumer group with the offsets of an application's dead letters, where these go to a topic."""
+    return f"{app_id}-dead-letters"
+
+
+def topic_name(text: str) -> str:
+    """Read a topic's name by the rules of Kafka's `Topic.validate`.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    if text in (".", "..") or _TOPIC_NAME.fullmatch(text) is None:
+        raise ValueError(
+            "a topic's name has 1 to 249 letters, digits, dots, underscores and hyphens, and is not . or .."
+        )
+    return text

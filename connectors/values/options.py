@@ -1,33 +1,82 @@
-"""The options that select the columns of ``kafka_once``, and how its value is decoded."""
+"""The columns of a Kafka record, as Spark's own Kafka connector names and types them, and the options about them.
+
+The options select the columns of ``kafka_once``, and say how its value is decoded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from pyspark.sql.types import StringType, StructField, StructType
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from sparkonce.connectors.settings.options import OptionError, SettingTable
 from sparkonce.connectors.sinks.dead_letters import COLUMN as DEAD_LETTER
 from sparkonce.connectors.sinks.dead_letters import LETTER
 from sparkonce.connectors.values.datetimes import check_pattern, check_zone
 from sparkonce.connectors.values.ddl import parse_schema
-from sparkonce.connectors.values.record_schema import (
-    ALL_COLUMNS,
-    HEADERS,
-    KEY,
-    OFFSET,
-    TIMESTAMP,
-    VALUE,
-    default_columns,
-    spark_schema,
-)
 from sparkonce.settings import boolean, camel_case, settings_of, text
+
+KEY, VALUE, TOPIC, PARTITION = "key", "value", "topic", "partition"
+OFFSET, TIMESTAMP, TIMESTAMP_TYPE, HEADERS = "offset", "timestamp", "timestampType", "headers"
+
+COLUMNS = (KEY, VALUE, TOPIC, PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE)
+"""What is read unless something else is asked for, in this order."""
+
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+_SPARK: dict[str, DataType] = {
+    KEY: BinaryType(),
+    VALUE: BinaryType(),
+    TOPIC: StringType(),
+    PARTITION: IntegerType(),
+    OFFSET: LongType(),
+    TIMESTAMP: TimestampType(),
+    TIMESTAMP_TYPE: IntegerType(),
+    HEADERS: ArrayType(_HEADER),
+}
+_ARROW_HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+_ARROW: dict[str, pa.DataType] = {
+    KEY: pa.binary(),
+    VALUE: pa.binary(),
+    TOPIC: pa.string(),
+    PARTITION: pa.int32(),
+    OFFSET: pa.int64(),
+    TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    TIMESTAMP_TYPE: pa.int32(),
+    HEADERS: pa.list_(pa.field("element", _ARROW_HEADER)),
+}
+ALL_COLUMNS = tuple(_SPARK)
 
 BINARY, JSON = "binary", "json"
 _LETTERS_NEED = (KEY, VALUE, OFFSET, TIMESTAMP)
 """What a dead letter is made of, beside topic and partition, which every task knows."""
+
+
+def default_columns(include_headers: bool) -> tuple[str, ...]:
+    """Return the columns of Spark's own connector; ``headers`` comes last, and only if it was asked for."""
+    return (*COLUMNS, HEADERS) if include_headers else COLUMNS
+
+
+def spark_schema(columns: Sequence[str]) -> StructType:
+    """Return the schema of records with these columns."""
+    return StructType([StructField(name, _SPARK[name]) for name in columns])
+
+
+def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+    """Return the same schema as Spark expects it from a worker: it compares types, names and nullability exactly."""
+    return pa.schema([pa.field(name, _ARROW[name]) for name in columns])
 
 
 class ParseMode(StrEnum):

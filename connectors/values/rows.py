@@ -21,8 +21,17 @@ from sparkonce.connectors.sinks.dead_letters import REASON
 from sparkonce.connectors.values import scanning
 from sparkonce.connectors.values.jackson_parser import JacksonParser, Parsed
 from sparkonce.connectors.values.nodes import make_node
-from sparkonce.connectors.values.options import JsonOptions, ParseMode, RowOptions
-from sparkonce.connectors.values.record_schema import KEY, OFFSET, PARTITION, TIMESTAMP, TOPIC, VALUE
+from sparkonce.connectors.values.options import (
+    KEY,
+    OFFSET,
+    PARTITION,
+    TIMESTAMP,
+    TOPIC,
+    VALUE,
+    JsonOptions,
+    ParseMode,
+    RowOptions,
+)
 from sparkonce.connectors.values.scanning import Level
 
 NO_VALUE, EMPTY_VALUE = "value is null", "value is empty"

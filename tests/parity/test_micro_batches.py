@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sparkonce.connectors.lag.progress import source_lag
+from sparkonce.connectors.lag.state import source_lag
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.exactly_once.errors import CheckpointError
 from tests.parity.support import Cluster, Stream, offsets_json

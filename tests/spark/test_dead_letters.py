@@ -18,7 +18,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as f
 
 from sparkonce.connectors.sinks.dead_letters import COLUMN, mark
-from sparkonce.connectors.values.record_schema import COLUMNS, spark_schema
+from sparkonce.connectors.values.options import COLUMNS, spark_schema
 from sparkonce.jobs.cli.main import main
 from sparkonce.jobs.shared.crash_plans import arm, fired
 from tests.spark.source_support import DEADLINE_S, Topics

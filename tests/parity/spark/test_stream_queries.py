@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from sparkonce.connectors.lag.progress import source_lag
+from sparkonce.connectors.lag.state import source_lag
 from tests.parity.support import QUERY_DEADLINE_S, Cluster
 
 pytestmark = pytest.mark.spark

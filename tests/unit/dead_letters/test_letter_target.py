@@ -13,8 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sparkonce.connectors.formats.dead_letter_target import LetterTarget, split
-from sparkonce.connectors.sinks.dead_letter_place import DeadLetterPlace
-from sparkonce.connectors.sinks.dead_letters import COLUMN
+from sparkonce.connectors.sinks.dead_letters import COLUMN, DeadLetterPlace
 from sparkonce.connectors.sinks.target import Target, Task, TaskWriter
 from sparkonce.exactly_once import commit as commit_module
 from sparkonce.exactly_once.batch import Batch

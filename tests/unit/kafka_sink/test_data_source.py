@@ -13,7 +13,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 import pyspark_kafka_once
 from sparkonce.connectors.formats.kafka_once import KafkaOnceDataSource
 from sparkonce.connectors.settings.options import OptionError
-from sparkonce.connectors.values.record_schema import COLUMNS, spark_schema
+from sparkonce.connectors.values.options import COLUMNS, spark_schema
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
 READS = {**SERVERS, "subscribe": "t"}

@@ -17,7 +17,7 @@ from sparkonce.connectors.kafka_client.client import Client
 from sparkonce.connectors.kafka_sink import driver as driver_module
 from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
 from sparkonce.connectors.kafka_sink.rows import RowLayout
-from sparkonce.connectors.sinks.dead_letter_place import DeadLetterPlace
+from sparkonce.connectors.sinks.dead_letters import DeadLetterPlace
 from sparkonce.connectors.sinks.target import Target, TargetPlan, Task
 from sparkonce.crash_points import CrashPoint
 from sparkonce.exactly_once.batch import Batch

@@ -8,7 +8,7 @@ from sparkonce.connectors.kafka_sink.options import BATCH_OPTIONS, OPTIONS, Kafk
 from sparkonce.connectors.kafka_source.options import OPTIONS as SOURCE_OPTIONS
 from sparkonce.connectors.reference.hints import checked
 from sparkonce.connectors.settings.options import OptionError
-from sparkonce.connectors.sinks.dead_letter_place import DeadLetterPlace
+from sparkonce.connectors.sinks.dead_letters import DeadLetterPlace
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.offset_store.locations import Location
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sparkonce.connectors.lag.progress import PartitionLag, read_offsets, source_lag
+from sparkonce.connectors.lag.state import PartitionLag, read_offsets, source_lag
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from sparkonce.connectors.lag.progress import PartitionLag, SourceLag
-from sparkonce.connectors.lag.state import Batch, LagState
+from sparkonce.connectors.lag.state import Batch, LagState, PartitionLag, SourceLag
 
 
 def source(partitions: int, position: int = 0) -> SourceLag:

@@ -18,7 +18,7 @@ from sparkonce.broker_lite.protocol.fetch import AbortedTransaction
 from sparkonce.broker_lite.protocol.records import Record, encode_batch, write_crc
 from sparkonce.connectors.kafka_source import decode as decode_module
 from sparkonce.connectors.kafka_source.decode import CorruptBatchError, RecordDecoder
-from sparkonce.connectors.values.record_schema import ALL_COLUMNS, COLUMNS, arrow_schema
+from sparkonce.connectors.values.options import ALL_COLUMNS, COLUMNS, arrow_schema
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CODECS = [0, 1, 2, 3, 4]

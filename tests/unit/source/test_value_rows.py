@@ -10,7 +10,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.sinks.dead_letters import COLUMN
-from sparkonce.connectors.values.record_schema import arrow_schema
+from sparkonce.connectors.values.options import arrow_schema
 from sparkonce.connectors.values.rows import MAX_CELLS, MalformedValueError, RowMaker
 
 GIVEN = {
