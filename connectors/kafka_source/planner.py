@@ -17,7 +17,13 @@ from typing import Any, TypeVar
 
 from sparkonce.connectors.kafka_client.client import EARLIEST, LATEST, Client, Leader, MissingTopicError, TopicMetadata
 from sparkonce.connectors.kafka_client.group_offsets import KafkaGroupOffsets
-from sparkonce.connectors.kafka_source.checkpoint import Line, ranges_between, read_line
+from sparkonce.connectors.kafka_source.checkpoint import (
+    Line,
+    initial_offset,
+    initial_offset_if_any,
+    ranges_between,
+    read_line,
+)
 from sparkonce.connectors.kafka_source.data_loss import (
     NEW_CHECKPOINT,
     RETENTION,
@@ -31,7 +37,6 @@ from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.planning import bundle, share_out, split
 from sparkonce.connectors.kafka_source.ranges import FetchRange, KafkaInputPartition, check_same_topic, is_same_topic
 from sparkonce.connectors.kafka_source.resolving import Offsets, resolve
-from sparkonce.connectors.kafka_source.spark_initial_offset import initial_offset, initial_offset_if_any
 from sparkonce.offset_store import open_store
 from sparkonce.offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
 

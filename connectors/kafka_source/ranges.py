@@ -17,7 +17,7 @@ class RecreatedTopicError(RuntimeError):
 class FetchRange:
     """The half-open range of offsets ``[start, end)`` to fetch from one partition of the topic with this id.
 
-    In a batch query ``start`` may be EARLIEST and ``end`` LATEST: see `connectors.kafka_source.open_ends`.
+    In a batch query ``start`` may be EARLIEST and ``end`` LATEST: see `connectors.kafka_source.resolving`.
     """
 
     topic: str

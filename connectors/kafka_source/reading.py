@@ -18,9 +18,9 @@ from sparkonce.connectors.kafka_source.crash_points import SourcePoint
 from sparkonce.connectors.kafka_source.data_loss import NEW_CHECKPOINT, RETENTION, report_loss, report_replaced
 from sparkonce.connectors.kafka_source.decode import RecordDecoder
 from sparkonce.connectors.kafka_source.fetch import LogReplacedError, OffsetOutOfRangeError, RangeFetcher
-from sparkonce.connectors.kafka_source.open_ends import close, is_open
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.ranges import FetchRange, RecreatedTopicError, check_same_topic
+from sparkonce.connectors.kafka_source.resolving import close, is_open
 from sparkonce.connectors.runtime.memory import begin_call
 from sparkonce.connectors.values.rows import RowMaker
 from sparkonce.crash_points import reach

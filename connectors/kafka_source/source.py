@@ -24,12 +24,11 @@ from pyspark.sql.streaming.datasource import (
 from sparkonce.connectors.kafka_client.client import LATEST
 from sparkonce.connectors.kafka_source.crash_points import SourcePoint
 from sparkonce.connectors.kafka_source.group_commits import GroupCommitter
-from sparkonce.connectors.kafka_source.open_ends import leave_open
 from sparkonce.connectors.kafka_source.options import FORMAT, SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
 from sparkonce.connectors.kafka_source.planning import TriggerDelay
 from sparkonce.connectors.kafka_source.ranges import KafkaInputPartition
-from sparkonce.connectors.kafka_source.resolving import Offsets
+from sparkonce.connectors.kafka_source.resolving import Offsets, leave_open
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.crash_points import reach
 from sparkonce.offset_store.offsets import OffsetRange, SourceOffset, TopicPartition

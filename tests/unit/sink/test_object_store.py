@@ -20,7 +20,7 @@ from sparkonce.connectors.delta_sink.target import store_errors
 from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch
 from sparkonce.connectors.kafka_sink.spool import Spool, SpooledRows, SpoolFile
 from sparkonce.connectors.kafka_sink.topics import Topics
-from sparkonce.connectors.kafka_source.spark_initial_offset import initial_offset_if_any
+from sparkonce.connectors.kafka_source.checkpoint import initial_offset_if_any
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.errors import CheckpointError, FencedError, FilesGoneError, UnknownOutcomeError

@@ -12,9 +12,9 @@ from sparkonce import EmbeddedBroker
 from sparkonce.connectors.kafka_client.client import EARLIEST, LATEST, MissingTopicError
 from sparkonce.connectors.kafka_source import reading
 from sparkonce.connectors.kafka_source.offset_rules import OffsetRule
-from sparkonce.connectors.kafka_source.open_ends import Slot, close, is_open, leave_open
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.ranges import FetchRange, KafkaInputPartition, RecreatedTopicError
+from sparkonce.connectors.kafka_source.resolving import Slot, close, is_open, leave_open
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 
 WORDS = OffsetRule(EARLIEST), OffsetRule(LATEST)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.connectors.kafka_source.spark_initial_offset import initial_offset, initial_offset_if_any
+from sparkonce.connectors.kafka_source.checkpoint import initial_offset, initial_offset_if_any
 from sparkonce.exactly_once.errors import CheckpointError
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 
