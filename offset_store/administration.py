@@ -30,7 +30,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from sparkonce.offset_store.clones import CloneSource, clone_source
-from sparkonce.offset_store.delta_log import DeltaLog, LogListing
+from sparkonce.offset_store.delta_log import DeltaLog, LogListing, StoredTransactions
 from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError, plain
 from sparkonce.offset_store.fingerprint import RING
 from sparkonce.offset_store.locations import Location
@@ -38,7 +38,6 @@ from sparkonce.offset_store.offsets import TopicPartition
 from sparkonce.offset_store.own_commits import OwnCommit, own_commit
 from sparkonce.offset_store.record import COMMIT_INFO_KEY, CommittedBatch, read_history
 from sparkonce.offset_store.secrets import hidden_secrets
-from sparkonce.offset_store.stored_transactions import StoredTransactions
 from sparkonce.offset_store.tables import append, check_remembers, commit_properties, load_table
 from sparkonce.offset_store.txn_ids import (
     MOVED_TO_ID,

@@ -24,7 +24,7 @@ from deltalake.transaction import AddAction
 
 from sparkonce.offset_store.accounted_rows import check_rows_have_offsets, table_name
 from sparkonce.offset_store.administration import CommitEntry, read_entry
-from sparkonce.offset_store.delta_log import DeltaLog
+from sparkonce.offset_store.delta_log import DeltaLog, StoredTransactions
 from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError, plain
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.locations import Location
@@ -32,7 +32,6 @@ from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
 from sparkonce.offset_store.secrets import hidden_secrets
 from sparkonce.offset_store.store import Commit, FileT, read_offsets
-from sparkonce.offset_store.stored_transactions import StoredTransactions
 from sparkonce.offset_store.tables import append, check_remembers, load_table
 from sparkonce.offset_store.txn_ids import (
     batch_due,

@@ -5,6 +5,10 @@ once the file is no longer read. Both are in the log: ``_delta_log/<version>.jso
 checkpoints, which hold the state at a version in Parquet (in one file, in several parts, or, in V2 checkpoints, as
 JSON or with sidecar files). Commits before a checkpoint are cleaned up after a while, so what is older than the oldest
 kept commit is known from checkpoints only. (The protocol: `PROTOCOL.md` of delta-io/delta.)
+
+To return the version of one transaction id, delta-rs reads the log back, up to the newest checkpoint if the id was not
+written for long: half a millisecond to ten. For a few ids that does not matter. For the partitions of a large topic
+`StoredTransactions` reads the log once instead, and after that only the new commits.
 """
 
 from __future__ import annotations
@@ -12,13 +16,15 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 from pyarrow import fs
 
 from sparkonce.offset_store.errors import LogFileMissingError, OffsetStoreError, plain
@@ -36,6 +42,12 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f
 _FIRST_KEY = re.compile(rb'\s*\{\s*"(\w+)"')
 
 Action = Mapping[str, Any]
+
+FEW = 16
+"""Up to this many identifiers are looked up one by one with delta-rs."""
+
+_UNREADABLE = (OffsetStoreError, KeyError, TypeError, ValueError)
+"""Errors of a log that was cleaned up, or in which another writer put unexpected content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,3 +275,45 @@ def _complete_checkpoints(names: Iterable[str]) -> dict[int, tuple[str, ...]]:
         if len(files) == count:
             whole.setdefault(version, tuple(files))
     return whole
+
+
+@dataclass(slots=True)
+class StoredTransactions:
+    """The transaction identifiers of one table, at the version that the handle is at; for one thread."""
+
+    table: DeltaTable
+    open_log: Callable[[], DeltaLog] = field(repr=False)
+    _found: dict[str, int | None] = field(default_factory=dict, repr=False)
+    _version: int = -1
+    """The version of `_found`."""
+    _is_whole: bool = False
+    """Whether `_found` is complete: identifiers not in it are not stored."""
+
+    def look_up(self, txn_id: str) -> int | None:
+        """Return the stored version of an identifier, or None."""
+        self._follow()
+        if txn_id not in self._found:
+            self._found[txn_id] = None if self._is_whole else self.table.transaction_version(txn_id)
+        return self._found[txn_id]
+
+    def expect(self, count: int) -> None:
+        """Announce that this many identifiers will be looked up. A log that cannot be read is left to delta-rs."""
+        self._follow()
+        if count <= FEW or self._is_whole:
+            return
+        with suppress(*_UNREADABLE):
+            self._found.update(self.open_log().transactions(self._version))
+            self._is_whole = True
+
+    def _follow(self) -> None:
+        """Follow the handle to its current version."""
+        version = self.table.version()
+        if version == self._version:
+            return
+        known, since, is_whole = dict(self._found), self._version, self._is_whole
+        self._found.clear()  # no stale entries, even if the rest fails
+        self._version, self._is_whole = version, False
+        if is_whole and since < version:
+            with suppress(*_UNREADABLE):
+                self._found.update(known | self.open_log().transactions(version, since))
+                self._is_whole = True

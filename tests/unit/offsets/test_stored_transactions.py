@@ -12,13 +12,12 @@ import pytest
 from deltalake import DeltaTable
 
 from sparkonce.offset_store.delta import DeltaOffsetStore
-from sparkonce.offset_store.delta_log import DeltaLog
+from sparkonce.offset_store.delta_log import FEW, DeltaLog
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import BatchRecord, PartitionKey, Writes
 from sparkonce.offset_store.store import Commit
-from sparkonce.offset_store.stored_transactions import FEW
 from sparkonce.offset_store.tables import append
 from sparkonce.offset_store.txn_ids import epoch_txn_id, offset_txn_id
 
