@@ -4,10 +4,13 @@ Theory of operation: Kafka writes a group when its leader's assignment has come,
 static member was replaced by one with the same instance id; never in between. A group that is read back is Stable with
 all its members, whose sessions restart, or Empty. Of the protocols that the members support only the chosen one's part
 is kept.
+
+`Replayed` is what all records of `__consumer_offsets` say, the last of each key.
 """
 
 from __future__ import annotations
 
+from sparkonce.broker_lite.coordinators.consumer_group_image import GroupImage
 from sparkonce.broker_lite.coordinators.group import ClassicGroup
 from sparkonce.broker_lite.coordinators.group_messages import (
     Answer,
@@ -17,8 +20,10 @@ from sparkonce.broker_lite.coordinators.group_messages import (
     Member,
     SyncAnswer,
 )
-from sparkonce.broker_lite.coordinators.group_records import StoredGroup, StoredMember
+from sparkonce.broker_lite.coordinators.group_records import ClassicRecord, StoredGroup, StoredMember, decode
+from sparkonce.broker_lite.coordinators.offsets import OffsetTable
 from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.records import Record
 
 
 def store(group: ClassicGroup, timestamp_ms: int) -> StoredGroup:
@@ -103,3 +108,32 @@ def check_invariants(group: ClassicGroup) -> None:
     static = {m.group_instance_id: m.member_id for m in members if m.group_instance_id is not None}
     assert static == group.static_members
     assert group.generation >= 0
+
+
+class Replayed:
+    """The sum of the records: offsets, and groups of both kinds."""
+
+    def __init__(self) -> None:
+        self.offsets = OffsetTable()
+        self.classic: dict[str, StoredGroup] = {}
+        self.consumer: dict[str, GroupImage] = {}
+
+    def take(self, record: Record) -> None:
+        """Add one.
+
+        Raises:
+            ProtocolError: if it cannot be read; then nothing has changed.
+        """
+        found = decode(record)
+        if found is None:
+            self.offsets.replay([record])
+        elif isinstance(found, ClassicRecord):
+            if found.group is None:
+                self.classic.pop(found.group_id, None)
+            else:
+                self.classic[found.group_id] = found.group
+        elif found.change is None:
+            self.consumer.pop(found.group_id, None)
+        elif record.value is not None or found.group_id in self.consumer:
+            # A removal does not bring back a group that compaction has left nothing else of.
+            self.consumer.setdefault(found.group_id, GroupImage()).apply(found.change)

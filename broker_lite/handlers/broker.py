@@ -14,8 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from sparkonce.broker_lite.config import BrokerConfig
-from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
-from sparkonce.broker_lite.coordinators.pending_offsets import PendingOffsets
+from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, PendingOffsets
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.handlers.dynamic_settings import DynamicSettings
 from sparkonce.broker_lite.handlers.internal_topics import internal_topic_settings

@@ -28,10 +28,9 @@ from sparkonce.broker_lite.coordinators.consumer_group_messages import (
 from sparkonce.broker_lite.coordinators.group import ClassicGroup
 from sparkonce.broker_lite.coordinators.group_messages import Answer, GroupSettings, GroupState, refused
 from sparkonce.broker_lite.coordinators.group_records import encode_change, encode_classic, removal_of
-from sparkonce.broker_lite.coordinators.group_storage import new_group_record, restore, store, turned_away
+from sparkonce.broker_lite.coordinators.group_storage import Replayed, new_group_record, restore, store, turned_away
 from sparkonce.broker_lite.coordinators.offset_expiry import expired
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, OffsetTable, encode
-from sparkonce.broker_lite.coordinators.replayed import Replayed
 from sparkonce.broker_lite.handlers.coordinated import Refusals, coordinated
 from sparkonce.broker_lite.handlers.group_answers import send
 from sparkonce.broker_lite.handlers.offsets_log import OffsetsLog

@@ -30,6 +30,7 @@ from sparkonce.broker_lite.coordinators.group_messages import (
 )
 from sparkonce.broker_lite.coordinators.group_records import encode_classic
 from sparkonce.broker_lite.coordinators.group_storage import (
+    Replayed,
     check_invariants,
     new_group_record,
     restore,
@@ -37,7 +38,6 @@ from sparkonce.broker_lite.coordinators.group_storage import (
     turned_away,
 )
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, OffsetTable, encode
-from sparkonce.broker_lite.coordinators.replayed import Replayed
 from sparkonce.broker_lite.coordinators.transaction_messages import TopicPartition
 from sparkonce.broker_lite.handlers.client_errors import (
     commit_error,

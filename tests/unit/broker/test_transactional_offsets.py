@@ -6,8 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode, partition_of
-from sparkonce.broker_lite.coordinators.pending_offsets import PendingOffsets
+from sparkonce.broker_lite.coordinators.offsets import (
+    OFFSETS_TOPIC,
+    CommittedOffset,
+    OffsetKey,
+    PendingOffsets,
+    encode,
+    partition_of,
+)
 from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Producer, TransactionState
 from sparkonce.broker_lite.handlers.broker import Broker
 from sparkonce.broker_lite.protocol.errors import ErrorCode
