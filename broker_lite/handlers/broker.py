@@ -17,9 +17,8 @@ from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, PendingOffsets
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.handlers.dynamic_settings import DynamicSettings
-from sparkonce.broker_lite.handlers.internal_topics import internal_topic_settings
 from sparkonce.broker_lite.handlers.leader import Led
-from sparkonce.broker_lite.handlers.new_topics import NewTopics
+from sparkonce.broker_lite.handlers.new_topics import NewTopics, internal_topic_settings
 from sparkonce.broker_lite.handlers.producer_ids import ProducerIds
 from sparkonce.broker_lite.handlers.purgatory import FetchPurgatory
 from sparkonce.broker_lite.handlers.request import Body, Request
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.handlers.cluster_topics import WantedTopics
     from sparkonce.broker_lite.handlers.group_coordinator import GroupCoordinator
     from sparkonce.broker_lite.handlers.metrics import Metrics
-    from sparkonce.broker_lite.handlers.producer_id_blocks import ProducerIdBlocks
+    from sparkonce.broker_lite.handlers.producer_ids import ProducerIdBlocks
     from sparkonce.broker_lite.handlers.transaction_coordinator import TransactionCoordinator
 
 __all__ = ["Broker", "Clock", "Topic"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sparkonce.broker_lite.handlers import cluster_view
 from sparkonce.broker_lite.handlers.authorization import NOT_ASKED, as_set, cluster_operations
 from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.leader_hints import endpoints_of_leaders
+from sparkonce.broker_lite.handlers.leader import endpoints_of_leaders
 from sparkonce.broker_lite.handlers.request import Body, Endpoint, Request
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError

@@ -5,10 +5,15 @@ Theory of operation: a group or a transactional id belongs to the partition of `
 standalone broker leads all of them, from the start on, and answers at once. In a cluster (`coordinated_in_cluster.py`)
 partitions come and go, and an answer waits until all that is in the coordinator's partition by then is safe: otherwise
 a client could see what the next coordinator does not know.
+
+A coordinator's partition is read back at the start, or when this broker comes to lead it, oldest record first. A record
+that cannot be read, as a later Kafka may have written it, is logged and ignored: the others still count, and a broker
+that did not start would serve none of them. Kafka's CoordinatorLoaderImpl ignores records of unknown types, too.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -16,7 +21,8 @@ from sparkonce.broker_lite.coordinators.offsets import partition_of
 from sparkonce.broker_lite.coordinators.producer_state import Verification
 from sparkonce.broker_lite.handlers.request import Body, Request
 from sparkonce.broker_lite.log.partition_log import Appended, PartitionLog
-from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.errors import ErrorCode, ProtocolError
+from sparkonce.broker_lite.protocol.records import BatchHeader, Record, decode_records, scan
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.handlers.broker import Broker
@@ -25,6 +31,14 @@ Refusals = Mapping[str, ErrorCode]
 """The error of each group or transactional id that cannot be answered for after all."""
 
 NO_REFUSALS: Refusals = {}
+
+logger = logging.getLogger(__name__)
+
+REPLAY_BYTES = 4 * 1024 * 1024
+"""How much is read at a time, in bytes; a batch that is larger is read whole."""
+
+SLICE_BYTES = 128 * 1024
+"""The same where requests are served in between: some ten milliseconds of work."""
 
 
 class Placed(NamedTuple):
@@ -152,3 +166,41 @@ def coordinated(broker: Broker, topic: str) -> Coordinated:
     from sparkonce.broker_lite.handlers.coordinated_in_cluster import CoordinatedInCluster
 
     return CoordinatedInCluster(broker, topic, broker.member)
+
+
+def replay(log: PartitionLog, take: Callable[[BatchHeader, Record], None]) -> None:
+    """Hand over every record of a partition with the header of its batch.
+
+    ``take`` raises ProtocolError for a record that it cannot read, and then has applied nothing of it.
+    """
+    for _ in replay_slices(log, take, REPLAY_BYTES):
+        pass
+
+
+def replay_slices(
+    log: PartitionLog, take: Callable[[BatchHeader, Record], None], slice_bytes: int = SLICE_BYTES
+) -> Iterator[None]:
+    """Do the same a slice at a time, up to where the log ends by then."""
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        offset = _replay_from(log, offset, slice_bytes, take)
+        yield
+
+
+def _replay_from(log: PartitionLog, offset: int, max_bytes: int, take: Callable[[BatchHeader, Record], None]) -> int:
+    """Hand over the records of one read; return where the next one begins."""
+    data = log.read(offset, max_bytes, min_one_batch=True).read()
+    next_offset = offset
+    for position, header in scan(data):
+        next_offset = header.next_offset
+        try:
+            records = decode_records(memoryview(data)[position : position + header.size])
+        except ProtocolError as error:
+            logger.error("%s, the batch at offset %d is passed over: %s", log.directory, header.base_offset, error)
+            continue
+        for record in records:
+            try:
+                take(header, record)
+            except ProtocolError as error:
+                logger.error("%s, offset %d is passed over: %s", log.directory, record.offset, error)
+    return max(next_offset, offset + 1)

@@ -21,7 +21,7 @@ from sparkonce.broker_lite.coordinators.offsets import partition_of
 from sparkonce.broker_lite.coordinators.producer_state import Verification
 from sparkonce.broker_lite.handlers.client_errors import coordinator_error
 from sparkonce.broker_lite.handlers.coordinated import Coordinated, Coordinator, Placed, Refusals
-from sparkonce.broker_lite.handlers.producer_id_blocks import ProducerIdBlocks
+from sparkonce.broker_lite.handlers.producer_ids import ProducerIdBlocks
 from sparkonce.broker_lite.handlers.request import Body, Request
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.replication.replicas import Event, HighWatermarkMoved, Leads

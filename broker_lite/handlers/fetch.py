@@ -15,8 +15,7 @@ from sparkonce.broker_lite.coordinators.fetch_sessions import FINAL_EPOCH, Fetch
 from sparkonce.broker_lite.handlers.authorization import find_topic
 from sparkonce.broker_lite.handlers.broker import Broker, Topic
 from sparkonce.broker_lite.handlers.crash_points import BrokerPoint
-from sparkonce.broker_lite.handlers.leader import Led
-from sparkonce.broker_lite.handlers.leader_hints import endpoints_of_leaders, leader_hint
+from sparkonce.broker_lite.handlers.leader import Led, endpoints_of_leaders, leader_hint
 from sparkonce.broker_lite.handlers.purgatory import PartitionKey, Waiter
 from sparkonce.broker_lite.handlers.request import Body, Request
 from sparkonce.broker_lite.log.partition_log import PartitionLog

@@ -1,15 +1,25 @@
-"""Whether topics can be made that are asked for together: beside those that there are, and beside each other."""
+"""The rules for new topics.
+
+Whether those that are asked for together can be made, beside those that there are and beside each other; and the
+settings of this broker's internal topics.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from sparkonce.broker_lite.config import BrokerConfig
+from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
+from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.log.topics_file import check_room
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.log.log_manager import LogManager
+
+OFFSETS_TOPIC_SEGMENT_BYTES = 104_857_600
+"""Kafka's default of `offsets.topic.segment.bytes`."""
 
 
 class NewTopics:
@@ -36,3 +46,24 @@ class NewTopics:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} collides with topic {other}")
         self._partitions += partitions
         self._aliases[alias] = name
+
+
+def internal_topic_settings(config: BrokerConfig) -> Mapping[str, tuple[int, Mapping[str, str]]]:
+    """Return the number of partitions and the settings of each internal topic, by its name.
+
+    All of them are compacted: their latest records are the coordinators' state, which no retention may take away.
+    """
+    return {
+        OFFSETS_TOPIC: (
+            config.offsets_topic_num_partitions,
+            {"cleanup.policy": "compact", "segment.bytes": str(OFFSETS_TOPIC_SEGMENT_BYTES)},
+        ),
+        TRANSACTIONS_TOPIC: (
+            config.transaction_state_log_num_partitions,
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "segment.bytes": str(config.transaction_state_log_segment_bytes),
+            },
+        ),
+    }

@@ -1,18 +1,19 @@
 """Produce, versions 3 to 13; from version 12 on the first write of a transaction adds the partition to it (KIP-890).
 
-With acks=all in a cluster, the answer waits until all in-sync replicas have the records: `acks_all.py`. A standalone
-broker answers at once.
+With acks=all in a cluster, the answer waits until all in-sync replicas have the records. A standalone broker
+answers at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
-from sparkonce.broker_lite.handlers.acks_all import Unsafe, answer, answer_when_safe
 from sparkonce.broker_lite.handlers.authorization import find_topic
 from sparkonce.broker_lite.handlers.broker import Broker, Topic
 from sparkonce.broker_lite.handlers.crash_points import BrokerPoint
-from sparkonce.broker_lite.handlers.leader_hints import leader_hint
+from sparkonce.broker_lite.handlers.leader import endpoints_of_leaders, leader_hint
 from sparkonce.broker_lite.handlers.request import DROP, NO_ANSWER, Body, Request
 from sparkonce.broker_lite.handlers.transaction_verification import NOTHING_ASKED, Said, is_transactional, verify_writes
 from sparkonce.broker_lite.handlers.turns import FILES, Steps
@@ -201,3 +202,52 @@ def _refused(
     return produce.ProducePartitionResult(
         index, int(error.code), record_errors=wrong, error_message=error.message or None, current_leader=hint
     )
+
+
+class Unsafe(NamedTuple):
+    """A result that counts once what was appended is safe: the one at `place` of its topic's results."""
+
+    results: list[produce.ProducePartitionResult]
+    place: int
+    topic: str
+    last_offset: int
+
+
+def answer(broker: Broker, request: Request, topics: list[produce.ProduceTopicResult]) -> Body:
+    """Encode an answer, with where to find the leaders that it hints at."""
+    nodes: Sequence[produce.NodeEndpoint] = ()
+    if broker.member is not None:
+        hints = [each.current_leader for topic in topics for each in topic.partitions if each.current_leader]
+        nodes = endpoints_of_leaders(broker.member.image, broker.member.broker_id, request.endpoint, hints)
+    return [produce.encode_response(request.version, produce.ProduceResponse(topics, node_endpoints=nodes))]
+
+
+def answer_when_safe(
+    broker: Broker,
+    request: Request,
+    topics: list[produce.ProduceTopicResult],
+    unsafe: list[Unsafe],
+    timeout_ms: int,
+) -> Body | None:
+    """Answer once all is safe, or cannot become so: at once, if it is already."""
+    member = broker.member
+    assert member is not None
+    left = len(unsafe)
+    at_once = True
+
+    def on_safe(of: Unsafe, code: ErrorCode) -> None:
+        nonlocal left
+        left -= 1
+        if code is not ErrorCode.NONE:
+            index = of.results[of.place].partition
+            hint = leader_hint(broker, of.topic, index) if code is ErrorCode.NOT_LEADER_OR_FOLLOWER else None
+            of.results[of.place] = produce.ProducePartitionResult(index, int(code), current_leader=hint)
+        if not left and not at_once:
+            request.answer(answer(broker, request, topics))
+
+    for each in unsafe:
+        key = member.key(each.topic, each.results[each.place].partition)
+        member.when_safe(key, each.last_offset, timeout_ms, partial(on_safe, each))
+    at_once = False
+    request.overlaps = left > 0
+    return None if left else answer(broker, request, topics)

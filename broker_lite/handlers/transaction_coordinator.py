@@ -30,9 +30,8 @@ from sparkonce.broker_lite.coordinators.transaction_messages import (
     TransactionSettings,
 )
 from sparkonce.broker_lite.coordinators.transactions import Transactions
-from sparkonce.broker_lite.handlers.coordinated import coordinated
+from sparkonce.broker_lite.handlers.coordinated import coordinated, replay_slices
 from sparkonce.broker_lite.handlers.markers import MarkerWriter
-from sparkonce.broker_lite.handlers.replay import replay_slices
 from sparkonce.broker_lite.handlers.request import Body, Request
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError

@@ -47,7 +47,7 @@ from sparkonce.broker_lite.handlers.client_errors import (
     join_error,
     sync_error,
 )
-from sparkonce.broker_lite.handlers.replay import replay
+from sparkonce.broker_lite.handlers.coordinated import replay
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.records import Record
 from sparkonce.broker_lite.replication.invariants import ViolationError

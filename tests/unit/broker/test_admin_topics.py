@@ -10,7 +10,7 @@ import pytest
 
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
-from sparkonce.broker_lite.handlers.internal_topics import internal_topic_settings
+from sparkonce.broker_lite.handlers.new_topics import internal_topic_settings
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
