@@ -5,22 +5,38 @@ horizon, which the first compaction that meets it writes into the batch: the tim
 (KIP-534). The same holds for markers of empty transactions. A batch that has lost all its records stays as a header if
 it holds the last sequence number of an active producer, or the last offset of what is compacted: neither must be
 forgotten. Offsets never change. The rules are those of Kafka's Cleaner and MemoryRecords.filterTo.
+
+`OffsetMap` knows the latest offset of each key of the log's dirty part. It has room for as many keys as
+`log.cleaner.dedupe.buffer.size` has bytes for; when that is used up, the rest of the dirty part waits for the next
+round. Short keys are kept as they are and long ones as a SHA-256, so unlike Kafka's 16 bytes of MD5 no two keys are
+ever taken for one.
+
+`CleanedTransactions` knows which transactions the cleaner is in the middle of. Data of an aborted transaction is
+removed at once. A marker stays as long as the cleaner has seen data of its transaction on this pass, because readers
+need it to interpret that; the entry of the transaction index stays with it. Only a marker whose transaction is empty
+may be removed, after another `delete.retention.ms`. These rules are those of Kafka's CleanedTransactionMetadata.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+import heapq
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from hashlib import sha256
+from typing import Final, NamedTuple
 
-from sparkonce.broker_lite.log.offset_map import OffsetMap
+from sparkonce.broker_lite.log.transaction_index import AbortedTransaction
 from sparkonce.broker_lite.protocol.compression import Compression
 from sparkonce.broker_lite.protocol.legacy_records import decode_any, encode_message_set
 from sparkonce.broker_lite.protocol.record_scan import FoundRecord, empty, find_records, inflate, rebuild
-from sparkonce.broker_lite.protocol.records import MAGIC, BatchHeader
+from sparkonce.broker_lite.protocol.records import MAGIC, BatchHeader, ControlType
 
 RECORDS_PER_STEP = 256
 """How many records are looked at before others get their turn."""
+
+ENTRY_BYTES: Final = 200
+"""What one key costs in memory, measured with keys of 32 bytes: the key, the offset, its share of a growing dict."""
+LONGEST_PLAIN_KEY_BYTES: Final = 32
 
 
 class LastRecord(NamedTuple):
@@ -121,3 +137,94 @@ def _filter_messages(
         compression=Compression(header.compression),
         log_append_time_ms=header.max_timestamp if header.magic and header.is_log_append_time else None,
     )
+
+
+@dataclass(slots=True)
+class _Aborted:
+    transaction: AbortedTransaction
+    seen_data: bool = False
+
+
+class CleanedTransactions:
+    """The transactions open at the cleaner's place in the log. `keep` is called with each that stays aborted."""
+
+    __slots__ = ("_aborted", "_ahead", "_committed", "keep")
+
+    def __init__(self, keep: Callable[[AbortedTransaction], None] | None = None) -> None:
+        self._committed: set[int] = set()
+        self._aborted: dict[int, _Aborted] = {}
+        self._ahead: list[tuple[int, AbortedTransaction]] = []
+        self.keep = keep
+
+    def add(self, aborted: Iterable[AbortedTransaction]) -> None:
+        """Add the aborted transactions of the part of the log that comes next."""
+        for each in aborted:
+            heapq.heappush(self._ahead, (each.first_offset, each))
+
+    def on_batch(self, header: BatchHeader) -> bool:
+        """Note a batch of data; True if it may go, being of an aborted transaction."""
+        self._reach(header.last_offset)
+        if not header.is_transactional:
+            return False
+        aborted = self._aborted.get(header.producer_id)
+        if aborted is not None:
+            aborted.seen_data = True
+            return True
+        self._committed.add(header.producer_id)
+        return False
+
+    def on_marker(self, header: BatchHeader, kind: ControlType | None, empty: bool) -> bool:
+        """Note a control batch; True if it may go, its transaction having no data before it."""
+        self._reach(header.last_offset)
+        if empty:
+            return True  # it was cleaned before
+        if kind is ControlType.COMMIT:
+            seen = header.producer_id in self._committed
+            self._committed.discard(header.producer_id)
+            return not seen
+        if kind is ControlType.ABORT:
+            aborted = self._aborted.pop(header.producer_id, None)
+            if aborted is None or not aborted.seen_data:
+                return True
+            if self.keep is not None:
+                self.keep(aborted.transaction)
+        return False
+
+    def _reach(self, offset: int) -> None:
+        while self._ahead and self._ahead[0][0] <= offset:
+            _, transaction = heapq.heappop(self._ahead)
+            self._aborted.setdefault(transaction.producer_id, _Aborted(transaction))
+
+
+class OffsetMap:
+    """Offsets by key, up to a bound. `latest_offset` is the last offset that the map knows of."""
+
+    __slots__ = ("_offsets", "capacity", "latest_offset")
+
+    def __init__(self, memory_bytes: int, load_factor: float = 1.0) -> None:
+        self._offsets: dict[bytes, int] = {}
+        self.capacity = max(int(memory_bytes / ENTRY_BYTES * load_factor), 1)
+        self.latest_offset = -1
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def put(self, key: bytes, offset: int) -> bool:
+        """Note a record; False if there is no room for another key."""
+        if len(self._offsets) >= self.capacity:
+            return False
+        self._offsets[_short(key)] = offset
+        return True
+
+    def get(self, key: bytes) -> int:
+        """Return the latest offset of a key, -1 if it is not in the dirty part."""
+        return self._offsets.get(_short(key), -1)
+
+    def advance(self, offset: int) -> None:
+        """Note that the map knows all keys up to `offset`."""
+        self.latest_offset = max(self.latest_offset, offset)
+
+
+def _short(key: bytes) -> bytes:
+    # A shortened key is longer than any key that is kept as it is, so the two cannot be mixed up.
+    return key if len(key) <= LONGEST_PLAIN_KEY_BYTES else b"#" + sha256(key).digest()

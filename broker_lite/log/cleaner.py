@@ -16,11 +16,16 @@ import logging
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
-from sparkonce.broker_lite.log.batch_filter import RECORDS_PER_STEP, CleaningRound, LastRecord, filter_batch
-from sparkonce.broker_lite.log.cleaned_transactions import CleanedTransactions
+from sparkonce.broker_lite.log.batch_filter import (
+    RECORDS_PER_STEP,
+    CleanedTransactions,
+    CleaningRound,
+    LastRecord,
+    OffsetMap,
+    filter_batch,
+)
 from sparkonce.broker_lite.log.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from sparkonce.broker_lite.log.offset_index import MAX_RELATIVE_OFFSET
-from sparkonce.broker_lite.log.offset_map import OffsetMap
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.segment import Segment
 from sparkonce.broker_lite.log.storage import Flush

@@ -14,9 +14,9 @@ import logging
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
+from sparkonce.broker_lite.log.batch_filter import OffsetMap
 from sparkonce.broker_lite.log.cleaner import DirtyLog, OffsetMapFullError, Steps, assess, clean
 from sparkonce.broker_lite.log.log_manager import LogManager
-from sparkonce.broker_lite.log.offset_map import OffsetMap
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.retention import delete_old_segments
 from sparkonce.broker_lite.log.storage import Flush

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkonce.broker_lite.coordinators.producer_state import Marker
+from sparkonce.broker_lite.log.batch_filter import ENTRY_BYTES, OffsetMap
 from sparkonce.broker_lite.log.cleaner import OffsetMapFullError, assess, clean, group_segments
 from sparkonce.broker_lite.log.config import LogConfig
-from sparkonce.broker_lite.log.offset_map import ENTRY_BYTES, OffsetMap
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.recovery import recover_segment
 from sparkonce.broker_lite.protocol import records

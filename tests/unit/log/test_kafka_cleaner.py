@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from sparkonce.broker_lite.coordinators.producer_state import Marker
+from sparkonce.broker_lite.log.batch_filter import OffsetMap
 from sparkonce.broker_lite.log.cleaner import assess, clean
 from sparkonce.broker_lite.log.config import LogConfig
-from sparkonce.broker_lite.log.offset_map import OffsetMap
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.retention import delete_old_segments
 from sparkonce.broker_lite.log.storage import DiskStorage
