@@ -41,8 +41,7 @@ from sparkonce.broker_lite.server.limits import (
     SCRAM_NONCE_BYTES,
 )
 from sparkonce.broker_lite.server.listener import Listener
-from sparkonce.broker_lite.server.output import Output
-from sparkonce.broker_lite.server.unanswered import UnansweredWrites
+from sparkonce.broker_lite.server.output import Output, UnansweredWrites
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.security.sasl import SaslGate, Step

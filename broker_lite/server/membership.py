@@ -1,6 +1,9 @@
 """Adds a broker to its cluster, and removes it again: what a member needs is made and wired here.
 
 Loaded only where `metadata.log.dir` is set.
+
+A controller that has to make a thousand logs, or waits for a slow disk, does not hang: replacing it would only move the
+work. So while its event loop is busy, a thread (`Pulse`) touches its claim, but no longer than a loop may well be busy.
 """
 
 from __future__ import annotations
@@ -8,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 import uuid
+from collections.abc import Callable
 from typing import Final
 
 from sparkonce.broker_lite.cluster.controller_service import ControllerService
@@ -31,7 +36,6 @@ from sparkonce.broker_lite.log.storage import Storage
 from sparkonce.broker_lite.replication.replicas import ReplicationSettings
 from sparkonce.broker_lite.server.listener import Listener, ServerError
 from sparkonce.broker_lite.server.peers import PeerNetwork
-from sparkonce.broker_lite.server.pulse import Pulse
 from sparkonce.broker_lite.server.replica_fetcher import ReplicaFetchers
 
 START_TIMEOUT_S: Final = 60.0
@@ -270,3 +274,41 @@ def _controller(config: BrokerConfig) -> ControllerSettings:
         UNCLEAN_ELECTION: "true" if config.log.unclean_leader_election_enable else "false",
     }
     return ControllerSettings(config.broker_session_timeout_ms, rebalance_ms, defaults)
+
+
+class Pulse:
+    """A thread that beats until `stop`, as long as `loop_is_seen` is called now and then."""
+
+    def __init__(
+        self, beat: Callable[[], None], monotonic_ms: Callable[[], int], interval_ms: int, patience_ms: int
+    ) -> None:
+        """Begin.
+
+        Args:
+            beat: what shows that the process is alive; called in the thread.
+            monotonic_ms: a clock that never goes back.
+            interval_ms: how often to beat.
+            patience_ms: after so long without a sign of the event loop there is no beat any more.
+        """
+        self._beat = beat
+        self._monotonic_ms = monotonic_ms
+        self._interval_s = interval_ms / 1000
+        self._patience_ms = patience_ms
+        self._seen_ms = monotonic_ms()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="controller-pulse", daemon=True)
+        self._thread.start()
+
+    def loop_is_seen(self) -> None:
+        """Note that the event loop goes on."""
+        self._seen_ms = self._monotonic_ms()
+
+    def stop(self) -> None:
+        """Beat no more; when this returns the thread has ended."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._interval_s):
+            if self._monotonic_ms() - self._seen_ms < self._patience_ms:
+                self._beat()

@@ -5,6 +5,8 @@ whole. What the socket does not take waits here, and the loop calls back when th
 socket by sendfile and are never held in memory, but for small answers, which go out in one piece; the bytes before
 them carry MSG_MORE, so that header and records share packets. The socket is a dup of the transport's, because the
 loop refuses a writer on a transport's own.
+
+Writes that have been handled and wait for followers are `UnansweredWrites`: their answers go out in their order.
 """
 
 from __future__ import annotations
@@ -13,9 +15,10 @@ import asyncio
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from sparkonce.broker_lite.handlers.request import Body, Request
 from sparkonce.broker_lite.log.segment import Slice
 from sparkonce.broker_lite.protocol.fetch import FileSlice, Part, parts_size
 from sparkonce.broker_lite.server.connections import Memory, MemoryBoundError
@@ -196,3 +199,39 @@ def _descriptor(file: Any) -> int | None:
     except OSError:
         return None
     return descriptor
+
+
+class UnansweredWrites:
+    """The writes, the oldest first, each with its answer once there is one."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self) -> None:
+        self._entries: deque[tuple[Request, list[Body]]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, request: Request, body: Body | None = None) -> None:
+        """File a request behind the others, with its answer if it has one already."""
+        self._entries.append((request, [] if body is None else [body]))
+
+    def answer(self, request: Request, body: Body) -> bool:
+        """Note the answer to a request; returns whether it is one of these."""
+        for waiting, answers in self._entries:
+            if waiting is request:
+                answers.append(body)
+                return True
+        return False
+
+    def take(self) -> Iterator[tuple[Request, Body]]:
+        """Take off those that may be answered now: up to the first that has no answer yet."""
+        while self._entries and self._entries[0][1]:
+            request, (body,) = self._entries.popleft()
+            yield request, body
+
+    def abandon(self, read_buffer: bytearray) -> None:
+        """Forget everything, as the connection is gone."""
+        for request, _ in self._entries:
+            request.abandon(read_buffer)
+        self._entries.clear()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkonce.broker_lite.handlers.request import NO_ANSWER
-from sparkonce.broker_lite.server.unanswered import UnansweredWrites
+from sparkonce.broker_lite.server.output import UnansweredWrites
 
 
 def requests(count: int) -> list[Any]:
