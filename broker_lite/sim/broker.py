@@ -22,15 +22,14 @@ from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.replication.follower import PartitionFollower
 from sparkonce.broker_lite.replication.leader import PartitionLeader, Proposal
 from sparkonce.broker_lite.replication.replicas import Event, Follows, Gone, Leads, Replicas
-from sparkonce.broker_lite.sim.acknowledging import Acknowledgements
-from sparkonce.broker_lite.sim.chance import stream
 from sparkonce.broker_lite.sim.controller_host import ControllerHost
 from sparkonce.broker_lite.sim.disk import SimulatedDisk
 from sparkonce.broker_lite.sim.fetching import Fetcher, FetchService
 from sparkonce.broker_lite.sim.grouping import GroupService
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.node import Call, Node
-from sparkonce.broker_lite.sim.producing import ProduceService
+from sparkonce.broker_lite.sim.producing import Acknowledgements, ProduceService
+from sparkonce.broker_lite.sim.scheduler import stream
 from sparkonce.broker_lite.sim.transacting import TransactionService
 from sparkonce.broker_lite.sim.watched_log import LogWatcher, WatchedLog
 

@@ -1,19 +1,27 @@
-"""Many seeds, one after the other, and what was seen in all of them together."""
+"""Many seeds, one after the other, and what was seen in all of them together; a failing one is made smaller.
+
+Steps are left out as long as the same invariant is violated: halves first, then quarters, down to single steps, as in
+Zeller's delta debugging. What is left out changes what happens after it, so that a step may be needed for no other
+reason than the timing of another one; what remains is small, not smallest.
+"""
 
 from __future__ import annotations
 
 import gc
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.plan import Plan, plan_of
 from sparkonce.broker_lite.sim.planted import PLANTED, planted
-from sparkonce.broker_lite.sim.shrinking import shrink
 from sparkonce.broker_lite.sim.world import Outcome, run_plan
+
+MAX_RUNS: Final = 300
+"""How many runs are spent on one seed."""
 
 
 @dataclass(slots=True)
@@ -105,3 +113,28 @@ def shrunk(seed: int, bug: str | None, invariant: str | None) -> list[int]:
 
 BUGS = tuple(each.name for each in PLANTED)
 """The names of the bugs that can be planted."""
+
+
+def keep_steps(plan: Plan, indexes: Collection[int]) -> Plan:
+    """Return the plan with these of its steps only."""
+    return replace(plan, steps=tuple(step for index, step in enumerate(plan.steps) if index in indexes))
+
+
+def shrink(plan: Plan, fails: Callable[[Plan], bool]) -> list[int]:
+    """Return the indexes of steps with which the plan still fails, few of them."""
+    kept = list(range(len(plan.steps)))
+    size, runs = max(len(kept) // 2, 1), 0
+    while runs < MAX_RUNS:
+        dropped = False
+        start = 0
+        while start < len(kept) and runs < MAX_RUNS:
+            tried = kept[:start] + kept[start + size :]
+            runs += 1
+            if fails(keep_steps(plan, set(tried))):
+                kept, dropped = tried, True
+            else:
+                start += size
+        if size == 1 and not dropped:
+            break
+        size = max(size // 2, 1)
+    return kept

@@ -10,9 +10,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sparkonce.broker_lite.sim.chance import stream
 from sparkonce.broker_lite.sim.plan import Settings
-from sparkonce.broker_lite.sim.scheduler import Scheduler
+from sparkonce.broker_lite.sim.scheduler import Scheduler, stream
 
 CLIENT = 0
 """The side that all clients are on."""

@@ -18,7 +18,7 @@ from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.coordinators.transactions import MAX_EPOCH
 from sparkonce.broker_lite.protocol.records import NO_PRODUCER_EPOCH
-from sparkonce.broker_lite.sim.chance import stream
+from sparkonce.broker_lite.sim.scheduler import stream
 
 SETTLED_MS: Final = 1_200
 """When faults begin: the cluster has come up by then."""

@@ -1,10 +1,12 @@
-"""One clock and one queue for everything that is simulated.
+"""One clock, one queue and named streams of chance for everything that is simulated.
 
 Events of the same millisecond happen in the order in which they were planned, so a run depends on nothing but its seed.
+A stream of chance depends on a seed and a name: not on the process, nor on what others have drawn.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
@@ -34,3 +36,8 @@ class Scheduler:
         self.now_ms, _, action, arguments = heappop(queue)
         action(*arguments)
         return True
+
+
+def stream(name: str, *numbers: int) -> random.Random:
+    """Return a stream of its own for this name and these numbers, the seed first."""
+    return random.Random("/".join((name, *map(str, numbers))))  # noqa: S311 - a choice that can be repeated, no secret

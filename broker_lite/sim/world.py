@@ -33,7 +33,6 @@ from sparkonce.broker_lite.replication.invariants import (
 from sparkonce.broker_lite.replication.replicas import ReplicationSettings
 from sparkonce.broker_lite.sim.atomicity import Transactions, read_committed
 from sparkonce.broker_lite.sim.broker import SimulatedBroker, nothing
-from sparkonce.broker_lite.sim.chance import stream
 from sparkonce.broker_lite.sim.clients import Client, Consumer, Producer
 from sparkonce.broker_lite.sim.consumers import ConsumerMember
 from sparkonce.broker_lite.sim.controller_host import ControllerHost
@@ -49,7 +48,7 @@ from sparkonce.broker_lite.sim.network import Network
 from sparkonce.broker_lite.sim.node import Call
 from sparkonce.broker_lite.sim.ownership import Groups, has
 from sparkonce.broker_lite.sim.plan import CALM_MS, SAFETY_MS, Durability, Plan, TopicPlan
-from sparkonce.broker_lite.sim.scheduler import Scheduler
+from sparkonce.broker_lite.sim.scheduler import Scheduler, stream
 from sparkonce.broker_lite.sim.transactional import TransactionalProducer
 from sparkonce.broker_lite.sim.watched_log import WatchedLog
 

@@ -7,11 +7,10 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from sparkonce.broker_lite.sim.campaign import BUGS, Tally, run_one, run_seeds, search, shrunk
+from sparkonce.broker_lite.sim.campaign import BUGS, Tally, keep_steps, run_one, run_seeds, search, shrunk
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.plan import plan_of
 from sparkonce.broker_lite.sim.planted import PLANTED
-from sparkonce.broker_lite.sim.shrinking import keep_steps
 from sparkonce.broker_lite.sim.world import Outcome
 from sparkonce.jobs.lab.sim_workers import PROCESS_ENDS, SEEDS_AT_ONCE, tallies
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE

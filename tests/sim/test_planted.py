@@ -13,7 +13,7 @@ from sparkonce.broker_lite.coordinators.consumer_group_messages import Heartbeat
 from sparkonce.broker_lite.coordinators.group import ClassicGroup
 from sparkonce.broker_lite.coordinators.group_messages import Answer
 from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.sim.campaign import BUGS, quiet, run_one, search, shrunk
+from sparkonce.broker_lite.sim.campaign import BUGS, keep_steps, quiet, run_one, search, shrunk
 from sparkonce.broker_lite.sim.controller_host import ControllerHost
 from sparkonce.broker_lite.sim.coordinating import Coordinators
 from sparkonce.broker_lite.sim.grouping import Caller, GroupCoordinator, GroupService
@@ -21,7 +21,6 @@ from sparkonce.broker_lite.sim.node import Call
 from sparkonce.broker_lite.sim.ownership import Commit
 from sparkonce.broker_lite.sim.plan import plan_of
 from sparkonce.broker_lite.sim.planted import replaced
-from sparkonce.broker_lite.sim.shrinking import keep_steps
 from sparkonce.broker_lite.sim.world import run_plan
 
 MOST_SEEDS = 1_000
