@@ -64,4 +64,8 @@ def _setting_hint(table: SettingTable, name: str) -> str | None:
             if option.lower() == name:
                 unknown = f"unknown option {table.prefix + name!r};"
                 return f"{unknown} without {table.prefix} it is an option, {option}, {_WHOSE[reference.name]}"
+    for reference in REFERENCES.values():
+        others = reference.settings
+        if others is not None and others is not table and name in others.settings:
+            return f"option {table.prefix}{name} is {_WHOSE[reference.name]}; leave it out here"
     return None

@@ -189,3 +189,9 @@ def test_an_unknown_setting_gets_a_short_hint() -> None:
         with pytest.raises(OptionError, match=f"^kafka_once: unknown option {name!r}; ") as caught:
             checked(SourceOptions.read, {"kafka.bootstrap.servers": "h:1", "subscribe": "t", name: "1"})
         assert str(caught.value).endswith(said)
+
+
+def test_a_setting_of_the_other_side_is_told_whose_it_is() -> None:
+    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "kafka.acks": "all"}
+    with pytest.raises(OptionError, match=r"option kafka\.acks is of the Kafka sink, .*; leave it out here"):
+        checked(SourceOptions.read, given)
