@@ -196,11 +196,11 @@ def _replay_from(log: PartitionLog, offset: int, max_bytes: int, take: Callable[
         try:
             records = decode_records(memoryview(data)[position : position + header.size])
         except ProtocolError as error:
-            logger.error("%s, the batch at offset %d is passed over: %s", log.directory, header.base_offset, error)
+            logger.error("%s, the batch at offset %d is skipped: %s", log.directory, header.base_offset, error)
             continue
         for record in records:
             try:
                 take(header, record)
             except ProtocolError as error:
-                logger.error("%s, offset %d is passed over: %s", log.directory, record.offset, error)
+                logger.error("%s, offset %d is skipped: %s", log.directory, record.offset, error)
     return max(next_offset, offset + 1)

@@ -137,4 +137,4 @@ class ProducerIdBlocks:
             try:
                 then()
             except Exception:  # the others wait, too
-                logger.exception("who has waited for a producer id is not answered")
+                logger.exception("a request that waited for a producer id was not answered")

@@ -85,7 +85,7 @@ class ProducerSettings:
         None, "records are sent again until delivery.timeout.ms is over, so only 0 is refused"
     )
     enable_idempotence: bool | None = boolean(
-        None, "whether the broker passes over what comes twice: `true`, or `false` with acks=0, where nothing does"
+        None, "whether the broker ignores duplicates: `true`, or `false` with acks=0, where nothing is retried"
     )
     max_block_ms: int = long(60_000, "how long to wait for metadata and coordinators, with all retries", least=1)
     metadata_max_age_ms: int = long(

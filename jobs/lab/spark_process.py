@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 START_LIMIT_S = 180.0
-SESSION_ENDED = "the Spark session ended by itself"
+SESSION_ENDED = "the Spark session ended unexpectedly"
 LOOK_EVERY_S = 0.02
 """How long a query that has ended may go unnoticed."""
 ERROR_CHARACTERS = 2000

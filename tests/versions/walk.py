@@ -15,7 +15,7 @@ A_RUN = 500
 
 
 def sparkonce(*words: str) -> None:
-    """Run a command as a user does who has not activated the environment."""
+    """Run a command without activating the environment."""
     command = [sys.executable, "-m", "sparkonce", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     print(f"sparkonce {' '.join(words)}: exit {done.returncode}")

@@ -119,7 +119,7 @@ def test_rows_are_lost_doubled_or_not_due() -> None:
         (STATEFUL_REFUSAL, True),
         ("sparkonce.exactly_once.errors.FencedError: another driver runs: give each its own appId", False),
         ("org.apache.spark.SparkException: [CANNOT_LOAD_STATE_STORE] … use a new checkpointLocation", False),
-        ("the Spark session ended by itself", False),
+        ("the Spark session ended unexpectedly", False),
     ],
 )
 def test_a_refusal_is_ours_and_names_the_way_out(error: str, names: bool) -> None:
