@@ -29,8 +29,9 @@ from sparkonce.offset_store.offsets import (
 from sparkonce.offset_store.record import BatchRecord, PartitionKey
 
 
-def _nothing(batch_id: int) -> None:
-    """Return None: no earlier batch is known."""
+def _unknown(batch_id: int, known: Fingerprint) -> bool:  # noqa: ARG001
+    """Return True: no earlier batch is known."""
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,8 @@ class Batch:
     is_one_of_all: bool = False
     """Whether every batch of the query goes where this one does. Not if a function of foreachBatch may return early, or
     dead letters were switched off for a time."""
-    logged: Callable[[int], Fingerprint | None] = field(default=_nothing, repr=False, compare=False)
-    """Returns the fingerprint of an earlier batch in the checkpoint; None if its entry was removed.
+    is_logged: Callable[[int, Fingerprint], bool] = field(default=_unknown, repr=False, compare=False)
+    """Whether an earlier batch in the checkpoint is the one with this fingerprint, as far as Spark has kept its entry.
 
     Raises `CheckpointError` if it cannot be read.
     """
@@ -68,15 +69,20 @@ def read_batch(checkpoint: Checkpoint, batch_id: int, app_id: str, attempt_id: s
     found = _read(checkpoint, batch_id)
     query_id, ranges, fingerprint = checkpoint.query_id(), found.ranges, found.fingerprint
     record = BatchRecord(app_id, query_id, batch_id, attempt_id, ranges, fingerprint=fingerprint)
-    logged = cache(partial(_logged, checkpoint))  # every check of the store asks again
-    return Batch(record, checkpoint.is_stateful(), found.is_foreign, logged=logged)
+    stateful = checkpoint.is_stateful()
+    is_logged = cache(partial(_is_logged, checkpoint, stateful))  # every check of the store asks again
+    return Batch(record, stateful, found.is_foreign, is_logged=is_logged)
 
 
-def _logged(checkpoint: Checkpoint, batch_id: int) -> Fingerprint | None:
+def _is_logged(checkpoint: Checkpoint, stateful: bool, batch_id: int, known: Fingerprint) -> bool:
     try:
-        return _read(checkpoint, batch_id).fingerprint
+        return known.matches(_read(checkpoint, batch_id).fingerprint, stateful=stateful)
     except MissingEntryError:
-        return None
+        pass
+    try:  # Spark keeps one batch (`minBatchesToRetain`): where this one began is gone, not when it was planned
+        return known.has_clock(checkpoint.logged(batch_id).clock)
+    except MissingEntryError:
+        return True
 
 
 @dataclass(frozen=True, slots=True)

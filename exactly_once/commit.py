@@ -323,15 +323,11 @@ def _leaves_none_out(snapshot: Snapshot, batch: Batch) -> bool:
 
 
 def _is_other(snapshot: Snapshot, batch: Batch, last_batch_id: int) -> bool:
-    """Whether the checkpoint has another batch under the number of the last stored one.
-
-    Not known, and False, where Spark keeps one batch only (`minBatchesToRetain`): what a batch covers is the difference
-    of two entries.
-    """
+    """Whether the checkpoint has another batch under the number of the last stored one."""
     if batch.is_determined_by_offsets or not 0 <= last_batch_id < batch.record.batch_id:
         return False
-    known, logged = snapshot.fingerprint(batch.record.query_id, last_batch_id), batch.logged(last_batch_id)
-    return known is not None and logged is not None and not known.matches(logged, stateful=batch.stateful)
+    known = snapshot.fingerprint(batch.record.query_id, last_batch_id)
+    return known is not None and not batch.is_logged(last_batch_id, known)
 
 
 def _due(snapshot: Snapshot, batch: Batch) -> int | None:

@@ -49,6 +49,10 @@ class Fingerprint:
         """Whether two batches are the same: a query without state may replay one with another clock."""
         return self == other if stateful else self.inputs == other.inputs
 
+    def has_clock(self, clock: Any) -> bool:
+        """Whether the batch had this watermark and time: one planned anew has another time."""
+        return self.clock == _hashed(clock, _CLOCK_BITS)
+
 
 def _hashed(document: Any, bits: int) -> int:
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))

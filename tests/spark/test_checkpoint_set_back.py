@@ -128,17 +128,41 @@ def test_a_batch_that_is_there_takes_the_state_along(world: World) -> None:
     assert world.rows() == [(start, 10) for start in (0, 10, 20, 30)]
 
 
-def test_a_query_goes_on_whose_checkpoint_keeps_one_batch(world: World) -> None:
-    """The one before cannot be compared then: what it covers began where the entry ends that Spark has removed."""
-    kept = world.spark.conf.get("spark.sql.streaming.minBatchesToRetain")
+@pytest.fixture
+def _keeps_one_batch(spark: SparkSession) -> Iterator[None]:
+    """Spark removes the entry that says where the batch before began."""
+    name = "spark.sql.streaming.minBatchesToRetain"
+    kept = spark.conf.get(name)
     assert kept is not None
-    world.spark.conf.set("spark.sql.streaming.minBatchesToRetain", "1")
-    try:
-        for end in (10, 20, 40):
-            world.write(world.windows(end))
-    finally:
-        world.spark.conf.set("spark.sql.streaming.minBatchesToRetain", kept)
+    spark.conf.set(name, "1")
+    yield
+    spark.conf.set(name, kept)
+
+
+@pytest.mark.usefixtures("_keeps_one_batch")
+def test_a_query_goes_on_whose_checkpoint_keeps_one_batch(world: World) -> None:
+    for end in (10, 20, 40):
+        world.write(world.windows(end))
     assert world.rows() == [(start, 10) for start in (0, 10, 20)]
+
+
+@pytest.mark.usefixtures("_keeps_one_batch")
+def test_the_batch_before_is_another_one_in_a_checkpoint_that_keeps_one(world: World) -> None:
+    """The copy went on elsewhere, so that only the time of its last batch differs."""
+    for name in ("f1", "f2"):
+        world.file(name)
+        world.write(world.files())
+    world.copy()
+    world.file("f3")
+    world.write(world.files())
+    world.set_back()
+    (world.folder / "files/f3").unlink()
+    world.file("f4")
+    run(world.files(), world.folder / "elsewhere", world.checkpoint)
+    world.file("f5")
+    error = world.refused(world.files())
+    assert "batch 2, the last one there, is another one than in the checkpoint" in error, error
+    assert world.rows() == [("f1",), ("f2",), ("f3",)]
 
 
 def test_files_are_not_passed_over_with_a_number(world: World) -> None:
