@@ -81,12 +81,12 @@ class EmbeddedBroker:
         self._faults: Faults | None = None
         self._lock = threading.RLock()  # a fault may restart the broker from a thread of its own
         ports = HeldPorts(checked)
-        self._let_go_of_ports = weakref.finalize(self, ports.close)
+        self._release_ports = weakref.finalize(self, ports.close)
         self._settings = {**(config or {}), **ports.settings()}
         try:
             self._start()
         except BaseException:
-            self._let_go_of_ports()
+            self._release_ports()
             self._remove_temporary()
             raise
 
@@ -160,7 +160,7 @@ class EmbeddedBroker:
                 try:
                     self._stop()
                 finally:
-                    self._let_go_of_ports()
+                    self._release_ports()
                     self._remove_temporary()
 
     def _restart_after_fault(self) -> None:

@@ -296,7 +296,7 @@ class Auditor:
                 message = f"{what}: the commit stores nothing, and its range ends at {expected}"
             elif expected is None:
                 message = f"{what}: the commit stores {stored}, and its record does not say so"
-                self._move_by_hand(txn_id, stored, name)
+                self._move_manually(txn_id, stored, name)
             else:
                 message = f"{what}: the commit stores {stored}, and its range ends at {expected}"
             self._findings.add(Problem.TXN_MISMATCH, message, name, self._chains.get(txn_id))
@@ -369,7 +369,7 @@ class Auditor:
                 self._findings.add(Problem.TXN_MISMATCH, message, name, self._chains.get(txn_id))
         for txn_id, to in commit.transactions.items():
             if self._in_scope(txn_id):
-                self._move_by_hand(txn_id, to, name)
+                self._move_manually(txn_id, to, name)
 
     def _add_foreign(self, commit: LogCommit, name: CommitName) -> None:
         if commit.entry.own is None:
@@ -386,7 +386,7 @@ class Auditor:
             message = f"{describe(txn_id, None, at)} was moved by hand from {was} to {to}"
             if commit.unreadable is None:
                 self._findings.add(Problem.MOVED_BY_HAND, message, name, at)
-            self._move_by_hand(txn_id, to, name)
+            self._move_manually(txn_id, to, name)
         if commit.entry.operation == "RESTORE":
             self._note_restore(commit.entry.restored_to, name)
         elif commit.entry.own is None and commit.removed_files:
@@ -455,7 +455,7 @@ class Auditor:
         chain = self._chains.get(txn_id)
         return self._batch_ids.get(txn_id, chain.end if chain else None)
 
-    def _move_by_hand(self, txn_id: str, to: int, name: CommitName) -> None:
+    def _move_manually(self, txn_id: str, to: int, name: CommitName) -> None:
         """Continue from a value that no batch wrote, so that only the commit that set it is reported."""
         parsed = parse_txn_id(txn_id)
         if isinstance(parsed, QueryTxn):

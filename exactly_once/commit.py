@@ -182,7 +182,7 @@ class Delivery:
             DeliveryError: if the batch must not be written, or its outcome is unknown.
         """
         if not plan.writes_rows:
-            self._confirm_passed_over(batch)
+            self._check_skipped(batch)
             return False
         app_id = batch.record.app_id
         reach(SinkPoint.BEFORE_COMMIT, plan.batch_id, app_id)
@@ -232,7 +232,7 @@ class Delivery:
             return self.place
         return Place(f"the offset store {self.offsets}", str(self.offsets))
 
-    def _confirm_passed_over(self, batch: Batch) -> None:
+    def _check_skipped(self, batch: Batch) -> None:
         """Check again a batch whose tasks wrote nothing: the decision made before them must still hold."""
         snapshot = self._offsets.snapshot()
         decision = decide(look(snapshot, batch), batch)
@@ -360,12 +360,12 @@ def _check_first_half(batch: Batch, plan: Plan, commit: Commit[Any], offsets: Sn
     record = batch.record
     if Writes.OFFSETS in commit.writes:
         first, second = "rows", "offsets"
-        by_hand = _hand_after(rows, plan.rows_version, record, lambda entry: entry.operation == "RESTORE")
+        manual = _manual_after(rows, plan.rows_version, record, lambda entry: entry.operation == "RESTORE")
     else:
-        first, second, by_hand = "offsets", "rows", None
-    by_hand = by_hand or _hand_after(offsets, plan.version, record, lambda entry: _moves(entry, record.app_id))
-    if by_hand is not None:
-        name = f"version {by_hand.version} ({by_hand.name or 'RESTORE'})"
+        first, second, manual = "offsets", "rows", None
+    manual = manual or _manual_after(offsets, plan.version, record, lambda entry: _moves(entry, record.app_id))
+    if manual is not None:
+        name = f"version {manual.version} ({manual.name or 'RESTORE'})"
     elif Writes.OFFSETS not in commit.writes and not _stand(record, offsets):
         name = "a change of the stored offsets"
     else:
@@ -377,8 +377,8 @@ def _check_first_half(batch: Batch, plan: Plan, commit: Commit[Any], offsets: Sn
     )
 
 
-def _hand_after(
-    snapshot: Snapshot, version: int, record: BatchRecord, is_hand: Callable[[CommitEntry], bool]
+def _manual_after(
+    snapshot: Snapshot, version: int, record: BatchRecord, is_manual: Callable[[CommitEntry], bool]
 ) -> CommitEntry | None:
     """Return the newest such commit after a version and, if it is there, after this attempt's own."""
     if not isinstance(snapshot, LoggedSnapshot):
@@ -386,7 +386,7 @@ def _hand_after(
     for entry in snapshot.entries_since(version):
         if entry.batch is not None and entry.batch.record.attempt_id == record.attempt_id:
             return None
-        if is_hand(entry):
+        if is_manual(entry):
             return entry
     return None
 

@@ -9,7 +9,7 @@ its first batch or first MERGE an application has no such numbers: there only ch
 
 A batch that is written in two commits (at-least-once, at-most-once) may be half written during a manual change. The
 second commit looks for such a change among the commits after the first, and is not made if there is one. Both also
-write one id of the application, `hand_txn_id`: so the later of the two conflicts if it did not see the other. If rows
+write one id of the application, `manual_txn_id`: so the later of the two conflicts if it did not see the other. If rows
 and offsets are in two tables, nothing can conflict: there only the check right before the commit protects the batch.
 
 A restore reverts files to an older version *and* sets offsets and batch numbers to what they were there, in one commit.
@@ -54,8 +54,8 @@ from sparkonce.offset_store.txn_ids import (
     batch_txn_id,
     due_txn_id,
     epoch_txn_id,
-    hand_txn_id,
     intent_txn_id,
+    manual_txn_id,
     merge_txn_id,
     offset_txn_id,
     parse_txn_id,
@@ -363,7 +363,7 @@ class OffsetsTable:
         """
         since = self.version  # a restore moves its handle
         stored, app_ids = self.stored(), change.app_ids | self._losing_rows(change)
-        hands = dict.fromkeys(map(hand_txn_id, app_ids), since)
+        hands = dict.fromkeys(map(manual_txn_id, app_ids), since)
         transactions = stored.numbers(app_ids) | hands | self._epochs_forgotten(change) | change.transactions()
         transactions |= self._of_queries(change, stored)
         try:

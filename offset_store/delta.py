@@ -35,7 +35,7 @@ from sparkonce.offset_store.store import Commit, FileT, read_offsets
 from sparkonce.offset_store.tables import append, check_remembers, load_table
 from sparkonce.offset_store.txn_ids import (
     batch_due,
-    hand_txn_id,
+    manual_txn_id,
     query_txn_id,
     stored_epoch,
     stored_fingerprint,
@@ -220,8 +220,8 @@ class DeltaSnapshot:
         assert len(adds) == len(commit.files), "rows go into a Delta table as add actions"
         assert not adds or Writes.ROWS in commit.writes
         info = {COMMIT_INFO_KEY: commit.record.to_commit_info(commit.writes)}
-        against_hands = {hand_txn_id(commit.record.app_id): self.version} if commit.is_second else {}
-        self.write(self.transactions(commit) | against_hands, info, adds)
+        against_manual_changes = {manual_txn_id(commit.record.app_id): self.version} if commit.is_second else {}
+        self.write(self.transactions(commit) | against_manual_changes, info, adds)
 
     def write(self, transactions: Mapping[str, int], info: Mapping[str, Any], files: Sequence[AddAction]) -> None:
         """Make the commit itself: an append, unless a subclass replaces the table's rows."""

@@ -77,9 +77,9 @@ def intent_txn_id(app_id: str) -> str:
     return f"{PREFIX}/{_encode(app_id)}/intent"
 
 
-def hand_txn_id(app_id: str) -> str:
+def manual_txn_id(app_id: str) -> str:
     """Return the id that manual changes and the second of a batch's two commits both write, so that they conflict."""
-    return f"{PREFIX}/{_encode(app_id)}/hand"
+    return f"{PREFIX}/{_encode(app_id)}/manual"
 
 
 def due_txn_id(app_id: str, query_id: str) -> str:

@@ -134,14 +134,14 @@ def kafka() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def delta_jar_paths() -> list[str] | None:
-    """Delta's jars for Spark's JVM, or None where Maven cannot give them."""
+def delta_jar_paths() -> list[str] | str:
+    """Delta's jars for Spark's JVM, or why they are not to be had."""
     from sparkonce.jobs.shared.peers import PeerMissingError, delta_jars
 
     try:
-        return [str(path) for path in delta_jars()]
-    except PeerMissingError:
-        return None
+        return delta_jars()
+    except PeerMissingError as error:
+        return str(error)
 
 
 @pytest.fixture(scope="session")
@@ -163,14 +163,14 @@ def crash_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(
-    delta_jar_paths: list[str] | None, kafka_jar_paths: list[str] | str, crash_folder: Path
+    delta_jar_paths: list[str] | str, kafka_jar_paths: list[str] | str, crash_folder: Path
 ) -> Iterator[SparkSession]:
     """The session. It has the jars of Delta and of Spark's own Kafka connector where they are to be had."""
     from sparkonce.connectors.session import spark_session
     from sparkonce.crash_points import FOLDER_VARIABLE
 
-    jars = [*(delta_jar_paths or []), *(kafka_jar_paths if isinstance(kafka_jar_paths, list) else [])]
-    conf = {**SPARK_CONF, **({} if delta_jar_paths is None else DELTA_CONF), "spark.jars": ",".join(jars)}
+    jars = [jar for paths in (delta_jar_paths, kafka_jar_paths) if isinstance(paths, list) for jar in paths]
+    conf = {**SPARK_CONF, **(DELTA_CONF if isinstance(delta_jar_paths, list) else {}), "spark.jars": ",".join(jars)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FOLDER_VARIABLE, str(crash_folder))  # for the JVM and its Python workers, not for other tests
         session = spark_session("tests", **conf)
@@ -180,10 +180,10 @@ def spark(
 
 
 @pytest.fixture(scope="session")
-def delta_spark(spark: SparkSession, delta_jar_paths: list[str] | None) -> SparkSession:
+def delta_spark(spark: SparkSession, delta_jar_paths: list[str] | str) -> SparkSession:
     """The session, for tests that need delta-spark in it."""
-    if delta_jar_paths is None:
-        pytest.skip("needs Delta's jars: install Maven")
+    if isinstance(delta_jar_paths, str):
+        pytest.skip(f"needs Delta's jars: {delta_jar_paths}")
     return spark
 
 

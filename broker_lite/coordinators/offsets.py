@@ -90,7 +90,7 @@ class OffsetTable:
         """Return the ids of the groups that have offsets."""
         return list(self._groups)
 
-    def take_over(self, other: OffsetTable) -> None:
+    def update(self, other: OffsetTable) -> None:
         """Add all that another table has."""
         for group_id, offsets in other._groups.items():
             self._groups.setdefault(group_id, {}).update(offsets)

@@ -103,7 +103,7 @@ class GroupCoordinator:
         """Load the groups of some partitions, a step at a time."""
         replayed = Replayed()
         yield from self._log.replay(partitions, replayed.take)
-        self.offsets.take_over(replayed.offsets)
+        self.offsets.update(replayed.offsets)
         now_ms = self._broker.clock.monotonic_ms()
         for group_id, stored in replayed.classic.items():
             self._groups[group_id] = restore(group_id, self._settings, stored, now_ms)

@@ -483,7 +483,7 @@ class PartitionLog:
         """Close all files, each when its last sender has finished."""
         self.closed = True
         for segment in self._segments:
-            segment.let_go()
+            segment.release()
 
     @property
     def segments(self) -> Sequence[Segment]:

@@ -401,13 +401,13 @@ class Segment:
         for path in self.paths():
             self._storage.remove(path)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Close the file when its last sender has finished, too."""
         self._file = None
 
     def forget(self) -> None:
         """Delete the segment's files, but leave the open one to connections that are sending from it."""
-        self.let_go()
+        self.release()
         for path in self.paths():
             self._storage.remove(path)
 

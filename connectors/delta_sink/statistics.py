@@ -133,26 +133,26 @@ class StatisticsCollector:
             for path, kind in self.columns.items()
             if _has_bounds(kind) and dotted[name := ".".join(path)] == 1
         }
-        silent: set[Path] = set()
+        boundless: set[Path] = set()
         for group in (footer.row_group(index) for index in range(footer.num_row_groups)):
             for column in (group.column(index) for index in range(group.num_columns)):
                 path = wanted.get(column.path_in_schema)
                 if path is None:
                     continue
                 found = _footer_bounds(column, group.num_rows)
-                if found is _SILENT:
-                    silent.add(path)
+                if found is _NO_BOUNDS:
+                    boundless.add(path)
                 elif found is not None:
                     low, high = found
                     lows[path] = min(lows[path], low) if path in lows else low
                     highs[path] = max(highs[path], high) if path in highs else high
-        for path in silent:
+        for path in boundless:
             lows.pop(path, None)
             highs.pop(path, None)
         return lows, highs
 
 
-_SILENT: Any = object()
+_NO_BOUNDS: Any = object()
 """A row group with values, but without bounds."""
 
 
@@ -165,18 +165,18 @@ def _names(footer: pq.FileMetaData) -> Counter[str]:
 
 
 def _footer_bounds(column: pq.ColumnChunkMetaData, rows: int) -> tuple[Any, Any] | None:
-    """Return a column's bounds in one row group; None if it has no values, `_SILENT` if it has no bounds."""
+    """Return a column's bounds in one row group; None if it has no values, `_NO_BOUNDS` if it has no bounds."""
     found = column.statistics
     if found is None:
-        return _SILENT  # type: ignore[no-any-return]
+        return _NO_BOUNDS  # type: ignore[no-any-return]
     if found.has_min_max:
         try:
             return found.min, found.max
         except (ValueError, OverflowError, UnicodeDecodeError, pa.ArrowException):
-            return _SILENT  # type: ignore[no-any-return]
+            return _NO_BOUNDS  # type: ignore[no-any-return]
     if found.has_null_count and found.null_count == rows:
         return None
-    return _SILENT  # type: ignore[no-any-return]
+    return _NO_BOUNDS  # type: ignore[no-any-return]
 
 
 def _descend(batch: pa.RecordBatch, path: Path) -> pa.Array:

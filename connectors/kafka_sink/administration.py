@@ -1,6 +1,6 @@
 """Manual actions on an application's transactions: finish what was decided, and abort what was not.
 
-The same steps as a driver's `take_over`, one at a time. Aborting claims the driver's transactional id first, so that no
+The same steps as a driver's `recover`, one at a time. Aborting claims the driver's transactional id first, so that no
 decision about what is aborted can land meanwhile; and so does undoing a decision. A running query is then fenced.
 """
 

@@ -1,7 +1,7 @@
 """What the driver knows and does about the transactions of one application: decide, finish, undo, abort.
 
 One `Driver` lives in each of the processes that Spark's driver keeps for a sink: the one that begins batches and the
-one that commits them. `take_over` is the entry point: it claims the application's own transactional id, which fences
+one that commits them. `recover` is the entry point: it claims the application's own transactional id, which fences
 every other driver, and settles everything that is half done.
 """
 
@@ -118,7 +118,7 @@ class Driver:
         ``timeout_ms`` bounds the transaction of the decision, ``task_timeout_ms`` those of tasks.
 
         Raises:
-            as `take_over`.
+            as `recover`.
         """
         last, self._begun, self._read_under, self._is_settled = self._begun, None, None, False
         identity = None
@@ -127,7 +127,7 @@ class Driver:
             if last.was_last(identity) and self.log.read().unfinished is None:
                 self._read_under = identity
         if identity is None or self._read_under is None:
-            identity = self.take_over(timeout_ms, task_timeout_ms)
+            identity = self.recover(timeout_ms, task_timeout_ms)
         self._begun = _Begun(record.query_id, record.batch_id, identity)
         return identity
 
@@ -143,7 +143,7 @@ class Driver:
         """Settle what a run with exactly-once has left, before one with a weaker guarantee begins; only once.
 
         Raises:
-            as `take_over`.
+            as `recover`.
         """
         if self._is_settled:
             return
@@ -154,7 +154,7 @@ class Driver:
         else:
             decisions = self.log.read()
         if decisions.number:  # a driver that still runs is fenced first: what it decides must not be aborted
-            self.take_over()
+            self.recover()
         self._is_settled = True
 
     def settle_pending(self) -> None:
@@ -199,7 +199,7 @@ class Driver:
         """Become the only driver that may decide; the previous one is fenced."""
         return self.transactions.init_producer_id(self.scope.driver_id, timeout_ms)
 
-    def take_over(self, timeout_ms: int = DRIVER_TIMEOUT_MS, task_timeout_ms: int = 0) -> ProducerIdentity:
+    def recover(self, timeout_ms: int = DRIVER_TIMEOUT_MS, task_timeout_ms: int = 0) -> ProducerIdentity:
         """Claim, finish or undo what was decided, and abort all else, so that nothing of an earlier run stays open.
 
         A ``task_timeout_ms`` that brokers do not allow is rejected here, instead of in every task.

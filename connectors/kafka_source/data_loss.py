@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from sparkonce.connectors.kafka_source.epochs import Parting
+from sparkonce.connectors.kafka_source.epochs import Divergence
 from sparkonce.offset_store.offsets import Position, TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ def report_loss(what: str, *, fail: bool, instead: str = "", prevention: str = "
 def report_replaced(
     tp: TopicPartition,
     position: Position,
-    parting: Parting,
+    divergence: Divergence,
     log_end: int | None,
     *,
     fail: bool,
@@ -54,10 +54,10 @@ def report_replaced(
     Raises:
         DataLossError: if ``fail``.
     """
-    at = parting.offset
+    at = divergence.offset
     records = f"records [{at}, {position.next})" if at < position.next else f"records before offset {at}"
     became = "are gone" if log_end is not None and log_end <= at < position.next else "have been replaced"
-    doubt = "" if parting.is_exact else f". Records before {at} may have been replaced too: that cannot be told"
+    doubt = "" if divergence.is_exact else f". Records before {at} may have been replaced too: that cannot be told"
     report_loss(
         f"{records} of {tp} that this query {this_query} {became}: the record of leader epoch {position.epoch} before "
         f"offset {position.next} is no longer in the log, so the log was cut, by an unclean election or a broker put "

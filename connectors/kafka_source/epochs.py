@@ -37,7 +37,7 @@ LeaderEpoch = Callable[[TopicPartition], int]
 UNKNOWN = EpochEnd(-1, -1)
 
 
-class Parting(NamedTuple):
+class Divergence(NamedTuple):
     """Where a log diverges from what was read of it."""
 
     offset: int
@@ -105,7 +105,7 @@ class LogEpochs:
 
     def parted(
         self, positions: Mapping[TopicPartition, Position], doubtful: Collection[TopicPartition] = ()
-    ) -> dict[TopicPartition, Parting]:
+    ) -> dict[TopicPartition, Divergence]:
         """Return the partitions whose logs no longer have what was read, and where each diverges from it.
 
         That is the position itself if no record before it is known to be new.
@@ -123,11 +123,11 @@ class LogEpochs:
         newer = [tp for tp, answer in answers.items() if answer.epoch < 0]
         for tp, begin in self._own_begins(newer).items():
             answers[tp] = EpochEnd(UNKNOWN.epoch, begin)
-        found: dict[TopicPartition, Parting] = {}
+        found: dict[TopicPartition, Divergence] = {}
         for tp, (epoch, end) in answers.items():
             is_same, read_to = epoch == wanted[tp], positions[tp].next
             if not is_same or end < read_to:
-                found[tp] = Parting(min(end, read_to), is_same)
+                found[tp] = Divergence(min(end, read_to), is_same)
             if end >= read_to:
                 self._compared[tp] = self._leader_epoch(tp)
         return found

@@ -37,7 +37,7 @@ from sparkonce.broker_lite.protocol.fetch import (
 from sparkonce.connectors.kafka_client.client import Client, Leader, TopicMetadata, leader_of, topic_id_from_text
 from sparkonce.connectors.kafka_client.connection import MAX_RESPONSE_BYTES
 from sparkonce.connectors.kafka_source.decode import RecordDecoder, Scanned
-from sparkonce.connectors.kafka_source.epochs import LogEpochs, Parting, ask_epochs
+from sparkonce.connectors.kafka_source.epochs import Divergence, LogEpochs, ask_epochs
 from sparkonce.connectors.kafka_source.ranges import FetchRange, check_same_topic
 from sparkonce.connectors.runtime.compiled import Bytes
 from sparkonce.offset_store.offsets import Position, TopicPartition
@@ -70,10 +70,10 @@ class OffsetOutOfRangeError(LookupError):
 class LogReplacedError(LookupError):
     """A new leader does not have all of the planned records."""
 
-    def __init__(self, wanted: FetchRange, leader: Leader, parting: Parting) -> None:
-        super().__init__(f"the log of {wanted.topic}-{wanted.partition} was replaced from {parting.offset} on")
+    def __init__(self, wanted: FetchRange, leader: Leader, divergence: Divergence) -> None:
+        super().__init__(f"the log of {wanted.topic}-{wanted.partition} was replaced from {divergence.offset} on")
         self.leader = leader
-        self.parting = parting
+        self.divergence = divergence
 
 
 class RangeFetcher:

@@ -263,9 +263,9 @@ class Planner:
         """
         doubtful = [tp for tp, end in latest.items() if end < positions[tp].next]
         parted = self._epochs.parted(positions, doubtful)
-        for tp, parting in sorted(parted.items()):
-            report_replaced(tp, positions[tp], parting, latest.get(tp), fail=self._options.fail_on_data_loss)
-        return {tp: parting.offset for tp, parting in parted.items() if parting.offset < positions[tp].next}
+        for tp, divergence in sorted(parted.items()):
+            report_replaced(tp, positions[tp], divergence, latest.get(tp), fail=self._options.fail_on_data_loss)
+        return {tp: divergence.offset for tp, divergence in parted.items() if divergence.offset < positions[tp].next}
 
     def _leader_epoch(self, tp: TopicPartition) -> int:
         leader = self._leader(tp)

@@ -118,8 +118,8 @@ def _without_replaced(options: SourceOptions, wanted: FetchRange, error: LogRepl
     """
     tp = TopicPartition(wanted.topic, wanted.topic_id, wanted.partition)
     planned, fail = Position(wanted.end, wanted.end, wanted.epoch), options.fail_on_data_loss
-    report_replaced(tp, planned, error.parting, None, fail=fail, this_query="was reading")
-    return replace(wanted, end=min(wanted.end, error.parting.offset), leader=error.leader)
+    report_replaced(tp, planned, error.divergence, None, fail=fail, this_query="was reading")
+    return replace(wanted, end=min(wanted.end, error.divergence.offset), leader=error.leader)
 
 
 def _skip_lost_topic(options: SourceOptions, wanted: FetchRange, position: int, error: Exception) -> None:

@@ -116,7 +116,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         self._stateful = batch.stateful
         self._plans = tuple(target.begin(batch) for target in self._targets)
         if not self._plans[-1].writes_rows:
-            self._warn_of_passing_over(batch)
+            self._warn_of_skipped(batch)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Write the rows of one task."""
@@ -210,7 +210,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         for position, (target, plan) in enumerate(zip(self._targets, plans, strict=True)):
             target.abort(batch, plan, _parts(written, position), every_task_answered=None not in messages)
 
-    def _warn_of_passing_over(self, batch: Batch) -> None:
+    def _warn_of_skipped(self, batch: Batch) -> None:
         """Log that a batch is already written; the last target is that of the rows."""
         moved = sorted(batch.record.moved.items())
         records = [

@@ -8,11 +8,13 @@ around the MERGE alone, and reset.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, max_by, struct
@@ -38,6 +40,10 @@ MergeFunction: TypeAlias = "Callable[[DeltaTable, DataFrame], DeltaMergeBuilder]
 TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
 TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+LINKAGE_ERROR = re.compile(
+    r"\b(NoSuchMethod|NoSuchField|NoClassDefFound|AbstractMethod|IncompatibleClassChange)Error\b"
+)
+"""What the JVM says of a class that was compiled against another version of a library (Java's `LinkageError`)."""
 COMPACTION = "OPTIMIZE"
 """Delta's automatic compaction after a MERGE takes its metadata over; it is not the MERGE."""
 
@@ -88,7 +94,8 @@ class DeltaResult:
         columns = check_partition_columns(partition_by, wanted)
         builder = _delta_table().createIfNotExists(session).location(self.spark_path).addColumns(wanted)
         try:
-            builder.partitionedBy(*columns).execute()
+            with _fitting_delta(session):
+                builder.partitionedBy(*columns).execute()
         except PySparkException as error:
             if not self.exists():
                 raise TableError(f"cannot create the table {self.store.location}: {error}") from error
@@ -111,13 +118,15 @@ class DeltaResult:
 
         Raises:
             CommitConflictError: if others changed the table meanwhile.
+            TableError: if delta-spark was built for another version of Spark.
         """
         session = rows.sparkSession
-        builder = self.function(_delta_table().forPath(session, self.spark_path), rows)
         conflicts = _conflicts()
         try:
-            with _session_settings(session, settings):
-                builder.execute()
+            with _fitting_delta(session):
+                builder = self.function(_delta_table().forPath(session, self.spark_path), rows)
+                with _session_settings(session, settings):
+                    builder.execute()
         except conflicts as error:
             raise CommitConflictError(str(error)) from error
 
@@ -236,6 +245,22 @@ def _delta_table() -> type[DeltaTable]:
         ) from error
     table: type[DeltaTable] = Table
     return table
+
+
+@contextmanager
+def _fitting_delta(session: SparkSession) -> Iterator[None]:
+    """Turn the errors of a delta-spark that was built for another Spark into one sentence."""
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as error:
+        missing = LINKAGE_ERROR.search(str(error))
+        if missing is None:
+            raise
+        minor = ".".join(session.version.split(".")[:2])
+        raise TableError(
+            f"the delta-spark in this session was built for another version of Spark than {session.version} "
+            f"({missing[0]}). Use the one for it (io.delta:delta-spark_{minor}_2.13), or a Spark that one exists for"
+        ) from error
 
 
 def _conflicts() -> tuple[type[Exception], ...]:

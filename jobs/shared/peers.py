@@ -38,7 +38,9 @@ SPARK_KAFKA_ARTIFACTS = (
     ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.1.1"),
 )
 DELTA_VERSION = "4.4.0"
-DELTA_ARTIFACTS = (("io.delta", "delta-spark_4.2_2.13", DELTA_VERSION),)
+DELTA_SPARK = "4.2"
+"""The minor version of Spark that this version of delta-spark was built for; it fails on others."""
+DELTA_ARTIFACTS = (("io.delta", f"delta-spark_{DELTA_SPARK}_2.13", DELTA_VERSION),)
 _COMPLETE = ".complete"
 _CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 _SERVER_PROPERTIES = """\
@@ -119,8 +121,15 @@ def delta_jars() -> list[str]:
     """Return the jars of Delta's JVM sink, for `spark.jars`.
 
     Raises:
-        PeerMissingError: if Maven cannot fetch them.
+        PeerMissingError: if Maven cannot fetch them, or there are none for this version of Spark.
     """
+    import pyspark
+
+    if not pyspark.__version__.startswith(f"{DELTA_SPARK}."):
+        raise PeerMissingError(
+            f"delta-spark {DELTA_VERSION} is for Spark {DELTA_SPARK}, and this is PySpark {pyspark.__version__}; "
+            f"install pyspark=={DELTA_SPARK}.*"
+        )
     return _spark_jars(f"delta-{DELTA_VERSION}", DELTA_ARTIFACTS)
 
 

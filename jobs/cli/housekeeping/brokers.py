@@ -122,7 +122,7 @@ def find_parted(
 
     try:
         found = LogEpochs(ask_epochs, lambda tp: leader_of(known, tp.topic, tp.partition).epoch).parted(read)
-        return {tp: parting.offset for tp, parting in found.items()}
+        return {tp: divergence.offset for tp, divergence in found.items()}
     finally:
         client.close()
 

@@ -101,7 +101,7 @@ class Running:
     seen_firing: bool = False
     transactions_seen_s: float = 0.0
     """When it was last asked which of its transactions are open."""
-    let_go: bool = False
+    released: bool = False
     """Whether what held goes on: its victim was killed, or its transactions were aborted."""
     runs: int = 0
     run_began_s: float = 0.0
@@ -124,12 +124,12 @@ class Running:
     @property
     def holds(self) -> bool:
         """Whether it holds at its point until it is released."""
-        return self.shares_a_victim and self.seen_firing and not (self.let_go or self.over)
+        return self.shares_a_victim and self.seen_firing and not (self.released or self.over)
 
     @property
     def waits_for_kafka(self) -> bool:
         """Whether it stands at its point until Kafka has aborted its transactions."""
-        return self.cell.kind is Kind.TRANSACTION_TIMED_OUT and self.seen_firing and not self.let_go
+        return self.cell.kind is Kind.TRANSACTION_TIMED_OUT and self.seen_firing and not self.released
 
     @property
     def kills_its_own_broker(self) -> bool:
@@ -274,12 +274,12 @@ class Wave:
         if self._notice_firing(one) and one.kills_its_own_broker:
             self._restart(one.broker, [one])
         if one.waits_for_kafka:
-            self._let_go_when_timed_out(one)
+            self._release_when_timed_out(one)
         over, error = self._session.ended(one.query)
         if over:
             self._ended(one, error)
 
-    def _let_go_when_timed_out(self, one: Running) -> None:
+    def _release_when_timed_out(self, one: Running) -> None:
         """Let the driver go on as soon as Kafka has aborted what was open when it came to the point."""
         now_s = time.monotonic()
         if now_s - one.transactions_seen_s < TRANSACTION_POLL_S:
@@ -287,11 +287,11 @@ class Wave:
         one.transactions_seen_s = now_s
         if not open_transactions(one.broker.bootstrap_servers, one.app_id):
             one.note("broker", "has aborted what was open for too long")
-            self._let_go(one)
+            self._release(one)
 
-    def _let_go(self, one: Running) -> None:
+    def _release(self, one: Running) -> None:
         assert one.plan is not None
-        one.let_go = True
+        one.released = True
         release(one.plan)
 
     def _ended(self, one: Running, error: str | None) -> None:
@@ -329,7 +329,7 @@ class Wave:
             for one in holding:
                 one.over = True
                 one.note("pipeline", "is killed")
-                self._let_go(one)  # a broker that holds lives on
+                self._release(one)  # a broker that holds lives on
             return
         for broker in {id(one.broker): one.broker for one in holding}.values():
             self._restart(broker, [one for one in holding if one.broker is broker])
@@ -344,13 +344,13 @@ class Wave:
         broker.restart()
         for one in hurt:
             one.note("broker", "serves again")
-            self._let_go(one)
+            self._release(one)
 
     # After it.
 
     def _between(self, one: Running) -> None:
         disarm(one.crash_folder, one.folder.name)  # what has not fired by now shall not fire later
-        one.let_go = True
+        one.released = True
         if one.cell.delete_checkpoint:
             remove_checkpoint(one.pipeline().checkpoint)
             one.note("checkpoint", "is deleted")

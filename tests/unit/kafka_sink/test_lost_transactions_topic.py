@@ -38,7 +38,7 @@ def test_the_transactions_topic_is_lost_in_mid_decision(tmp_path: Path, committe
         broker.restart()
         for _ in range(2):
             with pytest.raises(TransactionsGoneError, match=r"cannot be told.*__transaction_state.*find-hanging"):
-                pipeline.another_driver().take_over()
+                pipeline.another_driver().recover()
         visible = pipeline.visible()
         assert len(visible) == 3 * committed
         with PlainClient(broker.bootstrap_servers) as plain:
@@ -50,7 +50,7 @@ def test_the_transactions_topic_is_lost_in_mid_decision(tmp_path: Path, committe
             assert not open_producers(plain)
         assert administration.accept(pipeline.another_driver()) is not None
         pipeline.driver = pipeline.another_driver()
-        pipeline.identity = pipeline.driver.take_over()
+        pipeline.identity = pipeline.driver.recover()
         pipeline.batch_id += 1
         pipeline.driver.finish(pipeline.decide(pipeline.task(0)))
         assert len(pipeline.visible()) == len(visible) + 3

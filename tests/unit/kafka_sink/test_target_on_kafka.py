@@ -64,18 +64,18 @@ def test_batch_follows_batch_without_another_look(
     """A claim that nobody came before has the next epoch, so the driver need not look for what others have left."""
     application = application_of(machine, kafka, client, "follows")
     application.reuses_workers = True
-    taken_over, take_over = [], Driver.take_over
+    recovered, recover = [], Driver.recover
 
     def counted(driver: Driver, *timeouts_ms: int) -> object:
-        taken_over.append(driver)
-        return take_over(driver, *timeouts_ms)
+        recovered.append(driver)
+        return recover(driver, *timeouts_ms)
 
-    monkeypatch.setattr(Driver, "take_over", counted)
+    monkeypatch.setattr(Driver, "recover", counted)
     incarnation = application.start()
     for batch_id in range(6):
         application.run(incarnation, application.batch(incarnation, batch_id, 2 * batch_id, 2 * batch_id + 2))
     check_whole(client, application, 12)
-    assert len(taken_over) == 1
+    assert len(recovered) == 1
 
 
 ON_KAFKA = [case for case in CASES if case.event != "the broker restarts" and not case.is_atomic and case.is_strict]

@@ -49,7 +49,7 @@ def pipeline(broker: EmbeddedBroker) -> Iterator[Pipeline]:
     client = Client(settings_of(broker.bootstrap_servers))
     made = Pipeline(client)
     yield made
-    made.another_driver().take_over()
+    made.another_driver().recover()
     client.close()
 
 
@@ -200,7 +200,7 @@ def test_lost_rows_are_named_and_accepted_on_request_only(pipeline: Pipeline, co
     assert len(pipeline.visible()) == 6
     status, application = command.listed(pipeline)
     assert (status, application["open"], application["lastDecision"]["finished"]) == (0, [], True)
-    pipeline.another_driver().take_over()  # the next start of the query finds nothing to complain of
+    pipeline.another_driver().recover()  # the next start of the query finds nothing to complain of
 
 
 def test_transactions_that_kafka_has_forgotten(pipeline: Pipeline, command: Command) -> None:
@@ -334,7 +334,7 @@ def test_list_of_all_applications(pipeline: Pipeline, command: Command, broker: 
         assert "2 more open transactions of other applications" in command.out
     finally:
         foreign.abort_transaction()
-        another.driver.take_over()
+        another.driver.recover()
 
 
 def test_a_decision_that_cannot_be_read(broker: EmbeddedBroker, command: Command) -> None:

@@ -128,7 +128,7 @@ def test_the_rights_that_are_listed_are_enough(
     assert main(["transactions", "finish", *common, "--app-id", APP]) == 0  # takes it back, offsets included
     pipeline.task(1)
     assert main(["transactions", "abort", *common, "--app-id", APP, "--apply"]) == 0
-    pipeline.identity = pipeline.driver.take_over()
+    pipeline.identity = pipeline.driver.recover()
     pipeline.decide(pipeline.task(2))
     assert main(["transactions", "finish", *common, "--app-id", APP]) == 0
 
@@ -155,7 +155,7 @@ def test_what_is_refused_says_which_right_is_missing(
     for words in (["finish"], ["abort", "--apply"]):
         assert main(["transactions", words[0], *lucys, "--app-id", APP, *words[1:]]) == 1
         assert "this user needs WRITE and DESCRIBE on transactional ids" in capsys.readouterr().err
-    pipeline.driver.take_over()
+    pipeline.driver.recover()
     root.close()
 
 

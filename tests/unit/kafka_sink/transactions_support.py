@@ -43,7 +43,7 @@ class Pipeline:
     def __post_init__(self) -> None:
         self.incarnation = uuid.uuid4().hex[:12]
         self.driver = self.another_driver()
-        self.identity = self.driver.take_over()
+        self.identity = self.driver.recover()
 
     def another_driver(self) -> Driver:
         """Return what another process would have."""

@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 from delta import exceptions
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction, write_deltalake
 from deltalake.schema import PrimitiveType
+from pyspark.errors import PySparkException
 
+from sparkonce.connectors.delta_sink.table import TableError
 from sparkonce.connectors.upserts.merge import MergeWriter
 from sparkonce.connectors.upserts.merge_offsets import DeltaIntents, intent_from_info, intent_to_info
 from sparkonce.connectors.upserts.merge_result import (
@@ -297,3 +300,18 @@ def test_a_column_that_the_rows_lack_is_named_before_a_table_is_made(
     with pytest.raises(ValueError, match=complaint):
         writer(SimpleNamespace(columns=["customer_id", "amount"]), 0)  # type: ignore[arg-type]
     assert not (tmp_path / "result").exists()
+
+
+def test_a_delta_spark_for_another_spark_is_named(tmp_path: Path) -> None:
+    """As delta-spark 4.4 fails on Spark 4.3: at the end of a hundred lines of the JVM's calls."""
+
+    def merge(target: Any, rows: Any) -> Any:
+        raise PySparkException("An error occurred: java.lang.NoSuchMethodError: 'void org.apache.spark.sql.LogicalRDD'")
+
+    result = DeltaResult(DeltaOffsetStore(Location.parse(str(tmp_path)), "app"), str(tmp_path), merge)
+    rows: Any = SimpleNamespace(sparkSession=SimpleNamespace(version="4.3.0"))
+    with (
+        patch("delta.tables.DeltaTable.forPath"),
+        pytest.raises(TableError, match=r"another version of Spark than 4\.3\.0 \(NoSuchMethodError\).*-spark_4\.3_2"),
+    ):
+        result.run(rows, {})

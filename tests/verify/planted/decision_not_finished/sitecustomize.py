@@ -4,13 +4,13 @@ from planting import plant
 
 
 def change(driver):
-    def take_over(self, *timeouts):
+    def recover(self, *timeouts):
         self.log.ensure()
         identity = self.claim(*timeouts[:1])
         self.abort_open(self.scope.prefix)
         return identity
 
-    driver.Driver.take_over = take_over
+    driver.Driver.recover = recover
 
 
 plant("sparkonce.connectors.kafka_sink.driver", change)
