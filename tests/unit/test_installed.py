@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -13,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from sparkonce.jobs.shared.extras import EXTRAS
+from tests.wheel import build_wheel
 
 PROJECT = Path(__file__).resolve().parents[2]
 LINKED = ("broker_lite", "connectors", "exactly_once", "jobs", "offset_store")
 """Folders of the checkout that are inside the package `sparkonce`."""
 IMPORTED = {"sparkonce", "pyspark_delta_once", "pyspark_kafka_once"}
-LEFT_OUT = shutil.ignore_patterns(".*", "tests", "docs", "build", "*.egg-info", "__pycache__")
 BLOCKED = """
 import sys
 class NotInstalled:
@@ -41,14 +40,7 @@ for command in COMMANDS:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that holds what the wheel holds, and a start-up file that hides the packages of the extras."""
     folder = tmp_path_factory.mktemp("installed")
-    source = shutil.copytree(
-        PROJECT, folder / "source", ignore=LEFT_OUT, symlinks=True
-    )  # a build leaves files beside its sources
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder)]
-    subprocess.run([*command, str(source)], check=True, timeout=240)
-    shutil.rmtree(source)
-    (wheel,) = folder.glob("*.whl")
-    zipfile.ZipFile(wheel).extractall(folder / "site")
+    zipfile.ZipFile(build_wheel(folder)).extractall(folder / "site")
     (folder / "site/sitecustomize.py").write_text(BLOCKED.format(modules=set(EXTRAS)))
     return folder
 

@@ -13,6 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.wheel import build_wheel
+
 PROJECT = Path(__file__).resolve().parents[2]
 WALK = Path(__file__).with_name("walk.py")
 RESULT = re.compile(r"^RESULT (.*)$", re.MULTILINE)
@@ -27,7 +29,7 @@ def main(arguments: list[str]) -> int:
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="sparkonce-versions-") as name:
         folder = Path(name)
-        wheel = build(folder)
+        wheel = build_wheel(folder)
         (lines,) = re.findall(r"```python\n(.*?)```", (PROJECT / "README.md").read_text(), re.DOTALL)
         (folder / "ten_lines.py").write_text(lines)
         for python in chosen.python or [sys.executable]:
@@ -36,14 +38,6 @@ def main(arguments: list[str]) -> int:
                 print(outcomes[-1], flush=True)
     print("\n| Python | PySpark | |\n|---|---|---|", *outcomes, sep="\n")
     return int(any("failed" in outcome for outcome in outcomes))
-
-
-def build(folder: Path) -> Path:
-    """Return a wheel of this checkout."""
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(PROJECT)]
-    subprocess.run(command, check=True)
-    (wheel,) = folder.glob("*.whl")
-    return wheel
 
 
 def try_out(folder: Path, wheel: Path, python: str, spark: str) -> str:
