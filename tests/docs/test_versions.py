@@ -19,8 +19,9 @@ def supported(name: str) -> str:
 def test_spark() -> None:
     (accepted,) = (each for each in METADATA["dependencies"] if each.startswith("pyspark"))
     least, below = re.fullmatch(r"pyspark>=([0-9.]+),<([0-9.]+)", accepted).groups()  # type: ignore[union-attr]
-    assert supported("Spark") == least
-    assert below == "4.3", "one minor version"
+    oldest, newest = re.fullmatch(r"([0-9.]+) and ([0-9.]+)", supported("Spark")).groups()  # type: ignore[union-attr]
+    assert oldest == least
+    assert f"{newest.split('.')[0]}.{int(newest.split('.')[1]) + 1}" == below
 
 
 def test_python() -> None:
