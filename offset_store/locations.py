@@ -48,6 +48,11 @@ class Location:
         return not self.is_local and self.text.partition(":")[0] in _OBJECT_STORES
 
     @property
+    def is_file(self) -> bool:
+        """Whether this is a local file, where a table or a checkpoint would be a folder."""
+        return self.is_local and os.path.isfile(self.text)
+
+    @property
     def settings_hint(self) -> str:
         """Which settings reach the store, for the end of an error; "" where there are none."""
         if not self.in_object_store:

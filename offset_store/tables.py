@@ -40,6 +40,7 @@ def load_table(location: Location, storage_options: Mapping[str, str], version: 
         StoreMissingError: if there is no table.
         OffsetStoreError: if it cannot be read, or not at that version.
     """
+    _check_folder(location)
     if location.is_local and (escape := _ESCAPE.search(location.text)):
         name = unquote(escape[0])
         raise OffsetStoreError(
@@ -127,11 +128,21 @@ def append(
 
 
 def table_filesystem(location: Location, storage_options: Mapping[str, str]) -> tuple[fs.FileSystem, str]:
-    """Return the file system of a table's folder, and the folder's path in it ("" for object stores)."""
+    """Return the file system of a table's folder, and the folder's path in it ("" for object stores).
+
+    Raises:
+        OffsetStoreError: if the path is that of a file.
+    """
     if location.is_local:
+        _check_folder(location)
         return fs.LocalFileSystem(), location.text
     with hidden_secrets(storage_options):
         return fs.PyFileSystem(DeltaStorageHandler(location.text, dict(storage_options) or None)), ""
+
+
+def _check_folder(location: Location) -> None:
+    if location.is_file:
+        raise OffsetStoreError(f"{location} is a file, not a Delta table: name the folder that holds _delta_log")
 
 
 def join(root: str, path: str) -> str:

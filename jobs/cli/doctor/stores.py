@@ -25,18 +25,22 @@ PROBE = ".sparkonce-doctor-"
 _LONGEST = 500
 _IN_ADDRESS = re.compile(r"://[^/@\s]+:[^/@\s]+@")
 _ADDRESS = "Check the address and the credentials"
+_ANOTHER = "Name another place, or move what is there"
 _RIGHTS = "Give this user the right to write there"
 
 
 def table(location: Location, storage: Mapping[str, str]) -> Iterator[Finding]:
     """Look at a Delta table, or at the place where one will be created."""
+    if location.is_file:
+        yield wrong("table", f"{location} is a file, not a folder", _ANOTHER)
+        return
     try:
         filesystem, root = location.filesystem(storage)
         log = filesystem.get_file_info(_join(root, "_delta_log"))
         if DeltaTable.is_deltatable(location.text, dict(storage)):
             yield _delta(location, storage)
         elif log.type is fs.FileType.File:
-            yield wrong("table", f"{location}/_delta_log is a file", "Name another place, or move what is there")
+            yield wrong("table", f"{location}/_delta_log is a file", _ANOTHER)
         else:
             yield Finding("table", f"none at {location} yet; the first query creates it")
         yield from _writable("table", location, storage)
@@ -56,6 +60,9 @@ def _delta(location: Location, storage: Mapping[str, str]) -> Finding:
 
 def checkpoint(location: Location, storage: Mapping[str, str]) -> Iterator[Finding]:
     """Look at a checkpoint, or at the place where one will be created."""
+    if location.is_file:
+        yield wrong("checkpoint", f"{location} is a file, not a folder", _ANOTHER)
+        return
     try:
         filesystem, root = location.filesystem(storage)
         if filesystem.get_file_info(_join(root, "metadata")).type is fs.FileType.NotFound:
@@ -86,7 +93,7 @@ def _writable(what: str, location: Location, storage: Mapping[str, str]) -> Iter
         while not os.path.lexists(folder):
             folder = os.path.dirname(folder)
         if not os.path.isdir(folder):
-            yield wrong(what, f"{folder} is not a folder", "Name another place, or move what is there")
+            yield wrong(what, f"{folder} is not a folder", _ANOTHER)
             return
     elif not location.in_object_store and filesystem.get_file_info(folder).type is not fs.FileType.Directory:
         return  # HDFS would create the folder

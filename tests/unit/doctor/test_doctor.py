@@ -139,12 +139,15 @@ def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sorted(tmp_path.rglob("*")) == before
     (file := tmp_path / "file").touch()
     assert "is not a folder" in lines(capsys, "--table", str(file / "table"), status=1)["table"]
+    assert f"{file} is a file, not a folder" in lines(capsys, "--table", str(file), status=1)["table"]
 
 
 def test_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "checkpoint"
     words = ["--checkpoint", str(place)]
     assert "none at" in lines(capsys, *words, status=0)["checkpoint"]
+    (file := tmp_path / "file").touch()
+    assert f"{file} is a file, not a folder" in lines(capsys, "--checkpoint", str(file), status=1)["checkpoint"]
     for name in ("offsets", "commits"):
         (place / name).mkdir(parents=True)
     (place / "metadata").write_text(json.dumps({"id": "q"}))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store.errors import plain
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -49,3 +50,13 @@ def test_a_damaged_log_is_told_in_few_lines(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert ended.stderr.startswith(f"sparkonce clean: cannot load the Delta table at {tmp_path}: ")
     assert len(ended.stderr.splitlines()) == 1, ended.stderr
+
+
+@pytest.mark.parametrize("command", [["audit"], ["clean"], ["compact"], ["offsets", "show"]])
+def test_a_file_is_not_called_a_missing_table(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (file := tmp_path / "file").touch()
+    assert main([*command, str(file)]) == 1
+    hint = "name the folder that holds _delta_log"
+    assert capsys.readouterr().err == f"sparkonce {' '.join(command)}: {file} is a file, not a Delta table: {hint}\n"

@@ -89,3 +89,12 @@ def test_a_type_that_cannot_be_written(tmp_path: Path, table: str) -> None:
     query.log(1 if table == "there" else 0, 500)
     with pytest.raises(SchemaError, match=r"column j: delta_once cannot write the type variant; cast it: to_json\(j\)"):
         query.tasks(rows=[])
+
+
+def test_a_path_of_a_file(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    (tmp_path / "file").touch()
+    query.options["path"] = str(tmp_path / "file")
+    query.log(0, 10)
+    with pytest.raises(OffsetStoreError, match=r"/file is a file, not a Delta table"):
+        query.tasks()
