@@ -252,10 +252,10 @@ class Client:
     def _final(self, what: str, error: Exception, limit_ms: int) -> Exception:
         if isinstance(error, (MissingTopicError, PermissionError, ssl.SSLCertVerificationError, KafkaError)):
             return error
+        servers, why = self.settings.servers_text, f"({type(error).__name__}: {error})"
         hint = "" if self._reached else " Check that a broker listens there, and kafka.security.protocol."
         return KafkaUnreachableError(
-            f"could not {what} within {limit_ms} ms: no answer from Kafka at {self.settings.servers_text} "
-            f"({type(error).__name__}: {error}).{hint}"
+            f"no answer from Kafka at {servers} within {limit_ms} ms {why}: could not {what}.{hint}"
         )
 
     def any_connection(self) -> Connection:

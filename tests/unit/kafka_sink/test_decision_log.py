@@ -16,8 +16,8 @@ from sparkonce.broker_lite.protocol.control_records import EndMarker, encode_end
 from sparkonce.broker_lite.protocol.fetch import FetchPartitionResult
 from sparkonce.broker_lite.protocol.records import Record
 from sparkonce.broker_lite.security.acls import Operation, PatternType, Permission, ResourceType
-from sparkonce.connectors.kafka_client.client import Client
-from sparkonce.connectors.kafka_client.settings import Sasl
+from sparkonce.connectors.kafka_client.client import Client, KafkaUnreachableError
+from sparkonce.connectors.kafka_client.settings import Sasl, read_settings
 from sparkonce.connectors.kafka_sink.decisions import PARTITION, DecisionLog, DecisionTopicError
 from sparkonce.connectors.kafka_sink.transactions import FencedProducerError, TransactionClient
 from sparkonce.exactly_once.transactions import (
@@ -74,6 +74,14 @@ class Deciding:
 
 def decide(client: Client, topic: str, made: Decision, *, app: str = "app", commit: bool = True) -> None:
     Deciding(client, topic, app).begin(made).end(commit=commit)
+
+
+def test_what_cannot_be_reached_is_named_before_the_topic() -> None:
+    settings = read_settings(
+        {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.socket.connection.setup.timeout.ms": "50"}
+    )
+    with pytest.raises(KafkaUnreachableError, match=r"^no answer from Kafka at 127\.0\.0\.1:1 .* topics decisions\. "):
+        DecisionLog(Client(settings), "decisions", "app").ensure()
 
 
 def test_the_topic_is_made_with_one_partition_and_compacted(observer: Client) -> None:

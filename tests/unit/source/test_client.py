@@ -91,7 +91,7 @@ def whole(planner: Planner, topic: str, end: int, start: int = 0) -> FetchRange:
 
 def test_an_unreachable_broker_is_named() -> None:
     settings = read_settings({"kafka.bootstrap.servers": "127.0.0.1:1", **QUICK})
-    with pytest.raises(KafkaUnreachableError, match=r"within 300 ms: no answer from Kafka at 127\.0\.0\.1:1"):
+    with pytest.raises(KafkaUnreachableError, match=r"^no answer from Kafka at 127\.0\.0\.1:1 within 300 ms"):
         Client(settings).topics(["t"])
 
 
