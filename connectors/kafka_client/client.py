@@ -253,6 +253,11 @@ class Client:
         if isinstance(error, (MissingTopicError, PermissionError, ssl.SSLCertVerificationError, KafkaError)):
             return error
         servers, why = self.settings.servers_text, f"({type(error).__name__}: {error})"
+        if isinstance(error, socket.gaierror) and not self._reached:
+            return KafkaUnreachableError(
+                f"no resolvable bootstrap urls given in bootstrap.servers: {servers} {why}: could not {what}. "
+                "Check the host names."
+            )
         hint = "" if self._reached else " Check that a broker listens there, and kafka.security.protocol."
         return KafkaUnreachableError(
             f"no answer from Kafka at {servers} within {limit_ms} ms {why}: could not {what}.{hint}"
@@ -269,7 +274,8 @@ class Client:
             except (PermissionError, ssl.SSLCertVerificationError):
                 raise
             except (OSError, ProtocolError) as error:
-                failure = error
+                if failure is None or not isinstance(error, socket.gaierror):  # one name that resolves is enough
+                    failure = error
         assert failure is not None
         raise failure
 

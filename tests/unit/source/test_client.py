@@ -97,7 +97,16 @@ def test_an_unreachable_broker_is_named() -> None:
 
 def test_a_host_that_does_not_exist_is_not_tried_again() -> None:
     settings = read_settings({"kafka.bootstrap.servers": "no-such-host.invalid:9092"})
-    with pytest.raises(KafkaUnreachableError, match=r"no-such-host\.invalid:9092"):
+    with pytest.raises(KafkaUnreachableError, match=r"no-such-host\.invalid:9092") as error:
+        Client(settings).topics(["t"])
+    assert str(error.value).startswith("no resolvable bootstrap urls given in bootstrap.servers: no-such-host.invalid")
+    assert " ms" not in str(error.value)
+
+
+@pytest.mark.parametrize("servers", ["no-such-host.invalid:9092,127.0.0.1:1", "127.0.0.1:1,no-such-host.invalid:9092"])
+def test_a_host_that_does_not_exist_beside_one_that_does(servers: str) -> None:
+    settings = read_settings({"kafka.bootstrap.servers": servers, **QUICK})
+    with pytest.raises(KafkaUnreachableError, match=rf"^no answer from Kafka at {servers} within 300 ms .*refused"):
         Client(settings).topics(["t"])
 
 
