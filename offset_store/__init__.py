@@ -51,7 +51,7 @@ def check_spec(spec: str) -> str:
         ValueError: if it does not.
     """
     if not any(spec.startswith(kind) and spec.removeprefix(kind).strip() for kind in (DELTA, GROUP)):
-        raise ValueError(f"offsetStore={spec!r} is not a store; write delta:<path of a table> or group:<id>")
+        raise ValueError("this is not a store; write delta:<path of a table> or group:<id>")
     return spec
 
 
@@ -73,7 +73,10 @@ def open_store(
     """
     if not app_id:
         raise ValueError("offsetStore needs appId: offsets are kept for each application")
-    check_spec(spec)
+    try:
+        check_spec(spec)
+    except ValueError as error:
+        raise ValueError(f"offsetStore={spec!r}: {error}") from None
     if spec.startswith(DELTA):
         from sparkonce.offset_store.delta import DeltaOffsetStore
 

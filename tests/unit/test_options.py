@@ -80,6 +80,20 @@ def test_a_bad_option_is_named(given: dict[str, str], message: str) -> None:
         OPTIONS.read(given)
 
 
+@pytest.mark.parametrize("table", [SOURCE, KAFKA_SINK, DELTA_SINK], ids=lambda table: str(table.reference))
+def test_a_bad_value_is_shown_once(table: SettingTable) -> None:
+    told = [_told(setting) for setting in table.settings.values()]
+    assert not [text for name, text in zip(table.settings, told, strict=True) if text.count(f"{name}=") > 1]
+
+
+def _told(setting: Setting) -> str:
+    try:
+        setting.read("x:y")
+    except SettingError as error:
+        return str(error)
+    return ""
+
+
 def test_a_required_option_must_be_there() -> None:
     table = SettingTable("delta_once", settings_of(Needed, camel_case), "delta-sink")
     with pytest.raises(OptionError, match="appId is required: names the job"):

@@ -209,7 +209,7 @@ def test_offsets_outlive_the_log_that_held_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spec", ["", "delta:", "group:", "/a/path", "memory"])
 def test_open_store_refuses_what_is_no_store(spec: str) -> None:
-    with pytest.raises(ValueError, match="is not a store"):
+    with pytest.raises(ValueError, match=rf"^offsetStore='{spec}': this is not a store"):
         open_store(spec, "app")
 
 
