@@ -29,6 +29,7 @@ from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.offset_store.administration import ChangeKind, ManualChange
 from sparkonce.offset_store.clones import CloneSource
 from sparkonce.offset_store.commit_log import LogCommit, StoredState
+from sparkonce.offset_store.errors import counted
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.own_commits import OwnCommit
 from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
@@ -429,7 +430,9 @@ class Auditor:
         if not self._last_rows:
             return
         apps = ", ".join(f"appId {app_id} wrote" for app_id in sorted(self._last_rows))
-        message = f"it took {files} data files out or replaced them, in which rows may have been that {apps}; the "
+        message = (
+            f"it took out or replaced {counted(files, 'data file')}, in which rows may have been that {apps}; the "
+        )
         message += "stored offsets stayed, so these records do not come again. The proof is of what was written"
         self._findings.add(Problem.ROWS_REMOVED, message, name)
 

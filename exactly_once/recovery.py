@@ -19,6 +19,7 @@ from sparkonce.offset_store.administration import (
     Move,
     Stored,
 )
+from sparkonce.offset_store.errors import counted
 from sparkonce.offset_store.offsets import TopicPartition
 from sparkonce.offset_store.record import Writes
 from sparkonce.offset_store.txn_ids import OffsetTxn, offset_txn_id
@@ -161,8 +162,8 @@ def version_before_batches(entries: Sequence[CommitEntry], app_id: str, count: i
         if change is not None and app_id in change.app_ids:
             if change.to_version is None:
                 raise RecoveryError(
-                    f"offsets of appId {app_id} were set by hand in version {version}, among its last {count} batches: "
-                    "say with --to-version where to go"
+                    f"offsets of appId {app_id} were set by hand in version {version}, among its last "
+                    f"{counted(count, 'batch')}: say with --to-version where to go"
                 )
             version = change.to_version
             continue
@@ -171,7 +172,9 @@ def version_before_batches(entries: Sequence[CommitEntry], app_id: str, count: i
             undone.append(entry)
         version -= 1
     if len(undone) < count:
-        raise RecoveryError(f"the log keeps {len(undone)} batches of appId {app_id} that are in force, not {count}")
+        raise RecoveryError(
+            f"the log keeps {counted(len(undone), 'batch')} of appId {app_id} that are in force, not {count}"
+        )
     assert undone[-1].batch is not None
     attempt = undone[-1].batch.record.attempt_id
     # Rows first, then offsets: the commit of the rows belongs to the batch too.

@@ -24,6 +24,7 @@ from enum import Enum
 from typing import Any
 from urllib.parse import quote, unquote
 
+from sparkonce.offset_store.errors import counted
 from sparkonce.offset_store.fingerprint import RING, Fingerprint
 from sparkonce.offset_store.offsets import TopicPartition
 from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
@@ -323,5 +324,5 @@ def ranges_text(record: BatchRecord, most: int = 5) -> str:
     """Return the offset ranges of a batch as text, for messages."""
     moved: list[tuple[PartitionKey, Any]] = sorted(record.moved.items())
     shown = ", ".join(f"{tp} [{extent.start}, {extent.end})" for (_, tp), extent in moved[:most])
-    more = f" and {len(moved) - most} more partitions" if len(moved) > most else ""
+    more = f" and {counted(len(moved) - most, 'more partition')}" if len(moved) > most else ""
     return (shown + more) or "no records"

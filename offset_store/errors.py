@@ -1,4 +1,4 @@
-"""Errors of offset stores."""
+"""Errors of offset stores, and how messages are written."""
 
 from __future__ import annotations
 
@@ -24,6 +24,12 @@ def plain(error: BaseException) -> str:
             break
         kept.append(line.rstrip())
     return "\n".join(kept).rstrip()
+
+
+def counted(count: int, noun: str) -> str:
+    """Write a number of things: "1 batch", "2,000 batches"."""
+    ending = "" if count == 1 else "es" if noun.endswith("ch") else "s"
+    return f"{count:,} {noun}{ending}"
 
 
 class OffsetStoreError(RuntimeError):

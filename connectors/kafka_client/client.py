@@ -28,6 +28,7 @@ from sparkonce.connectors.kafka_client import list_offsets
 from sparkonce.connectors.kafka_client.connection import Connection
 from sparkonce.connectors.kafka_client.list_offsets import Asked
 from sparkonce.connectors.kafka_client.settings import ClientSettings
+from sparkonce.offset_store.errors import counted
 
 LATEST, EARLIEST = -1, -2
 """Special timestamps of ListOffsets, and latest and earliest in JSON offsets, as in Spark's connector."""
@@ -374,7 +375,7 @@ def leader_of(metadata: Mapping[str, TopicMetadata], topic: str, partition: int)
     found = metadata.get(topic)
     if found is None or partition not in found.partitions:
         count = len(found.partitions) if found else 0
-        raise MissingTopicError(f"topic {topic} has no partition {partition} (it has {count} partitions)")
+        raise MissingTopicError(f"topic {topic} has no partition {partition} (it has {counted(count, 'partition')})")
     leader = found.partitions[partition]
     if leader is None:
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader at the moment")

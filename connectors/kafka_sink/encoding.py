@@ -21,6 +21,7 @@ from sparkonce.connectors.kafka_sink.buffers import Bytes, Columns, Int64s
 from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch
 from sparkonce.connectors.kafka_sink.rows import RowError, RowLayout, Rows
 from sparkonce.connectors.kafka_sink.settings import ProducerSettings
+from sparkonce.offset_store.errors import counted
 
 BUFFERED_BYTES = 32 << 20
 """What all open batches of an encoder may take together; with many partitions each gets less than `batch_bytes`."""
@@ -184,7 +185,8 @@ class RowEncoder:
         if partition >= counts[topic]:
             raise RowError(
                 f"kafka_once: a row has {partition} in its column 'partition', but topic {topic} has "
-                f"{counts[topic]} partitions, numbered from 0: correct the column, or add partitions to the topic"
+                f"{counted(counts[topic], 'partition')}, numbered from 0: correct the column, or add partitions to the "
+                "topic"
             )
         self._lay_out(counts)
 

@@ -24,6 +24,7 @@ from sparkonce.connectors.kafka_sink.topics import Topics
 from sparkonce.connectors.sinks.target import Task
 from sparkonce.crash_points import reach
 from sparkonce.exactly_once.crash_points import SinkPoint
+from sparkonce.offset_store.errors import counted
 from sparkonce.offset_store.locations import Location
 
 FOLDER = "sparkonce-spool"
@@ -81,7 +82,7 @@ class Spool:
                 rows += count
                 yield EncodedBatch(topic.decode(), partition, count, data)
         if rows != spooled.rows:
-            raise SpoolError(f"{folder}/{spooled.name} ends after {rows} of {spooled.rows} rows")
+            raise SpoolError(f"{folder}/{spooled.name} ends after {rows} of {counted(spooled.rows, 'row')}")
 
     def clear(self) -> None:
         """Remove whatever is there; never raises: what stays costs space, and is removed with the next batch."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sparkonce.exactly_once.errors import TransactionsGoneError
 from sparkonce.exactly_once.transactions import Decision, Fate, PreparedTransaction, Settlement, ranges_text, settle
+from sparkonce.offset_store.errors import counted
 
 HANGING = (
     "readers of committed records wait behind them: kafka-transactions.sh find-hanging shows these, and "
@@ -56,7 +57,8 @@ class Ended:
                 f"{accept} notes the batch as finished; if not, it goes on without them"
             )
         gone = (
-            f"{what}, but {len(bad)} of its {len(self.fates)} transactions, with {rows} of its {decision.rows} rows, "
+            f"{what}, but {len(bad)} of its {counted(len(self.fates), 'transaction')}, with {rows} of its "
+            f"{counted(decision.rows, 'row')}, "
             f"were aborted before they could be committed ({names}): transaction.timeout.ms had passed, or somebody "
             "claimed their transactional ids"
         )
@@ -67,5 +69,5 @@ class Ended:
             )
         return TransactionsGoneError(
             f"{gone}. The other rows are visible, so the batch cannot be written again without doubling these: "
-            f"{rows} rows are missing from the output. {tool}; {accept} goes on without them"
+            f"the output lacks {counted(rows, 'row')}. {tool}; {accept} goes on without them"
         )

@@ -36,6 +36,7 @@ from sparkonce.exactly_once.batch import Batch, read_batch
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.errors import CheckpointError
+from sparkonce.offset_store.errors import counted
 
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
 CALL_SITE_PROPERTY = "callSite.short"
@@ -217,7 +218,7 @@ class StreamSink(DataSourceStreamArrowWriter):
             f"{source} {tp} [{extent.start}, {extent.end})" for (source, tp), extent in moved[:RANGES_IN_MESSAGES]
         ]
         if len(moved) > len(records):
-            records.append(f"{len(moved) - len(records)} more partitions")
+            records.append(counted(len(moved) - len(records), "more partition"))
         _log.warning(
             "%s: %s: its rows are in %s already, nothing is written again. It covers %s. Either a crash came before "
             "Spark noted the batch in checkpointLocation=%s, which is well; or that checkpoint is new: then option "

@@ -30,7 +30,7 @@ from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 from sparkonce.offset_store.accounted_rows import is_own_or_elsewhere, stored_in
 from sparkonce.offset_store.clones import CloneSource
 from sparkonce.offset_store.commit_log import CommitLog, StoredState
-from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.errors import OffsetStoreError, counted
 from sparkonce.offset_store.txn_ids import OffsetTxn
 
 PROGRESS_FROM_COMMITS = 2_000
@@ -185,11 +185,14 @@ def _judge_rows(rows: RowCounts, expect_all: bool) -> Iterator[Finding]:
     for (topic, partition), count in sorted(rows.by_partition.items()):
         where = f"{topic}-{partition}" if topic else f"partition {partition}"
         if count.duplicated:
-            message = f"{where}: {count.duplicated:,} rows too many, at offsets {_stretches(count, duplicated=True)}"
+            message = (
+                f"{where}: {counted(count.duplicated, 'row')} too many, at offsets {_stretches(count, duplicated=True)}"
+            )
             yield Finding(Problem.DUPLICATED, message)
         if count.missing:
             why = "" if expect_all else " (a filter of the query, or a transaction's markers, leave offsets out too)"
-            message = f"{where}: {count.missing:,} offsets have no row, at {_stretches(count, duplicated=False)}{why}"
+            missing = f"{counted(count.missing, 'offset')} without a row"
+            message = f"{where}: {missing}, at {_stretches(count, duplicated=False)}{why}"
             yield Finding(Problem.MISSING if expect_all else Problem.MISSING_ALLOWED, message)
 
 

@@ -13,6 +13,7 @@ from sparkonce.exactly_once.audit_broker import BrokerSide
 from sparkonce.exactly_once.audit_findings import Chain, CommitName, Finding, Problem
 from sparkonce.exactly_once.audit_rows import RowCount
 from sparkonce.jobs.cli.audit_inputs import Coordinates, RowCounts
+from sparkonce.offset_store.errors import counted
 from sparkonce.offset_store.offsets import OffsetRange
 from sparkonce.offset_store.own_commits import OwnCommit
 
@@ -86,7 +87,8 @@ def as_text(examined: Examined) -> Iterator[str]:
     yield ""
     yield from _table(examined)
     if examined.rows is not None and examined.rows.outside:
-        yield f"{examined.rows.outside:,} rows have coordinates that no kept commit covers, or none; not judged."
+        outside = counted(examined.rows.outside, "row")
+        yield f"{outside} with coordinates that no kept commit covers, or without any: not judged."
     warnings = [finding for finding in report.findings if finding.problem.is_warning]
     unseen = [finding for finding in report.findings if finding.problem.is_gap_of_proof]
     errors = [finding for finding in report.findings if finding.problem.is_error]
@@ -117,9 +119,9 @@ def _reach(examined: Examined) -> str:
 
 def _tally(report: Report) -> Iterator[str]:
     tally = report.tally
-    yield f"{tally.commits:,} commits, {tally.ours:,} of them of batches."
+    yield f"{counted(tally.commits, 'commit')}, {tally.ours:,} of them of batches."
     for (app_id, guarantee), count in sorted(tally.guarantees.items(), key=lambda each: each[0][0]):
-        yield f"  appId {app_id}: {count:,} batches written {guarantee.value}"
+        yield f"  appId {app_id}: {counted(count, 'batch')} written {guarantee.value}"
     if tally.other_apps:
         yield f"  other appIds, not looked at: {', '.join(sorted(tally.other_apps))}"
     if tally.own:
@@ -153,7 +155,7 @@ def _table(examined: Examined) -> Iterator[str]:
         yield "  ".join(left + right).rstrip()
     hidden = len(examined.report.chains) - SHOWN_PARTITIONS
     if hidden > 0:
-        yield f"… and {hidden:,} partitions more; --json shows all."
+        yield f"… and {counted(hidden, 'partition')} more; --json shows all."
 
 
 def _findings(report: Report, found: Sequence[Finding]) -> Iterator[str]:

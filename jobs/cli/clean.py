@@ -8,7 +8,7 @@ import time
 
 from sparkonce.jobs.cli.housekeeping.orphans import FolderFile, TableFolder
 from sparkonce.jobs.shared.arguments import add_table, duration_s, show_bytes, show_columns, show_time
-from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.errors import OffsetStoreError, counted
 
 LEAST_AGE_S = 3600
 MAX_SHOWN = 20
@@ -59,15 +59,14 @@ def _clean(options: argparse.Namespace) -> int:
     deleted = folder.delete(found)
     print(f"deleted {_count(deleted.files)}")
     if deleted.committed_meanwhile:
-        print(f"{_count(deleted.committed_meanwhile)} were committed meanwhile, and stay")
+        print(f"{_count(deleted.committed_meanwhile)} committed meanwhile: left alone")
     for path, reason in deleted.failed.items():
         print(f"sparkonce clean: cannot delete {path}: {reason}", file=sys.stderr)
     return 1 if deleted.failed else 0
 
 
 def _count(files: tuple[FolderFile, ...]) -> str:
-    noun = "file" if len(files) == 1 else "files"
-    return f"{len(files)} {noun} ({show_bytes(sum(file.size for file in files))})"
+    return f"{counted(len(files), 'file')} ({show_bytes(sum(file.size for file in files))})"
 
 
 def _show(files: tuple[FolderFile, ...]) -> None:

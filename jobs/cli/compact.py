@@ -13,7 +13,7 @@ from sparkonce.jobs.cli.housekeeping.compaction import (
     as_text,
 )
 from sparkonce.jobs.shared.arguments import add_table, key_value, positive, show_bytes
-from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.errors import OffsetStoreError, counted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,12 +51,12 @@ def _compact(compaction: Compaction, dry_run: bool) -> int:
     version, columns, plan = compaction.plan()
     files, size = sum(each.files for each in plan), sum(each.size for each in plan)
     print(
-        f"table {compaction.location}, version {version}: {files} files ({show_bytes(size)}) below "
-        f"{show_bytes(compaction.target_bytes)} to merge, in {len(plan)} partitions"
+        f"table {compaction.location}, version {version}: {counted(files, 'file')} ({show_bytes(size)}) below "
+        f"{show_bytes(compaction.target_bytes)} to merge, in {counted(len(plan), 'partition')}"
     )
     if dry_run:
         for each in plan:
-            print(f"  {_name(columns, each.partition)}: {each.files} files, {show_bytes(each.size)}")
+            print(f"  {_name(columns, each.partition)}: {counted(each.files, 'file')}, {show_bytes(each.size)}")
         print("Nothing was changed: this was a dry run")
         return 0
     if not plan:
@@ -69,9 +69,9 @@ def _compact(compaction: Compaction, dry_run: bool) -> int:
             print(f"{where}: left as it is: others changed its files again and again ({done.conflict})", flush=True)
             continue
         merged.append(done)
-        print(f"{where}: {done.files_before} files -> {done.files_after}", flush=True)
+        print(f"{where}: {counted(done.files_before, 'file')} -> {done.files_after}", flush=True)
     print(
-        f"merged {sum(each.files_before for each in merged)} files "
+        f"merged {counted(sum(each.files_before for each in merged), 'file')} "
         f"({show_bytes(sum(each.bytes_before for each in merged))}) into "
         f"{sum(each.files_after for each in merged)} ({show_bytes(sum(each.bytes_after for each in merged))}). "
         "The old files stay for time travel until they are vacuumed"

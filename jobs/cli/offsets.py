@@ -56,7 +56,7 @@ from sparkonce.offset_store.administration import (
     Stored,
 )
 from sparkonce.offset_store.clones import CloneSource
-from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.errors import OffsetStoreError, counted
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import TopicPartition
 from sparkonce.offset_store.record import Writes
@@ -437,9 +437,8 @@ def _print_undone(opened: OffsetsTable, change: ManualChange) -> bool:
     undone = [entry for entry in opened.entries() if entry.version > change.to_version]
     ours = sum(entry.batch is not None for entry in undone)
     others = sorted({entry.name or "unknown" for entry in undone if entry.batch is None})
-    print(
-        f"  the rows go back to version {change.to_version}: {len(undone)} commits are undone, {ours} of them batches"
-    )
+    commits, batches = counted(len(undone), "commit"), counted(ours, "batch")
+    print(f"  the rows go back to version {change.to_version}: {commits} undone, {batches} among them")
     offsets_only = ours > 0 and not any(entry.batch and Writes.ROWS in entry.batch.writes for entry in undone)
     if offsets_only:
         print("      none of them wrote rows: this table holds offsets only, and the rows, which are elsewhere, stay")

@@ -27,11 +27,11 @@ from sparkonce.exactly_once.errors import DeliveryError
 from sparkonce.exactly_once.transactions import DecisionFormatError, Decisions, Fate, ranges_text
 from sparkonce.jobs.cli.housekeeping.brokers import settings_from
 from sparkonce.jobs.cli.housekeeping.open_transactions import look
-from sparkonce.jobs.cli.housekeeping.transactions_report import as_json, as_text, batch_text, counted, size_text
+from sparkonce.jobs.cli.housekeeping.transactions_report import as_json, as_text, batch_text, size_text
 from sparkonce.jobs.shared.arguments import UsageError, add_kafka
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 from sparkonce.offset_store.clock import now_ms
-from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.errors import OffsetStoreError, counted
 
 PROGRESS_FROM = 100
 """As many transactions take a moment to end."""
@@ -177,7 +177,10 @@ def _finish(options: argparse.Namespace, client: Client) -> int:
     driver = _driver(options, client, decisions)
     unfinished = decisions.unfinished
     if unfinished is not None and len(unfinished.transactions) >= PROGRESS_FROM:
-        print(f"ending {len(unfinished.transactions)} transactions of decision {unfinished.number}", file=sys.stderr)
+        print(
+            f"ending {counted(len(unfinished.transactions), 'transaction')} of decision {unfinished.number}",
+            file=sys.stderr,
+        )
     ended = administration.accept(driver) if options.accept else administration.finish(driver)
     if ended is None:
         last = driver.log.read().last

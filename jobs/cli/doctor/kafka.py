@@ -11,6 +11,7 @@ from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, Protoco
 from sparkonce.connectors.kafka_client.client import Client, KafkaUnreachableError, MissingTopicError
 from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.jobs.cli.doctor.findings import Finding, warning, wrong
+from sparkonce.offset_store.errors import counted
 
 _SOURCE = (ApiKey.METADATA, ApiKey.LIST_OFFSETS, ApiKey.FETCH)
 _SINK = (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN)
@@ -27,9 +28,7 @@ def examine(options: Mapping[str, str], topics: Sequence[str]) -> Iterator[Findi
         yield wrong("Kafka", error, "Check the address, kafka.security.protocol and the credentials")
         return
     else:
-        yield Finding(
-            "Kafka", f"cluster {answer.cluster_id}, {len(answer.brokers)} broker{'s' * (len(answer.brokers) != 1)}"
-        )
+        yield Finding("Kafka", f"cluster {answer.cluster_id}, {counted(len(answer.brokers), 'broker')}")
         for broker in answer.brokers:
             yield _broker(client, broker)
         for topic in answer.topics:
@@ -78,7 +77,7 @@ def _topic(topic: Any) -> Finding:
         return wrong(what, f"no leader for partitions {leaderless}", "Start the brokers that hold them")
     operations = topic.authorized_operations
     count = len(topic.partitions)
-    found = f"{count} partition{'s' * (count != 1)}"
+    found = f"{counted(count, 'partition')}"
     if operations is None:  # not returned by the broker
         return Finding(what, found)
     may = [name for name, operation in (("read", _READ), ("write", _WRITE)) if operation in operations]

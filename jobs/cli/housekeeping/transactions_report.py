@@ -9,6 +9,7 @@ from sparkonce.connectors.kafka_sink.unfinished import HANGING
 from sparkonce.exactly_once.transactions import Decision, Fate, Settlement, ranges_text
 from sparkonce.jobs.cli.housekeeping.open_transactions import Application, OpenTransaction, Picture, Why
 from sparkonce.jobs.shared.arguments import show_columns, show_time
+from sparkonce.offset_store.errors import counted
 from sparkonce.offset_store.record import Writes
 
 MAX_PARTITIONS_SHOWN = 5
@@ -64,11 +65,6 @@ def size_text(decision: Decision) -> str:
     return f"{counted(decision.rows, 'row')} in {counted(len(decision.transactions), 'transaction')}"
 
 
-def counted(count: int, noun: str) -> str:
-    """Write a number of things."""
-    return f"{count} {noun}" + ("" if count == 1 else "s")
-
-
 def show_duration(ms: int) -> str:
     """Write a length of time, in seconds at the finest."""
     seconds = ms // 1000
@@ -84,7 +80,7 @@ def loss_text(app_id: str, decision: Decision, application: Application) -> str:
     """Say what is wrong with a decision that cannot be finished, and the way out."""
     bad = [each for each, fate in application.fates.items() if fate in (Fate.GONE, Fate.UNKNOWN)]
     share = (
-        f"{sum(each.rows for each in bad)} of the {decision.rows} rows of {batch_text(decision)} (records "
+        f"{sum(each.rows for each in bad)} of the {counted(decision.rows, 'row')} of {batch_text(decision)} (records "
         f"{ranges_text(decision.record)})"
     )
     if application.settlement is Settlement.UNDO:

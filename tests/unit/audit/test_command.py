@@ -194,7 +194,7 @@ def test_offsets_that_were_only_set_by_hand_prove_nothing(tmp_path: Path) -> Non
         assert main(["offsets", "set", str(table.path), *by_hand, "--apply"]) == 0
     ended = run(table.path, "--coordinates", "partition,offset", "--expect-all-rows")
     assert ended.returncode == 1, ended.stderr
-    assert "3 rows have coordinates that no kept commit covers" in ended.stdout
+    assert "3 rows with coordinates that no kept commit covers" in ended.stdout
     assert "there is no range to examine" in ended.stdout
     assert last_line(ended).endswith("verdict=unproven")
     assert json.loads(run(table.path, "--json").stdout)["verdict"] == "unproven"
@@ -260,8 +260,8 @@ def test_rows_that_came_twice_are_an_error_and_missing_ones_only_if_all_are_expe
     table.rows([(0, 990)])
     ended = run(table.path, "--coordinates", "partition,offset")
     assert ended.returncode == 0, ended.stderr
-    assert "[missing-allowed] partition 1: 1 offsets have no row, at [17, 18)" in ended.stdout
-    assert "1 rows have coordinates that no kept commit covers" in ended.stdout
+    assert "[missing-allowed] partition 1: 1 offset without a row, at [17, 18)" in ended.stdout
+    assert "1 row with coordinates that no kept commit covers" in ended.stdout
     assert run(table.path, "--coordinates", "partition,offset", "--expect-all-rows").returncode == 1
     table.rows([(0, 3), (0, 4)])
     ended = run(table.path, "--coordinates", "partition,offset")

@@ -567,7 +567,7 @@ def test_someone_who_ends_a_decided_transaction_by_hand(
 
     with monkeypatch.context() as patch:
         patch.setattr(Driver, "finish", meanwhile)
-        with pytest.raises(TransactionsGoneError, match="2 rows are missing from the output"):
+        with pytest.raises(TransactionsGoneError, match="the output lacks 2 rows"):
             application.finish(incarnation, written)
     for _ in range(2):
         with pytest.raises(TransactionsGoneError, match=r"finish --app-id app\d+ --accept goes on without them"):

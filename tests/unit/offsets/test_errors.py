@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sparkonce.jobs.cli.main import main
-from sparkonce.offset_store.errors import plain
+from sparkonce.offset_store.errors import counted, plain
 
 PROJECT = Path(__file__).resolve().parents[3]
 
@@ -33,6 +33,13 @@ PROJECT = Path(__file__).resolve().parents[3]
 )
 def test_the_message_stays_and_the_rest_goes(said: str, told: str) -> None:
     assert plain(RuntimeError(said)) == told
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "written"), [(0, "file", "0 files"), (1, "batch", "1 batch"), (2000, "batch", "2,000 batches")]
+)
+def test_counted(count: int, noun: str, written: str) -> None:
+    assert counted(count, noun) == written
 
 
 def test_a_damaged_log_is_told_in_few_lines(tmp_path: Path) -> None:

@@ -272,7 +272,7 @@ def test_restore_takes_rows_offsets_and_batch_numbers_back(
     other.commit(0, {0: (0, 3)}, query_id="theirs")
     assert offsets("rewind", pipeline.path, "--restore", "--to-version", 1, "--apply") == 0
     shown = capsys.readouterr().out
-    assert "the rows go back to version 1: 3 commits are undone, 3 of them batches" in shown
+    assert "the rows go back to version 1: 3 commits undone, 3 batches among them" in shown
     assert "records [10, 30) of shop.orders-0 are read again; their rows leave the table in this very commit" in shown
     assert pipeline.rows() == list(range(10))
     assert pipeline.offsets() == {0: 10, 1: 100}

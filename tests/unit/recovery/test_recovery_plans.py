@@ -124,7 +124,7 @@ def test_a_rewind_goes_back_as_many_batches_as_are_in_force(steps: list[str | in
 def test_more_batches_than_are_kept() -> None:
     world = World()
     world.batch()
-    with pytest.raises(RecoveryError, match="keeps 1 batches of appId app that are in force, not 2"):
+    with pytest.raises(RecoveryError, match="keeps 1 batch of appId app that are in force, not 2"):
         version_before_batches(world.entries[::-1], "app", 2)
 
 

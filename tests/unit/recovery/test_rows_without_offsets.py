@@ -233,7 +233,7 @@ def test_rows_of_a_clone_are_counted_where_they_lie(tmp_path: Path, capsys: pyte
     twin.rows([(1, 13)])
     capsys.readouterr()
     assert audit(copy, "--coordinates", "partition,offset", "--expect-all-rows") == 1
-    assert "1 rows too many, at offsets [13, 14)" in capsys.readouterr().out
+    assert "1 row too many, at offsets [13, 14)" in capsys.readouterr().out
 
 
 def test_the_query_goes_on_in_the_clone(tmp_path: Path) -> None:
