@@ -47,7 +47,7 @@ def _clean(options: argparse.Namespace) -> int:
     folder = TableFolder.open(options.table, dict(options.storage))
     found = folder.find(options.older_than * 1000, int(time.time() * 1000))
     print(f"table {options.table}, version {found.version}; data files that its log names: {found.named}")
-    print(f"{_count(found.orphans)} that no commit names, older than the age asked for")
+    print(f"{_count(found.orphans)} that no commit names, older than {_age(options.older_than)}")
     _show(found.orphans)
     if found.young:
         print(f"{_count(found.young)} that no commit names, but younger: left alone")
@@ -67,6 +67,13 @@ def _clean(options: argparse.Namespace) -> int:
 
 def _count(files: tuple[FolderFile, ...]) -> str:
     return f"{counted(len(files), 'file')} ({show_bytes(sum(file.size for file in files))})"
+
+
+def _age(seconds: int) -> str:
+    for size, noun in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds and seconds % size == 0:
+            return counted(seconds // size, noun)
+    return counted(seconds, "second")
 
 
 def _show(files: tuple[FolderFile, ...]) -> None:

@@ -268,7 +268,7 @@ def test_the_command(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["clean", str(pipeline.path)]) == 0
     shown = capsys.readouterr().out
     assert "data files that its log names: 3" in shown
-    assert "1 file (2.0 KiB) that no commit names, older than the age asked for" in shown
+    assert "1 file (2.0 KiB) that no commit names, older than 7 days" in shown
     assert "1 file (1 B) that no commit names, but younger: left alone" in shown
     assert lost.exists()
     assert main(["clean", str(pipeline.path), "--apply"]) == 0
@@ -285,7 +285,11 @@ def test_young_files_only_by_force(pipeline: Pipeline, capsys: pytest.CaptureFix
     assert "look like orphans until they are committed" in capsys.readouterr().err
     assert lost.exists()
     os.utime(lost, (0, 0))
+    for age, written in (("36h", "36 hours"), ("48h", "2 days"), ("90m", "90 minutes"), ("3601s", "3,601 seconds")):
+        assert main(["clean", str(pipeline.path), "--older-than", age]) == 0
+        assert f"1 file (1 B) that no commit names, older than {written}\n" in capsys.readouterr().out
     assert main(["clean", str(pipeline.path), "--older-than", "0s", "--force-younger", "--apply"]) == 0
+    assert "older than 0 seconds" in capsys.readouterr().out
     assert not lost.exists()
 
 
