@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
         data_dir = os.path.abspath(config.log_dirs or DEFAULT_DATA_DIR)
         asyncio.run(_serve(config, data_dir, options.ready_file, options.parent))
     except (ConfigError, LogDirectoryError, ServerError) as error:
-        print(f"broker_lite: {error}", file=sys.stderr)
+        print(f"sparkonce broker: {error}", file=sys.stderr)
         return 1
     finally:  # the process may be a caller's, which has its own log
         for handler in handlers:

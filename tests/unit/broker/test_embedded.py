@@ -173,7 +173,7 @@ def test_a_place_that_cannot_be_used(options: tuple[str, str], message: str, tmp
     (tmp_path / "file").touch()
     child = start("-m", "sparkonce.broker_lite", "--port", "0", *options, cwd=tmp_path)
     said = child.communicate(timeout=DEADLINE_S)[1]
-    assert re.search(rf"^broker_lite: .*{message}", said, re.MULTILINE)
+    assert re.search(rf"^sparkonce broker: .*{message}", said, re.MULTILINE)
     assert "Traceback" not in said
     assert child.returncode == 1
 
