@@ -119,6 +119,11 @@ class BrokerWatch:
         self._told.clear()
 
     @property
+    def is_down(self) -> bool:
+        """Whether no broker could be reached, and none has answered since."""
+        return self._down
+
+    @property
     def state(self) -> str:
         """Say what stands in the way; "" if nothing is known to."""
         if self._down:

@@ -32,6 +32,10 @@ from sparkonce.jobs.lab.verifiable import (
 )
 from sparkonce.jobs.shared.arguments import positive
 
+FIRST_ANSWER_S = 60.0
+"""How long no broker may be reachable at the start; later, delivery.timeout.ms alone bounds an outage. As long as the
+tools of Kafka wait for metadata (max.block.ms)."""
+
 TRANSACTION_CALL_S = 10.0
 """How long one call of the transaction API waits before it is repeated."""
 
@@ -63,6 +67,15 @@ class VerifiableProducer(VerifiableClient):
         self._in_transaction = 0
         self._failed_in_transaction = False
         self._transactions = itertools.count()
+        self._give_up_at = time.monotonic() + FIRST_ANSWER_S
+
+    @property
+    def _is_late(self) -> bool:
+        return super()._is_late or self._is_unreachable
+
+    @property
+    def _is_unreachable(self) -> bool:
+        return self._acknowledged == 0 and self.watch.is_down and time.monotonic() > self._give_up_at
 
     def run(self) -> bool:
         """Produce until the end; returns whether all that was sent was acknowledged.
@@ -87,6 +100,8 @@ class VerifiableProducer(VerifiableClient):
                 avg_throughput=round(self._acknowledged / seconds, 3),
             )
         good = self._failed == 0 and self._acknowledged == self._sent
+        if self._is_unreachable:
+            raise VerifiableError(f"no record was acknowledged within {FIRST_ANSWER_S:.0f} s")
         if self._is_late and not (good and self._sent == self._options.max_messages):
             raise VerifiableError(
                 f"not done within {self._options.timeout} s: {self._acknowledged} of {self._sent} records that were "
@@ -219,7 +234,7 @@ class VerifiableProducer(VerifiableClient):
             try:
                 call(max(WAIT_S, min(TRANSACTION_CALL_S, deadline - time.monotonic())))
             except KafkaException as error:
-                given_up = self._stop.at_once or time.monotonic() > deadline
+                given_up = self._stop.at_once or self._is_unreachable or time.monotonic() > deadline
                 if given_up or not error.args[0].retriable():
                     raise
             else:
@@ -237,7 +252,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Send numbered records and print an event, a line of JSON, for everything that becomes known about them. "
         "SIGTERM and SIGINT end it in order: what is outstanding is waited for, an open transaction aborted; a second "
-        "signal gives that up."
+        f"signal gives that up. It fails if no broker can be reached for {FIRST_ANSWER_S:.0f} s at the start."
     )
     parser.epilog = (
         "exit status: 0 all records acknowledged, 1 not all, 2 usage. "

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
 
 from sparkonce.jobs.lab import verifiable_consumer, verifiable_producer
-from sparkonce.jobs.lab.verifiable import EventWriter, Stop
+from sparkonce.jobs.lab.verifiable import EventWriter, Stop, VerifiableError
 from sparkonce.jobs.lab.verifiable_producer import VerifiableProducer, add_arguments
 
 TO_TOPIC = ["--bootstrap-servers", "127.0.0.1:1", "--topic", "t"]
@@ -60,6 +61,32 @@ class RefusingClient:
 
     def flush(self, wait_s: float) -> int:
         return len(self._handlers)
+
+
+class UnreachableClient(RefusingClient):
+    """A producer of librdkafka that reaches no broker: its records wait until they are purged."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        super().__init__(settings)
+        settings["error_cb"](KafkaError(KafkaError._ALL_BROKERS_DOWN))
+
+    def poll(self, wait_s: float) -> None:
+        pass
+
+    def purge(self) -> None:
+        super().poll(0)
+
+
+def test_a_run_that_reaches_no_broker_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verifiable_producer, "Producer", UnreachableClient)
+    monkeypatch.setattr(verifiable_producer, "FIRST_ANSWER_S", 0.0)
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    options = parser.parse_args([*TO_TOPIC, "--max-messages", "2"])
+    producer = VerifiableProducer(options, {"bootstrap.servers": "127.0.0.1:1"}, EventWriter("p"), Stop())
+    with pytest.raises(VerifiableError, match="no record was acknowledged within 0 s") as error:
+        producer.run()
+    assert producer.watch.explain(str(error.value)).endswith("; no broker answers at 127.0.0.1:1")
 
 
 def test_a_run_whose_records_are_refused_says_why(
