@@ -14,6 +14,8 @@ from confluent_kafka import Consumer
 from deltalake import DeltaTable
 
 from sparkonce import EmbeddedBroker
+from sparkonce.connectors.kafka_client.client import Client, KafkaUnreachableError
+from sparkonce.connectors.kafka_client.settings import read_settings
 
 PROJECT = Path(__file__).resolve().parents[2]
 README = (PROJECT / "README.md").read_text()
@@ -56,6 +58,14 @@ def test_the_commands_without_a_table_are_tested_elsewhere() -> None:
     words = [line.split()[1] for line in COMMANDS if TABLE not in line]
     elsewhere = "broker verifiable-producer doctor verify duel transactions options sim story"
     assert words == elsewhere.split()
+
+
+def test_the_error_on_the_first_page_is_what_the_client_says() -> None:
+    (shown,) = re.findall(r"^sparkonce\..*\.KafkaUnreachableError: (.*)$", FIRST, re.MULTILINE)
+    quick = {"kafka.socket.connection.setup.timeout.ms": "50"}
+    with pytest.raises(KafkaUnreachableError) as error:
+        Client(read_settings({"kafka.bootstrap.servers": "127.0.0.1:1", **quick})).topics(["orders"])
+    assert str(error.value) == shown.replace("localhost:9092", "127.0.0.1:1").replace("10000", "50")
 
 
 def committed_values(broker: EmbeddedBroker, topic: str) -> list[bytes]:
