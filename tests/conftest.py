@@ -21,6 +21,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from sparkonce import EmbeddedBroker
 from sparkonce.jobs.lab import class_archive
+from sparkonce.jobs.shared.peers import delta_has_this_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,7 +93,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
     return ByFile(config, log)
 
 
-COMPARING_FIXTURES = {"delta_spark", "jvm_kafka_spark"}
+COMPARING_FIXTURES = {"jvm_kafka_spark", *(["delta_spark"] if delta_has_this_spark() else [])}
 
 
 @pytest.hookimpl(wrapper=True)

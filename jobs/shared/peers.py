@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 
@@ -123,14 +124,17 @@ def delta_jars() -> list[str]:
     Raises:
         PeerMissingError: if Maven cannot fetch them, or there are none for this version of Spark.
     """
-    import pyspark
-
-    if not pyspark.__version__.startswith(f"{DELTA_SPARK}."):
+    if not delta_has_this_spark():
         raise PeerMissingError(
-            f"delta-spark {DELTA_VERSION} is for Spark {DELTA_SPARK}, and this is PySpark {pyspark.__version__}; "
+            f"delta-spark {DELTA_VERSION} is for Spark {DELTA_SPARK}, and this is another one; "
             f"install pyspark=={DELTA_SPARK}.*"
         )
     return _spark_jars(f"delta-{DELTA_VERSION}", DELTA_ARTIFACTS)
+
+
+def delta_has_this_spark() -> bool:
+    """Whether delta-spark was built for the version of Spark that is installed."""
+    return version("pyspark").startswith(f"{DELTA_SPARK}.")
 
 
 def jvm_session() -> dict[str, str]:
