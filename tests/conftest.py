@@ -93,15 +93,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
     return ByFile(config, log)
 
 
-COMPARING_FIXTURES = {"jvm_kafka_spark", *(["delta_spark"] if delta_has_this_spark() else [])}
+COMPARING_FIXTURES = {"delta_spark", "jvm_kafka_spark"}
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     """Make a failure of a comparison that is skipped although Maven is here to fetch what it compares with."""
     report = yield
-    compares = item.get_closest_marker("java") or COMPARING_FIXTURES & set(getattr(item, "fixturenames", ()))
-    if report.skipped and compares and shutil.which("mvn"):
+    fixtures = set(getattr(item, "fixturenames", ()))
+    compares = item.get_closest_marker("java") or COMPARING_FIXTURES & fixtures
+    exists = delta_has_this_spark() or "delta_spark" not in fixtures
+    if report.skipped and compares and exists and shutil.which("mvn"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} must not be skipped where Maven is installed: {reason}"
