@@ -2,20 +2,77 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from sparkonce.broker_lite.config import read_properties
 from sparkonce.broker_lite.embedded import EmbeddedBroker
-from sparkonce.jobs.demo.progress import TableWatch, progress
+from sparkonce.jobs.demo.report import Timeline
 from sparkonce.jobs.demo.settings import Folder, Kill, Settings
 from sparkonce.jobs.demo.supervisor import Job, Outcome
-from sparkonce.jobs.demo.timeline import Timeline
 from sparkonce.jobs.etl import dataset
 from sparkonce.jobs.etl.publish import create_topic, publish
+
+PROGRESS_LINES = 10
+"""Of a step, where there is no terminal to draw a bar on."""
+
+
+@contextlib.contextmanager
+def progress(console: Console, label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show how far a step is; the block calls what it is given with the count so far."""
+    if console.is_terminal:
+        columns = (
+            TextColumn("{task.description:<46}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=console) as bar:
+            task = bar.add_task(label, total=total)
+            yield lambda count: bar.update(task, completed=count)
+    else:
+        shown = -1
+
+        def line(count: int) -> None:
+            nonlocal shown
+            tenth = count * PROGRESS_LINES // max(total, 1)
+            if tenth > shown:
+                shown = tenth
+                console.print(f"  {label}: {count:,} of {total:,}", soft_wrap=True)
+
+        yield line
+
+
+@dataclass(slots=True)
+class TableWatch:
+    """The table's newest version and its number of rows, by its log; -1 and 0 before it exists."""
+
+    path: str
+    version: int = -1
+    rows: int = 0
+    table: DeltaTable | None = None
+
+    def refresh(self) -> TableWatch:
+        """Look again, cheaply: only new commits are read."""
+        if self.table is None:
+            if not DeltaTable.is_deltatable(self.path):
+                return self
+            self.table = DeltaTable(self.path)
+        else:
+            self.table.update_incremental()
+        if self.table.version() != self.version:
+            self.version = self.table.version()
+            counts = pa.table(self.table.get_add_actions())["num_records"]
+            self.rows = pc.sum(counts).as_py() or 0
+        return self
 
 
 @dataclass(slots=True)

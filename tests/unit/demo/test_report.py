@@ -5,8 +5,7 @@ from __future__ import annotations
 from html.parser import HTMLParser
 
 from sparkonce.jobs.demo.check import ColumnChecksum, Verdict
-from sparkonce.jobs.demo.report import page
-from sparkonce.jobs.demo.timeline import Event
+from sparkonce.jobs.demo.report import Event, page
 
 EVENTS = [
     Event("broker", "span", "broker", 0.0, 40.0),

@@ -14,8 +14,7 @@ from sparkonce import EmbeddedBroker
 from sparkonce.jobs.etl import job_settings
 from sparkonce.jobs.etl.enrich_flights import main as enrich_flights
 from sparkonce.jobs.etl.hourly_delays import main as hourly_delays
-from sparkonce.jobs.etl.job_failures import JobError, reason
-from sparkonce.jobs.etl.job_settings import JobSettings, JobSettingsError
+from sparkonce.jobs.etl.job_settings import JobError, JobSettings, JobSettingsError, reason
 from sparkonce.jobs.etl.route_flights import OWN as ROUTE_FLIGHTS_OWN
 from sparkonce.jobs.etl.route_flights import RESULT
 from sparkonce.jobs.etl.route_flights import main as route_flights
