@@ -12,6 +12,7 @@ from sparkonce.jobs.bench.results import Results
 from sparkonce.jobs.bench.sessions import SideError
 from sparkonce.jobs.bench.settings import ALL_BENCHMARKS, FULL, FULL_BROKER, QUICK, QUICK_BROKER, SINK_BROKERS, Settings
 from sparkonce.jobs.bench.tools import ToolError
+from sparkonce.jobs.shared.arguments import positive
 
 _EPILOG = f"""\
 benchmarks: {", ".join(ALL_BENCHMARKS)}
@@ -24,13 +25,6 @@ to the standard error. Docs: docs/benchmarks.md
 """
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number <= 0:
-        raise argparse.ArgumentTypeError("expected a whole number above zero")
-    return number
-
-
 def parse(arguments: list[str]) -> tuple[Settings, argparse.Namespace]:
     """Read the command line; exits with a message where it cannot be read. Returns the settings, and where to write."""
     parser = argparse.ArgumentParser(
@@ -40,10 +34,10 @@ def parse(arguments: list[str]) -> tuple[Settings, argparse.Namespace]:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run (default: all)")
-    parser.add_argument("--rows", type=_positive, help=f"records of 100 bytes (default: {FULL['rows']:,})")
-    parser.add_argument("--rounds", type=_positive, help=f"measured rounds a side (default: {FULL['rounds']})")
+    parser.add_argument("--rows", type=positive, help=f"records of 100 bytes (default: {FULL['rows']:,})")
+    parser.add_argument("--rounds", type=positive, help=f"measured rounds a side (default: {FULL['rounds']})")
     parser.add_argument(
-        "--micro-batches", type=_positive, help="measured of each variant; of kafka-sink-micro-batch, in each round"
+        "--micro-batches", type=positive, help="measured of each variant; of kafka-sink-micro-batch, in each round"
     )
     parser.add_argument(
         "--broker", dest="brokers", action="append", choices=SINK_BROKERS, help="of kafka-sink (default: both)"

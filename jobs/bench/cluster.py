@@ -21,8 +21,7 @@ from confluent_kafka.admin import AdminClient
 
 from sparkonce.broker_lite.embedded_cluster import EmbeddedCluster
 from sparkonce.jobs.bench.load import DEADLINE_S, LoadError, admin_of, create_topic, delete_topic
-from sparkonce.jobs.bench.progress import say
-from sparkonce.jobs.bench.results import Comparison, Missing, Results
+from sparkonce.jobs.bench.results import Comparison, Missing, Results, say
 from sparkonce.jobs.bench.settings import (
     BATCHES,
     CLUSTER_FAILOVER,

@@ -16,9 +16,8 @@ from statistics import median
 
 from sparkonce.broker_lite.embedded import EmbeddedBroker
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.bench.load import create_topic, fill
-from sparkonce.jobs.bench.progress import say
-from sparkonce.jobs.bench.results import Comparison, Results
+from sparkonce.jobs.bench.load import create_topic, fill, random_bytes
+from sparkonce.jobs.bench.results import Comparison, Results, say
 from sparkonce.jobs.bench.sessions import OURS, SESSION, WARM_UP_BATCHES, SideError, SparkSide
 from sparkonce.jobs.bench.settings import (
     GUARANTEE_BATCH_ROWS,
@@ -30,7 +29,6 @@ from sparkonce.jobs.bench.settings import (
     Settings,
 )
 from sparkonce.jobs.bench.spark_side import Outcome, Query
-from sparkonce.jobs.bench.values import random_bytes
 
 THROUGHPUT, MICRO_BATCH = GUARANTEE_BENCHMARKS
 _SIDES = (Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE)

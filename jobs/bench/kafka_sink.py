@@ -20,9 +20,8 @@ from statistics import median
 
 from sparkonce.broker_lite.embedded import EmbeddedBroker
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.bench.load import committed_in, create_topic, delete_topic, fill
-from sparkonce.jobs.bench.progress import say
-from sparkonce.jobs.bench.results import Comparison, Missing, Results
+from sparkonce.jobs.bench.load import committed_in, create_topic, delete_topic, fill, random_bytes
+from sparkonce.jobs.bench.results import Comparison, Missing, Results, say
 from sparkonce.jobs.bench.sessions import SESSION, WARM_UP_BATCHES, SideError, SparkSide
 from sparkonce.jobs.bench.settings import (
     MICRO_BATCH_ROWS,
@@ -36,7 +35,6 @@ from sparkonce.jobs.bench.settings import (
 )
 from sparkonce.jobs.bench.sides import round_name
 from sparkonce.jobs.bench.spark_side import Outcome, Query
-from sparkonce.jobs.bench.values import random_bytes
 from sparkonce.jobs.shared.peers import PeerMissingError, RealKafka, spark_kafka_jars
 
 APACHE_KAFKA, EMBEDDED = SINK_BROKERS

@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
-from sparkonce.jobs.bench.load import create_topic, delete_topic, fill
+from sparkonce.jobs.bench.load import create_topic, delete_topic, fill, random_bytes
 from sparkonce.jobs.bench.many_versions import Template, copy_of, template
-from sparkonce.jobs.bench.progress import say
-from sparkonce.jobs.bench.results import Comparison, Results
+from sparkonce.jobs.bench.results import Comparison, Results, say
 from sparkonce.jobs.bench.sessions import JVM, OURS, WARM_UP_BATCHES, SideError, SparkSide
 from sparkonce.jobs.bench.settings import (
     MANY_VERSIONS,
@@ -26,7 +25,6 @@ from sparkonce.jobs.bench.settings import (
     Settings,
 )
 from sparkonce.jobs.bench.spark_side import Outcome, Query
-from sparkonce.jobs.bench.values import random_bytes
 
 TUNED = f"{JVM}, snapshotPartitions=1"
 TUNED_CONF = {"spark.databricks.delta.snapshotPartitions": "1"}

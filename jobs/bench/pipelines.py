@@ -17,12 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sparkonce.broker_lite.embedded import EmbeddedBroker
-from sparkonce.jobs.bench import values
-from sparkonce.jobs.bench.load import create_topic, delete_topic, fill
+from sparkonce.jobs.bench.load import DOCUMENT_SCHEMA, create_topic, delete_topic, documents, fill, random_bytes, words
 from sparkonce.jobs.bench.micro_batches import compare_micro_batches
 from sparkonce.jobs.bench.planning import compare_planning, watch_memory
-from sparkonce.jobs.bench.progress import say
-from sparkonce.jobs.bench.results import Comparison, Results
+from sparkonce.jobs.bench.results import Comparison, Results, say
 from sparkonce.jobs.bench.sessions import JVM, OURS, SideError, SparkSide, session_settings
 from sparkonce.jobs.bench.settings import (
     MICRO_BENCHMARKS,
@@ -77,13 +75,13 @@ class Sample:
     cpu_s_per_million_rows: float
 
 
-PLAIN = Topic("rows", lambda settings: settings.rows, lambda: values.random_bytes(VALUE_BYTES))
-KIBIBYTES = Topic("rows-1KiB", lambda settings: settings.rows_of(1024), lambda: values.random_bytes(1024))
-ZSTD = Topic("rows-zstd", lambda settings: settings.rows, lambda: values.words(VALUE_BYTES), "zstd")
-JSON = Topic("rows-json", lambda settings: settings.json_rows, values.documents)
+PLAIN = Topic("rows", lambda settings: settings.rows, lambda: random_bytes(VALUE_BYTES))
+KIBIBYTES = Topic("rows-1KiB", lambda settings: settings.rows_of(1024), lambda: random_bytes(1024))
+ZSTD = Topic("rows-zstd", lambda settings: settings.rows, lambda: words(VALUE_BYTES), "zstd")
+JSON = Topic("rows-json", lambda settings: settings.json_rows, documents)
 
-_JSON_OPTIONS = {"columns": "value", "valueFormat": "json", "valueSchema": values.SCHEMA}
-_FROM_JSON = (f"from_json(cast(value as string), '{values.SCHEMA}') as value",)
+_JSON_OPTIONS = {"columns": "value", "valueFormat": "json", "valueSchema": DOCUMENT_SCHEMA}
+_FROM_JSON = (f"from_json(cast(value as string), '{DOCUMENT_SCHEMA}') as value",)
 
 CASES: Mapping[str, Case] = dict(
     zip(

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from sparkonce.jobs.bench.load import create_topic, delete_topic, fill
-from sparkonce.jobs.bench.progress import say
-from sparkonce.jobs.bench.results import Bound, Comparison, Results
+from sparkonce.jobs.bench.load import create_topic, delete_topic, fill, random_bytes
+from sparkonce.jobs.bench.results import Bound, Comparison, Results, say
 from sparkonce.jobs.bench.sessions import JVM, OURS, WARM_UP_BATCHES, SideError, SparkSide
 from sparkonce.jobs.bench.settings import LIMITS, MANY_PARTITIONS, PARTITIONS, TARGETS, VALUE_BYTES, Settings
 from sparkonce.jobs.bench.sides import round_name
 from sparkonce.jobs.bench.spark_side import Outcome, Query
-from sparkonce.jobs.bench.values import random_bytes
 
 ROWS_PER_BATCH = 100
 _SETTLED = 0.2

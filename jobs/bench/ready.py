@@ -18,8 +18,7 @@ from pathlib import Path
 
 from sparkonce.broker_lite.embedded import EmbeddedBroker
 from sparkonce.jobs.bench.load import LoadError, create_topic, delete_topic
-from sparkonce.jobs.bench.progress import say
-from sparkonce.jobs.bench.results import Bound, Comparison, Missing, Results
+from sparkonce.jobs.bench.results import Bound, Comparison, Missing, Results, say
 from sparkonce.jobs.bench.settings import LIMITS, PARTITIONS, TARGETS, Settings
 from sparkonce.jobs.bench.sides import KAFKA, OURS, round_name, rss_mb
 from sparkonce.jobs.bench.tools import produce

@@ -1,14 +1,20 @@
-"""The results of the benchmarks, as values and text."""
+"""The results of the benchmarks, as values and text; and, on stderr, how far the run is."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import sys
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
+
+from sparkonce.jobs.shared.arguments import show_columns
+
+_BEGAN = time.monotonic()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +182,9 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [tuple(header), *map(tuple, rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     lines.insert(1, tuple("-" * width for width in widths))
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+    return show_columns(lines, indent="")
+
+
+def say(text: str) -> None:
+    """Print one line with the seconds since the start."""
+    print(f"[{time.monotonic() - _BEGAN:4.0f} s] {text}", file=sys.stderr, flush=True)

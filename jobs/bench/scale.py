@@ -13,8 +13,7 @@ from threading import Barrier, BrokenBarrierError, Event
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from sparkonce.jobs.bench.load import DEADLINE_S, LoadError, create_topic, delete_topic
-from sparkonce.jobs.bench.progress import say
-from sparkonce.jobs.bench.results import Comparison, Results
+from sparkonce.jobs.bench.results import Comparison, Results, say
 from sparkonce.jobs.bench.settings import CONNECTIONS, GROUP_MEMBERS, PARTITION_COUNTS, PARTITIONS, TARGETS, Settings
 from sparkonce.jobs.bench.sides import KAFKA, Side, in_turn, records_per_second
 from sparkonce.jobs.bench.tools import consume, produce

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 import psutil
 
 from sparkonce.broker_lite.embedded import EmbeddedBroker
-from sparkonce.jobs.bench.progress import say
+from sparkonce.jobs.bench.results import say
 from sparkonce.jobs.shared.peers import RealKafka
 
 KAFKA = "Apache Kafka"

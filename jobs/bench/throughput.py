@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparkonce.jobs.bench.load import create_topic, delete_topic
-from sparkonce.jobs.bench.progress import say
-from sparkonce.jobs.bench.results import BrokerUse, Comparison, Results
+from sparkonce.jobs.bench.results import BrokerUse, Comparison, Results, say
 from sparkonce.jobs.bench.settings import BATCHES, PARTITIONS, TARGETS, Settings
 from sparkonce.jobs.bench.sides import KAFKA, Side, in_turn
 from sparkonce.jobs.bench.tools import consume, produce

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sparkonce.jobs.lab.story.view import ReplicaView, Step, Table, Telling
+from sparkonce.jobs.shared.arguments import show_columns
 
 
 def lines(telling: Telling) -> Iterator[str]:
@@ -57,6 +58,4 @@ def _records(replica: ReplicaView) -> str:
 def _table(table: Table) -> Iterator[str]:
     yield ""
     yield table.title
-    widths = [max(len(row[at]) for row in (table.head, *table.rows)) for at in range(len(table.head))]
-    for row in (table.head, *table.rows):
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    yield show_columns((table.head, *table.rows), indent="")

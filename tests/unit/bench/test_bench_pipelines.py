@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.bench import micro_batches, pipelines, planning, values
+from sparkonce.jobs.bench import load, micro_batches, pipelines, planning
 from sparkonce.jobs.bench.__main__ import parse
 from sparkonce.jobs.bench.load import create_topic, fill, records_in
 from sparkonce.jobs.bench.results import Comparison, Results
@@ -57,7 +57,7 @@ class FakeSide:
 def sides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, FakeSide]:
     sides = {name: FakeSide(name, tmp_path / name) for name in (OURS, JVM)}
     monkeypatch.setattr(pipelines, "SparkSide", lambda name, *_: sides[name])
-    monkeypatch.setattr(values, "DISTINCT", 10)
+    monkeypatch.setattr(load, "DISTINCT_VALUES", 10)
     monkeypatch.setattr(pipelines, "session_settings", lambda _: ({}, True))
     for module in (pipelines, micro_batches, planning):
         for name in ("create_topic", "delete_topic", "fill"):
@@ -147,19 +147,19 @@ def test_every_line_with_a_target_is_printed(sides: dict[str, FakeSide], monkeyp
 
 
 def test_documents_have_a_value_for_each_column_of_the_schema() -> None:
-    names = [column.split()[0] for column in values.SCHEMA.split(", ")]
-    found = [json.loads(document) for document in values.documents()]
+    names = [column.split()[0] for column in load.DOCUMENT_SCHEMA.split(", ")]
+    found = [json.loads(document) for document in load.documents()]
     assert len(names) == 10
     assert all(list(document) == names for document in found)
     assert all(value is not None for document in found for value in document.values())
 
 
 def test_values_have_the_size_that_was_asked_for() -> None:
-    assert {len(value) for made in (values.words(100), values.random_bytes(100)) for value in made} == {100}
+    assert {len(value) for made in (load.words(100), load.random_bytes(100)) for value in made} == {100}
 
 
 def test_a_part_of_the_partitions_is_filled(kafka_broker: EmbeddedBroker) -> None:
     create_topic(kafka_broker.bootstrap_servers, "partly", 6)
-    fill(kafka_broker.bootstrap_servers, "partly", 2 * MICRO_BATCH_ROWS, values.words(50), 4, "zstd")
+    fill(kafka_broker.bootstrap_servers, "partly", 2 * MICRO_BATCH_ROWS, load.words(50), 4, "zstd")
     assert records_in(kafka_broker.bootstrap_servers, "partly", 4) == 2 * MICRO_BATCH_ROWS
     assert records_in(kafka_broker.bootstrap_servers, "partly", 6) == 2 * MICRO_BATCH_ROWS
