@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparkonce.crash_points import CrashPoint
+from sparkonce.jobs.shared.arguments import CONF
 from sparkonce.jobs.shared.crash_plans import point_named
-from sparkonce.jobs.shared.folders import CONF
 
 DEFAULT_CONFIG = CONF / "demo.toml"
 

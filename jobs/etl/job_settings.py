@@ -26,10 +26,9 @@ from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
 from sparkonce.connectors.session import spark_session
 from sparkonce.connectors.settings.options import OptionError
-from sparkonce.jobs.shared.arguments import positive
+from sparkonce.jobs.shared.arguments import CONF, positive
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 from sparkonce.jobs.shared.extras import missing_extra
-from sparkonce.jobs.shared.folders import CONF
 from sparkonce.jobs.shared.peers import delta_jars
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from sparkonce.broker_lite.embedded import EmbeddedBroker
 from sparkonce.connectors.session import spark_session
 from sparkonce.jobs.etl import dataset
 from sparkonce.jobs.etl.publish import create_topic, publish
-from sparkonce.jobs.shared.folders import empty_folder, working_folder
+from sparkonce.jobs.shared.arguments import empty_folder, working_folder
 from sparkonce.jobs.shared.peers import PeerMissingError, jvm_session
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from sparkonce.broker_lite.sim.plan import plan_of
 from sparkonce.broker_lite.sim.planted import PLANTED
 from sparkonce.broker_lite.sim.world import Outcome
 from sparkonce.jobs.lab.sim_workers import PROCESS_ENDS, SEEDS_AT_ONCE, tallies
+from sparkonce.jobs.shared.arguments import positive, whole_number
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 
 _BAR = 30
@@ -25,10 +26,12 @@ _SHRUNK_AT_MOST = 3
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--seed", type=_seed, metavar="N", help="run one seed and print its trace, and the trace's hash")
-    which.add_argument("--seeds", type=_count, metavar="N", help="run so many seeds, and print what was seen")
-    parser.add_argument("--first", type=_seed, metavar="N", help="the first of --seeds (default: 0)")
-    parser.add_argument("--jobs", type=_count, metavar="N", help="processes for --seeds (default: 1)")
+    which.add_argument(
+        "--seed", type=whole_number, metavar="N", help="run one seed and print its trace, and the trace's hash"
+    )
+    which.add_argument("--seeds", type=positive, metavar="N", help="run so many seeds, and print what was seen")
+    parser.add_argument("--first", type=whole_number, metavar="N", help="the first of --seeds (default: 0)")
+    parser.add_argument("--jobs", type=positive, metavar="N", help="processes for --seeds (default: 1)")
     parser.add_argument(
         "--planted", action="store_true", help="with --seeds: after that, plant each known bug, and search for it"
     )
@@ -42,20 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep", type=_indexes, metavar="I,I,...", help="with --seed: only these of its steps, counted from 0"
     )
-
-
-def _count(text: str) -> int:
-    return _at_least(1, text)
-
-
-def _seed(text: str) -> int:
-    return _at_least(0, text)
-
-
-def _at_least(least: int, text: str) -> int:
-    if not text.isdecimal() or int(text) < least:
-        raise argparse.ArgumentTypeError(f"{text}: a whole number of at least {least} is needed")
-    return int(text)
 
 
 def _indexes(text: str) -> tuple[int, ...]:

@@ -21,8 +21,8 @@ from sparkonce.crash_points import CrashPlans
 from sparkonce.jobs.etl import dataset, enrich_flights, hourly_delays
 from sparkonce.jobs.etl.job_settings import BOOTSTRAP_SERVERS, JobSettings, sample
 from sparkonce.jobs.etl.publish import create_topic, publish
+from sparkonce.jobs.shared.arguments import CONF
 from sparkonce.jobs.shared.crash_plans import arm, disarm, fired
-from sparkonce.jobs.shared.folders import CONF
 
 pytestmark = pytest.mark.spark
 FLIGHTS = 4_000

@@ -19,8 +19,8 @@ from sparkonce.jobs.etl import dataset, route_flights
 from sparkonce.jobs.etl.job_settings import BOOTSTRAP_SERVERS, JobSettings
 from sparkonce.jobs.etl.publish import create_topic, publish
 from sparkonce.jobs.lab.verify.records import Record, read_topic
+from sparkonce.jobs.shared.arguments import CONF
 from sparkonce.jobs.shared.crash_plans import arm, disarm, fired
-from sparkonce.jobs.shared.folders import CONF
 
 pytestmark = pytest.mark.spark
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.jobs.shared.folders import empty_folder, working_folder
+from sparkonce.jobs.shared.arguments import empty_folder, working_folder
 
 
 def test_a_folder_that_is_named_is_made_and_kept(tmp_path: Path) -> None:

@@ -30,8 +30,8 @@ from sparkonce.jobs.lab.lost_checkpoint import Count, judge
 from sparkonce.jobs.lab.spark_process import SessionError
 from sparkonce.jobs.lab.verify.brokers import open_kafka
 from sparkonce.jobs.lab.verify.records import read_topic
+from sparkonce.jobs.shared.arguments import empty_folder, working_folder
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
-from sparkonce.jobs.shared.folders import empty_folder, working_folder
 from sparkonce.jobs.shared.peers import PeerMissingError, spark_kafka_jars
 
 LEAST_RECORDS, MOST_RECORDS = 10_000, 300_000

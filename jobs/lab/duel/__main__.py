@@ -31,7 +31,7 @@ from sparkonce.jobs.lab.verify.brokers import open_kafka
 from sparkonce.jobs.lab.verify.cells import Shows
 from sparkonce.jobs.lab.verify.judge import Verdict
 from sparkonce.jobs.lab.verify.records import Sending, create_topic, make
-from sparkonce.jobs.shared.folders import empty_folder, working_folder
+from sparkonce.jobs.shared.arguments import empty_folder, working_folder
 from sparkonce.jobs.shared.peers import PeerMissingError
 
 NAMES = ("A", "B")

@@ -13,10 +13,14 @@ from dataclasses import dataclass
 from sparkonce.jobs.lab.history.anomalies import Anomaly
 from sparkonce.jobs.lab.history.events import Event
 from sparkonce.jobs.lab.history.lost_writes import lost_writes
-from sparkonce.jobs.lab.history.model import History
-from sparkonce.jobs.lab.history.offsets import duplicates, inconsistent_offsets, unwritten_reads
-from sparkonce.jobs.lab.history.passed import passed_records
-from sparkonce.jobs.lab.history.polls import non_monotonic_polls, skipped_polls
+from sparkonce.jobs.lab.history.model import History, passed_records
+from sparkonce.jobs.lab.history.offsets import (
+    duplicates,
+    inconsistent_offsets,
+    non_monotonic_polls,
+    skipped_polls,
+    unwritten_reads,
+)
 from sparkonce.jobs.lab.history.transactions import aborted_reads, torn_transactions
 from sparkonce.jobs.lab.history.understanding import understand
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from sparkonce.jobs.lab.history.anomalies import Anomaly, AnomalyName, unique
 from sparkonce.jobs.lab.history.events import EndReached, Event, Partition, ResetPolicy
-from sparkonce.jobs.lab.history.model import History, Session, Write
-from sparkonce.jobs.lab.history.passed import Passed
+from sparkonce.jobs.lab.history.model import History, Passed, Session, Write
 
 
 @dataclass(frozen=True, slots=True)

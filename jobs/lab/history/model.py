@@ -3,12 +3,15 @@
 A value is the identity of a write, so each (topic, value) is sent once in a history: the verifiable producer numbers
 its values. What a consumer reads from one partition between two changes of its position (start, rebalance, seek) is a
 *session*: only within one do order and completeness mean anything. `understanding.py` makes these from events.
+
+Lost, torn and skipped records have in common that a reader went past them without seeing them: `passed_records`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
@@ -221,3 +224,41 @@ class History:
     def sightings_of(self, write: Write) -> list[Sighting]:
         """Return the readers of a write's value."""
         return self.sightings.get((write.topic, write.value), [])
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """One record that one reader should have seen, if it was visible to it, and did not."""
+
+    record: Record
+    reader: Reader
+    jump: tuple[Event, ...]
+    """What the reader saw on either side."""
+    in_result: bool
+    """Whether the reader is a result table."""
+
+
+def passed_records(history: History) -> Iterator[Passed]:
+    """Yield every record that some reader went past, visible or not."""
+    for session in history.sessions:
+        yield from _by_session(history, session)
+    for result in history.results:
+        yield from _by_result(history, result)
+
+
+def _by_session(history: History, session: Session) -> Iterator[Passed]:
+    reads = sorted(session.reads, key=lambda read: read.place.offset)
+    seen = {read.place.offset for read in reads}
+    for record in history.records_at(session.partition, session.covers):
+        if record.place.offset not in seen:
+            after = bisect_left(reads, record.place.offset, key=lambda read: read.place.offset)
+            yield Passed(record, session.reader, tuple(reads[max(0, after - 1) : after + 1]), in_result=False)
+
+
+def _by_result(history: History, result: Result) -> Iterator[Passed]:
+    # A row stands for its place and for its value: where the two contradict others, that is another anomaly.
+    seen = {key for row in result.rows for key in (row.place, (row.topic, row.value))}
+    for partition, end in result.ends.items():
+        for record in history.records_at(partition, range(end.start_offset, end.offset)):
+            if record.place not in seen and (partition.topic, record.value) not in seen:
+                yield Passed(record, result.reader, (result.said[partition],), in_result=True)

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from sparkonce.jobs.lab.history.anomalies import Anomaly, AnomalyName, named, unique
 from sparkonce.jobs.lab.history.events import Event, Isolation
-from sparkonce.jobs.lab.history.model import Fate, History, Reader, Transaction, Write
-from sparkonce.jobs.lab.history.passed import Passed
+from sparkonce.jobs.lab.history.model import Fate, History, Passed, Reader, Transaction, Write
 
 
 def aborted_reads(history: History) -> Iterator[Anomaly]:

@@ -12,11 +12,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from sparkonce.jobs.lab.story.catalogue import FAMILIES, STORIES, Story, chosen
 from sparkonce.jobs.lab.story.text import lines, result
 from sparkonce.jobs.lab.story.view import Telling
+from sparkonce.jobs.shared.arguments import result_file
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 
 
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--new", dest="which", action="store_const", const="new", help="by the new rules only")
     which.add_argument("--both", dest="which", action="store_const", const="both", help="by both (default)")
     parser.set_defaults(which="both")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="also draw every step on a page of its own")
+    parser.add_argument("--html", type=result_file, metavar="FILE", help="also draw every step on a page of its own")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -48,10 +48,6 @@ def run(options: argparse.Namespace) -> int:
         for story in STORIES:
             print(f"{story.name:<20}{story.title} ({story.source})")
         return GOOD
-    refusal = None if options.html is None else _refusal(options.html)
-    if refusal is not None:
-        print(f"sparkonce story: {options.html} cannot be written: {refusal}", file=sys.stderr)
-        return USAGE
     told = [(story, telling) for story in chosen(options.name) for telling in tell(story, options.which)]
     if not told:
         print(f"sparkonce story: {options.name} has no {options.which} rule", file=sys.stderr)
@@ -65,18 +61,6 @@ def run(options: argparse.Namespace) -> int:
             print(f"sparkonce story: {options.html} cannot be written: {error.strerror}", file=sys.stderr)
             return USAGE
     return GOOD if all(shown for _, (_, shown) in told) else FAILED
-
-
-def _refusal(path: Path) -> str | None:
-    """Say why a file cannot be written, before the stories are told; it stays as it is."""
-    was_there = path.exists()
-    try:
-        path.open("ab").close()
-    except OSError as error:
-        return error.strerror
-    if not was_there:
-        path.unlink()
-    return None
 
 
 def tell(story: Story, which: str) -> list[tuple[Telling, bool]]:

@@ -41,8 +41,8 @@ from sparkonce.jobs.lab.verify.setback.cells import (
 )
 from sparkonce.jobs.lab.verify.setback.engine import SetBackEngine
 from sparkonce.jobs.lab.verify.show import open_show
+from sparkonce.jobs.shared.arguments import empty_folder, result_file, working_folder
 from sparkonce.jobs.shared.crash_plans import POINTS
-from sparkonce.jobs.shared.folders import empty_folder, result_file, working_folder
 from sparkonce.jobs.shared.peers import PeerMissingError
 
 

@@ -18,9 +18,8 @@ from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
 from sparkonce.jobs.lab.spark_process import SessionError, SparkProcess
 from sparkonce.jobs.lab.verify.brokers import Kafka
 from sparkonce.jobs.lab.verify.cells import Cell, Kind, Outcome, Result
-from sparkonce.jobs.lab.verify.evidence import broken_chain, verdict
+from sparkonce.jobs.lab.verify.evidence import broken_chain, commits, sendings, verdict
 from sparkonce.jobs.lab.verify.matrix import BROKER_POINTS, ends_the_run, must_say, must_show
-from sparkonce.jobs.lab.verify.timeline import commits, sendings
 from sparkonce.jobs.lab.verify.wave import AT_ONCE, RECORDS_PER_BATCH, Running, Wave
 from sparkonce.jobs.shared.crash_plans import disarm
 from sparkonce.jobs.shared.peers import delta_jars

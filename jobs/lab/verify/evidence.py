@@ -1,4 +1,4 @@
-"""What a cell has left when its last run is over, the verdict on it, and a second opinion.
+"""What a cell has left when its last run is over, the verdict on it, a second opinion, and when each batch landed.
 
 Topics, transactions and groups are asked for while the broker still serves, which may be the cell's own; the table is
 read when the verdict is given.
@@ -6,19 +6,31 @@ read when the verdict is given.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from sparkonce.exactly_once.audit import Auditor, Scope
-from sparkonce.jobs.lab.verify.cells import Result
+from sparkonce.jobs.lab.verify.cells import Moment, Result
 from sparkonce.jobs.lab.verify.judge import Verdict, judge, judge_copies, judge_dead_letters, read_database, read_rows
 from sparkonce.jobs.lab.verify.pipelines import Pipeline
 from sparkonce.jobs.lab.verify.records import Delivered, Record, read_delivered, read_topic
-from sparkonce.jobs.lab.verify.timeline import OFFSETS_OF_MERGES
 from sparkonce.jobs.lab.verify.transactions import held_up, lags, open_transactions
 from sparkonce.offset_store.commit_log import CommitLog
 from sparkonce.offset_store.locations import Location
+
+OFFSETS_OF_MERGES = "_sparkonce"
+"""The table of offsets inside a merged table's folder."""
+TOGETHER_S = 0.1
+"""Records that are sent within such a time of each other are one moment."""
+_FIELD = "sparkonce"
+_INTENT_FIELD = "sparkonceIntent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +98,43 @@ def broken_chain(table: Path, app_id: str, result: Result) -> str | None:
     if report.proven:
         return None if report.chains else "the audit found no offsets"
     return f"the audit found: {report.first_bad.message if report.first_bad else 'a broken chain'}"
+
+
+def commits(table: Path, began_wall_s: float) -> list[Moment]:
+    """Return a moment for each commit of the pipeline; none where the table cannot be read."""
+    moments = []
+    for entry in [*_history(table), *_history(table / OFFSETS_OF_MERGES)]:
+        what = _what(entry)
+        if what is not None:
+            moments.append(Moment(max(entry["timestamp"] / 1000 - began_wall_s, 0.0), "commit", what))
+    return moments
+
+
+def sendings(delivered: Sequence[Delivered], began_wall_s: float) -> list[Moment]:
+    """Return a moment for each group of committed records that were sent together."""
+    groups: list[list[float]] = []
+    for at_s in sorted(each.at_ms / 1000 for each in delivered):
+        if groups and at_s - groups[-1][-1] < TOGETHER_S:
+            groups[-1].append(at_s)
+        else:
+            groups.append([at_s])
+    return [Moment(max(each[0] - began_wall_s, 0.0), "commit", f"{len(each)} rows are sent") for each in groups]
+
+
+def _history(table: Path) -> list[dict[str, Any]]:
+    try:
+        return DeltaTable(table).history()
+    except (TableNotFoundError, DeltaError, OSError):
+        return []
+
+
+def _what(entry: Mapping[str, Any]) -> str | None:
+    """Say what a commit of ours holds; None for others."""
+    if isinstance(entry.get(_INTENT_FIELD), dict):
+        return f"intent to merge batch {entry[_INTENT_FIELD].get('batchId', '?')}"
+    info = entry.get(_FIELD)
+    with contextlib.suppress(ValueError, TypeError, AttributeError):
+        info = info or json.loads(entry["userMetadata"]).get(_FIELD) if "userMetadata" in entry else info
+    if not isinstance(info, dict):
+        return None
+    return f"{' and '.join(info.get('writes', ['?']))} of batch {info.get('batchId', '?')}"

@@ -18,7 +18,7 @@ from sparkonce.jobs.etl.job_settings import JobError, JobSettings, JobSettingsEr
 from sparkonce.jobs.etl.route_flights import OWN as ROUTE_FLIGHTS_OWN
 from sparkonce.jobs.etl.route_flights import RESULT
 from sparkonce.jobs.etl.route_flights import main as route_flights
-from sparkonce.jobs.shared.folders import CONF
+from sparkonce.jobs.shared.arguments import CONF
 
 OWN = {
     "enrich_flights": ("partition_by",),

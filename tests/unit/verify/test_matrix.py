@@ -18,11 +18,11 @@ from sparkonce.jobs.lab.verify.matrix import (
     crashes_while_producing,
     ends_the_run,
     full,
+    markdown,
     must_say,
     must_show,
     why_impossible,
 )
-from sparkonce.jobs.lab.verify.tables import markdown
 from sparkonce.jobs.shared.crash_plans import POINTS
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -134,7 +134,7 @@ def test_names_are_unique_and_fit_a_file_system() -> None:
 def test_the_page_says_what_the_matrix_says() -> None:
     page = (DOCS / "crash_points.md").read_text()
     assert markdown() in page, (
-        "run python -m sparkonce.jobs.lab.verify.tables and put what it prints into docs/crash_points.md"
+        "run python -m sparkonce.jobs.lab.verify.matrix and put what it prints into docs/crash_points.md"
     )
 
 

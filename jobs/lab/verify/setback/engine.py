@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from sparkonce.jobs.lab.spark_process import SESSION_ENDED, SessionError
 from sparkonce.jobs.lab.verify.cells import Outcome, Result, Shows
 from sparkonce.jobs.lab.verify.engine import MOST_TRIES, START_UP_TROUBLE, Engine
+from sparkonce.jobs.lab.verify.evidence import commits
 from sparkonce.jobs.lab.verify.setback.cells import Query, SetBackCell, Sink
 from sparkonce.jobs.lab.verify.setback.course import Course, CourseError, Running, course
 from sparkonce.jobs.lab.verify.setback.judge import Found, find, left_behind
 from sparkonce.jobs.lab.verify.setback.queries import Setup
-from sparkonce.jobs.lab.verify.timeline import commits
 from sparkonce.jobs.lab.verify.wave import AT_ONCE, POLL_S, RUN_LIMIT_S
 
 _AUDITED = {Sink.APPEND: Result.APPEND, Sink.DEAD_LETTERS: Result.DEAD_LETTERS, Sink.MERGE: Result.MERGE}
