@@ -25,7 +25,7 @@ from sparkonce.broker_lite.protocol.frames import (
     read_request_header,
     read_response_header,
 )
-from sparkonce.broker_lite.security.hosts import host_of, packed_address
+from sparkonce.broker_lite.security.acls import host_of, packed_address
 
 FORWARDED: Final = frozenset(
     {

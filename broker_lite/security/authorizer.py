@@ -27,8 +27,8 @@ from sparkonce.broker_lite.security.acls import (
     ResourceType,
     Rule,
     operation_bits,
+    right_spelling,
 )
-from sparkonce.broker_lite.security.hosts import right_spelling
 from sparkonce.settings import SettingError
 
 logger = logging.getLogger(__name__)

@@ -21,8 +21,7 @@ from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.protocol.frames import SIZE, RequestHeader, encode_response_header, read_request_header
 from sparkonce.broker_lite.protocol.primitives import Buffer
 from sparkonce.broker_lite.security.acls import ANONYMOUS, USER_PREFIX
-from sparkonce.broker_lite.security.mechanism import MechanismServer, SaslError
-from sparkonce.broker_lite.security.plain import PLAIN, PlainServer
+from sparkonce.broker_lite.security.mechanism import PLAIN, MechanismServer, PlainServer, SaslError
 from sparkonce.broker_lite.security.scram import SCRAM_MECHANISMS, ScramCredential, ScramServer
 from sparkonce.broker_lite.security.settings import SaslConfig
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkonce.broker_lite.security.plain import PLAIN
+from sparkonce.broker_lite.security.mechanism import PLAIN
 from sparkonce.broker_lite.security.scram import SCRAM_MECHANISMS
 from sparkonce.settings import (
     Kind,
@@ -157,12 +157,6 @@ def read_listener_setting(name: str, value: object) -> object:
     if setting is None:
         return str(value)
     return setting.read(value)
-
-
-def is_sensitive(name: str) -> bool:
-    """Whether the value of `listener.name.…` must never be shown."""
-    setting = _listener_setting(name)
-    return setting is None or setting.sensitive
 
 
 def _listener_setting(name: str) -> Setting | None:

@@ -25,8 +25,7 @@ from sparkonce.broker_lite.handlers.request import DROP, Body, Request, frame_re
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ProtocolError
 from sparkonce.broker_lite.protocol.frames import API_KEY, SIZE, frame_size, read_request_header
-from sparkonce.broker_lite.security.acls import ANONYMOUS
-from sparkonce.broker_lite.security.hosts import host_address
+from sparkonce.broker_lite.security.acls import ANONYMOUS, host_address
 from sparkonce.broker_lite.server.connections import ConnectionTable, MemoryBoundError, Watch
 from sparkonce.broker_lite.server.limits import (
     BULK_REQUEST_BYTES,

@@ -53,10 +53,9 @@ from sparkonce.broker_lite.protocol.records import Record
 from sparkonce.broker_lite.replication.invariants import ViolationError
 from sparkonce.broker_lite.sim.consumer_grouping import ConsumerGroups, places_of
 from sparkonce.broker_lite.sim.coordinating import Coordinator, Coordinators, Note, nobody
-from sparkonce.broker_lite.sim.holding import Told
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.node import Call
-from sparkonce.broker_lite.sim.ownership import KNOWS_BETTER, NOTHING, Commit, Written, decode_share
+from sparkonce.broker_lite.sim.ownership import KNOWS_BETTER, NOTHING, Commit, Told, Written, decode_share
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.sim.broker import SimulatedBroker

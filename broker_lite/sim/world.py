@@ -40,13 +40,12 @@ from sparkonce.broker_lite.sim.faults import Faults
 from sparkonce.broker_lite.sim.fencing import Fencing
 from sparkonce.broker_lite.sim.group_clients import GroupClient, GroupView, ailing
 from sparkonce.broker_lite.sim.grouping import GroupCoordinator
-from sparkonce.broker_lite.sim.holding import Holders
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.members import Member
 from sparkonce.broker_lite.sim.metadata import SharedMetadata
 from sparkonce.broker_lite.sim.network import Network
 from sparkonce.broker_lite.sim.node import Call
-from sparkonce.broker_lite.sim.ownership import Groups, has
+from sparkonce.broker_lite.sim.ownership import Groups, Holders, has
 from sparkonce.broker_lite.sim.plan import CALM_MS, SAFETY_MS, Durability, Plan, TopicPlan
 from sparkonce.broker_lite.sim.scheduler import Scheduler, stream
 from sparkonce.broker_lite.sim.transactional import TransactionalProducer

@@ -14,8 +14,17 @@ from sparkonce.broker_lite.replication.invariants import Batch, ViolationError
 from sparkonce.broker_lite.sim.campaign import quiet
 from sparkonce.broker_lite.sim.coordinating import Coordinator
 from sparkonce.broker_lite.sim.disk import CutShort
-from sparkonce.broker_lite.sim.holding import Holders, Told
-from sparkonce.broker_lite.sim.ownership import KNOWS_BETTER, NOTHING, Groups, Written, decode_share, encode_share, has
+from sparkonce.broker_lite.sim.ownership import (
+    KNOWS_BETTER,
+    NOTHING,
+    Groups,
+    Holders,
+    Told,
+    Written,
+    decode_share,
+    encode_share,
+    has,
+)
 from sparkonce.broker_lite.sim.plan import Durability, Kind, plan_of
 from sparkonce.broker_lite.sim.planted import replaced
 from sparkonce.broker_lite.sim.watched_log import WatchedLog

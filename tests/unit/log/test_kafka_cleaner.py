@@ -14,8 +14,8 @@ from sparkonce.broker_lite.coordinators.producer_state import Marker
 from sparkonce.broker_lite.log.batch_filter import OffsetMap
 from sparkonce.broker_lite.log.cleaner import assess, clean
 from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.housekeeping import delete_old_segments
 from sparkonce.broker_lite.log.partition_log import PartitionLog
-from sparkonce.broker_lite.log.retention import delete_old_segments
 from sparkonce.broker_lite.log.storage import DiskStorage
 from sparkonce.broker_lite.protocol import records
 from sparkonce.broker_lite.protocol.compression import Compression

@@ -14,8 +14,8 @@ import pytest
 from sparkonce.broker_lite.log import directories
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.directories import LogDirectoryError, check_topic_name
+from sparkonce.broker_lite.log.housekeeping import delete_old_segments
 from sparkonce.broker_lite.log.log_manager import LogManager
-from sparkonce.broker_lite.log.retention import delete_old_segments
 from sparkonce.broker_lite.log.storage import DiskStorage, Storage
 from sparkonce.broker_lite.protocol import records
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError

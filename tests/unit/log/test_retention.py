@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.housekeeping import delete_old_segments
 from sparkonce.broker_lite.log.partition_log import PartitionLog
-from sparkonce.broker_lite.log.retention import delete_old_segments
 from sparkonce.broker_lite.log.storage import DiskStorage
 from sparkonce.broker_lite.protocol import records
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError

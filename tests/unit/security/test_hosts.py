@@ -12,9 +12,19 @@ from hypothesis import strategies as st
 from sparkonce import EmbeddedBroker
 from sparkonce.broker_lite.log.storage import DiskStorage
 from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.security.acls import Binding, Operation, PatternType, Permission, ResourceType, Rule
+from sparkonce.broker_lite.security.acls import (
+    Binding,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+    Rule,
+    host_address,
+    host_of,
+    packed_address,
+    right_spelling,
+)
 from sparkonce.broker_lite.security.authorizer import Authorizer
-from sparkonce.broker_lite.security.hosts import host_address, host_of, packed_address, right_spelling
 from tests.interop.answers import ACL_HOSTS, RECORDED, SETTINGS, play_hosts
 from tests.interop.plain_client import PlainClient
 

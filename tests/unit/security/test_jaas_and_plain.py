@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkonce.broker_lite.security.jaas import PLAIN_MODULE, SCRAM_MODULE, JaasError, users
-from sparkonce.broker_lite.security.mechanism import SaslError
-from sparkonce.broker_lite.security.plain import PlainServer
+from sparkonce.broker_lite.security.mechanism import PlainServer, SaslError
 
 SECRET = "s3cret"
 
