@@ -22,7 +22,7 @@ from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from sparkonce.connectors.delta_sink.comparison import compare
-from sparkonce.connectors.delta_sink.mapping import physical_name, physical_schema
+from sparkonce.connectors.delta_sink.features import physical_name, physical_schema
 from sparkonce.connectors.delta_sink.types import (
     PARTITIONABLE,
     name_problems,

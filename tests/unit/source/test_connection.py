@@ -17,8 +17,7 @@ import pytest
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ProtocolError
 from sparkonce.connectors.kafka_client.client import Client
-from sparkonce.connectors.kafka_client.connection import Connection
-from sparkonce.connectors.kafka_client.login import SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslError
+from sparkonce.connectors.kafka_client.connection import SASL_AUTHENTICATE, SASL_HANDSHAKE, Connection, SaslError
 from sparkonce.connectors.kafka_client.settings import ClientSettings, read_settings
 
 VERSIONS = struct.pack(">hihhhhhh", 0, 2, ApiKey.METADATA, 0, 12, ApiKey.FETCH, 4, 16)

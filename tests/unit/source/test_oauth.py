@@ -14,8 +14,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from sparkonce.connectors.kafka_client import oauth as oauth_module
-from sparkonce.connectors.kafka_client.connection import Connection
-from sparkonce.connectors.kafka_client.login import SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslError
+from sparkonce.connectors.kafka_client.connection import SASL_AUTHENTICATE, SASL_HANDSHAKE, Connection, SaslError
 from sparkonce.connectors.kafka_client.oauth import TokenError, token
 from sparkonce.connectors.kafka_client.security import OAuth
 from sparkonce.connectors.kafka_client.settings import ClientSettings, read_settings
