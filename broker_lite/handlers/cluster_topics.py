@@ -19,7 +19,6 @@ from sparkonce.broker_lite.protocol.errors import ErrorCode
 
 VERSION: Final = 7
 TIMEOUT_MS: Final = 10_000
-DEFAULT: Final = -1
 MIN_IN_SYNC_REPLICAS: Final = "min.insync.replicas"
 
 logger = logging.getLogger(__name__)

@@ -51,11 +51,6 @@ def nodes(broker: Broker, request: Request) -> list[Node]:
     return found
 
 
-def node(broker: Broker, request: Request, node_id: int) -> Node | None:
-    """Return one broker, if it is alive and can be reached; as `nodes`."""
-    return next((each for each in nodes(broker, request) if each.node_id == node_id), None)
-
-
 def _listener(broker: Broker, request: Request) -> str | None:
     assert broker.member is not None
     us = broker.member.image.brokers.get(broker.config.node_id)

@@ -6,6 +6,7 @@ A handler is imported when its API is first used: importing all of them would ta
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from typing import Final
 
@@ -79,22 +80,12 @@ HANDLERS: Final[dict[int, str]] = {
 assert set(HANDLERS) == set(APIS), "advertised and served APIs differ"
 
 
-class _Loaded(dict[int, Handler]):
-    """Loads what is missing."""
-
-    def __missing__(self, api_key: int) -> Handler:
-        module, _, function = HANDLERS[api_key].partition(".")
-        handler: Handler = getattr(import_module(f"sparkonce.broker_lite.handlers.{module}"), function)
-        self[api_key] = handler
-        return handler
-
-
-_loaded = _Loaded()
-
-
+@cache
 def handler_of(api_key: int) -> Handler:
-    """Return what answers an API that is served."""
-    return _loaded[api_key]
+    """Return what answers an API that is served; its module is loaded when the first request comes."""
+    module, _, function = HANDLERS[api_key].partition(".")
+    handler: Handler = getattr(import_module(f"sparkonce.broker_lite.handlers.{module}"), function)
+    return handler
 
 
 def handle(broker: Broker, request: Request) -> Body | None:
@@ -103,7 +94,7 @@ def handle(broker: Broker, request: Request) -> Body | None:
     Raises:
         ProtocolError: if the request's bytes are malformed; its connection is to be closed.
     """
-    return _loaded[request.api_key](broker, request)
+    return handler_of(request.api_key)(broker, request)
 
 
 def answered_version(request: Request) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from sparkonce.broker_lite.protocol import records
 from sparkonce.broker_lite.protocol.compression import Compression, compress, decompress, with_lz4_header_checksum
@@ -42,19 +42,12 @@ _V1_EXTRA_BYTES = 8
 _FIRST_FIELD = 18
 
 
-def validate_any(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Check the batch at `position`, of whatever format: length, magic, checksum; returns its header.
+def check_any(buffer: Buffer, position: int, header: BatchHeader) -> None:
+    """Check the batch at `position`, of whatever format, whose header is known: length, magic, checksum.
 
     Raises:
         CorruptBatchError: if any of them is wrong.
     """
-    header = read_header(buffer, position)
-    check_any(buffer, position, header)
-    return header
-
-
-def check_any(buffer: Buffer, position: int, header: BatchHeader) -> None:
-    """Check the batch at `position`, whose header is known, as `validate_any` does."""
     if header.magic == MAGIC or header.magic not in (0, 1):
         records.check_whole(buffer, position, header)
         return
@@ -82,30 +75,6 @@ def decode_any(batch: Buffer, inflated_limit: int = MAX_INFLATED_BYTES) -> list[
     if not header.compression:
         return [message]
     return _decode_wrapped(header, message, inflated_limit)
-
-
-def scan_any(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Iterate over the whole batches of `buffer`, of whatever formats, as `records.scan` does over those of v2."""
-    end = len(buffer)
-    while end - position >= LEGACY_HEADER_BYTES:
-        header = read_header(buffer, position) if end - position >= records.HEADER_BYTES else _short(buffer, position)
-        if header is None:
-            return
-        if header.magic in (0, 1):
-            _check_length(header)
-        elif header.magic != MAGIC or header.size < records.HEADER_BYTES:
-            raise CorruptBatchError(f"batch of magic {header.magic} and {header.size} bytes at position {position}")
-        if header.size > end - position:
-            return
-        yield position, header
-        position += header.size
-
-
-def _short(buffer: Buffer, position: int) -> BatchHeader | None:
-    try:
-        return read_header(buffer, position)
-    except CorruptBatchError:
-        return None  # the beginning of a batch v2, cut off
 
 
 def encode_message_set(

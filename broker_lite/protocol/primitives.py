@@ -22,7 +22,6 @@ ZERO_UUID = uuid.UUID(int=0)
 _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
-_UINT32 = struct.Struct(">I")
 _INT64 = struct.Struct(">q")
 
 
@@ -75,10 +74,6 @@ class Reader:
     def int32(self) -> int:
         """Read a signed 32-bit number."""
         return self.unpack(_INT32)[0]
-
-    def uint32(self) -> int:
-        """Read an unsigned 32-bit number."""
-        return self.unpack(_UINT32)[0]
 
     def int64(self) -> int:
         """Read a signed 64-bit number."""

@@ -65,11 +65,6 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._end = 0
         self._closed = False
 
-    @property
-    def connected(self) -> bool:
-        """Whether there is a connection right now."""
-        return self._transport is not None
-
     def request(self, api_key: int, version: int, body: Buffer, then: Then) -> None:
         """Send a request; `then` is never called before this returns."""
         if self._closed:

@@ -37,7 +37,7 @@ from sparkonce.jobs.bench.sides import round_name
 from sparkonce.jobs.bench.spark_side import Outcome, Query
 from sparkonce.jobs.shared.peers import PeerMissingError, RealKafka, spark_kafka_jars
 
-APACHE_KAFKA, EMBEDDED = SINK_BROKERS
+APACHE_KAFKA, _ = SINK_BROKERS
 SESSION_NAME = "the Kafka sinks"
 
 

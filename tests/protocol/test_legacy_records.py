@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from kafka.record.legacy_records import LegacyRecordBatch, LegacyRecordBatchBuil
 from sparkonce.broker_lite.protocol import legacy_records, records
 from sparkonce.broker_lite.protocol.compression import Compression
 from sparkonce.broker_lite.protocol.errors import CorruptBatchError
-from sparkonce.broker_lite.protocol.records import Record
+from sparkonce.broker_lite.protocol.records import LEGACY_HEADER_BYTES, BatchHeader, Record, read_header
 
 CODECS = (Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4)
 PEER_CODECS = (Compression.NONE, Compression.GZIP)  # it has the others only with more packages
@@ -32,10 +33,28 @@ def message_sets(draw: st.DrawFn, codecs: tuple[Compression, ...] = CODECS) -> t
     return magic, draw(st.sampled_from(codecs)), found
 
 
+def validate_any(data: bytes | bytearray, position: int = 0) -> None:
+    legacy_records.check_any(data, position, read_header(data, position))
+
+
+def scan_any(data: bytes | bytearray) -> Iterator[tuple[int, BatchHeader]]:
+    """Iterate over the whole batches, of whatever formats, as `records.scan` does over those of v2."""
+    position = 0
+    while len(data) - position >= LEGACY_HEADER_BYTES:
+        try:
+            header = read_header(data, position)
+        except CorruptBatchError:
+            return  # the beginning of a batch v2, cut off
+        if header.size > len(data) - position:
+            return
+        yield position, header
+        position += header.size
+
+
 def decode_set(data: bytes | bytearray) -> list[Record]:
     found = []
-    for position, header in legacy_records.scan_any(data):
-        legacy_records.validate_any(data, position)
+    for position, header in scan_any(data):
+        validate_any(data, position)
         found += legacy_records.decode_any(memoryview(data)[position : position + header.size])
     return found
 
@@ -45,7 +64,7 @@ def test_what_is_encoded_is_decoded(case: tuple[int, Compression, list[Record]])
     magic, codec, messages = case
     data = legacy_records.encode_message_set(messages, magic=magic, compression=codec)
     assert decode_set(data) == messages
-    headers = [header for _, header in legacy_records.scan_any(data)]
+    headers = [header for _, header in scan_any(data)]
     assert len(headers) == (1 if codec else len(messages))
     assert headers[-1].last_offset == messages[-1].offset
     assert headers[-1].next_offset == messages[-1].offset + 1
@@ -57,7 +76,7 @@ def test_kafka_python_reads_what_is_encoded(case: tuple[int, Compression, list[R
     magic, codec, messages = case
     data = legacy_records.encode_message_set(messages, magic=magic, compression=codec)
     found = []
-    for position, header in legacy_records.scan_any(data):
+    for position, header in scan_any(data):
         batch = LegacyRecordBatch(memoryview(bytes(data[position : position + header.size])), magic)
         assert batch.validate_crc()
         found += [(each.offset, each.timestamp if magic else -1, each.key, each.value) for each in batch]
@@ -86,7 +105,7 @@ def test_a_damaged_message_is_told(case: tuple[int, Compression, list[Record]], 
     position = data.draw(st.integers(legacy_records.CRC_POSITION, len(whole) - 1))
     whole[position] ^= data.draw(st.integers(1, 255))
     with pytest.raises(CorruptBatchError):
-        legacy_records.validate_any(whole)
+        validate_any(whole)
 
 
 @given(st.binary(max_size=120), st.integers(0, 1), st.integers(0, 4))
@@ -94,7 +113,7 @@ def test_garbage_gives_the_protocols_own_error(body: bytes, magic: int, codec: i
     checked = bytes([magic, codec]) + body
     data = struct.pack(">qiI", 7, 4 + len(checked), zlib.crc32(checked)) + checked
     try:
-        legacy_records.validate_any(data)
+        validate_any(data)
         for message in legacy_records.decode_any(data, 1 << 20):
             assert isinstance(message.offset, int)
     except CorruptBatchError:
@@ -124,7 +143,7 @@ def test_a_set_may_be_followed_by_newer_batches_and_half_of_one() -> None:
     new = records.encode_batch([Record(b"k", b"v", 9)], base_offset=2)
     for cut in range(1, len(new)):
         data = old + middle + new[:cut]
-        assert [header.magic for _, header in legacy_records.scan_any(data)] == [0, 1]
+        assert [header.magic for _, header in scan_any(data)] == [0, 1]
     assert [record.offset for record in decode_set(old + middle + new)] == [0, 1, 2]
 
 

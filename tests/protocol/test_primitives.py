@@ -90,7 +90,6 @@ METHODS = [
     lambda r: r.int8(),
     lambda r: r.int32(),
     lambda r: r.int64(),
-    lambda r: r.uint32(),
     lambda r: r.boolean(),
     lambda r: r.varint(),
     lambda r: r.varlong(),
