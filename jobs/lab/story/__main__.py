@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 from sparkonce.jobs.lab.story.catalogue import FAMILIES, STORIES, Story, chosen
-from sparkonce.jobs.lab.story.text import lines, result
+from sparkonce.jobs.lab.story.drawing import lines, page, result
 from sparkonce.jobs.lab.story.view import Telling
 from sparkonce.jobs.shared.arguments import result_file
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
@@ -53,8 +53,6 @@ def run(options: argparse.Namespace) -> int:
         print(f"sparkonce story: {options.name} has no {options.which} rule", file=sys.stderr)
         return USAGE
     if options.html is not None:
-        from sparkonce.jobs.lab.story.drawing import page
-
         try:
             options.html.write_text(page([(story, telling) for story, (telling, _) in told]), encoding="utf-8")
         except OSError as error:

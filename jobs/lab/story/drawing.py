@@ -1,18 +1,19 @@
-"""Stories as a page: for each step the replicas' logs, with what came and what was cut off since the step before.
+"""Stories as lines of text, and as a page: for each step the replicas' logs.
 
-A cell is a record: its label, its leader epoch as colour and number, a tick if its producer was told that it is
-written. A heavy outline tells that it came with this step, a dashed one that it was cut off. The bar is the high
-watermark. Every picture has a description in words for those who cannot see it.
+The page shows what came and what was cut off since the step before. A cell is a record: its label, its leader epoch as
+colour and number, a tick if its producer was told that it is written. A heavy outline tells that it came with this
+step, a dashed one that it was cut off. The bar is the high watermark. Every picture has a description in words for
+those who cannot see it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from sparkonce.jobs.lab.story.catalogue import Story
-from sparkonce.jobs.lab.story.text import brokers
 from sparkonce.jobs.lab.story.view import Cell, ReplicaView, Step, Telling
+from sparkonce.jobs.shared.arguments import show_columns
 from sparkonce.jobs.shared.page import document, table
 
 LEFT, CELL_WIDTH, CELL_HEIGHT, ROW_HEIGHT, TOP, RIGHT = 176, 62, 30, 50, 24, 132
@@ -34,6 +35,55 @@ svg.logs rect.cut { fill: none; stroke: var(--kill); stroke-width: 1.5; stroke-d
 svg.logs .cut-label { fill: var(--kill); text-decoration: line-through }
 svg.logs .bar { stroke: var(--hw); stroke-width: 3.5 } svg.logs .end { stroke: var(--ink); stroke-width: 1.5 }
 """ + "".join(f".e{each} {{ fill: var(--e{each}); background: var(--e{each}) }}\n" for each in range(EPOCH_COLOURS))
+
+
+def lines(telling: Telling) -> Iterator[str]:
+    """Yield a telling as lines of text: each step a line, with a line for each replica below it; then the tables."""
+    for step in telling.steps:
+        yield from _step(step)
+    for figures in telling.tables:
+        yield ""
+        yield figures.title
+        yield show_columns((figures.head, *figures.rows), indent="")
+
+
+def result(name: str, telling: Telling) -> str:
+    """Return the line for machines."""
+    figures = " ".join(f"{figure}={count}" for figure, count in telling.figures.items())
+    return f"RESULT story={name} rule={telling.rule.replace(' ', '-')} {figures}"
+
+
+def brokers(ids: tuple[int, ...]) -> str:
+    """Write a set of brokers."""
+    return "{" + ",".join(map(str, ids)) + "}"
+
+
+def _step(step: Step) -> Iterator[str]:
+    yield f"{step.number:>2}. {step.text}."
+    leader = f"leader {step.leader}" if step.leader >= 0 else "no leader"
+    eligible = f"   ELR {brokers(step.eligible_leader_replicas)}" if step.eligible_leader_replicas else ""
+    yield f"      {leader}, epoch {step.leader_epoch}   ISR {brokers(step.in_sync_replicas)}{eligible}"
+    width = max(len(_records(each)) for each in step.replicas)
+    for replica in step.replicas:
+        epoch = f"epoch {replica.epoch}" if replica.epoch >= 0 else ""
+        yield (
+            f"      broker {replica.broker_id} {replica.role:<8}{epoch:<8} {_records(replica):<{width}}"
+            f"  HW {replica.high_watermark}  LEO {replica.log_end_offset}"
+        )
+    if step.note:
+        yield f"      {step.note}"
+
+
+def _records(replica: ReplicaView) -> str:
+    """Write a log: label@epoch, a star after what is acknowledged, a bar at the high watermark."""
+    words = []
+    for cell in replica.cells:
+        if cell.offset == replica.high_watermark:
+            words.append("|")
+        words.append(f"{cell.label}@{cell.epoch}{'*' if cell.acknowledged else ''}")
+    if replica.high_watermark == replica.log_end_offset:
+        words.append("|")
+    return " ".join(words)
 
 
 def page(told: Sequence[tuple[Story, Telling]]) -> str:
