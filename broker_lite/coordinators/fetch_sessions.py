@@ -7,7 +7,7 @@ partition that returned records moves behind the others, so that a small fetch s
 long after its request; if the session has advanced by then, the answer is an error, because it is no longer known what
 the client has seen.
 
-Eviction is Kafka's (FetchSessionCacheShard): first a session that was idle for `eviction_ms`; else the smallest that is
+Eviction is Kafka's (FetchSessionCacheShard): first a session that was idle for `EVICTION_MS`; else the smallest that is
 at least that old, and only for a larger one. Followers have sessions as consumers do; Kafka prefers theirs when the
 cache is full. There is one cache where Kafka has eight shards.
 """
@@ -179,12 +179,10 @@ class FetchSessions:
         self,
         max_sessions: int,
         new_session_id: Callable[[], int],
-        eviction_ms: int = EVICTION_MS,
         max_partitions: int = MAX_SESSION_PARTITIONS,
     ) -> None:
         self._max_sessions = max_sessions
         self._new_session_id = new_session_id
-        self._eviction_ms = eviction_ms
         self._max_partitions = max_partitions
         self._sessions: dict[int, FetchSession] = {}
         """In the order of last use, the longest unused first."""
@@ -261,12 +259,12 @@ class FetchSessions:
         if not self._sessions:
             return False
         oldest = next(iter(self._sessions.values()))
-        if now_ms - oldest.last_used_ms <= self._eviction_ms:
+        if now_ms - oldest.last_used_ms <= EVICTION_MS:
             evictable = [
                 (len(session.partitions), session.session_id)
                 for session in self._sessions.values()
                 # Kafka looks at the age when a session is used, not now.
-                if session.last_used_ms - session.created_ms > self._eviction_ms
+                if session.last_used_ms - session.created_ms > EVICTION_MS
             ]
             if not evictable or min(evictable)[0] >= size:
                 return False

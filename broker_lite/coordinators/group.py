@@ -311,7 +311,7 @@ class ClassicGroup:
         """Return a new id for a static member that came back without its own, and fence the old one (KIP-345)."""
         old_id = self.static_members[instance_id]
         member = self.members.pop(old_id)
-        answers = self._fence_waiting(member)
+        answers = self._replace_waiting(member, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.FENCED_INSTANCE_ID)
         leader_before = self.leader_id
         member.member_id = request.new_member_id
         self.members[member.member_id] = member
@@ -359,22 +359,18 @@ class ClassicGroup:
         if self.leader_id == member.member_id:
             self.leader_id = next(iter(self.members), None)
 
-    def _replace_waiting(self, member: Member) -> list[Answer]:
+    def _replace_waiting(
+        self,
+        member: Member,
+        join_error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID,
+        sync_error: ErrorCode = ErrorCode.REBALANCE_IN_PROGRESS,
+    ) -> list[Answer]:
         """Answer a request that will get no other answer: the member has sent another one, or is gone."""
         answers: list[Answer] = []
         if member.awaiting_join is not None:
-            answers.append(JoinAnswer(member.awaiting_join, ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
+            answers.append(JoinAnswer(member.awaiting_join, join_error, member.member_id))
         if member.awaiting_sync is not None:
-            answers.append(SyncAnswer(member.awaiting_sync, ErrorCode.REBALANCE_IN_PROGRESS))
-        member.awaiting_join = member.awaiting_sync = None
-        return answers
-
-    def _fence_waiting(self, member: Member) -> list[Answer]:
-        answers: list[Answer] = []
-        if member.awaiting_join is not None:
-            answers.append(JoinAnswer(member.awaiting_join, ErrorCode.FENCED_INSTANCE_ID, member.member_id))
-        if member.awaiting_sync is not None:
-            answers.append(SyncAnswer(member.awaiting_sync, ErrorCode.FENCED_INSTANCE_ID))
+            answers.append(SyncAnswer(member.awaiting_sync, sync_error))
         member.awaiting_join = member.awaiting_sync = None
         return answers
 

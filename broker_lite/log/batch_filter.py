@@ -146,15 +146,16 @@ class _Aborted:
 
 
 class CleanedTransactions:
-    """The transactions open at the cleaner's place in the log. `keep` is called with each that stays aborted."""
+    """The transactions open at the cleaner's place in the log."""
 
     __slots__ = ("_aborted", "_ahead", "_committed", "keep")
 
-    def __init__(self, keep: Callable[[AbortedTransaction], None] | None = None) -> None:
+    def __init__(self) -> None:
         self._committed: set[int] = set()
         self._aborted: dict[int, _Aborted] = {}
         self._ahead: list[tuple[int, AbortedTransaction]] = []
-        self.keep = keep
+        self.keep: Callable[[AbortedTransaction], None] | None = None
+        """Called with each that stays aborted."""
 
     def add(self, aborted: Iterable[AbortedTransaction]) -> None:
         """Add the aborted transactions of the part of the log that comes next."""

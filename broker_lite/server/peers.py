@@ -48,13 +48,11 @@ class PeerConnection(asyncio.BufferedProtocol):
         loop: asyncio.AbstractEventLoop,
         address: Callable[[], tuple[str, int] | None],
         client_id: str,
-        timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
         """Connect later, to where `address` then says; None where that is not known."""
         self._loop = loop
         self._address = address
         self._client_id = client_id
-        self._timeout_s = timeout_ms / 1000
         self._transport: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._pending: deque[_Pending] = deque()
@@ -74,10 +72,10 @@ class PeerConnection(asyncio.BufferedProtocol):
         header = encode_request_header(api_key, version, self._correlation_id, self._client_id)
         frame = SIZE.pack(len(header) + len(body)) + header + body
         self._pending.append(
-            _Pending(api_key, version, self._correlation_id, self._loop.time() + self._timeout_s, then)
+            _Pending(api_key, version, self._correlation_id, self._loop.time() + REQUEST_TIMEOUT_MS / 1000, then)
         )
         if self._timer is None:
-            self._timer = self._loop.call_later(self._timeout_s, self._on_timer)
+            self._timer = self._loop.call_later(REQUEST_TIMEOUT_MS / 1000, self._on_timer)
         if self._transport is not None:
             self._transport.write(frame)
             return

@@ -20,7 +20,6 @@ import ctypes
 import gc
 import os
 import sys
-from collections.abc import Collection
 
 DAEMONS = ("pyspark.daemon", "sparkonce.connectors.runtime.worker_daemon")
 """The modules that Spark's Python workers run as."""
@@ -52,9 +51,9 @@ def begin_call() -> None:
         gc.freeze()
 
 
-def is_due(call: int, main_module: str | None, at: Collection[int] = FREEZE_AT) -> bool:
+def is_due(call: int, main_module: str | None) -> bool:
     """Whether a call, counted from 1, of a process that runs as ``main_module`` begins with a freeze."""
-    return call in at and main_module in DAEMONS
+    return call in FREEZE_AT and main_module in DAEMONS
 
 
 def _main_module() -> str | None:

@@ -12,7 +12,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, TextIO
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -47,15 +47,14 @@ class VerifiableError(Exception):
 class EventWriter:
     """Prints events, one JSON object a line, each at once: a line that is there says what was so before a kill."""
 
-    def __init__(self, client: str, stream: TextIO | None = None) -> None:
+    def __init__(self, client: str) -> None:
         self._client = client
-        self._stream = sys.stdout if stream is None else stream
 
     def write(self, name: str, **fields: Any) -> None:
         """Print one event, with the time in milliseconds since 1970."""
         event = {"timestamp": time.time_ns() // 1_000_000, "name": name, "client": self._client, **fields}
-        self._stream.write(json.dumps(event, separators=(",", ":")) + "\n")
-        self._stream.flush()
+        sys.stdout.write(json.dumps(event, separators=(",", ":")) + "\n")
+        sys.stdout.flush()
 
 
 class Stop:

@@ -51,13 +51,13 @@ def read_history(paths: Iterable[str | Path]) -> list[Event]:
     return [event for path in paths for event in _read_file(Path(path))]
 
 
-def events_of(objects: Iterable[Mapping[str, Any]], file: str = "history") -> list[Event]:
-    """Make events from objects as a file would hold them; `file` stands for its name.
+def events_of(objects: Iterable[Mapping[str, Any]]) -> list[Event]:
+    """Make events from objects as a file would hold them.
 
     Raises:
         HistoryError: for an object that is not an event.
     """
-    return [event_of(fields, Where(file, number)) for number, fields in enumerate(objects, start=1)]
+    return [event_of(fields, Where("history", number)) for number, fields in enumerate(objects, start=1)]
 
 
 def event_of(fields: Mapping[str, Any], where: Where) -> Event:
