@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from sparkonce.jobs.bench import brokers, chart, cluster, guarantees, kafka_sink, pipelines
 from sparkonce.jobs.bench.load import LoadError
 from sparkonce.jobs.bench.results import Results
 from sparkonce.jobs.bench.sessions import SideError
-from sparkonce.jobs.bench.settings import ALL_BENCHMARKS, FULL, FULL_BROKER, QUICK, QUICK_BROKER, SINK_BROKERS, Settings
+from sparkonce.jobs.bench.settings import ALL_BENCHMARKS, FULL, QUICK, SINK_BROKERS, Settings
 from sparkonce.jobs.bench.tools import ToolError
 from sparkonce.jobs.shared.arguments import positive
 
@@ -34,8 +35,8 @@ def parse(arguments: list[str]) -> tuple[Settings, argparse.Namespace]:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run (default: all)")
-    parser.add_argument("--rows", type=positive, help=f"records of 100 bytes (default: {FULL['rows']:,})")
-    parser.add_argument("--rounds", type=positive, help=f"measured rounds a side (default: {FULL['rounds']})")
+    parser.add_argument("--rows", type=positive, help=f"records of 100 bytes (default: {FULL.rows:,})")
+    parser.add_argument("--rounds", type=positive, help=f"measured rounds a side (default: {FULL.rounds})")
     parser.add_argument(
         "--micro-batches", type=positive, help="measured of each variant; of kafka-sink-micro-batch, in each round"
     )
@@ -54,24 +55,21 @@ def parse(arguments: list[str]) -> tuple[Settings, argparse.Namespace]:
             parser.error(f"no benchmark {name!r}; there are {', '.join(ALL_BENCHMARKS)}")
         chosen.extend(meant)
     size = QUICK if given.quick else FULL
-    settings = Settings(
+    settings = replace(
+        size,
         names=tuple(chosen) or ALL_BENCHMARKS,
-        rows=given.rows or size["rows"],
-        rounds=given.rounds or size["rounds"],
-        json_rows=given.rows or size["json_rows"],
-        micro_batches=given.micro_batches or size["micro_batches"],
-        micro_passes=size["micro_passes"],
-        planning_batches=given.micro_batches or size["planning_batches"],
-        memory_batches=size["memory_batches"],
-        guarantee_rows=given.rows or size["guarantee_rows"],
-        guarantee_rounds=given.rounds or size["guarantee_rounds"],
-        guarantee_micro_batches=size["guarantee_micro_batches"],
-        sink_rows=given.rows or size["sink_rows"],
-        sink_rounds=given.rounds or size["sink_rounds"],
-        sink_micro_batches=given.micro_batches or size["sink_micro_batches"],
+        rows=given.rows or size.rows,
+        rounds=given.rounds or size.rounds,
+        json_rows=given.rows or size.json_rows,
+        micro_batches=given.micro_batches or size.micro_batches,
+        planning_batches=given.micro_batches or size.planning_batches,
+        guarantee_rows=given.rows or size.guarantee_rows,
+        guarantee_rounds=given.rounds or size.guarantee_rounds,
+        sink_rows=given.rows or size.sink_rows,
+        sink_rounds=given.rounds or size.sink_rounds,
+        sink_micro_batches=given.micro_batches or size.sink_micro_batches,
         sink_brokers=tuple(given.brokers or SINK_BROKERS),
-        cluster_deaths=given.rounds or size["cluster_deaths"],
-        broker=QUICK_BROKER if given.quick else FULL_BROKER,
+        cluster_deaths=given.rounds or size.cluster_deaths,
     )
     return settings, given
 

@@ -149,41 +149,45 @@ class Settings:
         return self.rounds * 2 if what == "consume" else self.rounds
 
 
-FULL = {
-    "rows": 3_000_000,
-    "rounds": 3,
-    "json_rows": 500_000,
-    "micro_batches": 24,
-    "micro_passes": 2,
-    "planning_batches": 10,
-    "memory_batches": 300,
-    "guarantee_rows": 1_000_000,
-    "guarantee_rounds": 6,
-    "guarantee_micro_batches": 20,
-    "sink_rows": 3_000_000,
-    "sink_rounds": 3,
-    "sink_micro_batches": 20,
-    "cluster_deaths": 7,
-}
-FULL_BROKER = BrokerSizes(
-    latency_records=10_000, small_records=100_000, transactions=300, requests=20_000, recovery_bytes=1_000_000_000
+FULL = Settings(
+    names=ALL_BENCHMARKS,
+    rows=3_000_000,
+    rounds=3,
+    json_rows=500_000,
+    micro_batches=24,
+    micro_passes=2,
+    planning_batches=10,
+    memory_batches=300,
+    guarantee_rows=1_000_000,
+    guarantee_rounds=6,
+    guarantee_micro_batches=20,
+    sink_rows=3_000_000,
+    sink_rounds=3,
+    sink_micro_batches=20,
+    sink_brokers=SINK_BROKERS,
+    cluster_deaths=7,
+    broker=BrokerSizes(
+        latency_records=10_000, small_records=100_000, transactions=300, requests=20_000, recovery_bytes=1_000_000_000
+    ),
 )
-QUICK = {
-    "rows": 1_000_000,
-    "rounds": 2,
-    "json_rows": 300_000,
-    "micro_batches": 10,
-    "micro_passes": 1,
-    "planning_batches": 5,
-    "memory_batches": 100,
-    "guarantee_rows": 500_000,
-    "guarantee_rounds": 2,
-    "guarantee_micro_batches": 15,
-    "sink_rows": 1_000_000,
-    "sink_rounds": 2,
-    "sink_micro_batches": 20,
-    "cluster_deaths": 3,
-}
-QUICK_BROKER = BrokerSizes(
-    latency_records=2_000, small_records=20_000, transactions=60, requests=4_000, recovery_bytes=256_000_000
+QUICK = Settings(
+    names=ALL_BENCHMARKS,
+    rows=1_000_000,
+    rounds=2,
+    json_rows=300_000,
+    micro_batches=10,
+    micro_passes=1,
+    planning_batches=5,
+    memory_batches=100,
+    guarantee_rows=500_000,
+    guarantee_rounds=2,
+    guarantee_micro_batches=15,
+    sink_rows=1_000_000,
+    sink_rounds=2,
+    sink_micro_batches=20,
+    sink_brokers=SINK_BROKERS,
+    cluster_deaths=3,
+    broker=BrokerSizes(
+        latency_records=2_000, small_records=20_000, transactions=60, requests=4_000, recovery_bytes=256_000_000
+    ),
 )

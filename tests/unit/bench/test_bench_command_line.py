@@ -12,11 +12,9 @@ from sparkonce.jobs.bench.settings import (
     ALL_BENCHMARKS,
     BROKER_BENCHMARKS,
     FULL,
-    FULL_BROKER,
     GUARANTEE_BENCHMARKS,
     LIMITS,
     QUICK,
-    QUICK_BROKER,
     TARGETS,
 )
 
@@ -24,9 +22,9 @@ from sparkonce.jobs.bench.settings import (
 def test_all_benchmarks_run_at_full_size_by_default() -> None:
     settings, given = parse([])
     assert settings.names == ALL_BENCHMARKS
-    assert (settings.rows, settings.rounds) == (FULL["rows"], FULL["rounds"])
+    assert (settings.rows, settings.rounds) == (FULL.rows, FULL.rounds)
     assert (given.json, given.chart) == (None, None)
-    assert settings.broker == FULL_BROKER
+    assert settings.broker == FULL.broker
 
 
 def test_a_beginning_of_a_name_stands_for_all_that_begin_so() -> None:
@@ -36,17 +34,17 @@ def test_a_beginning_of_a_name_stands_for_all_that_begin_so() -> None:
 
 def test_quick_is_smaller_and_what_is_given_wins() -> None:
     settings, given = parse(["--quick", "--rows", "5", "--json", "out.json", "--chart", "out.svg", "--table", "out.md"])
-    assert (settings.rows, settings.rounds) == (5, QUICK["rounds"])
-    assert settings.broker == QUICK_BROKER
+    assert (settings.rows, settings.rounds) == (5, QUICK.rounds)
+    assert settings.broker == QUICK.broker
     assert (given.json, given.chart, given.table) == (Path("out.json"), Path("out.svg"), Path("out.md"))
 
 
 def test_the_guarantees_have_sizes_of_their_own_and_what_is_given_wins() -> None:
     full, _ = parse(["guarantee"])
     assert full.names == GUARANTEE_BENCHMARKS
-    assert (full.guarantee_rows, full.guarantee_rounds) == (FULL["guarantee_rows"], FULL["guarantee_rounds"])
+    assert (full.guarantee_rows, full.guarantee_rounds) == (FULL.guarantee_rows, FULL.guarantee_rounds)
     small, _ = parse(["--quick"])
-    assert small.guarantee_micro_batches == QUICK["guarantee_micro_batches"]
+    assert small.guarantee_micro_batches == QUICK.guarantee_micro_batches
     given, _ = parse(["guarantee-throughput", "--rows", "7", "--rounds", "4"])
     assert (given.names, given.guarantee_rows, given.guarantee_rounds) == (("guarantee-throughput",), 7, 4)
 
