@@ -10,12 +10,14 @@ recognizes a duplicate batch by its sequence number, so it is stored once. A lat
 earlier one is missing; that is an error only for the first batch of a queue.
 
 The connections are not those of the client that is passed in: responses to other requests there would be mixed with
-ours.
+ours. Each producer has a client of its own as long as it lives; then the next one takes it over from `pool`, with its
+connections.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import random
 import time
 from collections import defaultdict, deque
@@ -34,7 +36,7 @@ from sparkonce.broker_lite.protocol.produce import (
 )
 from sparkonce.broker_lite.protocol.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from sparkonce.connectors.kafka_client.client import Client, MissingTopicError
-from sparkonce.connectors.kafka_sink.client_pool import pool
+from sparkonce.connectors.kafka_client.settings import ClientSettings
 from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch, halves
 from sparkonce.connectors.kafka_sink.settings import ProducerSettings
 from sparkonce.connectors.kafka_sink.topics import Topics
@@ -437,3 +439,30 @@ class Producer:
 
 def _text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
+
+
+class ClientPool:
+    """Clients that no producer uses just now."""
+
+    def __init__(self) -> None:
+        self._idle: dict[tuple[int, ClientSettings], list[Client]] = {}
+
+    def take(self, settings: ClientSettings) -> Client:
+        """Return a client; a forked child gets none of its parent's."""
+        idle = self._idle.get((os.getpid(), settings))
+        return idle.pop() if idle else Client(settings)
+
+    def put_back(self, client: Client) -> None:
+        """Keep a client on which no answer is due."""
+        self._idle.setdefault((os.getpid(), client.settings), []).append(client)
+
+    def close(self) -> None:
+        """Close the connections of all idle clients."""
+        for idle in self._idle.values():
+            for client in idle:
+                client.close()
+        self._idle.clear()
+
+
+pool = ClientPool()
+"""That of this process."""

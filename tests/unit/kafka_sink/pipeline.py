@@ -29,9 +29,9 @@ from sparkonce.connectors.kafka_client.group_offsets import KafkaGroupOffsets
 from sparkonce.connectors.kafka_client.settings import ClientSettings
 from sparkonce.connectors.kafka_sink import driver as driver_module
 from sparkonce.connectors.kafka_sink import tasks as tasks_module
-from sparkonce.connectors.kafka_sink.client_pool import pool
 from sparkonce.connectors.kafka_sink.decisions import DecisionLog
 from sparkonce.connectors.kafka_sink.driver import Driver, Scope
+from sparkonce.connectors.kafka_sink.producer import pool
 from sparkonce.connectors.kafka_sink.rows import RowLayout
 from sparkonce.connectors.kafka_sink.settings import ProducerSettings
 from sparkonce.connectors.kafka_sink.target import KafkaPlan, KafkaTarget

@@ -18,7 +18,6 @@ from sparkonce.broker_lite.protocol.records import encode_batch
 from sparkonce.connectors.kafka_client import connection as connection_module
 from sparkonce.connectors.kafka_client.client import LATEST, Client, Leader, MissingTopicError
 from sparkonce.connectors.kafka_client.settings import ClientSettings
-from sparkonce.connectors.kafka_sink.client_pool import pool
 from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch
 from sparkonce.connectors.kafka_sink.encoding import RowEncoder
 from sparkonce.connectors.kafka_sink.producer import (
@@ -26,6 +25,7 @@ from sparkonce.connectors.kafka_sink.producer import (
     DeliveryTimeoutError,
     Producer,
     RecordTooLargeError,
+    pool,
 )
 from sparkonce.connectors.kafka_sink.rows import RowLayout
 from sparkonce.connectors.kafka_sink.settings import ProducerSettings
