@@ -7,6 +7,7 @@ temporary directory is the last resort; it must belong to this user alone, becau
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 import tempfile
@@ -17,8 +18,11 @@ from typing import Any, TypeVar
 import numba
 import numpy as np
 from numba.core import cgutils, types
+from numba.core.caching import FunctionCache
 from numba.extending import intrinsic
 from numpy.typing import NDArray
+
+_log = logging.getLogger(__name__)
 
 Bytes = NDArray[np.uint8]
 Int32s = NDArray[np.int32]
@@ -43,8 +47,28 @@ def _compile(function: Function, cache: bool) -> Function:
     # Inlined and without reference counts the decoder is seven times as quick: otherwise every call copies its arrays'
     # descriptors and counts references atomically. Nothing here allocates, so there is nothing to count.
     options = {"nogil": True, "boundscheck": False, "forceinline": True, "_nrt": False}
-    dispatcher: Function = numba.njit(cache=cache, **options)(function)
-    return dispatcher
+    dispatcher = numba.njit(**options)(function)
+    if cache:
+        dispatcher._cache = _RenewedCache(function)
+    result: Function = dispatcher
+    return result
+
+
+class _RenewedCache(FunctionCache):  # type: ignore[misc]
+    """Numba's cache of one function; what cannot be read is compiled again, and replaced.
+
+    Numba unpickles an index before it compares the source's time, and so fails for ever if a type of an old signature
+    is gone since an upgrade, or if a power loss left an empty file.
+    """
+
+    def load_overload(self, signature: Any, target: Any) -> Any:
+        """See numba; None if there is nothing to load."""
+        try:
+            return super().load_overload(signature, target)
+        except Exception as error:  # a pickle may raise anything
+            _log.info("compiling %s again: its cache cannot be read: %s", self, error)
+            self.flush()
+            return None
 
 
 def _private_folder() -> Path | None:
