@@ -172,7 +172,7 @@ class Auditor:
         name = CommitName.of(commit)
         if commit.damage is not None:
             message = f"{commit.damage}: the rows that it added are gone, unless a later checkpoint has them; readers "
-            message += "see no error. Bring the file back from a copy of the log"
+            message += "see no error. Restore the file from a copy of the log"
             self._findings.add(Problem.DAMAGED, message, name)
         batch, change = commit.entry.batch, commit.entry.change
         if commit.entry.own is not None:
@@ -272,13 +272,13 @@ class Auditor:
         """Report the second commit of an attempt whose first commit was undone by a restore."""
         if writes == Writes.ROWS:
             message = (
-                f"its offsets were committed before, and version {restored_in} took them back: its rows stand in the "
-                "table without offsets, and come again with the next query that begins at the stored ones"
+                f"its offsets were committed before, and version {restored_in} reverted them: its rows are in the "
+                "table without offsets, and the next query that begins at the stored offsets writes them again"
             )
             self._findings.add(Problem.OFFSETS_TAKEN_BACK, message, name)
             return
         message = (
-            f"its rows were committed before, and version {restored_in} took them out: these records are in the stored "
+            f"its rows were committed before, and version {restored_in} removed them: these records are in the stored "
             "offsets and not in the table, and no query reads them again"
         )
         self._findings.add(Problem.ROWS_TAKEN_OUT, message, name)
@@ -296,7 +296,7 @@ class Auditor:
             if stored is None:
                 message = f"{what}: the commit stores nothing, and its range ends at {expected}"
             elif expected is None:
-                message = f"{what}: the commit stores {stored}, and its record does not say so"
+                message = f"{what}: the commit stores {stored}, which its record does not have"
                 self._move_manually(txn_id, stored, name)
             else:
                 message = f"{what}: the commit stores {stored}, and its range ends at {expected}"
@@ -324,9 +324,9 @@ class Auditor:
             message = (
                 f"{chain}: records [{extent.start}, {extent.cut_from}) of {tp} that were written to the table had "
             )
-            message += "been replaced in the log; their rows stay, and the query went on with those that replaced them"
+            message += "been replaced in the log; their rows stay, and the query continued with the new ones"
             self._findings.add(Problem.LOG_REPLACED, message, name, chain)
-            chain.cut(extent.start, f"a log that was cut, read on in version {name.version},")
+            chain.cut(extent.start, f"a truncated log, read on in version {name.version},")
         if chain.end is not None and extent.start > chain.end:
             message = f"gap [{chain.end}, {extent.start}): {chain.before} ended at {chain.end}, this begins at "
             self._findings.add(Problem.GAP, f"{chain}: {message}{extent.start}", name, chain)
@@ -361,12 +361,12 @@ class Auditor:
         for txn_id, to in sorted(commit.transactions.items()):
             if not self._in_scope(txn_id) or wanted.get(txn_id, self._known(txn_id)) in (None, to):
                 continue
-            said = wanted.get(txn_id, "nothing of it")
-            message = f"{describe(txn_id)}: the commit stores {to}, and its record says {said}"
+            recorded = wanted.get(txn_id, "nothing of it")
+            message = f"{describe(txn_id)}: the commit stores {to}, and its record has {recorded}"
             self._findings.add(Problem.TXN_MISMATCH, message, name, self._chains.get(txn_id))
         for txn_id in sorted(wanted.keys() - commit.transactions.keys()):
             if self._in_scope(txn_id):
-                message = f"{describe(txn_id)}: the commit stores nothing, and its record says {wanted[txn_id]}"
+                message = f"{describe(txn_id)}: the commit stores nothing, and its record has {wanted[txn_id]}"
                 self._findings.add(Problem.TXN_MISMATCH, message, name, self._chains.get(txn_id))
         for txn_id, to in commit.transactions.items():
             if self._in_scope(txn_id):
@@ -382,7 +382,7 @@ class Auditor:
             if not self._in_scope(txn_id):
                 continue
             before = self._known(txn_id)
-            was = "nothing that is kept" if before is None else str(before)
+            was = "nothing that is known" if before is None else str(before)
             at = self._chains.get(txn_id)
             message = f"{describe(txn_id, None, at)} was moved by hand from {was} to {to}"
             if commit.unreadable is None:
@@ -396,32 +396,32 @@ class Auditor:
             self._note_clone(commit.entry.clone, name)
 
     def _note_restore(self, target: int | None, name: CommitName) -> None:
-        """Report whose rows a RESTORE removed or brought back: it leaves ``txn`` actions unchanged."""
+        """Report which applications' rows a RESTORE removed or restored: it leaves ``txn`` actions unchanged."""
         self._undo_halves(target, name, with_offsets=False)
         for chain in self._chains.values():
-            # A RESTORE by time does not say to which version: then it may be the one with the most rows.
+            # A RESTORE by time does not record the version: then it may be the one with the most rows.
             end = chain.furthest_end if target is None else chain.end_at(target)
             if end is not None and chain.end is not None and end > chain.end:
                 returned = f"the rows of [{chain.end}, {end})"
-                brought = (
-                    f"by time may have brought {returned}"
+                restored = (
+                    f"by time may have restored {returned}"
                     if target is None
-                    else f"to version {target} brought {returned}"
+                    else f"to version {target} restored {returned}"
                 )
-                message = f"{chain}: RESTORE {brought} back, and left the stored offset at {chain.end}: the query "
+                message = f"{chain}: RESTORE {restored}, and left the stored offset at {chain.end}: the query "
                 message += "reads these records again, and writes them twice"
                 self._findings.add(Problem.ROWS_RETURNED, message, name, chain)
         if target is not None and target < self._first_version:
-            message = f"RESTORE to version {target} took out the rows of commits that are not kept any more; the "
-            message += "stored offsets stayed, so these records are not read again"
+            message = f"RESTORE to version {target} removed the rows of commits that are no longer kept; the "
+            message += "stored offsets are unchanged, so these records are not read again"
             self._findings.add(Problem.ROWS_RESTORED, message, name)
         for app_id, last in sorted(self._last_rows.items()):
             if target is None or target < last:
                 to = "an older version" if target is None else f"version {target}"
                 self._findings.add(
                     Problem.ROWS_RESTORED,
-                    f"RESTORE to {to} took out the rows that appId {app_id} wrote after it (the last in version "
-                    f"{last}); the stored offsets stayed, so these records do not come again by themselves",
+                    f"RESTORE to {to} removed the rows that appId {app_id} wrote after it (the last in version "
+                    f"{last}); the stored offsets are unchanged, so these records are not read again",
                     name,
                 )
 
@@ -430,17 +430,15 @@ class Auditor:
         if not self._last_rows:
             return
         apps = ", ".join(f"appId {app_id} wrote" for app_id in sorted(self._last_rows))
-        message = (
-            f"it took out or replaced {counted(files, 'data file')}, in which rows may have been that {apps}; the "
-        )
-        message += "stored offsets stayed, so these records do not come again. The proof is of what was written"
+        message = f"it removed or replaced {counted(files, 'data file')}, which may have held rows that {apps}; the "
+        message += "stored offsets are unchanged, so these records are not read again. The proof is of what was written"
         self._findings.add(Problem.ROWS_REMOVED, message, name)
 
     def _note_clone(self, source: CloneSource, name: CommitName) -> None:
         """Continue from the offsets of the source of a CLONE, which copied its rows but not its offsets."""
         stored = self._look_at_source(source)
         if stored is None:
-            message = f"its rows are those of {source}, which cannot be read: whether they have offsets is not known"
+            message = f"its rows are those of {source}, which cannot be read: whether they have offsets is unknown"
             self._findings.add(Problem.ROWS_OF_UNKNOWN_ORIGIN, message, name)
             return
         for parsed, offset in sorted(stored.items()):
@@ -450,7 +448,7 @@ class Auditor:
             chain = self._chains[txn_id] = self._chains.get(txn_id) or _chain_of(parsed)
             chain.jump(offset, f"the source of the clone ({source})")
             chain.cloned = str(source)
-            message = f"{chain}: rows up to offset {offset} came along from {source}: audit that table for them"
+            message = f"{chain}: rows up to offset {offset} were cloned from {source}: audit that table for them"
             self._findings.add(Problem.CLONED, message, name, chain)
 
     def _known(self, txn_id: str) -> int | None:
@@ -497,10 +495,8 @@ class Auditor:
         for txn_id, chain in sorted(self._chains.items()):
             chain.stored = offsets.get(txn_id)
             if chain.stored is None and chain.cloned:
-                message = (
-                    f"{chain}: rows up to offset {chain.end} came along from {chain.cloned}, and their offsets did "
-                )
-                message += "not: a query would begin anew. Take them over: sparkonce offsets copy"
+                message = f"{chain}: rows up to offset {chain.end} were cloned from {chain.cloned}, without their "
+                message += "offsets: a query would start from scratch. Copy them: sparkonce offsets copy"
                 self._findings.add(Problem.OFFSETS_NOT_COPIED, message, None, chain)
             elif chain.stored != chain.end:
                 stored = "nothing is" if chain.stored is None else f"{chain.stored} is"
@@ -524,17 +520,17 @@ class Auditor:
             app_id = half.name.app_id or ""
             rows_first = self._tally.guarantees[app_id, Guarantee.AT_LEAST_ONCE] > 0
             if half.writes == Writes.ROWS and app_id in self._with_offsets:
-                message = "its rows were committed and its offsets were not: at-least-once ends so in a crash between "
+                message = "its rows were committed and its offsets were not: with at-least-once, a crash between "
                 message += (
-                    "the two, and the rows then come again; an attempt that is at work just now looks the same"
+                    "the two leaves this, and the rows are written again; an attempt that still runs looks the same"
                     if half.again_in is None
-                    else f"the two. Version {half.again_in} wrote rows of the same records: they are there twice"
+                    else f"the two leaves this. Version {half.again_in} wrote the same records again: duplicates"
                 )
                 self._findings.add(Problem.ROWS_WITHOUT_OFFSETS, message, half.name)
             elif half.writes == Writes.OFFSETS and app_id in self._last_rows and not rows_first:
                 message = (
-                    "its offsets were committed and its rows were not: at-most-once ends so in a crash between the "
-                    "two, and the rows are then lost; a batch without rows, and one at work just now, look the same"
+                    "its offsets were committed and its rows were not: with at-most-once, a crash between the two "
+                    "leaves this, and the rows are lost; a batch without rows, and one that still runs, look the same"
                 )
                 self._findings.add(Problem.OFFSETS_WITHOUT_ROWS, message, half.name)
 

@@ -71,7 +71,7 @@ def _compare(chain: Chain, topic: BrokerTopic | None, known_ids: set[str]) -> tu
         return nothing, Finding(Problem.TOPIC_RECREATED, f"{chain}: {message}{topic.topic_id}", None, chain)
     log = topic.partitions.get(chain.partition)
     if log is None:
-        message = f"the topic has no such partition any more (it has {len(topic.partitions)}): it was created again"
+        message = f"the topic no longer has this partition (it has {len(topic.partitions)}): it was created again"
         return nothing, Finding(Problem.TOPIC_RECREATED, f"{chain}: {message}", None, chain)
     if chain.stored is None:
         return BrokerSide(log, None), None
@@ -79,8 +79,9 @@ def _compare(chain: Chain, topic: BrokerTopic | None, known_ids: set[str]) -> tu
     if chain.parted_at is not None:
         message = (
             f"records [{chain.parted_at}, {chain.stored}) of {chain.topic_partition} that were written have been "
-            f"replaced in the broker's log, or are gone: it has no longer the record of leader epoch {chain.epoch} "
-            f"before offset {chain.stored}. It was cut, by an unclean election or a broker put back to an older state"
+            f"replaced in the broker's log, or are gone: it no longer has the record of leader epoch {chain.epoch} "
+            f"before offset {chain.stored}. It was truncated, by an unclean leader election or a broker restored to "
+            "an older state"
         )
         return side, Finding(Problem.LOG_TRUNCATED, f"{chain}: {message}", None, chain)
     if chain.stored > log.end:

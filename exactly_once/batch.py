@@ -70,7 +70,7 @@ def read_batch(checkpoint: Checkpoint, batch_id: int, app_id: str, attempt_id: s
     query_id, ranges, fingerprint = checkpoint.query_id(), found.ranges, found.fingerprint
     record = BatchRecord(app_id, query_id, batch_id, attempt_id, ranges, fingerprint=fingerprint)
     stateful = checkpoint.is_stateful()
-    is_logged = cache(partial(_is_logged, checkpoint, stateful))  # every check of the store asks again
+    is_logged = cache(partial(_is_logged, checkpoint, stateful))  # read again by every check of the store
     return Batch(record, stateful, found.is_foreign, is_logged=is_logged)
 
 
@@ -121,7 +121,7 @@ def _ranges(
         if start is not None and start.source != end.source:
             raise CheckpointError(
                 f"{checkpoint.location}: source {key} was named {start.source!r} in batch {batch_id - 1} and is "
-                f"{end.source!r} in batch {batch_id}. Give it its old name with the option source"
+                f"{end.source!r} in batch {batch_id}. Set the option source to its old name"
             )
         for found, extent in batch_ranges(start, end).items():
             # One of two sources that read a topic may have learned its id before the other has moved.
@@ -146,8 +146,8 @@ def _check_one_topic(topic_ids: dict[tuple[str, str], str], source: str, tp: Top
     if known != tp.topic_id:
         raise CheckpointError(
             f"two sources of this query are both named {source!r} and read a topic {tp.topic}, of different ids: "
-            f"{known} and {tp.topic_id}. Two clusters with a topic of one name need sources of two names: give each "
-            "its own with .option('source', '<name>') on the reader"
+            f"{known} and {tp.topic_id}. Two clusters with a topic of one name need sources of two names: name each "
+            "with .option('source', '<name>') on the reader"
         )
 
 
@@ -159,5 +159,5 @@ def _merge(ranges: dict[PartitionKey, OffsetRange], key: PartitionKey, extent: O
         raise CheckpointError(
             f"two sources of this query are both named {source!r} and read different parts of {tp}: "
             f"[{known.start}, {known.end}) and [{extent.start}, {extent.end}). Their offsets cannot share one name: "
-            "give each its own with .option('source', '<name>') on the reader"
+            "name each with .option('source', '<name>') on the reader"
         )

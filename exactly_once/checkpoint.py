@@ -174,7 +174,7 @@ class Checkpoint:
             except FileNotFoundError as error:
                 raise MissingEntryError(
                     f"{self.location}/{name} does not exist: is the option checkpointLocation the directory that the "
-                    "query really uses, and has nobody deleted it under the running query?"
+                    "query really uses, and was it deleted while the query ran?"
                 ) from error
 
 

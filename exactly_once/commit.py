@@ -273,7 +273,7 @@ class Delivery:
                     raise
                 conflict = error
         raise DeliveryError(
-            f"{batch}: gave up after {MAX_CONFLICTS} commits that lost against other writers; the last: {conflict}"
+            f"{batch}: gave up after {MAX_CONFLICTS} commits that conflicted with other writers; the last: {conflict}"
         ) from conflict
 
     def _landed_after(self, error: Exception, commit: Commit[Any], plan: Plan) -> bool:
@@ -286,7 +286,7 @@ class Delivery:
         except Exception as second:
             raise UnknownOutcomeError(
                 f"batch {plan.batch_id}: the commit failed ({error}), and {place} cannot be read to see whether it "
-                f"landed ({second}). Start the query again when it can be read: it will find out"
+                f"landed ({second}). Start the query again once it can be read: it then checks that"
             ) from error
 
 
@@ -345,8 +345,8 @@ def _check_room(snapshot: PartialSnapshot, batch: Batch, place: Place) -> None:
     """
     if not (batch.is_determined_by_offsets or snapshot.has_room_for(batch.record)):
         raise DeliveryError(
-            f"{batch} reads no partition of kafka_once beside whose offset {place.name} could record it: at-most-once "
-            "would not know after a crash that it was begun, and would write it twice. Set offsetStore=delta:<path>, "
+            f"{batch} reads no partition of kafka_once with whose offset {place.name} could record it: at-most-once "
+            "would not know after a crash that it had begun, and would write it twice. Set offsetStore=delta:<path>, "
             "or another deliveryGuarantee"
         )
 
@@ -372,8 +372,8 @@ def _check_first_half(batch: Batch, plan: Plan, commit: Commit[Any], offsets: Sn
         return
     raise FencedError(
         f"{batch}: {name} came after its {first} were committed and may have undone that, so its {second} were not. "
-        "Start the query again: it then goes by what the change left. (Stop a query before you change its offsets or "
-        "restore its table)"
+        "Start the query again: it then continues from the changed offsets. (Stop a query before you change its offsets "
+        "or restore its table)"
     )
 
 

@@ -96,7 +96,7 @@ class OtherBatch:
 
 @dataclass(frozen=True, slots=True)
 class BehindOthers:
-    """The batch follows others that are in the table no more: its checkpoint is ahead of the table."""
+    """The batch follows others that are no longer in the table: its checkpoint is ahead of the table."""
 
     due: int
     """The batch that must come next."""
@@ -104,7 +104,7 @@ class BehindOthers:
 
 @dataclass(frozen=True, slots=True)
 class AfterOther:
-    """The batch follows another one than the last stored one, of the same number: its checkpoint diverged."""
+    """The batch follows one that has the number of the last stored batch, but is another: its checkpoint diverged."""
 
     stored_batch_id: int
 

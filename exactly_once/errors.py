@@ -1,4 +1,4 @@
-"""Why a batch cannot be written. Each stops the query; each message ends with the way out."""
+"""Why a batch cannot be written. Each stops the query; each message ends with what to do."""
 
 from __future__ import annotations
 
@@ -36,4 +36,4 @@ class FilesGoneError(DeliveryError):
 
 
 class TransactionsGoneError(DeliveryError):
-    """Kafka has aborted transactions of a batch before they could be committed: their time was up."""
+    """Kafka has aborted transactions of a batch before they could be committed: they timed out."""

@@ -53,10 +53,10 @@ class ForeachBatch:
     def __post_init__(self) -> None:
         if isinstance(self.result, RowsOnly) and self.offsets is None:
             raise ValueError(
-                "RowsOnly holds no offsets: give a store for them, and a guarantee other than exactly-once"
+                "RowsOnly holds no offsets: pass a store for them, and a guarantee other than exactly-once"
             )
         if not self.app_id.strip():
-            raise ValueError("app_id is empty; give this pipeline a name that stays the same")
+            raise ValueError("app_id is empty; choose a name for this pipeline that stays the same")
         self._delivery()
 
     def __call__(self, rows: Any, batch_id: int) -> None:
@@ -69,7 +69,7 @@ class ForeachBatch:
         newest = checkpoint.latest_batch_id()
         if newest != batch_id:
             raise CheckpointError(
-                f"Spark runs batch {batch_id}, and {newest} is the newest in {checkpoint.location}: give the directory "
+                f"Spark runs batch {batch_id}, and {newest} is the newest in {checkpoint.location}: pass the directory "
                 "that is the query's checkpointLocation"
             )
         batch = read_batch(checkpoint, batch_id, self.app_id, str(uuid.uuid4()))

@@ -26,7 +26,7 @@ from sparkonce.offset_store.txn_ids import OffsetTxn, offset_txn_id
 
 
 class RecoveryError(ValueError):
-    """A change that cannot be made as asked; the message says why, and what can."""
+    """A change that cannot be made as requested; the message says why, and what can."""
 
 
 def plan_set(stored: Stored, wanted: Mapping[OffsetTxn, int]) -> ManualChange:
@@ -63,8 +63,8 @@ def plan_rewind(
         target = then.offsets.get(key, then.offsets.get(by_name, starts.get(key)))
         if target is None:
             raise RecoveryError(
-                f"{describe(key)} was not stored at version {then.version}, and the log no longer says where it began: "
-                "set it by hand with `sparkonce offsets set`"
+                f"{describe(key)} was not stored at version {then.version}, and the log no longer shows where it "
+                "began: set it by hand with `sparkonce offsets set`"
             )
         if target != offset:
             moves.append(Move(key, offset, target))
@@ -83,19 +83,19 @@ def plan_copy(now: Stored, then: Stored, copied_from: str) -> ManualChange:
     """
     apps = then.app_ids
     if not apps:
-        raise RecoveryError(f"{copied_from} holds no offsets of sparkonce: there is nothing to take over")
+        raise RecoveryError(f"{copied_from} holds no offsets of sparkonce: there is nothing to copy")
     merging = sorted(apps & then.recorded.keys())
     if merging:
         raise RecoveryError(
-            f"{copied_from} is the table of offsets of upserts (appId {merging[0]}), whose numbers stand in their "
-            "result too. Begin anew, with a new result and a new table of offsets"
+            f"{copied_from} is the table of offsets of upserts (appId {merging[0]}), whose numbers are in their "
+            "result too. Start from scratch, with a new result and a new table of offsets"
         )
     there = sorted(apps & now.app_ids)
     if there:
         raise RecoveryError(
-            f"the table holds offsets of appId {there[0]} already. If they were stored by a query that began anew, "
-            "its rows are there twice: make the clone again, and copy the offsets before a query is started. Otherwise "
-            "move single offsets with `sparkonce offsets set`"
+            f"the table holds offsets of appId {there[0]} already. If they were stored by a query that started from "
+            "scratch, its rows are there twice: clone again, and copy the offsets before you start a query. "
+            "Otherwise move single offsets with `sparkonce offsets set`"
         )
     moves = tuple(Move(key, None, offset) for key, offset in sorted(then.offsets.items()))
     batches = tuple(BatchMove(key, NOTHING_KEPT, at) for key, at in sorted(then.batches.items()))
@@ -111,8 +111,8 @@ def check_settled(now: Stored, change: ManualChange) -> None:
     for app_id, sequence in sorted(now.unconfirmed.items()):
         if app_id in change.app_ids:
             raise RecoveryError(
-                f"{describe_unconfirmed(app_id, sequence)} Should that not be possible, because this MERGE fails each "
-                "time, repeat with --despite-unconfirmed: if it is in the result all the same, the offsets that you "
+                f"{describe_unconfirmed(app_id, sequence)} If that is not possible, because this MERGE fails each "
+                "time, repeat with --despite-unconfirmed: if it is in the result anyway, the offsets that you "
                 "set stay, and those of its other partitions move to its end"
             )
 
@@ -121,7 +121,7 @@ def describe_unconfirmed(app_id: str, sequence: int) -> str:
     """Describe a MERGE that was recorded and not confirmed, and how to resolve it."""
     return (
         f"appId {app_id}: MERGE {sequence} is recorded and not confirmed: it may be in the result. Stop the driver, "
-        "start the pipeline once, which settles it, then repeat."
+        "start the pipeline once, which resolves it, then repeat."
     )
 
 
@@ -143,7 +143,7 @@ def version_at(entries: Sequence[CommitEntry], timestamp_ms: int) -> int:
     """
     found = next((entry.version for entry in entries if 0 < entry.timestamp_ms <= timestamp_ms), None)
     if found is None:
-        raise RecoveryError("every commit that the log still keeps is younger than that: name a version instead")
+        raise RecoveryError("every commit that the log still keeps is younger than that: specify a version instead")
     return found
 
 
@@ -163,7 +163,7 @@ def version_before_batches(entries: Sequence[CommitEntry], app_id: str, count: i
             if change.to_version is None:
                 raise RecoveryError(
                     f"offsets of appId {app_id} were set by hand in version {version}, among its last "
-                    f"{counted(count, 'batch')}: say with --to-version where to go"
+                    f"{counted(count, 'batch')}: specify the version with --to-version"
                 )
             version = change.to_version
             continue
@@ -254,12 +254,12 @@ def resolve(
         if len(sources) != 1:
             apps = ", ".join(sorted({key.app_id for key in stored.offsets})) or "none"
             names = f"has the sources {', '.join(sources)}" if sources else f"has no offsets here (appIds here: {apps})"
-            raise RecoveryError(f"appId {app_id} {names}: say which with --source (the option source of the reader)")
+            raise RecoveryError(f"appId {app_id} {names}: specify it with --source (the option source of the reader)")
         source = sources[0]
     if topic_id is None:
         ids = sorted({key.partition.topic_id for key in known if key.partition.topic == topic})
         if len(ids) != 1:
             found = f"several topics of that name were read: {', '.join(ids)}" if ids else "the table does not know it"
-            raise RecoveryError(f"topic {topic}: {found}. Give --topic-id, or --bootstrap-servers to ask the broker")
+            raise RecoveryError(f"topic {topic}: {found}. Specify --topic-id, or --bootstrap-servers to ask the broker")
         topic_id = ids[0]
     return OffsetTxn(app_id, source, TopicPartition(topic, topic_id, partition))

@@ -1,4 +1,4 @@
-"""Error messages for batches that must not be written: what was found, possible causes, and the way out.
+"""Error messages for batches that must not be written: what was found, possible causes, and what to do.
 
 `exactly_once.decision` decides; the messages here name offsets, commits and commands.
 """
@@ -44,7 +44,7 @@ class Place:
 
 
 _PARTLY_REFUSED = "; or Kafka refused some partitions of that batch's commit, whose error came first"
-_OTHERS_BEGIN = "The other sources begin where their own options say: their rows come twice as far as these reach back"
+_OTHERS_BEGIN = "The other sources begin where their own options say: rows from before the crash are duplicated"
 THE_TABLE = Place("the table", "delta:<path of this table>", holds_rows=True)
 
 
@@ -77,7 +77,7 @@ def refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) -
             f"{batch} is older than the last batch of this query in {place.name}, {decision.stored_batch_id}, but it "
             f"reaches past {place.name}'s offsets: {where}: stored {stored}, batch start {decision.extent.start}, "
             f"batch end {decision.extent.end}. So another batch was written under this number, and the checkpoint is "
-            f"older than {place.name}: brought back from a copy, or part of it deleted"
+            f"older than {place.name}: restored from a copy, or part of it deleted"
             f"{_PARTLY_REFUSED if (place.spec or '').startswith('group:') else ''}. "
             f"{_begin_at_stored(batch, snapshot, place)}"
         )
@@ -95,7 +95,7 @@ def refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) -
             f"{batch} is the first of this query in {place.name}, and the records of kafka_once in it are there: "
             f"{where}: stored {decision.stored}, batch start {decision.extent.start}, batch end {decision.extent.end}. "
             "The query also reads sources that are not kafka_once, and whether their rows of this batch are there "
-            f"cannot be told, so it is neither written nor passed over. {_begin_at_stored(batch, snapshot, place)}. "
+            f"is unknown, so it is neither written nor skipped. {_begin_at_stored(batch, snapshot, place)}. "
             f"{_OTHERS_BEGIN}"
         )
     extent = decision.extent
@@ -117,12 +117,12 @@ def _other_batch(decision: OtherBatch, batch: Batch, snapshot: Snapshot, place: 
     record, last = batch.record, decision.stored_batch_id
     why = f"another batch was written under this number: {_what_differs(batch)} differ"
     if not decision.is_known:
-        why = f"nothing there tells whether this is the batch of that number (the last {RING} are remembered at most)"
-    so = f"So the checkpoint is older than {place.name}: brought back from a copy, or part of it deleted"
+        why = f"nothing there shows whether this is the batch of that number (at most the last {RING} are kept)"
+    so = f"So the checkpoint is older than {place.name}: restored from a copy, or part of it deleted"
     if not decision.is_known and last == record.batch_id:
         so += (
-            ". Or sparkonce was upgraded when this batch was written and Spark had not noted it: then run the query "
-            "with the version before until it has written one batch more, and upgrade then"
+            ". Or sparkonce was upgraded when this batch was written and Spark had not committed it: then run the "
+            "query with the previous version until it has written one more batch, and upgrade then"
         )
     return OffsetMismatchError(
         f"{batch} is not past the last batch of this query in {place.name}, {last}, and {why}. {so}. "
@@ -136,11 +136,11 @@ def _what_differs(batch: Batch) -> str:
     )
 
 
-def _other_ways(batch: Batch, snapshot: Snapshot, place: Place, may_take_back: bool = True) -> str:
-    ways = _begin_at_stored(batch, snapshot, place, may_take_back)
+def _other_ways(batch: Batch, snapshot: Snapshot, place: Place, may_revert: bool = True) -> str:
+    ways = _begin_at_stored(batch, snapshot, place, may_revert)
     if batch.foreign and batch.record.ranges and not batch.stateful:
         ways += f". {_OTHERS_BEGIN}"
-        back = _take_back(batch, snapshot, place) if may_take_back else ""
+        back = _revert_table(batch, snapshot, place) if may_revert else ""
         ways += f". Or {back}" if back else ""
     return ways
 
@@ -148,33 +148,33 @@ def _other_ways(batch: Batch, snapshot: Snapshot, place: Place, may_take_back: b
 def restored(restore: CommitEntry, batch: Batch, place: Place) -> OffsetMismatchError:
     """Explain why a batch whose rows were removed by a RESTORE is not skipped."""
     _, _, path = (place.spec or "").partition(":")
-    back = f"take the offsets of {place.name} to where its rows are"
+    back = f"revert the offsets of {place.name} to match its rows"
     if place.holds_rows:
         target = "<the version that it went to>" if restore.restored_to is None else restore.restored_to
         back += f": sparkonce offsets rewind {path} --to-version {target} --restore"
     return OffsetMismatchError(
-        f"{batch} was written before, and version {restore.version} (RESTORE) took its rows out and left the offsets, "
-        f"so passing over it would lose them. Stop every driver and {back}; then start from the checkpoint of that time"
+        f"{batch} was written before, and version {restore.version} (RESTORE) removed its rows and left the offsets, "
+        f"so skipping it would lose them. Stop every driver and {back}; then start from the checkpoint of that time"
         f"{'' if batch.stateful or batch.foreign else ', or with a new one and offsetStore'}"
     )
 
 
 def _behind_others(decision: BehindOthers, batch: Batch, place: Place) -> OffsetMismatchError:
     return OffsetMismatchError(
-        f"{batch} follows batches that are in {place.name} no more: it was taken back (sparkonce offsets rewind "
-        f"--restore), or put back from a copy, batch {decision.due} has not come again, and the checkpoint is newer. "
-        "Rows would be missing. Start from the checkpoint that goes with the stored offsets, a copy of that time; or, "
-        "to go on without these rows, use a new appId"
+        f"{batch} follows batches that are no longer in {place.name}: it was reverted (sparkonce offsets rewind "
+        f"--restore), or restored from a copy, batch {decision.due} was not written again, and the checkpoint is "
+        "newer. Rows would be missing. Start from the checkpoint that matches the stored offsets, a copy of that "
+        "time; or, to continue without these rows, use a new appId"
     )
 
 
 def _after_other(decision: AfterOther, batch: Batch, snapshot: Snapshot, place: Place) -> OffsetMismatchError:
     last = decision.stored_batch_id
     return OffsetMismatchError(
-        f"{batch} does not go on from what is in {place.name}: batch {last}, the last one there, is another one than "
-        f"in the checkpoint: {_what_differs(batch)} differ. So the checkpoint was brought back from a copy, or the "
-        "table was taken back. Rows would be there twice, or missing. "
-        f"{_other_ways(batch, snapshot, place, may_take_back=False)}"
+        f"{batch} does not continue from what is in {place.name}: batch {last}, the last one there, is not the one "
+        f"in the checkpoint: {_what_differs(batch)} differ. So the checkpoint was restored from a copy, or the "
+        "table was reverted. Rows would be duplicated, or missing. "
+        f"{_other_ways(batch, snapshot, place, may_revert=False)}"
     )
 
 
@@ -197,8 +197,8 @@ def _skipping(decision: NeverStored, where: str, batch: Batch, snapshot: Snapsho
 
 def _way_out(decision: Mismatch, batch: Batch, snapshot: Snapshot, place: Place) -> str:
     if decision.query_is_known:
-        # After a gap the table is behind the checkpoint: taking it back further leads nowhere.
-        begin = _begin_at_stored(batch, snapshot, place, may_take_back=decision.is_overlap)
+        # After a gap the table is behind the checkpoint: reverting it further does not help.
+        begin = _begin_at_stored(batch, snapshot, place, may_revert=decision.is_overlap)
         return f"{_why_known(decision, batch, snapshot, place)} {begin}"
     beside = "To write these records beside the old rows on purpose, use another appId"
     if place.spec is None:
@@ -212,25 +212,25 @@ def _way_out(decision: Mismatch, batch: Batch, snapshot: Snapshot, place: Place)
 def _why_known(decision: Mismatch, batch: Batch, snapshot: Snapshot, place: Place) -> str:
     if not decision.is_overlap:
         return (
-            f"This query wrote to {place.name} before, and no driver takes stored offsets back: {place.name} was set "
-            "back to an older state (a RESTORE, or a copy of it), or its offsets were moved by hand."
+            f"This query wrote to {place.name} before, and no driver moves stored offsets back: {place.name} was "
+            "reverted to an older state (a RESTORE, or a copy of it), or its offsets were moved by hand."
         )
     winner = _winning(batch.record, snapshot)
     if winner and winner.record.query_id == batch.record.query_id:
         return (
             "This query wrote these records itself, and its checkpoint begins before them again: a topic was left out "
-            "of subscribe for a time, so that Spark forgot where it stood, or the checkpoint was changed."
+            "of subscribe for a time, so that Spark forgot its position, or the checkpoint was changed."
         )
     why = "another driver with the same appId wrote since, or the offsets there were moved by hand"
     return f"This query wrote to {place.name} before, so {why}. Stop the other driver if there is one."
 
 
-def _begin_at_stored(batch: Batch, snapshot: Snapshot, place: Place, may_take_back: bool = True) -> str:
+def _begin_at_stored(batch: Batch, snapshot: Snapshot, place: Place, may_revert: bool = True) -> str:
     if batch.stateful or not batch.record.ranges:
         what = "has state" if batch.stateful else "reads no kafka_once, so only its checkpoint has its offsets"
-        back = _take_back(batch, snapshot, place) if may_take_back else ""
+        back = _revert_table(batch, snapshot, place) if may_revert else ""
         return (
-            f"This query {what}, which a new checkpoint would begin without: start from the checkpoint that goes with "
+            f"This query {what}, which a new checkpoint would begin without: start from the checkpoint that matches "
             f"the stored offsets; {f'or {back}; ' if back else ''}or write to a new table; or use a new appId"
         )
     if place.spec is None:
@@ -244,7 +244,7 @@ def _begin_at_stored(batch: Batch, snapshot: Snapshot, place: Place, may_take_ba
     )
 
 
-def _take_back(batch: Batch, snapshot: Snapshot, place: Place) -> str:
+def _revert_table(batch: Batch, snapshot: Snapshot, place: Place) -> str:
     """Describe how to restore the table to match an older checkpoint; "" if rows and offsets cannot be restored."""
     kind, _, path = (place.spec or "").partition(":")
     if kind != "delta" or not place.holds_rows:
@@ -254,7 +254,7 @@ def _take_back(batch: Batch, snapshot: Snapshot, place: Place) -> str:
         is_earlier = entry.record.query_id == record.query_id and entry.record.batch_id < record.batch_id
         if is_earlier and Writes.OFFSETS in entry.writes:
             return (
-                f"take the table back to where this checkpoint is, batch {entry.record.batch_id}, rows and offsets in "
+                f"revert the table to where this checkpoint is, batch {entry.record.batch_id}, rows and offsets in "
                 f"one commit: sparkonce offsets rewind {path} --to-version {entry.version} --restore"
             )
     return ""

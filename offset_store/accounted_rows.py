@@ -36,7 +36,7 @@ _OWN_FILE = re.compile(r"part-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.\w+\.
 _KINDS = ("commitInfo", "txn")
 _CONVERTED = "CONVERT"
 _BY_HAND = (
-    "To write other records beside these rows on purpose, say first where they begin: sparkonce offsets set {} "
+    "To write other records beside these rows on purpose, first set where they begin: sparkonce offsets set {} "
     "--app-id A --topic T --partition P --offset N --apply"
 )
 
@@ -130,8 +130,8 @@ def _foreign_offsets(found: _Found, location: Location, app_id: str, storage_opt
             continue
         unknown = "" if stored is not None else ", which cannot be read here"
         return (
-            f"version {entry.version} is a CLONE of {entry.clone}{unknown}, and a clone takes rows along and no "
-            f"offsets. A query that began here would write every row again. Take the offsets over first: sparkonce "
+            f"version {entry.version} is a CLONE of {entry.clone}{unknown}, which copies rows without their "
+            f"offsets. A query that started here would write every row again. Copy the offsets first: sparkonce "
             f"offsets copy {location}{' --from <its path>' if unknown else ''}"
         )
     for entry in found.rows_only:
@@ -139,8 +139,8 @@ def _foreign_offsets(found: _Found, location: Location, app_id: str, storage_opt
         if batch is not None and batch.record.app_id == app_id and batch.record.batch_id > 0:
             return (
                 f"version {entry.version} holds rows of batch {batch.record.batch_id} of query "
-                f"{batch.record.query_id} (appId {batch.record.app_id}), whose offsets live elsewhere: give source and "
-                "sink the offsetStore that it was written with"
+                f"{batch.record.query_id} (appId {batch.record.app_id}), whose offsets are stored elsewhere: set on "
+                "source and sink the offsetStore that it was written with"
             )
     return None
 
@@ -156,7 +156,7 @@ def _unaccounted(found: _Found, table: DeltaTable, log: DeltaLog) -> str | None:
         return None
     return (
         f"the file {first} was written by another table's query, or its commit is no longer kept. Its offsets are "
-        f"elsewhere: if this is a clone, take them over: sparkonce offsets copy {table_name(table)} --from <the table "
+        f"elsewhere: if this is a clone, copy them: sparkonce offsets copy {table_name(table)} --from <the table "
         "that it was cloned from> --from-version <the version>"
     )
 

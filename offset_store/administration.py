@@ -459,8 +459,8 @@ class OffsetsTable:
     def _failure(self, error: Exception, since: int) -> OffsetStoreError:
         if isinstance(error, (CommitConflictError, CommitFailedError)):
             return CommitConflictError(
-                f"somebody wrote to {self.location} after version {since}, from which this change was decided, "
-                "so nothing was changed. Stop every driver that writes there, then look again and repeat "
+                f"another writer committed to {self.location} after version {since}, from which this change was "
+                "decided, so nothing was changed. Stop every driver that writes there, then check and repeat "
                 f"(delta-rs: {plain(error)})"
             )
         return OffsetStoreError(f"the commit to {self.location} failed, nothing was changed: {plain(error)}")

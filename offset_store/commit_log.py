@@ -82,7 +82,7 @@ class CommitLog:
             raise
         except OffsetStoreError as error:
             why = _first_damage(log)
-            raise OffsetStoreError(f"{error}" if why is None else f"{why}, so nobody can load {location}") from error
+            raise OffsetStoreError(f"{error}" if why is None else f"{why}, so {location} cannot be loaded") from error
         listing = log.listing()
         versions = set(listing.commits)
         oldest = table.version()
@@ -99,7 +99,7 @@ class CommitLog:
 
     @property
     def newest_version(self) -> int:
-        """The version up to which commits are returned; later ones came while this log was read."""
+        """The version up to which commits are returned; later ones were made while this log was read."""
         return self.table.version()
 
     def commits(self) -> Iterator[LogCommit]:
@@ -129,7 +129,7 @@ class CommitLog:
         if not useful:
             raise OffsetStoreError(
                 f"{self.location}: versions before {self.oldest_version} are gone from the log, and no checkpoint "
-                "stands in for them: files of _delta_log were deleted by hand"
+                "replaces them: files of _delta_log were deleted by hand"
             )
         version = min(useful)
         found = self.log.checkpoint_transactions(self.listing, version)

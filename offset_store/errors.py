@@ -33,7 +33,7 @@ def counted(count: int, noun: str) -> str:
 
 
 class OffsetStoreError(RuntimeError):
-    """The store cannot be opened, read or written; the message names it and the way out."""
+    """The store cannot be opened, read or written; the message names it and what to do."""
 
 
 class CommitConflictError(OffsetStoreError):

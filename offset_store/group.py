@@ -232,7 +232,7 @@ class GroupSnapshot:
             self.group.update(lambda current: self._changes(current, commit.record))
 
     def has_room_for(self, record: BatchRecord) -> bool:
-        """See `PartialSnapshot.has_room_for`: a batch is noted beside the offset of a partition that it reads."""
+        """See `PartialSnapshot.has_room_for`: a batch is recorded with the offset of a partition that it reads."""
         return bool(_slots_of(self, record))
 
     def history(self, limit: int | None = None) -> list[CommittedBatch]:
@@ -297,11 +297,11 @@ class GroupSnapshot:
         if len(ours) == len(slots):
             return {}
         if not ours and current.last_batch(record.query_id) != self.last_batch(record.query_id):
-            raise CommitConflictError(f"{self.group}: somebody else wrote batches of query {record.query_id}")
+            raise CommitConflictError(f"{self.group}: another driver wrote batches of query {record.query_id}")
         changed = sorted(slot for slot in slots.keys() - ours if committed.get(slot) != self.committed.get(slot))
         if changed:
             topic, partition = changed[0]
-            raise CommitConflictError(f"{self.group}: somebody else moved the offset of {topic}-{partition}")
+            raise CommitConflictError(f"{self.group}: another client moved the offset of {topic}-{partition}")
         return self._entries(record, max((notes[slot].number for slot in ours), default=current.version + 1))
 
     def __str__(self) -> str:
@@ -309,7 +309,7 @@ class GroupSnapshot:
 
 
 def _slots_of(snapshot: GroupSnapshot, record: BatchRecord) -> dict[Slot, PartitionKey]:
-    """Return the partitions that a batch moves, or if there are none those that stand where it does, or never moved."""
+    """Return the partitions that a batch moves, or if there are none those that are at its position, or never moved."""
     stored = snapshot.next_offsets(record.ranges)
     still = (key for key, extent in record.ranges.items() if stored.get(key, extent.start) == extent.end)
     keys: list[PartitionKey] = sorted(record.moved) or sorted(still)

@@ -1,7 +1,7 @@
 """Addresses of tables and checkpoints, in the forms of Spark, delta-rs and pyarrow.
 
 Spark takes plain paths, ``file:/x``, ``file:///x`` and ``s3a://``; delta-rs and pyarrow want ``s3://`` and no
-``file:/x``. Everything is brought to one form here: an absolute path for local files, a URI for the rest.
+``file:/x``. Here all are normalized: an absolute path for local files, a URI for the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SAME_STORE = {"s3a": "s3", "s3n": "s3", "wasbs": "abfss", "gcs": "gs"}
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """One place: an absolute local path, or a URI of another scheme without its last slash."""
+    """One place: an absolute local path, or a URI of another scheme without a trailing slash."""
 
     text: str
     is_local: bool

@@ -73,7 +73,7 @@ class MemorySnapshot:
         """See `Snapshot.commit`."""
         moved_since = {txn_id for later in _moves(self.store.commits)[self.version :] for txn_id in later}
         if moved_since & transactions_onto(self._txns().get, commit).keys():
-            raise CommitConflictError("somebody else moved the same offsets or wrote the same batch")
+            raise CommitConflictError("another writer moved the same offsets or wrote the same batch")
         self.store.commits.append(commit)
         self.store.times_ms.append(self.store.now_ms())
 

@@ -2,7 +2,7 @@
 
 Transaction ids only hold the current offset of a partition. The record says how it got there: which query and batch
 moved which partition from where to where. It is the field ``sparkonce`` of a Delta commit's ``commitInfo``, for error
-messages and audits. Logs are cleaned up after a while (30 days by default), so nothing that must be known for ever is
+messages and audits. Logs are cleaned up after a while (30 days by default), so nothing that must be known forever is
 read from it.
 """
 

@@ -44,8 +44,8 @@ def load_table(location: Location, storage_options: Mapping[str, str], version: 
     if location.is_local and (escape := _ESCAPE.search(location.text)):
         name = unquote(escape[0])
         raise OffsetStoreError(
-            f"the path {location} has {escape[0]} in it, which delta-rs takes for the character {name!r}: it would use "
-            "another folder. Give the table a path without a percent sign before two digits"
+            f"the path {location} has {escape[0]} in it, which delta-rs decodes to the character {name!r}: it would "
+            "use another folder. Use a path without a percent sign before two digits"
         )
     with hidden_secrets(storage_options):
         try:
@@ -68,10 +68,10 @@ def check_remembers(location: Location, configuration: Mapping[str, str | None])
     if set_to is not None:
         raise OffsetStoreError(
             f"the table {location} has the property {RETENTION_PROPERTY}={set_to}: with it the next checkpoint that "
-            "delta-spark writes drops all stored offsets and batch numbers. Take it away: ALTER TABLE "
-            f"delta.`{location}` UNSET TBLPROPERTIES ('{RETENTION_PROPERTY}'). If delta-spark has written to the table "
-            f"since it was set, see whether they are still there before you go on: sparkonce audit {location}. What is "
-            "missing there can be set again with sparkonce offsets set"
+            "delta-spark writes drops all stored offsets and batch numbers. Remove it: ALTER TABLE "
+            f"delta.`{location}` UNSET TBLPROPERTIES ('{RETENTION_PROPERTY}'). If delta-spark has written to the "
+            "table since it was set, check whether they are still there before you continue: sparkonce audit "
+            f"{location}. What is missing there can be set again with sparkonce offsets set"
         )
 
 

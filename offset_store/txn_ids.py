@@ -1,6 +1,6 @@
 """Names of the transaction identifiers under which a Delta table stores offsets and batch ids.
 
-A Delta ``txn`` action is a pair (application id, version), and a table keeps the last version of each id for ever.
+A Delta ``txn`` action is a pair (application id, version), and a table keeps the last version of each id forever.
 Three kinds of ids are ours: the next offset of a partition of a source, the last batch of a query, and the fingerprints
 of its last batches (`offset_store.fingerprint`: a ring of ids, one for each batch id modulo the ring's size). The first
 is accompanied by the leader epoch of the record before that offset, written only when it changes.
@@ -186,7 +186,7 @@ def stored_offset(look_up: LookUp, app_id: str, key: PartitionKey) -> int | None
     if offset == MOVED_TO_ID:
         raise OffsetStoreError(
             f"the offset of {tp} (appId {app_id}, source {source}) is stored under the topic's id, which these brokers "
-            "do not give (they did before: Kafka gives ids from 2.8 on). Read the topic from brokers that do"
+            "do not return (they did before: Kafka has topic ids since 2.8). Read the topic from brokers that do"
         )
     return offset
 

@@ -1,4 +1,4 @@
-"""From Kafka to Delta Lake with Spark, with a guarantee that one chooses and can prove.
+"""From Kafka to Delta Lake with Spark, with a delivery guarantee that you choose and can prove.
 
 What users import is here; each name is loaded when it is first used, so that ``import sparkonce`` itself costs nothing.
 The folders beside it hold the rest, which may change from one version to the next:

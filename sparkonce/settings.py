@@ -21,7 +21,7 @@ from typing import Any
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
 REQUIRED: Any = MISSING
-"""The default of a setting that must be given."""
+"""The default of a setting that is required."""
 _WORD = re.compile(r"[A-Za-z0-9_.-]+")
 
 
@@ -167,7 +167,7 @@ class Setting:
 
     def _list(self, value: object) -> tuple[str, ...]:
         parts = value.split(",") if isinstance(value, str) else value
-        assert isinstance(parts, (list, tuple)), "a list is given as text or as a sequence"
+        assert isinstance(parts, (list, tuple)), "a list must be text or a sequence"
         items = tuple(item for part in parts if (item := str(part).strip()))
         wrong = [item for item in items if self.choices and item not in self.choices]
         if wrong:

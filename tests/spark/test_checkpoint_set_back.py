@@ -1,4 +1,4 @@
-"""Checkpoints brought back from a copy: a batch of an old number is told by what it was, so no row is lost or doubled.
+"""Checkpoints restored from a copy: a batch is recognized by its contents, so no row is lost or duplicated.
 
 Each history here is one that a comparison of batch numbers and Kafka offsets alone takes for replays.
 """
@@ -107,7 +107,7 @@ def test_windows_are_not_passed_over_with_a_number(world: World) -> None:
     assert re.search(
         r"OffsetMismatchError: batch 3 of query \S+ \(appId app\) is not past the last batch of this query in the "
         r"table, 7, and another batch was written under this number: .*, its watermark or its time differ\. So the "
-        r"checkpoint is older than the table.*; or take the table back to where this checkpoint is, batch 2, rows "
+        r"checkpoint is older than the table.*; or revert the table to where this checkpoint is, batch 2, rows "
         r"and offsets in one commit: sparkonce offsets rewind <path of this table> --to-version 3 --restore; or write "
         r"to a new table",
         error,
@@ -161,7 +161,7 @@ def test_the_batch_before_is_another_one_in_a_checkpoint_that_keeps_one(world: W
     run(world.files(), world.folder / "elsewhere", world.checkpoint)
     world.file("f5")
     error = world.refused(world.files())
-    assert "batch 2, the last one there, is another one than in the checkpoint" in error, error
+    assert "batch 2, the last one there, is not the one in the checkpoint" in error, error
     assert world.rows() == [("f1",), ("f2",), ("f3",)]
 
 

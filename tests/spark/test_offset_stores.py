@@ -102,7 +102,9 @@ def test_offsets_live_apart_and_outlive_the_checkpoint(
         entry["sparkonce"]["writes"] for entry in DeltaTable(tmp_path / "table").history() if "sparkonce" in entry
     ]
     assert commits == [["rows"]] * len(commits)
-    with pytest.raises(RowsWithoutOffsetsError, match="give source and sink the offsetStore that it was written with"):
+    with pytest.raises(
+        RowsWithoutOffsetsError, match="set on source and sink the offsetStore that it was written with"
+    ):
         in_table(topics, topic, tmp_path)
 
 

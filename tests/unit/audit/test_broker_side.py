@@ -32,7 +32,7 @@ def test_a_lag_is_shown_and_is_no_error() -> None:
         (topic("other id"), Problem.TOPIC_RECREATED, "offsets are of id, it is now other id"),
         (topic(end=19), Problem.LOG_TRUNCATED, "20 is stored, and the broker's log ends at 19"),
         (topic(start=21), Problem.RECORDS_EXPIRED, "records [20, 21) were removed before they were read"),
-        (BrokerTopic("id", {}), Problem.TOPIC_RECREATED, "no such partition any more (it has 0)"),
+        (BrokerTopic("id", {}), Problem.TOPIC_RECREATED, "no longer has this partition (it has 0)"),
     ],
 )
 def test_a_chain_that_cannot_go_on_is_an_error(topic_now: BrokerTopic | None, problem: Problem, words: str) -> None:

@@ -282,7 +282,7 @@ def test_rows_whose_offsets_did_not_land_are_a_warning_of_at_least_once() -> Non
     assert finding.commit is not None
     assert finding.commit.version == 2
     assert "at-least-once" in finding.message
-    assert "Version 3 wrote rows of the same records: they are there twice" in finding.message
+    assert "Version 3 wrote the same records again: duplicates" in finding.message
     assert report.tally.guarantees == {(APP, Guarantee.AT_LEAST_ONCE): 2}
 
 
@@ -305,7 +305,7 @@ def test_rows_of_lost_offsets_are_there_as_often_as_attempts_wrote_them() -> Non
     commits += rows_then_offsets(4, record(0, {key(0): (5, 7)}, query_id="another"))
     commits += rows_then_offsets(6, record(1, {key(0): (7, 9)}, query_id="another"))
     messages = lost_halves(commits)
-    assert "Version 3 wrote rows of the same records" in messages[2]
+    assert "Version 3 wrote the same records again" in messages[2]
     assert "Version 4 wrote rows of the same records" in messages[3]
     assert len(messages) == 2
 
@@ -315,7 +315,7 @@ def test_rows_of_lost_offsets_that_did_not_come_again_are_not_said_to_be_there_t
     commits.append(committed(2, record(1, {key(0): (5, 9)}), Writes.ROWS))
     theirs = record(0, {key(0): (5, 9)}, app_id="other", query_id="theirs")
     commits += rows_then_offsets(3, theirs)
-    assert "twice" not in lost_halves(commits)[2]
+    assert "duplicates" not in lost_halves(commits)[2]
     restore = LogCommit(CommitEntry(5, 5, "RESTORE", restored_to=1), {})
     commits += [restore, *rows_then_offsets(6, record(1, {key(0): (5, 9)}))]
     assert 2 not in lost_halves(commits), "the restore took them out"
@@ -324,9 +324,9 @@ def test_rows_of_lost_offsets_that_did_not_come_again_are_not_said_to_be_there_t
 def test_rows_that_came_again_and_were_restored_away_are_not_said_to_be_there_twice() -> None:
     commits = rows_then_offsets(0, record(0, {key(0): (0, 5)}))
     commits += [committed(at, record(1, {key(0): (5, 9)}), Writes.ROWS) for at in (2, 3)]
-    assert "twice" in lost_halves(commits)[2]
+    assert "duplicates" in lost_halves(commits)[2]
     commits.append(LogCommit(CommitEntry(4, 4, "RESTORE", restored_to=2), {}))
-    assert "twice" not in lost_halves(commits)[2]
+    assert "duplicates" not in lost_halves(commits)[2]
 
 
 def test_offsets_whose_rows_did_not_land_are_a_warning_of_at_most_once() -> None:
@@ -375,7 +375,7 @@ def test_delta_restore_is_told_with_the_rows_that_it_took_back() -> None:
     assert report.proven
     (finding,) = report.findings
     assert finding.problem is Problem.ROWS_RESTORED
-    assert "RESTORE to version 0 took out the rows that appId app wrote after it (the last in version 1)" in (
+    assert "RESTORE to version 0 removed the rows that appId app wrote after it (the last in version 1)" in (
         finding.message
     )
 

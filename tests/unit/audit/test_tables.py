@@ -228,7 +228,7 @@ def test_rows_that_another_writer_removed_are_a_warning(tmp_path: Path, remove: 
     assert finding.problem is Problem.ROWS_REMOVED
     assert finding.commit is not None
     assert finding.commit.version == version
-    removed = r"it took out or replaced (1 data file|\d+ data files), in which rows may have been that appId app wrote"
+    removed = r"it removed or replaced (1 data file|\d+ data files), which may have held rows that appId app wrote"
     assert re.match(removed, finding.message)
 
 

@@ -132,9 +132,7 @@ def test_a_batch_whose_rows_a_restore_of_the_result_took_out_is_not_passed_over(
     DeltaTable(result).restore(3)
     assert not deliver(tables.open(), batch(2, 2, 3, "again"))
     DeltaTable(result).restore(2)
-    with pytest.raises(
-        OffsetMismatchError, match=r"batch 2 .*version 6 \(RESTORE\) took its rows out and left the off"
-    ):
+    with pytest.raises(OffsetMismatchError, match=r"batch 2 .*version 6 \(RESTORE\) removed its rows and left the off"):
         deliver(tables.open(), batch(2, 2, 3, "again"))
 
 

@@ -182,7 +182,7 @@ def test_a_partition_that_was_not_there_goes_back_to_its_first_record() -> None:
 
 
 def test_a_partition_whose_beginning_is_forgotten_is_left_to_the_user() -> None:
-    with pytest.raises(RecoveryError, match="no longer says where it began"):
+    with pytest.raises(RecoveryError, match="no longer shows where it began"):
         plan_rewind(Stored(5, {key(): 50}, {}), Stored(3, {}, {}), [], app_id="app", restore=False)
 
 

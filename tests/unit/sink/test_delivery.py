@@ -255,7 +255,7 @@ def test_a_stateful_query_is_not_sent_to_a_new_checkpoint() -> None:
     store = new_store()
     deliver(store, batch(0, 0, 10, stateful=True), ["f"])
     for late in (batch(1, 5, 15, "b", stateful=True), batch(0, 0, 15, "b", stateful=True)):
-        with pytest.raises(OffsetMismatchError, match="start from the checkpoint that goes with the stored") as error:
+        with pytest.raises(OffsetMismatchError, match="start from the checkpoint that matches the stored") as error:
             deliver(store, late, ["g"])
         assert "startingOffsets" not in str(error.value)
         assert "offsetStore" not in str(error.value)

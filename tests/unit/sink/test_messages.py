@@ -48,7 +48,7 @@ def test_a_table_that_was_set_back(tmp_path: Path, when: str) -> None:
         query.commit(2, messages) if messages else query.tasks()
     told = str(error.value)
     assert "a gap with the table's offsets" in told
-    assert "the table was set back to an older state (a RESTORE, or a copy of it)" in told
+    assert "the table was reverted to an older state (a RESTORE, or a copy of it)" in told
     assert "another driver" not in told
     assert "Start with a new checkpointLocation and offsetStore=delta:" in told
 
@@ -58,7 +58,7 @@ def test_a_path_that_delta_rs_would_read_otherwise(tmp_path: Path) -> None:
     query = Query(tmp_path)
     query.options["path"] = f"{tmp_path}/a%20b"
     query.log(0, 10)
-    with pytest.raises(OffsetStoreError, match=r"a%20b has %20 in it, which delta-rs takes for the character ' '"):
+    with pytest.raises(OffsetStoreError, match=r"a%20b has %20 in it, which delta-rs decodes to the character ' '"):
         query.tasks()
     assert not (tmp_path / "a b").exists()
     assert not (tmp_path / "a%20b").exists()

@@ -77,7 +77,7 @@ def test_a_table_restored_together_with_the_checkpoint(query: SetBack, ahead: bo
     query.log(1, 20)
     with pytest.raises(
         OffsetMismatchError,
-        match=r"batch 1 .* was written before, and version 4 \(RESTORE\) took its rows out and left the offsets.* "
+        match=r"batch 1 .* was written before, and version 4 \(RESTORE\) removed its rows and left the offsets.* "
         r"sparkonce offsets rewind <path of this table> --to-version 1 --restore; then start from the checkpoint",
     ):
         query.tasks()
@@ -121,7 +121,7 @@ def take_back(query: SetBack, version: int) -> None:
 
 
 REFUSED = (
-    r"batch 3 .* follows batches that are in the table no more: .* batch 1 has not come again.* "
+    r"batch 3 .* follows batches that are no longer in the table: .* batch 1 was not written again.* "
     r"Start from the checkpoint"
 )
 
@@ -200,7 +200,7 @@ def test_a_table_taken_back_twice(tmp_path: Path) -> None:
     take_back(query, 1)
     query.set_back()
     query.log(2, 30)
-    with pytest.raises(OffsetMismatchError, match="batch 1 has not come again"):
+    with pytest.raises(OffsetMismatchError, match="batch 1 was not written again"):
         query.tasks()
     shutil.rmtree(query.checkpoint)
     shutil.copytree(oldest, query.checkpoint)
@@ -240,7 +240,7 @@ def twice(tmp_path: Path) -> OfFiles:
 def test_a_checkpoint_of_other_batches_of_the_same_numbers_does_not_go_on(twice: OfFiles) -> None:
     take_back(twice, 2)  # to the rows of the first batch 1
     twice.save("second")
-    with pytest.raises(OffsetMismatchError, match="batch 1, the last one there, is another one than in the checkpoint"):
+    with pytest.raises(OffsetMismatchError, match="batch 1, the last one there, is not the one in the checkpoint"):
         twice.ingest(2, 40, 3)
     twice.load("second")
     with pytest.raises(OffsetMismatchError, match="another batch was written under this number"):
@@ -253,7 +253,7 @@ def test_a_checkpoint_of_other_batches_of_the_same_numbers_does_not_go_on(twice:
 
 def test_another_batch_of_the_number_does_not_vouch_for_one_that_a_restore_took_out(twice: OfFiles) -> None:
     twice.restore(2)
-    with pytest.raises(OffsetMismatchError, match="took its rows out"):
+    with pytest.raises(OffsetMismatchError, match="removed its rows"):
         twice.ingest(1, 30, 1, 2)
 
 
@@ -268,7 +268,7 @@ def test_a_checkpoint_of_a_line_that_was_left_does_not_go_on_where_the_numbers_m
     query.ingest(1, 25, 1)
     query.ingest(2, 45, 2, 3)
     take_back(query, 3)  # batches 1 and 2 as they were at first
-    with pytest.raises(OffsetMismatchError, match="batch 2, the last one there, is another one"):
+    with pytest.raises(OffsetMismatchError, match="batch 2, the last one there, is not the one"):
         query.ingest(3, 55, 4)
     assert query.values() == [0, 1, 2]
 
@@ -285,7 +285,7 @@ def test_each_batch_after_a_restore_follows_the_one_before(tmp_path: Path) -> No
     query.ingest(1, 20, 1)
     query.save("behind")
     query.load("ahead")
-    with pytest.raises(OffsetMismatchError, match="batch 2 has not come again"):
+    with pytest.raises(OffsetMismatchError, match="batch 2 was not written again"):
         query.ingest(3, 40, 3)
     query.load("behind")
     query.ingest(2, 30)  # without rows
@@ -315,7 +315,7 @@ def test_a_table_put_back_from_a_copy_is_older_than_the_checkpoint(tmp_path: Pat
     query.ingest(1, 20, 1)
     shutil.rmtree(query.table)
     shutil.copytree(copy, query.table)
-    with pytest.raises(OffsetMismatchError, match=r"put back from a copy, batch 1 has not come again"):
+    with pytest.raises(OffsetMismatchError, match=r"restored from a copy, batch 1 was not written again"):
         query.ingest(2, 30, 2)
     query.load("fits")
     query.ingest(1, 20, 1)
@@ -330,7 +330,7 @@ def test_after_a_gap_the_table_is_not_taken_back_further(query: SetBack) -> None
     query.run(1)
     shutil.rmtree(query.table)
     shutil.copytree(copy, query.table)
-    with pytest.raises(OffsetMismatchError, match=r"a gap .* start from the checkpoint that goes with") as refused:
+    with pytest.raises(OffsetMismatchError, match=r"a gap .* start from the checkpoint that matches") as refused:
         query.run(2)
     assert "offsets rewind" not in str(refused.value)
 
@@ -351,10 +351,10 @@ def diverged(tmp_path: Path) -> OfFiles:
 
 def test_a_copy_does_not_go_on_after_another_batch(diverged: OfFiles) -> None:
     with pytest.raises(
-        OffsetMismatchError, match="batch 1, the last one there, is another one than in the checkpoint"
+        OffsetMismatchError, match="batch 1, the last one there, is not the one in the checkpoint"
     ) as refused:
         diverged.ingest(2, 40, 2, 3)
-    assert "start from the checkpoint that goes with the stored offsets" in str(refused.value)
+    assert "start from the checkpoint that matches the stored offsets" in str(refused.value)
     assert "offsets rewind" not in str(refused.value)  # no version of the table goes with this checkpoint
 
 
@@ -402,7 +402,7 @@ def test_a_restore_to_before_all_commits_that_are_kept(query: SetBack, capsys: p
         (query.table / "_delta_log" / f"{version:020}.json").unlink()
     query.set_back()
     query.log(1, 20)
-    with pytest.raises(OffsetMismatchError, match=r"version 4 \(RESTORE\) took its rows out"):
+    with pytest.raises(OffsetMismatchError, match=r"version 4 \(RESTORE\) removed its rows"):
         query.tasks()
     assert main(["audit", str(query.table)]) == 1  # nothing is left to prove it by
     assert "rows-restored" in capsys.readouterr().out

@@ -36,7 +36,7 @@ REFUSAL = (
 )
 STATEFUL_REFUSAL = (
     "sparkonce.exactly_once.errors.OffsetMismatchError: batch 2 is not the one that was written under this number: "
-    "start from the checkpoint that goes with the stored offsets"
+    "start from the checkpoint that matches the stored offsets"
 )
 
 
