@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from sparkonce.connectors.runtime import worker_daemon, worker_python
 
 REDACTED = "(?i)url|^kafka[.]ssl[.]keystore[.]key$|^storage[.].*key"
-"""Options whose text Spark leaves out of plans, besides those named like passwords: Spark's own default, and ours."""
+"""Options whose text Spark redacts in plans, besides those named like passwords: Spark's own default, and ours."""
 
 _DEFAULTS = {
     "spark.ui.enabled": "false",
@@ -53,7 +53,7 @@ def register(spark: SparkSession) -> None:
 def spark_session(app_name: str, **conf: str) -> SparkSession:
     """Start Spark, or return the active session, with Python workers of this interpreter.
 
-    ``conf`` holds Spark settings, which win over the defaults here. Their names have dots, so pass them as
+    ``conf`` holds Spark settings, which override the defaults here. Their names have dots, so pass them as
     ``spark_session("etl", **{"spark.master": "local[2]"})``; without a master it is ``local[*]``, or the master
     of ``spark-submit``. Call it in every thread that starts queries: Spark finds the formats only in a session that
     is active in the thread.

@@ -1,9 +1,9 @@
-"""The query's columns beside the table's: what differs, and what the table would have to gain.
+"""Compares the query's columns with the table's: what differs, and which columns the table would have to gain.
 
 The rules are those of Delta's own writer: columns, and fields of structs, are matched by name, without regard to case.
-One that the query has and the table lacks is refused, or with ``mergeSchema`` added. One that the table has and the
+One that the query has and the table lacks is rejected, or with ``mergeSchema`` added. One that the table has and the
 query lacks is left out, and reads back as null; so it must be nullable, have no default, and be no partition column.
-A type that holds every value of the query's is cast to. No type of the table is ever changed: delta-rs refuses to.
+A narrower type of the query is cast to the table's. No type of the table is ever changed: delta-rs rejects that.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class Comparison:
     """What came out."""
 
     wanted: t.StructType
-    """The table's columns once everything is added."""
+    """The table's columns after the additions."""
     problems: list[str] = field(default_factory=list)
     grown: dict[str, t.StructField] = field(default_factory=dict)
-    """Columns of the table to be added or to get fields, by name, as they are to be."""
+    """Columns to add to the table or to extend with fields, by name, in their final form."""
 
 
 def compare(query: t.StructType, table: t.StructType, partition_columns: Sequence[str], *, merge: bool) -> Comparison:
-    """Compare; with ``merge``, what the table lacks is to be added to it."""
+    """Compare; with ``merge``, what the table lacks is added to it."""
     found = Comparison(table)
     for column in query.fields:
         kind = unsupported(column.dataType)

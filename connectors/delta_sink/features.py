@@ -1,8 +1,8 @@
 """What a table requires of its writers, and what this sink supports.
 
 A table names its features in its protocol, and most are only in use if a property or a column's metadata enables them.
-delta-rs does part of the work; what neither it nor this sink does for files that a task wrote is refused by name,
-before the first batch writes anything, and the way out is always the same: delta-spark knows them all.
+delta-rs does part of the work; what neither it nor this sink does for files that a task wrote is rejected by name,
+before the first batch writes anything, and the alternative is always the same: delta-spark supports them all.
 (PROTOCOL.md of delta-io/delta, "Table Features" and "Valid Feature Names in Table Features".)
 
 With ``delta.columnMapping.mode`` name or id each field, at any depth, has a physical name and an id in its metadata.
@@ -33,7 +33,7 @@ NTZ_FEATURE = "timestampNtz"
 _STATISTICS_LIMIT = "delta.dataSkippingNumIndexedCols"
 _STATISTICS_COLUMNS = "delta.dataSkippingStatsColumns"
 
-# Writer features that delta-rs knows, and that ask nothing of an append, are honoured here, or are looked at below.
+# Writer features that delta-rs supports, and that an append need not respect, or that are handled here or below.
 SAFE = {
     "appendOnly",
     "invariants",
@@ -47,7 +47,7 @@ SAFE = {
 }
 _WHAT = {
     "allowColumnDefaults": "column defaults",
-    "catalogManaged": "commits that a catalog makes",
+    "catalogManaged": "catalog-managed commits",
     "clustering": "clustering",
     "domainMetadata": "domain metadata",
     "icebergCompatV1": "Iceberg compatibility",
@@ -60,7 +60,7 @@ _WHAT = {
     "variantType": "variant columns",
 }
 _WITH_IDENTITY = 6
-"""The writer version of tables from before features had names that demands identity columns, which delta-rs refuses."""
+"""The writer version of tables from before table features that includes identity columns, which delta-rs rejects."""
 _USED_BY_PROPERTY = {
     "delta.enableRowTracking": "row tracking",
     "delta.enableInCommitTimestamps": "in-commit timestamps",
@@ -80,7 +80,7 @@ class TableFacts:
     """The properties of a table that a writer must respect."""
 
     table_id: str
-    """Given to a table when it is made, and kept for its life."""
+    """Assigned to a table when it is created; it never changes."""
     schema_json: str
     partition_columns: tuple[str, ...]
     configuration: tuple[tuple[str, str], ...]
@@ -147,7 +147,7 @@ def refusals(facts: TableFacts, *, replace: bool = False) -> list[str]:
         if name not in SAFE
     ]
     if facts.writer_version == _WITH_IDENTITY:
-        problems.append(f"it asks for writers of version {_WITH_IDENTITY} (identity columns)")
+        problems.append(f"it requires writer version {_WITH_IDENTITY} (identity columns)")
     constraints = [key for key in configuration if key.startswith("delta.constraints.")]
     if constraints:
         problems.append("it has check constraints: " + ", ".join(key.rpartition(".")[2] for key in constraints))
@@ -159,7 +159,7 @@ def refusals(facts: TableFacts, *, replace: bool = False) -> list[str]:
         mode = configuration[MODE]
         bare = unmapped(facts.schema)
         if mode.lower() not in ("name", "id"):
-            problems.append(f"its columns are mapped in a way that is not known ({MODE}={mode})")
+            problems.append(f"its column mapping mode is unknown ({MODE}={mode})")
         elif bare is not None:
             problems.append(f"its columns are mapped ({MODE}={mode}), and column {bare} has no physical name or id")
     if replace and facts.is_append_only:
@@ -177,13 +177,13 @@ def growth_refusals(facts: TableFacts, grown: tuple[t.StructField, ...]) -> list
     made_new = any(has_type(column.dataType, t.TimestampNTZType) for column in grown)
     if not made_new or NTZ_FEATURE in facts.writer_features:
         return []
-    # delta-rs then names the one feature and forgets those that the older protocol had without naming them.
+    # delta-rs then names the one feature and drops those that the older protocol had implicitly.
     flags = [flag for flag in (APPEND_ONLY, CHANGE_DATA_FEED) if facts.is_on(flag)]
     if not flags or facts.writer_features:
         return []
     return [
-        f"the new timestamps without zone in {names} need the feature {NTZ_FEATURE}, with which the table would no "
-        f"longer heed {flags[0]}. First run, with delta-spark: ALTER TABLE … SET TBLPROPERTIES "
+        f"the new timestamps without zone in {names} need the feature {NTZ_FEATURE}, which would disable "
+        f"{flags[0]}. First run, with delta-spark: ALTER TABLE … SET TBLPROPERTIES "
         f"('delta.feature.{NTZ_FEATURE}' = 'supported')"
     ]
 
@@ -207,7 +207,7 @@ def _fields(schema_json: str) -> list[tuple[str, Mapping[str, object]]]:
 
 
 def _in_files(path: Path, schema: t.StructType, *, mapped: bool) -> Path | None:
-    """Return a path by name as the path in files; None if there is no such column any more."""
+    """Return a path by name as the path in files; None if that column no longer exists."""
     found: list[str] = []
     struct: t.DataType = schema
     for name in path:

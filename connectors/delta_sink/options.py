@@ -28,7 +28,7 @@ _TABLE_GROUP, _ONCE, _FILES = "The table", "Exactly once", "Files"
 
 def _named(text: str) -> str:
     if not text.strip():
-        raise ValueError("it is empty; give this pipeline a name that stays the same")
+        raise ValueError("it is empty; choose a name for this pipeline that stays the same")
     return text
 
 
@@ -57,12 +57,12 @@ _ELSEWHERE = {
     "maxRecordsPerFile": "is of Delta's own sink; set targetFileBytes",
     "optimizeWrite": "is of Delta's own sink; set targetFileBytes, and merge small files by sparkonce compact",
     "autoCompact": "is of Delta's own sink; merge small files by sparkonce compact, beside the query",
-    "userMetadata": "is of Delta's own sink; here the commits' metadata says which offsets they hold",
+    "userMetadata": "is of Delta's own sink; here the commits' metadata records which offsets they hold",
     "replaceWhere": _OF_BATCHES,
     "partitionOverwriteMode": _OF_BATCHES,
     "spark.kafka.*": "is of Spark's configuration; leave it out",
 }
-"""Options of Delta's own sink, and what to do with them; those that are this sink's own go before."""
+"""Options of Delta's own sink, and what to use instead; this sink's own options take precedence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +112,13 @@ class SinkOptions:
         value="table|delta:<path>|group:<id>",
         group=_ONCE,
     )
-    """A store apart from the table, or None."""
+    """A store separate from the table, or None."""
     dead_letters: DeadLetterPlace | None = text(
         None, DOC, parse=DeadLetterPlace.parse, value="topic:<name>|table:<path>", group=_TABLE_GROUP
     )
     partition_by: tuple[str, ...] = text(
         (),
-        "the table's partition columns, when it is created; for a table that is there, leave it out or name the "
+        "the table's partition columns, when it is created; for an existing table, leave it out or name the "
         "same. (writeStream.partitionBy does not reach a Python sink.)",
         parse=_columns,
         value="columnA,columnB",
@@ -133,28 +133,28 @@ class SinkOptions:
     )
     target_file_bytes: int = long(
         128 * 1024 * 1024,
-        "a data file that has grown past this many bytes is closed and another begun",
+        "a data file that has grown past this many bytes is closed, and a new one started",
         least=1,
         group=_FILES,
     )
     row_group_bytes: int | None = long(
         None,
         "a row group of a data file ends when its rows are this many bytes in memory: larger ones compress better, "
-        "smaller ones let readers skip more, and need less memory. Above targetFileBytes it counts as that",
+        "smaller ones let readers skip more, and need less memory. Capped at targetFileBytes",
         least=1,
         default_text="33554432",
         group=_FILES,
     )
     row_group_rows: int | None = long(
         None,
-        "a row group ends, too, when it has this many rows",
+        "a row group also ends when it has this many rows",
         least=1,
         default_text="no limit",
         group=_FILES,
     )
     compression: str = text("snappy", "of the Parquet files", choices=("snappy", "zstd"), group=_FILES)
     kafka: ClientSettings | None = field(default=None, repr=False)
-    """The cluster of the consumer group that offsets go to, and of the topic of dead letters."""
+    """The cluster of the consumer group with the offsets, and of the topic of dead letters."""
     producer: ProducerSettings | None = None
     """How dead letters are sent to a topic."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -162,7 +162,7 @@ class SinkOptions:
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> SinkOptions:
-        """Check what Spark hands over.
+        """Check the options from Spark.
 
         Raises:
             OptionError: for an option that is unknown, missing or not readable.
@@ -193,14 +193,14 @@ def _apart(spec: str | None, table: Location) -> str | None:
 
 
 def _check_dead_letters(place: DeadLetterPlace, table: Location, offset_store: str | None, app_id: str) -> None:
-    """Refuse a place that has another use: two chains of offsets of one application cannot live in one.
+    """Reject a place that has another use: it cannot hold two chains of offsets of one application.
 
     Raises:
         OptionError: if it has.
     """
     if place.table == table:
         raise OptionError(
-            f"{FORMAT}: deadLetters={place} is the table of the rows: give dead letters a table of their own"
+            f"{FORMAT}: deadLetters={place} is the table of the rows: dead letters need a table of their own"
         )
     own = f"{GROUP}{letters_group(app_id)}" if place.table is None else f"{DELTA}{place.table}"
     store = offset_store or ""
@@ -216,7 +216,7 @@ def _check_dead_letters(place: DeadLetterPlace, table: Location, offset_store: s
 def _kafka_settings(
     options: SinkOptions, given: Mapping[str, str]
 ) -> tuple[ClientSettings | None, ProducerSettings | None]:
-    """Read the options ``kafka.*``, if there is a use for them."""
+    """Read the options ``kafka.*``, if they are used."""
     spec, dead_letters = options.offset_store or TABLE, options.dead_letters
     try:
         if dead_letters is not None and dead_letters.topic is not None:
@@ -230,7 +230,7 @@ def _kafka_settings(
     if named:
         raise OptionError(
             f"{FORMAT}: option {named[0]} is for offsetStore=group:<id> or deadLetters=topic:<name>, and offsetStore "
-            f"is {spec!r}, deadLetters {str(dead_letters) if dead_letters else 'not set'}: the sink talks to Kafka for "
+            f"is {spec!r}, deadLetters {str(dead_letters) if dead_letters else 'not set'}: the sink uses Kafka for "
             "nothing else. Leave it out, or set it on the source"
         )
     return None, None

@@ -1,10 +1,10 @@
 """Data files: Arrow batches in, finished Parquet files of the table's folder out, with their entries for the log.
 
-Batches are gathered into row groups of a fair size, since every write of its own makes a row group of its own. A
+Batches are gathered into row groups of a fair size, since every write creates a row group. A
 dictionary is built only for columns whose first rows repeat: for values that are all different, hashing them and then
 falling back costs a good part of the writing time and saves nothing.
 
-What is held in memory is bounded: so many bytes of rows waiting, and so many files open at once.
+Memory is bounded: the bytes of buffered rows and the number of open files have limits.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from sparkonce.connectors.delta_sink.statistics import Path, StatisticsCollector
 from sparkonce.offset_store.tables import join
 
 ROW_GROUP_BYTES = 32 * 1024 * 1024
-"""Rows of one file wait until they are this many bytes in Arrow."""
+"""Rows of one file are buffered until they are this many bytes in Arrow."""
 MAX_WAITING_BYTES = 128 * 1024 * 1024
-"""Rows of all open files together; past it, the file with the most is written first."""
+"""Limit of the buffered rows of all open files; past it, the file with the most is written first."""
 MAX_OPEN_FILES = 64
 """Past it, the file that was written to least recently is closed."""
 _FOLDER_CHARACTERS = string.ascii_letters + string.digits
@@ -74,7 +74,7 @@ class FileSettings:
 
 @dataclass(slots=True)
 class _OpenFile:
-    """A file being written, and the rows that wait for it."""
+    """A file being written, and the rows buffered for it."""
 
     path: str
     values: PartitionValues
@@ -94,10 +94,10 @@ class TableWriter:
     root: str
     settings: FileSettings
     before_closing: Callable[[], None] = lambda: None
-    """Called while each file has rows and no end yet."""
+    """Called while each file has rows and is not finished."""
     finished: list[DataFile] = field(default_factory=list)
     started: list[str] = field(default_factory=list)
-    """Every path begun, to be removed if the task fails."""
+    """The path of every file started, to be removed if the task fails."""
     _open: OrderedDict[PartitionValues, _OpenFile] = field(default_factory=OrderedDict)
     _waiting_bytes: int = 0
 
@@ -117,7 +117,7 @@ class TableWriter:
         return self.finished
 
     def discard(self) -> None:
-        """Remove every file begun: the task failed, so they will never be committed. Never raises."""
+        """Remove every file started: the task failed, so they will never be committed. Never raises."""
         for file in self._open.values():
             if file.stream is not None:
                 # On an object store this finishes an upload, and may fail; the error of the task is the one to report.
@@ -161,7 +161,7 @@ class TableWriter:
         return file
 
     def _flush(self, file: _OpenFile, *, whole_groups: bool = False) -> None:
-        """Write what waits; with ``whole_groups`` the rows stay that do not fill a row group."""
+        """Write the buffered rows; with ``whole_groups``, keep rows that do not fill a row group."""
         if not file.waiting:
             return
         rows = pa.Table.from_batches(file.waiting)
@@ -215,7 +215,7 @@ class TableWriter:
 
 
 def delete_quietly(filesystem: fs.FileSystem, path: str) -> None:
-    """Remove a file that nothing names; one that stays costs disk space and nothing else."""
+    """Remove an unreferenced file; one that stays only costs disk space."""
     try:
         filesystem.delete_file(path)
     except (OSError, NotImplementedError):
@@ -223,7 +223,7 @@ def delete_quietly(filesystem: fs.FileSystem, path: str) -> None:
 
 
 def repeating_columns(rows: pa.Table) -> list[str]:
-    """Return the Parquet paths of the columns that a dictionary pays for, judged by their first rows."""
+    """Return the Parquet paths of the columns worth a dictionary, judged by their first rows."""
     sample = rows.slice(0, SAMPLE_ROWS).combine_chunks()
     chosen: list[str] = []
     for column in sample.schema:

@@ -1,6 +1,6 @@
 """Partition columns: splitting rows by them, and writing their values as text and as directory names.
 
-Delta keeps a partition value as text in the add action (``partitionValues``), and readers go by that alone. The
+Delta keeps a partition value as text in the add action (``partitionValues``), and readers use only that. The
 directory's name, ``column=value`` as Hive writes it, is for people. An empty string and null are the same in Delta:
 both are read back as null, here as with delta-spark.
 """
@@ -22,7 +22,7 @@ NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
 MAX_NAME_CHARACTERS = 100
 """Of a column or a value in a directory's name; file systems allow 255 bytes for both together."""
 
-# Hive's FileUtils.escapePathName, and what file systems or URIs give a meaning to besides.
+# Hive's FileUtils.escapePathName, and other characters that are special in file systems or URIs.
 _ESCAPED = set("\"#%'*/:=?\\{[]^<>|\x7f +&~") | {chr(code) for code in range(0x20)}
 
 PartitionValues = tuple[str | None, ...]
@@ -32,7 +32,7 @@ PartitionValues = tuple[str | None, ...]
 def split(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[PartitionValues, pa.RecordBatch]]:
     """Yield the rows of each combination of partition values, in one batch each, without the partition columns.
 
-    Each has buffers of its own: a slice would keep all rows of ``batch`` in memory for as long as a few of them wait.
+    Each has its own buffers: a slice would keep all rows of ``batch`` in memory while a few of them are buffered.
     """
     data = batch.drop_columns(list(columns))
     if batch.num_rows == 0:
@@ -78,7 +78,7 @@ def directory(columns: Sequence[str], values: PartitionValues) -> str:
 
 
 def _escape(text: str) -> str:
-    """Escape a name or value so that it is one harmless part of a path, of plain ASCII."""
+    """Escape a name or value so that it is one valid path component, in ASCII."""
     escaped = "".join(
         character if character.isascii() and character not in _ESCAPED else _percent(character) for character in text
     )

@@ -3,9 +3,9 @@
 Delta's schema text is Spark's own JSON of a `StructType`, so the two are compared as Spark types. Columns are matched
 by name, without regard to case, and written under the table's spelling (or its physical names) and in its order. A new
 table gets every column nullable, as Spark's file formats do. delta-rs checks nothing about files that it did not
-write, so whatever is not refused here would end up in the table.
+write, so whatever is not rejected here would end up in the table.
 
-Spark hands rows over as the query names them; `reshape` brings their columns into the table's shape: fields by name,
+Spark passes rows as the query names them; `reshape` converts their columns to the table's schema: fields by name,
 narrower types cast, names replaced, and nulls for fields that the data lacks.
 """
 
@@ -85,7 +85,7 @@ class WriteSchema:
             )
 
     def fits(self, now: WriteSchema) -> bool:
-        """Whether files written like this are right in the table as it is ``now``: it may have gained columns since."""
+        """Whether files written like this fit the table as it is ``now``: it may have gained columns since."""
         columns = {field.name: field.type for field in now.arrow}
         return (
             all(field.name in columns and is_part_of(field.type, columns[field.name]) for field in self.arrow)
@@ -101,7 +101,7 @@ class Fit:
 
     write_schema: WriteSchema
     grown: tuple[t.StructField, ...]
-    """The table's columns that must be added, or get fields, first, as they are to be; by ``mergeSchema``."""
+    """Columns that must first be added, or get fields, in their final form; by ``mergeSchema``."""
 
 
 def table_schema(query: t.StructType) -> t.StructType:
@@ -145,7 +145,7 @@ def check_partition_columns(columns: Sequence[str], schema: t.StructType) -> lis
 
 
 def write_schema(query: t.StructType, table_json: str, partition_columns: Sequence[str]) -> WriteSchema:
-    """As `fit`, into a table that is not to change, and whose columns are not mapped."""
+    """As `fit`, into a table that must not change, and whose columns are not mapped."""
     return fit(query, t.StructType.fromJson(json.loads(table_json)), partition_columns).write_schema
 
 
@@ -160,7 +160,7 @@ def fit(
     """Compare the query's rows with an existing table, which may be added to if ``merge``.
 
     Raises:
-        SchemaError: naming every column that differs, and the way out.
+        SchemaError: naming every column that differs, and what to do.
     """
     found = compare(query, table, partition_columns, merge=merge)
     if found.problems:

@@ -1,7 +1,7 @@
-"""Offsets stored apart from the rows: the store that the option ``offsetStore`` names, and copies into it.
+"""Offsets stored separately from the rows: the store that the option ``offsetStore`` names, and copies into it.
 
-For at-most-once and at-least-once that store is the truth, and the result table holds rows only. Exactly-once needs
-both writes in one commit, so there the table stays the truth, and the store gets a copy after each commit, for lag
+For at-most-once and at-least-once that store is authoritative, and the result table holds rows only. Exactly-once needs
+both writes in one commit, so there the table stays authoritative, and the store gets a copy after each commit, for lag
 tools and other readers. A copy is never used for a decision. So a failed copy does not fail the batch: it is logged,
 and the next batch brings the store up to date, as does the first batch of a new process, since the last one may have
 died before it copied.
@@ -30,11 +30,11 @@ _log = logging.getLogger(__name__)
 _Key = tuple[str, str, ClientSettings | None, tuple[tuple[str, str], ...]]
 _kept: LruCache[_Key, OffsetStore] = LruCache()
 _complete: set[tuple[str, str]] = set()
-"""Stores, each with an application, to which this process has copied all that there was to copy."""
+"""Stores, each with an application, to which this process has copied everything."""
 
 
 def separate_store(options: SinkOptions) -> OffsetStore | None:
-    """Return this process's store of a query, or None if its offsets are nowhere but in the table.
+    """Return this process's store of a query, or None if its offsets are only in the table.
 
     Raises:
         ValueError: if the option names no store.

@@ -50,7 +50,7 @@ _INSTEAD = "write to it with delta-spark (foreachBatch), or to another table"
 _CATALOG_MANAGED = "catalog-managed"
 """In delta-rs's error: it does not load such a table at all."""
 _MERGE_ATTEMPTS = 10
-"""How often columns are compared and added again when other writers change the table at the same time."""
+"""How often comparing and adding columns is retried when other writers change the table at the same time."""
 
 ASKED_AT_ONCE = 32
 NAMED = 3
@@ -58,7 +58,7 @@ NAMED = 3
 
 
 class TableError(ValueError):
-    """A table that this sink must not write to; the message names the reason and the way out."""
+    """A table that this sink must not write to; the message names the reason and what to do."""
 
 
 _kept_stores: LruCache[tuple[str, str, tuple[tuple[str, str], ...]], DeltaOffsetStore] = LruCache()
@@ -168,7 +168,7 @@ class ResultTable:
         """Return a snapshot of the table without checking its schema and properties, only to read it.
 
         Raises:
-            TableError: if it is not the table that is meant any more.
+            TableError: if it is no longer the expected table.
             OffsetStoreError: if it is missing, or cannot be read.
         """
         try:
@@ -239,7 +239,7 @@ class ResultTable:
     def _replaced(self) -> TableError:
         return TableError(
             f"the table {self._options.table} was deleted, or replaced by another, while a batch was written to it. "
-            "Start the query again: the batch is then written anew, into the table that is there by then"
+            "Start the query again: the batch is then written again, into the current table"
         )
 
     def _create(self) -> None:
@@ -301,7 +301,7 @@ def _lower(names: Sequence[str]) -> list[str]:
 
 
 def check_files_are_there(commit: Commit[Any], location: Location, storage_options: Mapping[str, str]) -> None:
-    """Refuse a commit whose files are not all in the table's folder, in the size in which they were written.
+    """Reject a commit unless all its files are in the table's folder, with the size with which they were written.
 
     Raises:
         FilesGoneError: if one is not.
@@ -324,8 +324,8 @@ def check_files_are_there(commit: Commit[Any], location: Location, storage_optio
     raise FilesGoneError(
         f"batch {record.batch_id} of query {record.query_id} (appId {record.app_id}): {len(gone)} of its "
         f"{len(commit.files)} data files are gone from {location} before their commit: {named}. A VACUUM that retains "
-        "less than a batch takes removes them, as it does all files that no commit names yet; or somebody deleted "
-        f"them. {ending}. Start the query again, and let VACUUM retain more than the longest batch takes (Delta's "
+        "less than a batch takes removes them, as it does all files that no commit names yet; or they were deleted "
+        f"manually. {ending}. Start the query again, and let VACUUM retain more than the longest batch takes (Delta's "
         "default is 7 days)"
     )
 

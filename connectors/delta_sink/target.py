@@ -1,8 +1,8 @@
 """A Delta table as the target of a sink: rows and offsets of a micro-batch in one commit.
 
-Tasks write Parquet files into the table's folder and answer with their names, so nothing is visible yet; the driver's
+Tasks write Parquet files into the table's folder and return their names, so nothing is visible yet; the driver's
 commit names them all. Files of a batch that failed are deleted only when the log shows that they did not land, and on
-an object store only when no commit was tried.
+an object store only when no commit was attempted.
 
 Errors of object stores get a hint where credentials are missing: without any, delta-rs asks the cloud's metadata
 service, whose error does not mention them. They are reported without the secrets that `offset_store.secrets` knows.
@@ -117,7 +117,7 @@ class DeltaTarget:
         return DeltaPlan(plan, settings)
 
     def open(self, plan: TargetPlan, task: Task) -> FileWriter | None:
-        """See `Target.open`: a task that is tried again writes nothing at-most-once."""
+        """See `Target.open`: with at-most-once, a retried task writes nothing."""
         retried = self._options.guarantee is Guarantee.AT_MOST_ONCE and task.attempt_number > 0
         if not plan.writes_rows or retried:
             return None
@@ -148,7 +148,7 @@ class DeltaTarget:
     def abort(self, batch: Batch, plan: TargetPlan, parts: Sequence[object], *, every_task_answered: bool) -> None:
         """See `Target.abort`."""
         if may_land_later(self._options.table, every_task_answered=every_task_answered):
-            _log.warning("delta_once: %s: its files stay, since its commit may be on its way still", batch)
+            _log.warning("delta_once: %s: its files stay, since its commit may still be in flight", batch)
             return
         files = _files(parts)
         if files and not self._may_have_landed(batch, _own(plan)):
@@ -163,7 +163,7 @@ class DeltaTarget:
             with self._store_errors():
                 return delivery.has_landed(batch.record, plan.plan.rows_version)
         except Exception as error:
-            # Raising here would hide why the batch failed: Spark then says "Writing job failed" and nothing else.
+            # Raising here would hide why the batch failed: Spark would only report "Writing job failed".
             _log.warning("delta_once: %s: its files stay, since the log cannot be read: %s", batch, error)
             return True
 
@@ -208,11 +208,11 @@ class FileWriter:
 
 
 def may_land_later(table: Location, *, every_task_answered: bool) -> bool:
-    """Whether a commit that has failed by now could be in the log later on.
+    """Whether a commit that has failed could still appear in the log.
 
     On a local disk it is there or not. An object store can complete a write whose sender has timed out. Spark aborts in
-    another process than it commits in, so this only knows whether all tasks answered, as they have if a commit was
-    tried.
+    another process than it commits in, so this only knows whether all tasks sent their messages, as they have if a
+    commit was attempted.
     """
     return not table.is_local and every_task_answered
 
@@ -265,5 +265,5 @@ def credentials_hint(location: Location, text: str) -> str:
     options = " and ".join(STORAGE_PREFIX + name for name in names) or f"options {STORAGE_PREFIX}*"
     return (
         f". No credentials for {location} were found: set {options}, or the environment variables of these names "
-        "for the driver and the executors, or give the machine a role"
+        "for the driver and the executors, or assign a role to the machine"
     )

@@ -78,7 +78,7 @@ def plain_struct(struct: t.StructType) -> t.StructType:
 
 
 def holds(wide: t.DataType, narrow: t.DataType) -> bool:
-    """Whether ``wide`` has every value of ``narrow`` exactly, so that one is cast to the other without a loss."""
+    """Whether ``wide`` has every value of ``narrow`` exactly, so that it can be cast without loss."""
     if isinstance(narrow, _WHOLE):
         if isinstance(wide, _WHOLE):
             return _DIGITS[type(wide)] >= _DIGITS[type(narrow)]

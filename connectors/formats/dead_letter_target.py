@@ -60,8 +60,8 @@ def check_column(format_name: str, schema: t.StructType, place: DeadLetterPlace 
     found = next((field for field in schema.fields if field.name == COLUMN), None)
     if place is None and found is not None:
         raise OptionError(
-            f"{format_name}: the rows have a column {COLUMN}, and nothing says where dead letters go: set the option "
-            f"deadLetters, {DOC}; or drop the column to lose them"
+            f"{format_name}: the rows have a column {COLUMN}, but no place for dead letters is configured: set the "
+            f"option deadLetters, {DOC}; or drop the column to lose them"
         )
     if place is not None and found is None:
         raise OptionError(
@@ -127,7 +127,7 @@ def split(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
 
 
 def as_records(letters: pa.RecordBatch) -> pa.RecordBatch:
-    """Make Kafka records of dead letters: key and value as they were, and the rest as headers."""
+    """Convert dead letters to Kafka records: the original key and value, and the rest as headers."""
     count, texts = letters.num_rows, []
     for name in HEADERS:
         column = letters.column(name)
@@ -168,7 +168,7 @@ class LetterTarget:
         place: DeadLetterPlace,
         shape: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
     ) -> None:
-        """Write what ``shape`` makes of dead letters, or these as they are, to ``target``, which is at ``place``."""
+        """Write dead letters, converted by ``shape`` if given, to ``target``, which is at ``place``."""
         self._target = target
         self._place = place
         self._shape = shape
@@ -199,9 +199,9 @@ class LetterTarget:
         plan = self._target.begin(own)
         if starts and not still_there(starts, self._target.stored(batch)):
             raise DeliveryError(
-                f"{batch}: dead letters that were in {self._place} already are there no more: its offsets were moved "
-                "back while the batch began, by hand or since a transaction had timed out. Start the query again: it "
-                "then goes by what is there"
+                f"{batch}: dead letters that were already in {self._place} are no longer there: its offsets were moved "
+                "back when the batch began, by hand or since a transaction had timed out. Start the query again: it "
+                "then continues from the current offsets"
             )
         return LetterPlan(plan, starts)
 
@@ -225,8 +225,9 @@ class LetterTarget:
         if batch.stateful:
             raise DeliveryError(
                 f"{batch}: the query keeps state (aggregation, deduplication, stream join), so its rows may come from "
-                f"records of earlier batches, and dead letters could not be told from those that {self._place} has. "
-                "Mark and write dead letters in a query without state, and aggregate what it writes in another"
+                "records of earlier batches, and dead letters could not be distinguished from those that "
+                f"{self._place} has. Mark and write dead letters in a query without state, and aggregate what it "
+                "writes in another"
             )
 
     def _behind(self, behind: Behind, batch: Batch) -> OffsetMismatchError:
@@ -300,7 +301,7 @@ def not_yet_there(letters: pa.RecordBatch, extents: Extents, batch_id: int) -> p
         first = int(np.argmax(outside))
         record = f"offset {offsets[first]} of {letters.column('topic')[first]}-{letters.column('partition')[first]}"
         raise DeliveryError(
-            f"batch {batch_id}: a row says in its {COLUMN} that it comes from {record}, which is no record that "
+            f"batch {batch_id}: the {COLUMN} of a row names {record}, which is no record that "
             "kafka_once read in this batch. Only these can be dead letters: mark the records of the stream itself, "
             "before it is joined with other data"
         )
@@ -319,8 +320,8 @@ def _extents(batch: Batch, own: Batch) -> Extents:
         source, tp = key
         if (tp.topic, tp.partition) in extents:
             raise DeliveryError(
-                f"{batch}: two sources of the query read {tp}, {source!r} is one: a dead letter would not tell which "
-                "of them it is from. Write each source with a query and an appId of its own"
+                f"{batch}: two sources of the query read {tp}, {source!r} is one: a dead letter does not identify "
+                "which of them it is from. Write each source with its own query and appId"
             )
         extents[tp.topic, tp.partition] = (extent.start, own.record.ranges[key].start, extent.end)
     return extents

@@ -70,8 +70,8 @@ def stream_sink(options: SinkOptions, schema: StructType, *, replace: bool = Fal
     """Return the sink of a query whose rows are of ``schema``; with ``replace``, as in outputMode complete.
 
     Raises:
-        OptionError: if dead letters have a place and no column, or a column and no place; or for options that cannot
-            be together.
+        OptionError: if dead letters have a place and no column, or a column and no place; or for options that
+            conflict.
     """
     check_column(FORMAT, schema, options.dead_letters)
     if replace:
@@ -90,7 +90,7 @@ def _check_complete(options: SinkOptions) -> None:
         )
     if options.dead_letters is not None:
         raise OptionError(
-            f"{FORMAT}: deadLetters={options.dead_letters} cannot be together with outputMode complete: such a query "
+            f"{FORMAT}: deadLetters={options.dead_letters} cannot be combined with outputMode complete: such a query "
             "keeps state, so a dead letter could be of any batch. Mark and write dead letters in a query without state"
         )
 

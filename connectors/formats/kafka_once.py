@@ -1,6 +1,6 @@
 """The format ``kafka_once`` as PySpark sees it: a source and a sink, for streams and for batches.
 
-Spark creates this object in every Python process of a query, before it asks for a reader or a writer. So options are
+Spark creates this object in every Python process of a query, before it requests a reader or a writer. So options are
 read only then, as those of a source or of a sink, and what only a sink needs is imported then, since a worker that only
 reads should not wait for it.
 """

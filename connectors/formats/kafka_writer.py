@@ -25,7 +25,7 @@ from sparkonce.connectors.sinks.target import Routing, Target
 
 
 def kafka_stream_sink(options: KafkaSinkOptions, schema: StructType) -> StreamSink:
-    """Make the sink for rows of ``schema``.
+    """Return the sink for rows of ``schema``.
 
     Dead letters that go to a topic are in the same transactions as the rows, so one chain of offsets covers both.
 

@@ -1,1 +1,1 @@
-"""A Kafka client: connections, logging in, metadata, offsets of topics and groups."""
+"""A Kafka client: connections, authentication, metadata, offsets of topics and groups."""

@@ -66,9 +66,9 @@ class Leader:
 
 
 class EpochEnd(NamedTuple):
-    """The largest leader epoch that the log has, up to the one asked for, and the offset after its last record.
+    """The largest leader epoch that the log has, up to the requested one, and the offset after its last record.
 
-    Both are -1 if the epoch asked for is newer than all that the leader knows.
+    Both are -1 if the requested epoch is newer than all that the leader knows.
     """
 
     epoch: int
@@ -77,7 +77,7 @@ class EpochEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """A topic: its id in Kafka's own text form, and its partitions; None where there is no leader just now."""
+    """A topic: its id in Kafka's own text form, and its partitions; None where there is currently no leader."""
 
     name: str
     topic_id: str
@@ -106,10 +106,10 @@ class Client:
         self._reached = False
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicMetadata]:
-        """Ask for topics by name; each has at least one partition.
+        """Return topics by name; each has at least one partition.
 
         Raises:
-            MissingTopicError: if one does not exist, or may not be seen by this user.
+            MissingTopicError: if one does not exist, or this user may not describe it.
             KafkaUnreachableError: if no broker answers.
 
         """
@@ -117,7 +117,7 @@ class Client:
         return self.retry("ask for the topics " + ", ".join(wanted), lambda: self.topics_now(wanted))
 
     def existing_topics(self, names: Iterable[str]) -> dict[str, TopicMetadata]:
-        """Ask for topics by name, and leave out those that do not exist.
+        """Return topics by name, without those that do not exist.
 
         Raises:
             KafkaUnreachableError: if no broker answers.
@@ -132,7 +132,7 @@ class Client:
         return self.retry("ask for the topics " + ", ".join(wanted), attempt)
 
     def matching_topics(self, wanted: Callable[[str], bool]) -> dict[str, TopicMetadata]:
-        """Ask for all topics and return those whose names are ``wanted``, without Kafka's internal ones.
+        """Return all topics whose names are ``wanted``, without Kafka's internal ones.
 
         Raises:
             KafkaUnreachableError: if no broker answers.
@@ -148,7 +148,7 @@ class Client:
     def offsets(
         self, wanted: Mapping[tuple[str, int], int], known: dict[str, TopicMetadata]
     ) -> dict[tuple[str, int], int]:
-        """Ask for the offset at a timestamp, LATEST or EARLIEST, of each (topic, partition).
+        """Return the offset at a timestamp, LATEST or EARLIEST, of each (topic, partition).
 
         With ``read_committed`` the latest is the last stable offset. ``known`` saves the request for leaders, and is
         updated if they have changed: the leader epochs in it are those of the results.
@@ -158,7 +158,7 @@ class Client:
     def epoch_ends(
         self, wanted: Mapping[tuple[str, int], int], known: dict[str, TopicMetadata]
     ) -> dict[tuple[str, int], EpochEnd]:
-        """Ask, for a leader epoch of each (topic, partition), where it ended (OffsetForLeaderEpoch, KIP-320).
+        """Return where a leader epoch of each (topic, partition) ended (OffsetForLeaderEpoch, KIP-320).
 
         Empty if a broker does not serve that (before Kafka 2.1). ``known`` is used as by `offsets`.
         """
@@ -181,7 +181,7 @@ class Client:
         return self.retry(what, attempt) if wanted else {}
 
     def topics_now(self, names: list[str], *, create: bool = False) -> dict[str, TopicMetadata]:
-        """Ask for topics once, without a second try: for use within `retry`.
+        """Request topics once, without a retry: for use within `retry`.
 
         With ``create`` a broker whose ``auto.create.topics.enable`` is true creates what is missing.
         """
@@ -189,7 +189,7 @@ class Client:
         return {topic.name: _topic_metadata(topic, brokers) for topic in found}
 
     def _describe(self, names: list[str] | None, *, create: bool = False) -> tuple[list[Any], dict[int, _Address]]:
-        """Ask for topics, all of them if ``names`` is None, and return the topics and brokers of the response."""
+        """Request topics, all of them if ``names`` is None, and return the topics and brokers of the response."""
         connection = self.any_connection()
         version = connection.version(ApiKey.METADATA)
         request_topic = apis.request_class(ApiKey.METADATA).MetadataRequestTopic
@@ -205,7 +205,7 @@ class Client:
         return answer.topics, brokers
 
     def connection(self, address: _Address) -> Connection:
-        """Return the connection to a broker, opened if need be."""
+        """Return the connection to a broker, opened if needed."""
         connection = self._connections.get(address)
         if connection is None:
             connection = self._connections[address] = Connection(*address, self.settings)
@@ -219,7 +219,7 @@ class Client:
             connection.close()
 
     def interrupt(self, address: _Address) -> None:
-        """Make a thread that waits on the connection to this broker fail; `drop` it when the thread has ended."""
+        """Interrupt a thread that waits on the connection to this broker; `drop` it when the thread has ended."""
         connection = self._connections.get(address)
         if connection is not None:
             connection.close()
@@ -294,7 +294,7 @@ class Client:
         body = apis.encode_request(apis.request(api_key, version, **fields), version)
         try:
             return apis.decode_response(api_key, version, connection.request(api_key, version, body))
-        except BaseException:  # whatever happened, an answer may still be on its way
+        except BaseException:  # in any case, a response may still be in flight
             self.drop(connection.address)
             raise
 
@@ -359,7 +359,7 @@ class Client:
     def _exchange(self, connection: Connection, version: int, body: bytearray) -> memoryview:
         try:
             return connection.request(ApiKey.LIST_OFFSETS, version, body)
-        except BaseException:  # whatever happened, an answer may still be on its way
+        except BaseException:  # in any case, a response may still be in flight
             self.drop(connection.address)
             raise
 
@@ -413,7 +413,7 @@ def _may_pass(error: Exception, reached: bool) -> bool:
         return error.code in RETRIABLE
     if isinstance(error, (PermissionError, ssl.SSLCertVerificationError)):
         return False
-    # An unknown host name is a typing error, unless the cluster was reached before: a container's name is unknown
+    # An unknown host name is a typo, unless the cluster was reached before: a container's name is unknown
     # while it restarts.
     return reached or not (isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME)
 

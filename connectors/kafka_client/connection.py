@@ -1,11 +1,11 @@
-"""One connection to one broker: frames over a socket, with TLS and SASL where asked for.
+"""One connection to one broker: frames over a socket, with TLS and SASL if configured.
 
-Requests are answered in order, so one may be sent ahead while another's answer is on its way. What comes back lands in
-one buffer, whole. A connection on which anything failed is closed and never used again, since nobody could say which
-answer comes next on it.
+Requests are answered in order, so one may be sent while another's response is in flight. Each response is received
+whole into one buffer. A connection on which anything failed is closed and never used again, since the next response
+could be that of any request.
 
 SASL (KIP-43, KIP-152): SaslHandshake names the mechanism, SaslAuthenticate carries it. The mechanisms' arithmetic is
-kafka-python's. Both requests are small and their old versions plain, so they are hand-written here.
+kafka-python's. Both requests are small and their old versions plain, so they are encoded here.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from sparkonce.connectors.kafka_client.settings import ClientSettings
 from sparkonce.connectors.kafka_client.tls import wrap
 
 MAX_RESPONSE_BYTES = 1 << 30
-"""No answer is larger; TLS bytes read as a frame on a plain port would be."""
+"""No response is larger; TLS bytes read as a frame on a plaintext port would be."""
 
 MAX_PARTS = 512
-"""How many pieces are handed to the socket at a time; Linux takes up to 1,024."""
+"""How many pieces are passed to the socket at a time; Linux accepts up to 1,024."""
 
 SASL_HANDSHAKE = 17
 SASL_AUTHENTICATE = 36
@@ -45,7 +45,7 @@ class SaslError(PermissionError):
 
 
 class Connection:
-    """A connection that has said hello: versions are agreed, and the user is logged in.
+    """A connection that is ready: versions are negotiated, and the user is authenticated.
 
     Every method raises OSError (a timeout is one) or ProtocolError if the connection fails.
     """
@@ -96,7 +96,7 @@ class Connection:
         return self.receive(bytearray())
 
     def send(self, api_key: int, version: int, body: Buffer | Sequence[Buffer], *, answered: bool = True) -> None:
-        """Send a request, in one piece or several. Its answer, if it gets one, is fetched by `receive`."""
+        """Send a request, in one piece or several. Its response, if there is one, is returned by `receive`."""
         parts = [body] if isinstance(body, Buffer) else body
         correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
         header = _request_header(api_key, version, correlation_id, self._settings.client_id)
@@ -117,12 +117,12 @@ class Connection:
         self._fill(frame)
         correlation_id, position = _response_header(api_key, version, frame)
         if correlation_id != expected:
-            raise ProtocolError(f"{self._name} answered request {correlation_id} where {expected} was due")
+            raise ProtocolError(f"{self._name} answered request {correlation_id} where {expected} was expected")
         self._pending.popleft()
         return frame[position:]
 
     def close(self) -> None:
-        """Close at once; a thread that waits for an answer fails."""
+        """Close immediately; a thread that waits for a response fails."""
         with contextlib.suppress(OSError):  # it may not be connected any more
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -132,7 +132,7 @@ class Connection:
         return f"broker {self.address[0]}:{self.address[1]}"
 
     def _send_all(self, parts: Sequence[Buffer]) -> None:
-        """Send without putting the parts together first, where the socket can."""
+        """Send the parts without concatenating them first, where the socket supports it."""
         if isinstance(self._socket, ssl.SSLSocket):
             self._socket.sendall(b"".join(parts))
             return

@@ -1,4 +1,4 @@
-"""A consumer group's committed offsets, over our own client: what `offset_store.group` keeps its offsets in.
+"""A consumer group's committed offsets, over our own client: the backend of `offset_store.group`.
 
 Commits are those of a simple consumer, which assigns its partitions itself: generation -1 and no member id. Kafka
 accepts them only while the group has no members (`ClassicGroup.validateOffsetCommit`,
@@ -25,7 +25,7 @@ MAX_FIND_COORDINATOR_VERSION = 3
 MAX_OFFSET_FETCH_VERSION = 7
 """The last version that asks for one group."""
 MAX_OFFSET_COMMIT_VERSION = 8
-"""The last version before KIP-848's errors for members, which we never are."""
+"""The last version before KIP-848's member errors, which never apply here."""
 REQUIRE_STABLE_FROM = 7
 EPOCH_FROM = 6
 """From which version on a commit has the leader epoch of the record before the offset (KIP-320)."""
@@ -73,14 +73,14 @@ class KafkaGroupOffsets:
         self._retry(f"commit offsets to {self}", attempt)
 
     def check_vacant(self) -> None:
-        """See `GroupOffsets.check_vacant`; groups of both protocols of consumers are looked at."""
+        """See `GroupOffsets.check_vacant`; checks groups of both consumer protocols."""
         state = self._retry(f"describe {self}", self._state)
         if state not in VACANT_STATES:
             raise self._occupied(f"it is in state {state}")
 
     def _occupied(self, why: str) -> OffsetStoreError:
         return OffsetStoreError(
-            f"{self} at {self._client.settings.servers_text} has live members ({why}), so Kafka takes commits from "
+            f"{self} at {self._client.settings.servers_text} has live members ({why}), so Kafka accepts commits from "
             f"them only. Stop its consumers, or choose another group id for {self._option}"
         )
 
@@ -106,7 +106,7 @@ class KafkaGroupOffsets:
             ErrorCode.GROUP_AUTHORIZATION_FAILED: "this user needs READ and DESCRIBE on the group",
             ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user needs READ on the topic",
             ErrorCode.INVALID_GROUP_ID: f"choose another group id for {self._option}",
-            ErrorCode.OFFSET_METADATA_TOO_LARGE: "appId and source are kept beside each offset: make them shorter, "
+            ErrorCode.OFFSET_METADATA_TOO_LARGE: "appId and source are in each offset's metadata: make them shorter, "
             "or raise offset.metadata.max.bytes of the brokers",
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "is kafka.bootstrap.servers the cluster that the source reads from?",
         }
@@ -114,7 +114,7 @@ class KafkaGroupOffsets:
         raise OffsetStoreError(f"could not {what}: {error}" + (f"; {hint}" if hint else "")) from error
 
     def _connection(self) -> Connection:
-        """Return the connection to the group's coordinator, which is asked for first if need be."""
+        """Return the connection to the group's coordinator, which is looked up if needed."""
         if self._coordinator is None:
             self._coordinator = self._find_coordinator()
         return self._client.connection(self._coordinator)
@@ -137,7 +137,7 @@ class KafkaGroupOffsets:
         return str(group.group_state)
 
     def _consumer_state(self, connection: Connection) -> str:
-        """Ask about a group of the newer protocol (KIP-848), which DescribeGroups takes for one that is not there."""
+        """Describe a group of the newer protocol (KIP-848), which DescribeGroups reports as missing."""
         version = connection.version(ApiKey.CONSUMER_GROUP_DESCRIBE)
         answer = self._client.ask(connection, ApiKey.CONSUMER_GROUP_DESCRIBE, version, group_ids=[self._group_id])
         (group,) = answer.groups

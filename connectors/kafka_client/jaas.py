@@ -16,7 +16,7 @@ MODULES = {
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     "OAuthBearerLoginModule": ("OAUTHBEARER",),
 }
-"""The login modules of Apache Kafka that can be translated, and the mechanisms that each is for."""
+"""The supported login modules of Apache Kafka, and the mechanisms of each."""
 
 _MODULE = re.compile(r"\s*(?:\S+\.)?(\w+)\s+(?i:(?:required|requisite|sufficient|optional)\b)?")
 _OPTION = re.compile(
@@ -38,7 +38,7 @@ def read_jaas(text: str) -> LoginModule:
     """Read a login module's line.
 
     Raises:
-        OptionError: if it is no such line, or its module is none of `MODULES`.
+        OptionError: if the line is invalid, or its module is none of `MODULES`.
     """
     module = _MODULE.match(text)
     if module is None or module[1] not in MODULES:

@@ -1,11 +1,11 @@
-"""Key and trust stores of Java: PKCS12 and JKS, turned into PEM, which is what OpenSSL takes.
+"""Key and trust stores of Java: PKCS12 and JKS, converted to PEM for OpenSSL.
 
 PKCS12 is read by `cryptography`. JKS is Sun's own format, and small, so it is read here: entries (private keys with
-their chains, and trusted certificates), then a digest over the password and all that stands before
-(``sun.security.provider.JavaKeyStore``). A private key in it is hidden by a stream that is made from the password with
-SHA-1 (``sun.security.provider.KeyProtector``).
+their chains, and trusted certificates), then a digest over the password and all that precedes it
+(``sun.security.provider.JavaKeyStore``). A private key in it is encrypted with a key stream derived from the password
+with SHA-1 (``sun.security.provider.KeyProtector``).
 
-The library pyjks (20.0) reads it too. It names no Python after 3.8, and needs two more packages that are compiled.
+The library pyjks (20.0) reads it too. It supports no Python after 3.8, and needs two more compiled packages.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _SUN_KEY_PROTECTOR = bytes.fromhex("2b060104012a02110101")
 
 
 class KeyStoreError(ValueError):
-    """A store that cannot be read, with the reason; never with what is in it."""
+    """A store that cannot be read, with the reason; never with its contents."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyStore:
-    """What is in a store, in PEM."""
+    """The contents of a store, in PEM."""
 
     key: str | None = field(default=None, repr=False)
     """The first private key."""
@@ -81,7 +81,7 @@ def _pkcs12(data: bytes, password: str | None) -> KeyStore:
         store = load_pkcs12(data, None if password is None else password.encode())
     except ValueError as error:
         raise KeyStoreError(
-            "it is a PKCS12 store, and needs a password" if password is None else "the password does not fit it"
+            "it is a PKCS12 store, and needs a password" if password is None else "the password is wrong"
         ) from error
     others = "".join(each.certificate.public_bytes(Encoding.PEM).decode() for each in store.additional_certs)
     if store.key is None or store.cert is None:
@@ -95,7 +95,7 @@ def _jks(data: bytes, password: str | None, key_password: str | None, *, with_ke
     if password is not None:
         digest = hashlib.sha1(password.encode("utf-16-be") + _WHITENER + data[:-_DIGEST_BYTES]).digest()  # noqa: S324
         if not hmac.compare_digest(digest, data[-_DIGEST_BYTES:]):
-            raise KeyStoreError("the password does not fit it, or it is damaged")
+            raise KeyStoreError("the password is wrong, or it is damaged")
     keys: list[tuple[bytes, list[bytes]]] = []
     trusted: list[bytes] = []
     for protected, certificates in _entries(data):
@@ -152,19 +152,19 @@ def _unprotected(protected: bytes, password: str) -> bytes:
     secret = password.encode("utf-16-be")
     algorithm, value = _sequence(_sequence(protected)[0])
     if _sequence(algorithm)[0] != _SUN_KEY_PROTECTOR:
-        raise KeyStoreError("its private key is hidden in a way that JKS does not have")
+        raise KeyStoreError("its private key is encrypted in a way that JKS does not have")
     stream, hidden, digest = value[:20], value[20:-20], value[-20:]
     plain = bytearray()
     for start in range(0, len(hidden), _DIGEST_BYTES):
         stream = hashlib.sha1(secret + stream).digest()  # noqa: S324 - it is what the format has
         plain += bytes(a ^ b for a, b in zip(hidden[start : start + _DIGEST_BYTES], stream, strict=False))
     if not hmac.compare_digest(hashlib.sha1(secret + plain).digest(), digest):  # noqa: S324
-        raise KeyStoreError("the password does not fit its private key; set kafka.ssl.key.password")
+        raise KeyStoreError("the password of its private key is wrong; set kafka.ssl.key.password")
     return bytes(plain)
 
 
 def _sequence(data: bytes) -> list[bytes]:
-    """Return the contents of the DER values that stand one after the other in ``data``."""
+    """Return the contents of the consecutive DER values in ``data``."""
     found = []
     position = 0
     while position < len(data):

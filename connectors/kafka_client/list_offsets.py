@@ -53,7 +53,7 @@ def encode_request(
 
 
 def decode_response(version: int, body: Buffer) -> dict[tuple[str, int], int]:
-    """Decode a response's body: the offset of each topic and partition, -1 where none has the timestamp.
+    """Return the offset of each topic and partition of a response's body, -1 where none has the timestamp.
 
     Raises:
         KafkaError: of the first partition that has one.

@@ -22,15 +22,15 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 from sparkonce.connectors.kafka_client.security import OAuth
 
 MARGIN_S = 30
-"""A token that lives no longer than this is not used any more."""
+"""A token that expires sooner than this is no longer used."""
 MAX_ANSWER_BYTES = 1 << 20
 
 _tokens: dict[OAuth, tuple[str, float]] = {}
-"""By settings: a token, and until when it is used, in seconds since 1970."""
+"""By settings: a token, and when its use ends, in seconds since 1970."""
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Leaves the answer a redirect: urllib would send the client's secret on, to any host, without TLS too."""
+    """Does not follow redirects: urllib would send the client's secret to any host, even without TLS."""
 
     def redirect_request(self, *_: object) -> None:
         return None
@@ -44,15 +44,15 @@ class TokenError(PermissionError):
 
 
 class TokenServerError(ConnectionError):
-    """The server of tokens cannot be reached, or is in trouble; this may pass."""
+    """The token endpoint cannot be reached, or fails; this may be temporary."""
 
 
 def token(oauth: OAuth) -> str:
     """Return a token, a new one if the last is about to expire.
 
     Raises:
-        TokenError: if there is none to be had.
-        TokenServerError: if there is none just now.
+        TokenError: if none can be obtained.
+        TokenServerError: if none can be obtained now, but perhaps later.
     """
     known = _tokens.get(oauth)
     if known is not None and time.time() < known[1]:
@@ -67,7 +67,7 @@ def token(oauth: OAuth) -> str:
 
 
 def forget(oauth: OAuth) -> None:
-    """Have a new token the next time: the broker has refused this one, as after its keys were changed."""
+    """Drop the token: the broker has rejected it, for example after its keys were changed."""
     _tokens.pop(oauth, None)
 
 
@@ -95,25 +95,25 @@ def _from_server(oauth: OAuth) -> tuple[str, float | None]:
     except urllib.error.HTTPError as error:
         error.close()
         if error.code >= 500 or error.code == HTTPStatus.TOO_MANY_REQUESTS:
-            raise TokenServerError(f"{where} gave no token: HTTP {error.code}") from None
+            raise TokenServerError(f"{where} returned no token: HTTP {error.code}") from None
         if 300 <= error.code < 400:
             raise TokenError(
-                f"{where} gave no token, but redirects to {_shown(error.headers.get('Location', 'nowhere'))} (HTTP "
+                f"{where} returned no token, but redirects to {_shown(error.headers.get('Location', 'nowhere'))} (HTTP "
                 f"{error.code}), where the secret is not sent: if that is right, let "
                 "kafka.sasl.oauthbearer.token.endpoint.url say so"
             ) from None
         raise TokenError(
-            f"{where} gave no token to client {oauth.client_id!r}: HTTP {error.code}; check "
+            f"{where} returned no token to client {oauth.client_id!r}: HTTP {error.code}; check "
             "kafka.sasl.oauthbearer.client.credentials.client.id and .client.secret"
         ) from None
     except (OSError, HTTPException) as error:
         reason = getattr(error, "reason", None) or type(error).__name__
-        raise TokenServerError(f"{where} gave no token: {reason}") from None
+        raise TokenServerError(f"{where} returned no token: {reason}") from None
     except ValueError:
-        raise TokenError(f"{where} answered with something else than JSON") from None
+        raise TokenError(f"{where} returned something other than JSON") from None
     found = said.get("access_token") if isinstance(said, Mapping) else None
     if not isinstance(found, str) or not found:
-        raise TokenError(f"{where} answered without an access_token")
+        raise TokenError(f"{where} returned no access_token")
     lives_s = said.get("expires_in")
     return found, float(lives_s) if isinstance(lives_s, int | float) else None
 
@@ -135,5 +135,5 @@ def _expiry(found: str) -> float:
 
 
 def _shown(url: str) -> str:
-    """Leave out what may hold a key."""
+    """Remove parts that may hold a key."""
     return re.split("[?#]", url)[0]

@@ -1,8 +1,8 @@
 """The ``kafka.ssl.*`` and ``kafka.sasl.*`` settings: declared once, and read into `Tls` and `Sasl`.
 
-Names are those of Kafka's Java clients, and for certificates and users also those of librdkafka, since both kinds of
-people come here. No secret is in an error, nor in a ``repr``. Files are not looked at here but where a connection is
-made (`connectors.kafka_client.tls`), which may be on another machine.
+Names are those of Kafka's Java clients, and for certificates and users also those of librdkafka. No secret is in an
+error, nor in a ``repr``. Files are not read here but where a connection is opened (`connectors.kafka_client.tls`),
+which may be on another machine.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ _OAUTH = "sasl.oauthbearer."
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Where certificates and keys are, and what may be negotiated. Contents, where given, win over locations."""
+    """Where certificates and keys are, and what may be negotiated. Contents, if set, take precedence over locations."""
 
     ca_location: str | None = None
-    """A file of certificates to trust: PEM, PKCS12 or JKS, whatever it turns out to be."""
+    """A file of certificates to trust: PEM, PKCS12 or JKS, detected from its content."""
     ca_pem: str | None = field(default=None, repr=False)
     ca_password: str | None = field(default=None, repr=False)
     certificate_location: str | None = None
     """A file of this client's certificate, with the key unless ``key_location`` has it: PEM, PKCS12 or JKS."""
     certificate_pem: str | None = field(default=None, repr=False)
     certificate_password: str | None = field(default=None, repr=False)
-    """Of the store that ``certificate_location`` is."""
+    """The password of the store ``certificate_location``."""
     key_location: str | None = None
     key_pem: str | None = field(default=None, repr=False)
     key_password: str | None = field(default=None, repr=False)
     check_hostname: bool = True
     versions: tuple[str, ...] = TLS_VERSIONS
     ciphers: tuple[str, ...] = ()
-    """By their names in Java or in OpenSSL; empty: OpenSSL's own choice."""
+    """Java's or OpenSSL's names; empty: OpenSSL's default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class OAuth:
     """Whether id and secret are encoded before they are joined (RFC 6749 requires it, not every server does it)."""
     timeout_ms: int = 10_000
     extensions: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """Sent along with the token (KIP-342)."""
+    """Sent with the token (KIP-342)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,23 +116,23 @@ def _protocol(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """What a reader or a producer may be given for TLS, under the names of both worlds."""
+    """TLS settings of a reader or a producer, under the names of Kafka's Java clients and librdkafka."""
 
     security_protocol: str = text(
         "PLAINTEXT",
-        "whether the connection is encrypted, and whether the client logs in",
+        "whether the connection is encrypted, and whether the client authenticates",
         value="|".join(PROTOCOLS),
         parse=_upper(PROTOCOLS),
     )
     ssl_truststore_location: str | None = text(
         None,
-        "whose certificates are trusted: a file in PEM, PKCS12 or JKS. Without any, the system's authorities are",
+        "trusted certificates: a file in PEM, PKCS12 or JKS. By default the system's authorities are trusted",
         value=_PATH,
     )
-    ssl_truststore_password: str | None = password(None, "of a PKCS12 or JKS file", value="text")
+    ssl_truststore_password: str | None = password(None, "the password of a PKCS12 or JKS file", value="text")
     ssl_truststore_type: str | None = text(
         None,
-        "what the file is said to be; what it is, is seen in the file",
+        "the format of the file; accepted, but detected from its content",
         value="|".join(STORE_TYPES),
         parse=_store_type,
     )
@@ -141,13 +141,14 @@ class TlsSettings:
     ssl_ca_pem: str | None = text(None, "librdkafka's name for ssl.truststore.certificates", value=_PEM_TEXT)
     ssl_keystore_location: str | None = text(
         None,
-        "this client's private key and certificates: a file in PEM, PKCS12 or JKS. Of several keys the first is used",
+        "this client's private key and certificates: a file in PEM, PKCS12 or JKS. If it has several keys, the first "
+        "is used",
         value=_PATH,
     )
-    ssl_keystore_password: str | None = password(None, "of a PKCS12 or JKS file", value="text")
+    ssl_keystore_password: str | None = password(None, "the password of a PKCS12 or JKS file", value="text")
     ssl_keystore_type: str | None = text(
         None,
-        "what the file is said to be; what it is, is seen in the file",
+        "the format of the file; accepted, but detected from its content",
         value="|".join(STORE_TYPES),
         parse=_store_type,
     )
@@ -155,14 +156,14 @@ class TlsSettings:
         None, "the client's certificates themselves; with ssl.keystore.key", value=_PEM_TEXT
     )
     ssl_keystore_key: str | None = password(None, "the private key itself", value=_PEM_TEXT)
-    ssl_key_password: str | None = password(None, "of the private key, where it has one of its own", value="text")
+    ssl_key_password: str | None = password(None, "the password of the private key, if it has its own", value="text")
     ssl_certificate_location: str | None = text(
-        None, "librdkafka's: a PEM file of the client's certificates", value=_PATH
+        None, "librdkafka's name: a PEM file of the client's certificates", value=_PATH
     )
-    ssl_key_location: str | None = text(None, "librdkafka's: a PEM file of the private key", value=_PATH)
+    ssl_key_location: str | None = text(None, "librdkafka's name: a PEM file of the private key", value=_PATH)
     check_hostname: bool = text(
         True,
-        "`https`: the certificate must be for the host that was asked. Empty: any host will do",
+        "`https`: the certificate must match the broker's host name. Empty: the host name is not checked",
         name="ssl.endpoint.identification.algorithm",
         default_text="https",
         value="https or nothing",
@@ -170,73 +171,77 @@ class TlsSettings:
     )
     ssl_enabled_protocols: tuple[str, ...] = text(
         TLS_VERSIONS,
-        "the versions that may be spoken; older ones in the list are never spoken",
-        value="TLSv1.2 and TLSv1.3, by comma",
+        "the enabled protocol versions; older ones in the list are never used",
+        value="TLSv1.2 and TLSv1.3, separated by a comma",
         parse=_versions,
     )
     ssl_protocol: tuple[str, ...] = text(
         TLS_VERSIONS,
-        "the newest version that may be spoken",
+        "the newest protocol version that may be used",
         default_text="TLS",
         value="TLS|TLSv1.2|TLSv1.3",
         parse=_protocol,
     )
     ssl_cipher_suites: tuple[str, ...] = names(
         (),
-        "the suites that may be used, by Java's names or OpenSSL's. With TLS 1.3 the server chooses, and a connection "
-        "with a suite that is not among these is closed",
+        "the cipher suites that may be used, by Java's names or OpenSSL's. With TLS 1.3 the server chooses, and a "
+        "connection with any other suite is closed",
         default_text="OpenSSL's",
-        value="names, by comma",
+        value="names, separated by commas",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class SaslSettings:
-    """What a reader or a producer may be given to log in."""
+    """Authentication settings of a reader or a producer."""
 
     sasl_mechanism: str = text(
-        "", "how the client logs in", default_text="required with SASL", value="|".join(MECHANISMS), parse=str.upper
+        "",
+        "the mechanism by which the client authenticates",
+        default_text="required with SASL",
+        value="|".join(MECHANISMS),
+        parse=str.upper,
     )
     sasl_jaas_config: str | None = password(
-        None, "a login module's line, as Java's client takes it: " + ", ".join(MODULES), value="text"
+        None, "a login module's line, as in Java's client: " + ", ".join(MODULES), value="text"
     )
     sasl_username: str | None = text(None, "librdkafka's name for username in the line", value="text")
     sasl_password: str | None = password(None, "librdkafka's name for password in the line", value="text")
     token_url: str = text(
         "",
-        "OAUTHBEARER: where tokens come from, by a client's credentials; `file:` a file that holds one",
+        "OAUTHBEARER: the token endpoint (client credentials), or with `file:` a file that holds a token",
         name=f"{_OAUTH}token.endpoint.url",
         value="http(s) or file URL",
     )
     client_id: str | None = text(
         None,
-        "OAUTHBEARER: the client; also `clientId` in the line",
+        "OAUTHBEARER: the client id; also `clientId` in the line",
         name=f"{_OAUTH}client.credentials.client.id",
         value="text",
     )
     client_secret: str | None = password(
         None,
-        "OAUTHBEARER: its secret; also `clientSecret` in the line",
+        "OAUTHBEARER: the client secret; also `clientSecret` in the line",
         name=f"{_OAUTH}client.credentials.client.secret",
         value="text",
     )
     scope: str | None = text(
-        None, "OAUTHBEARER: what is asked for; also `scope` in the line", name=f"{_OAUTH}scope", value="text"
+        None, "OAUTHBEARER: the requested scope; also `scope` in the line", name=f"{_OAUTH}scope", value="text"
     )
     url_encoded: bool = boolean(
         False, "OAUTHBEARER: whether id and secret are URL-encoded in the header", name=f"{_OAUTH}header.urlencode"
     )
     sasl_login_connect_timeout_ms: int = long(
-        10_000, "OAUTHBEARER: how long the token's server may take to answer", least=1
+        10_000, "OAUTHBEARER: how long the token endpoint may take to respond", least=1
     )
     sasl_login_callback_handler_class: str | None = text(
         None,
-        "OAUTHBEARER: only Kafka's own class, which asks for tokens as is done here",
+        "OAUTHBEARER: only Kafka's own class is accepted; tokens are requested in the same way here",
         value=f"…{_OAUTH_HANDLER}",
     )
 
 
-_TLS, _SASL = settings_of(TlsSettings, group="TLS"), settings_of(SaslSettings, group="Logging in")
+_TLS, _SASL = settings_of(TlsSettings, group="TLS"), settings_of(SaslSettings, group="Authentication")
 SECURITY = {**_TLS, **_SASL}
 """Settings of readers and producers for TLS and authentication."""
 
@@ -244,11 +249,11 @@ _MECHANISMS_TEXT = ", ".join(MECHANISMS)
 _JAVA_CLASS = "a Java class cannot be loaded"
 _KERBEROS = f"Kerberos (GSSAPI) is not; kafka.sasl.mechanism is one of {_MECHANISMS_TEXT}"
 _ASSERTION = (
-    "tokens are had by a client's credentials, or from a file: set kafka.sasl.oauthbearer.token.endpoint.url and "
-    "kafka.sasl.oauthbearer.client.credentials.client.id, or let something else keep a file fresh and give file:…"
+    "tokens are obtained by client credentials, or from a file: set kafka.sasl.oauthbearer.token.endpoint.url and "
+    "kafka.sasl.oauthbearer.client.credentials.client.id, or have another process refresh a file and set file:…"
 )
-_JAVA_TLS = f"{_JAVA_CLASS}, and TLS is OpenSSL's, as Python has it: leave it out"
-_STORES = "give key and certificates in PEM, PKCS12 or JKS"
+_JAVA_TLS = f"{_JAVA_CLASS}, and TLS is that of Python's OpenSSL: leave it out"
+_STORES = "set key and certificates in PEM, PKCS12 or JKS"
 
 REFUSED_SECURITY = {
     "sasl.kerberos.*": _KERBEROS,
@@ -262,9 +267,9 @@ REFUSED_SECURITY = {
 }
 """Settings that neither readers nor producers support, and what to use instead."""
 
-_BROKERS = "tokens are judged by the broker; the client sends them as they are"
-_REFRESH = "a token is asked for when a connection is made and the last one is about to expire"
-_OPENSSL = "TLS is OpenSSL's, as Python has it, which has one algorithm for this"
+_BROKERS = "tokens are validated by the broker; the client sends them unchanged"
+_REFRESH = "a token is requested when a connection is opened and the last one is about to expire"
+_OPENSSL = "TLS is that of Python's OpenSSL, which has one algorithm for this"
 SECURITY_WITHOUT_EFFECT = {
     **dict.fromkeys(
         [
@@ -303,7 +308,7 @@ SECURITY_WITHOUT_EFFECT = {
     "ssl.trustmanager.algorithm": _OPENSSL,
     "ssl.secure.random.implementation": _OPENSSL,
 }
-"""What makes no difference to a reader nor to a producer, and why."""
+"""Settings without effect for readers and producers, and why."""
 
 
 def read_security(given: Mapping[str, str], table: SettingTable) -> tuple[Tls | None, Sasl | None]:
@@ -402,7 +407,7 @@ def _oauth(given: SaslSettings, module: LoginModule | None) -> OAuth:
         )
     if "@" in urlsplit(url).netloc:
         raise OptionError(
-            f"{FORMAT}: option kafka.sasl.oauthbearer.token.endpoint.url must be without user and password; give them "
+            f"{FORMAT}: option kafka.sasl.oauthbearer.token.endpoint.url must be without user and password; set them "
             f"as {_OAUTH_NAMES}"
         )
     if scheme != "file" and not (client_id and secret):

@@ -1,7 +1,7 @@
 """The ``kafka.*`` options of a reader: what the client supports, ignores, and rejects.
 
 Names are those of Kafka's Java consumer (``ConsumerConfig`` of Kafka 4.3). What all clients share is here as well;
-`connectors.kafka_client.security` has TLS and logging in, `connectors.kafka_sink.settings` what only a producer has.
+`connectors.kafka_client.security` has TLS and authentication, `connectors.kafka_sink.settings` the producer's own.
 """
 
 from __future__ import annotations
@@ -56,21 +56,25 @@ class ClientSettings:
     """Everything the client needs to know. Equal settings share connections within a process."""
 
     bootstrap_servers: tuple[tuple[str, int], ...] = text(
-        REQUIRED, "brokers to ask first", parse=read_servers, value="host:port, several by comma", spark=True
+        REQUIRED,
+        "brokers to connect to first",
+        parse=read_servers,
+        value="host:port, several separated by commas",
+        spark=True,
     )
-    client_id: str = text("sparkonce", "what the brokers' logs and quotas call this client", value="text")
+    client_id: str = text("sparkonce", "the name of this client in the brokers' logs and quotas", value="text")
     request_timeout_ms: int = integer(30_000, "how long one request may take", least=1)
     connection_setup_timeout_ms: int = integer(
         10_000,
-        "how long a connection may take, and the very first contact",
+        "how long opening a connection may take, and the first contact with the cluster",
         name="socket.connection.setup.timeout.ms",
         least=1,
     )
-    retry_backoff_ms: int = long(100, "the pause before a request is sent again")
-    retry_backoff_max_ms: int = long(1_000, "the longest of these pauses, which grow", least=1)
+    retry_backoff_ms: int = long(100, "the back-off before a request is retried")
+    retry_backoff_max_ms: int = long(1_000, "the maximum back-off, up to which it grows", least=1)
     receive_buffer_bytes: int = text(
         0,
-        "of a connection's socket",
+        "the size of a connection's socket buffer",
         default_text="the system's",
         value="whole number",
         parse=lambda text: max(0, int(text)),
@@ -84,23 +88,23 @@ class ClientSettings:
     )
     read_committed: bool = text(
         False,
-        "`read_committed` leaves out aborted transactions and stops at the last stable offset",
+        "`read_committed` skips aborted transactions and stops at the last stable offset",
         name="isolation.level",
         choices=("read_uncommitted", "read_committed"),
         default_text="read_uncommitted",
         parse=lambda level: level == "read_committed",
         group=_FETCHING,
     )
-    check_crcs: bool = boolean(True, "whether the checksum of each batch is looked at", group=_FETCHING)
+    check_crcs: bool = boolean(True, "whether the checksum of each batch is checked", group=_FETCHING)
     fetch_max_bytes: int = integer(
         8 << 20,
-        "what one fetch asks for; small ranges ask for less",
+        "the size that one fetch requests; small ranges request less",
         name="max.partition.fetch.bytes",
         least=1,
         group=_FETCHING,
     )
     fetch_max_wait_ms: int = integer(
-        500, "how long a broker may wait before it answers with nothing", least=1, group=_FETCHING
+        500, "how long a broker may wait before it returns an empty response", least=1, group=_FETCHING
     )
     tls: Tls | None = None
     sasl: Sasl | None = None
@@ -113,15 +117,11 @@ class ClientSettings:
 
 _CLIENT = settings_of(ClientSettings, group=_CONNECTION)
 COMMON = {name: setting for name, setting in _CLIENT.items() if setting.group == _CONNECTION}
-"""What a reader and a producer have in common; the names are the same in Kafka's Java consumer and producer."""
+"""Settings common to readers and producers; the names are the same in Kafka's Java consumer and producer."""
 
 MEASURED = "there is no Java client to measure"
-SOCKETS = (
-    "connections are kept in the worker process, and opened anew when they break; all addresses of a host are tried"
-)
-LEADERS = (
-    "leaders are asked for when a topic is first used, and when one has moved; all brokers that are known are tried"
-)
+SOCKETS = "connections are kept in the worker process, and reopened when they break; all addresses of a host are tried"
+LEADERS = "metadata is requested when a topic is first used, and when a leader has moved; all known brokers are tried"
 _NO_GROUP = "no group is joined: offsets are in Spark's checkpoint"
 _ONE_PARTITION = "a fetch is for one partition and the records that were planned; max.partition.fetch.bytes bounds it"
 
@@ -155,8 +155,8 @@ COMMON_WITHOUT_EFFECT = {
 
 REFUSED_EVERYWHERE = {
     **REFUSED_SECURITY,
-    "config.providers": "values are taken as they stand and ${…} is not looked up; give the values themselves",
-    "config.providers.*": "values are taken as they stand and ${…} is not looked up; give the values themselves",
+    "config.providers": "values are used unchanged and ${…} is not resolved; set the values themselves",
+    "config.providers.*": "values are used unchanged and ${…} is not resolved; set the values themselves",
 }
 """Settings that neither readers nor producers support, and what to use instead."""
 
@@ -183,15 +183,15 @@ READER = SettingTable(
         **dict.fromkeys(["fetch.max.bytes", "fetch.min.bytes", "max.poll.records"], _ONE_PARTITION),
         "allow.auto.create.topics": "nothing is created by reading",
         "client.rack": "records are read from the leader of each partition",
-        "exclude.internal.topics": "subscribePattern decides by itself, as Kafka's AdminClient does",
-        "internal.throw.on.fetch.stable.offset.unsupported": "it is for tests of Kafka's own",
-        "metadata.max.age.ms": "topics and partitions are asked for when a micro-batch is planned",
+        "exclude.internal.topics": "subscribePattern alone decides, as with Kafka's AdminClient",
+        "internal.throw.on.fetch.stable.offset.unsupported": "it is only for Kafka's own tests",
+        "metadata.max.age.ms": "metadata is requested when a micro-batch is planned",
         **dict.fromkeys(["share.acknowledgement.mode", "share.acquire.mode"], "there is no share group"),
         **COMMON_WITHOUT_EFFECT,
     },
     refused={
         **REFUSED_EVERYWHERE,
-        "auto.offset.reset": "set the option startingOffsets instead: it says where a query without a checkpoint "
+        "auto.offset.reset": "set the option startingOffsets instead: it defines where a query without a checkpoint "
         "begins",
         "enable.auto.commit": "offsets are kept in Spark's checkpoint and in the offset store, never committed by a "
         "timer",
@@ -215,13 +215,13 @@ def read_settings(options: Mapping[str, str]) -> ClientSettings:
 
 
 def given_settings(options: Mapping[str, str]) -> dict[str, str]:
-    """Pick the settings out of ``options``, by their names in lower case and without ``kafka.``."""
+    """Return the settings among ``options``, by their names in lower case and without ``kafka.``."""
     given = {key.lower(): text.strip() for key, text in options.items()}
     return {key.removeprefix(KAFKA_PREFIX): text for key, text in given.items() if key.startswith(KAFKA_PREFIX)}
 
 
 def client_settings(given: Mapping[str, str], table: SettingTable) -> ClientSettings:
-    """Read where the cluster is and how to log in, and those settings of a client that ``table`` has.
+    """Read the cluster's address, the authentication, and those settings of a client that ``table`` has.
 
     Raises:
         OptionError: for a setting that is missing, unreadable or at odds with another. Secrets are not shown.

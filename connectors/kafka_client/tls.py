@@ -1,8 +1,8 @@
 """The client's side of TLS: a context from the settings, and the options of a connection that uses it.
 
-Stores of Java become PEM first. OpenSSL takes a private key from a file only; one that comes from a store or from the
-settings themselves goes through a file in memory, which ends with this process whatever ends it. Systems that have no
-such files get a temporary one that only its owner can read and that is gone when the context is made.
+Stores of Java are converted to PEM first. OpenSSL loads a private key only from a file; one from a store or from the
+settings themselves goes through a file in memory, which never outlives this process. Systems without
+such files use a temporary one that only its owner can read and that is deleted once the context is created.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from sparkonce.connectors.settings.options import OptionError
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _TLS_1_3 = re.compile(r"TLS_(?!.*_WITH_)")
-"""How the names of TLS 1.3's suites look, in Java and in OpenSSL: they name no key exchange."""
+"""The form of TLS 1.3's suite names in Java and in OpenSSL: they name no key exchange."""
 _PEM_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """Build a context that checks the broker's certificate, against the system's authorities if none are given.
+    """Build a context that checks the broker's certificate, against the system's authorities by default.
 
     Raises:
-        OptionError: if certificates or keys cannot be read or do not fit; it names setting and file, and no secret.
+        OptionError: if certificates or keys cannot be read or do not match; it names setting and file, and no secret.
     """
     context = _trusting(tls) if tls.ca_location or tls.ca_pem else ssl.create_default_context()
     context.check_hostname = tls.check_hostname
@@ -67,7 +67,7 @@ def wrap(raw: socket.socket, tls: Tls, host: str) -> ssl.SSLSocket:
 
 
 def openssl_name(suite: str) -> str:
-    """Return OpenSSL's name of a suite that may be written as Java writes it (RFC 5246's names)."""
+    """Return OpenSSL's name of a suite that may have Java's name (as in RFC 5246)."""
     if "_WITH_" not in suite:
         return suite
     exchange, _, cipher = suite.removeprefix("TLS_").removeprefix("SSL_").partition("_WITH_")
@@ -79,14 +79,14 @@ def openssl_name(suite: str) -> str:
 
 
 def _allowed_versions(tls: Tls) -> tuple[str, ...]:
-    """Leave out a version of which no suite is allowed: OpenSSL sets the suites of TLS 1.3 apart from the older."""
+    """Exclude a version without an allowed suite: OpenSSL sets the suites of TLS 1.3 separately from older ones."""
     if not tls.ciphers:
         return tls.versions
     newer = [bool(_TLS_1_3.match(name)) for name in tls.ciphers]
     found = tuple(name for name in tls.versions if (name == "TLSv1.3") in newer)
     if not found:
         raise OptionError(
-            "kafka_once: options kafka.ssl.cipher.suites and kafka.ssl.enabled.protocols do not fit: none of the "
+            "kafka_once: options kafka.ssl.cipher.suites and kafka.ssl.enabled.protocols do not match: none of the "
             f"suites is of {' or '.join(tls.versions)}"
         )
     return found
@@ -107,7 +107,7 @@ def _trusting(tls: Tls) -> ssl.SSLContext:
         context = ssl.create_default_context(cadata=text)
     except (ssl.SSLError, ValueError) as error:
         raise OptionError(f"kafka_once: option {where} cannot be used: its certificates are damaged") from error
-    # As in Java, each certificate in it is trusted, not only those of roots; and whether an authority's own has all
+    # As in Java, each certificate in it is trusted, not only roots; and whether a CA certificate has all
     # that RFC 5280 asks for would depend on the version of Python, which looks at that from 3.13 on.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -141,7 +141,7 @@ def _load_certificate(context: ssl.SSLContext, tls: Tls) -> None:
 
 def _load_chain(context: ssl.SSLContext, text: str, key_password: str | None, where: str) -> None:
     def password() -> str:
-        # Without this, OpenSSL would ask on the terminal.
+        # Without this, OpenSSL would prompt on the terminal.
         if key_password is None:
             raise OptionError(f"kafka_once: option {where}: the private key is encrypted; set kafka.ssl.key.password")
         return key_password
@@ -156,7 +156,7 @@ def _load_chain(context: ssl.SSLContext, text: str, key_password: str | None, wh
 
 @contextlib.contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """Yield the name of a file with this content, which no other user can read and which no crash leaves behind."""
+    """Yield the name of a file with this content, unreadable for other users and not left behind by a crash."""
     if hasattr(os, "memfd_create"):
         with open(os.memfd_create("key.pem"), "wb") as file:
             file.write(content)
@@ -178,7 +178,7 @@ def _store(
     *,
     with_key: bool = True,
 ) -> KeyStore | str:
-    """Read a file of certificates, or of a key and certificates: what is in a store of Java's, or else its text."""
+    """Read a file of certificates, or of a key and certificates: the contents of a Java store, or else its text."""
     try:
         found = read_key_store(data, password, key_password, with_key=with_key)
     except KeyStoreError as error:
@@ -212,7 +212,7 @@ def lines(text: str) -> str:
 
     def block(found: re.Match[str]) -> str:
         label, body = found[1], found[2]
-        if ":" in body:  # headers of an encrypted key of the old kind: only lines will do
+        if ":" in body:  # headers of an encrypted key in the old format, which must be in lines
             return found[0] + "\n"
         packed = "".join(body.split())
         return f"-----BEGIN {label}-----\n" + "\n".join(textwrap.wrap(packed, 64)) + f"\n-----END {label}-----\n"

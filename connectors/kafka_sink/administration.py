@@ -13,7 +13,7 @@ from sparkonce.exactly_once.transactions import Decision, Fate, PreparedTransact
 
 
 class AdministrationError(RuntimeError):
-    """The requested action would break a guarantee, or makes no sense; the message says why, and what to do."""
+    """The requested action would break a guarantee, or is not possible; the message says why, and what to do."""
 
 
 def finish(driver: Driver) -> Ended | None:
@@ -34,7 +34,7 @@ def finish(driver: Driver) -> Ended | None:
 
 
 def accept(driver: Driver) -> Ended | None:
-    """As `finish`; and where that cannot be done, commit what is left and still mark the decision as finished.
+    """As `finish`; but if that is impossible, commit what is left and still mark the decision as finished.
 
     Raises:
         OffsetStoreError, TransactionError: as `finish`.

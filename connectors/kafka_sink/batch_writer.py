@@ -43,7 +43,8 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         if COLUMN in schema.names:
             raise OptionError(
                 f"{FORMAT}: the rows have a column {COLUMN}, and a batch (df.write) writes no dead letters: write the "
-                "rows where it is null, without the column, and the others apart; or use writeStream with deadLetters"
+                "rows where it is null, without the column, and the others separately; or use writeStream with "
+                "deadLetters"
             )
         layout = RowLayout.of(schema, options.topic, options.include_headers)
         self._sending = Sending(options.client, options.producer, (layout,), None, options.app_id)

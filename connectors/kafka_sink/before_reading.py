@@ -1,4 +1,4 @@
-"""What a source settles before it starts from a group's offsets: a sink's decision that can only be undone.
+"""Resolves, before a source starts from a group's offsets, a sink's decision that can only be undone.
 
 The offsets of a decision are in the group as soon as it has landed. If all of its transactions have timed out since,
 the next driver undoes it; but a source without a checkpoint reads the group before the sink does anything, and would
@@ -42,7 +42,7 @@ def settled_group(client: Client, group_id: str, app_id: str) -> KafkaGroupOffse
             DecisionFormatError,
             OffsetStoreError,
             DeliveryError,
-            OSError,  # Kafka that is away, or a transaction of a driver that has died and is still open
+            OSError,  # Kafka is unavailable, or a transaction of a dead driver is still open
         ) as error:
-            _log.warning("kafka_once: could not see whether %s is to be set back: %s", group, error)
+            _log.warning("kafka_once: could not check whether %s must be reverted: %s", group, error)
     return group

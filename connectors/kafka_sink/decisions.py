@@ -58,14 +58,14 @@ TOPIC_RESOURCE = 2
 """A topic, among the kinds of resources that DescribeConfigs serves."""
 TOPIC_CONFIGS: Mapping[str, str] = {
     CLEANUP_POLICY: "compact",
-    # A segment that is written to is not compacted: with Kafka's own size, 1 GiB, a start would read days of decisions.
+    # The active segment is not compacted: with Kafka's default size, 1 GiB, a start would read days of decisions.
     "segment.bytes": str(16 << 20),
     # Our records have no timestamp: a manually created topic with CreateTime rejects one far ahead of its clock.
     "message.timestamp.type": "LogAppendTime",
 }
 POLL_S = 0.005
 COMPRESSED_FROM_BYTES = 16 << 10
-"""A decision about thousands of tasks is packed, so that it fits into a message of the usual 1 MiB."""
+"""A decision about thousands of tasks is compressed, so that it fits the default message size of 1 MiB."""
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -77,7 +77,7 @@ class DecisionTopicError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """What a reader has seen of a transaction that has no marker yet."""
+    """The part of a transaction without a marker that a reader has seen."""
 
     epoch: int
     records: list[Record]
@@ -119,7 +119,7 @@ class DecisionLog:
         while True:
             try:
                 return self._recognize()
-            except MissingTopicError as error:  # not every broker has heard of it yet
+            except MissingTopicError as error:  # not every broker has its metadata yet
                 if time.monotonic() > deadline:
                     raise DecisionTopicError(f"the topic {self.topic!r} was created and cannot be found") from error
             time.sleep(POLL_S)
@@ -149,7 +149,7 @@ class DecisionLog:
                 "are still needed, and a restart would then lose rows or write them twice. Set it with "
                 f"kafka-configs.sh --alter --entity-type topics --entity-name {self.topic} "
                 "--add-config cleanup.policy=compact; or name another topic with the option decisionTopic, which is "
-                "made where it is missing"
+                "created if it is missing"
             )
         self._is_kept = True
 
@@ -183,7 +183,7 @@ class DecisionLog:
             if time.monotonic() > deadline:
                 raise TimeoutError(
                     f"a transaction of application {self.app_id!r} in topic {self.topic} was neither committed nor "
-                    f"aborted for {self.client.settings.api_timeout_ms} ms. The brokers end it when its time is up; "
+                    f"aborted for {self.client.settings.api_timeout_ms} ms. The brokers abort it when it times out; "
                     "one that stays longer hangs, and kafka-transactions.sh (find-hanging, abort) ends it"
                 )
             time.sleep(POLL_S)
@@ -204,7 +204,7 @@ class DecisionLog:
 
     @property
     def deciding(self) -> set[str]:
-        """The applications that had a decision under way at the last look: neither committed nor aborted."""
+        """The applications that had a decision in progress at the last read: neither committed nor aborted."""
         keys = (app_of_key(record.key) for pending in self._pending.values() for record in pending.records)
         return {known[0] for known in keys if known is not None}
 
@@ -318,7 +318,7 @@ class DecisionLog:
         except KafkaError:
             self._leader = None
             raise
-        except BaseException:  # an answer may still be on its way
+        except BaseException:  # a response may still be in flight
             self._leader = None
             self.client.drop(leader.address)
             raise
@@ -340,7 +340,7 @@ class DecisionLog:
             if header.is_transactional and wanted:
                 pending = self._pending.get(header.producer_id)
                 if pending is None or pending.epoch != header.producer_epoch:
-                    # What an older epoch has left without a marker came after its end, to a broker before KIP-890.
+                    # Records of an older epoch without a marker arrived after its end, on a broker before KIP-890.
                     pending = self._pending[header.producer_id] = _Open(header.producer_epoch, [])
                 pending.records.extend(wanted)
             else:
@@ -383,8 +383,8 @@ class DecisionLog:
             return self.client.retry(what, attempt)
         except MissingTopicError as error:
             raise DecisionTopicError(
-                f"the topic {self.topic!r} of decisions does not exist any more, or has no partition 0. If somebody "
-                "has deleted it, start the query again: it makes a new one. What was decided and not finished is lost "
+                f"the topic {self.topic!r} of decisions no longer exists, or has no partition 0. If it was "
+                "deleted, start the query again: it creates a new one. What was decided and not finished is lost "
                 "with the old one"
             ) from error
         except KafkaError as error:
@@ -395,9 +395,9 @@ class DecisionLog:
 
 
 _HINTS: Mapping[ErrorCode, str] = {
-    ErrorCode.OFFSET_OUT_OF_RANGE: "the topic of decisions ends before what was read of it: it was deleted and made "
-    "anew, or its records were deleted, while this query ran. Start the query again: it reads the topic from its "
-    "beginning, and aborts what was left open. What was decided and not finished is lost with the old topic",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "the topic of decisions ends before what was read of it: it was deleted and created "
+    "again, or its records were deleted, while this query ran. Start the query again: it reads the topic from its "
+    "beginning, and aborts open transactions. What was decided and not finished is lost with the old topic",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user needs READ and WRITE on the topic of decisions",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this user needs IDEMPOTENT_WRITE on the cluster",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this user needs WRITE and DESCRIBE on transactional ids that "

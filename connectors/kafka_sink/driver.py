@@ -2,7 +2,7 @@
 
 One `Driver` lives in each of the processes that Spark's driver keeps for a sink: the one that begins batches and the
 one that commits them. `recover` is the entry point: it claims the application's own transactional id, which fences
-every other driver, and settles everything that is half done.
+every other driver, and resolves everything that is incomplete.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ DRIVER_TIMEOUT_MS = 20_000
 """A decision takes milliseconds, or as long as a broker needs to restart. If its driver dies in the middle, readers of
 the group wait no longer than this; a source without a checkpoint is one, and fails after a minute."""
 LEAST_LEFT_MS, LEAST_SHARE_LEFT = 10_000, 0.1
-"""The remaining time that a transaction needs when it is decided, whichever is less: ending it may take that long."""
+"""The remaining time that a transaction needs when it is decided, since ending it may take that long."""
 
 _log = logging.getLogger(__name__)
 
@@ -105,15 +105,15 @@ class Driver:
         self._begun: _Begun | None = None
         self._spent: ProducerIdentity | None = None
         self._here: set[tuple[str, str]] = set()
-        """Topics, with their ids, that this cluster was seen to have."""
+        """Topics, with their ids, that this cluster is known to have."""
         self._is_settled = False
         self._read_under: ProducerIdentity | None = None
-        """The claim under which the log was read, if the result was not used yet."""
+        """The claimed identity under which the log was read, if the result was not used yet."""
 
     def begin(
         self, record: BatchRecord, timeout_ms: int = DRIVER_TIMEOUT_MS, task_timeout_ms: int = 0
     ) -> ProducerIdentity:
-        """Claim the application for one batch, after settling what an earlier run may have left.
+        """Claim the application for one batch, after resolving what an earlier run may have left.
 
         ``timeout_ms`` bounds the transaction of the decision, ``task_timeout_ms`` those of tasks.
 
@@ -140,7 +140,7 @@ class Driver:
         return self.log.known if identity is not None and begun == identity else self.log.read()
 
     def settle_earlier(self) -> None:
-        """Settle what a run with exactly-once has left, before one with a weaker guarantee begins; only once.
+        """Resolve what a run with exactly-once has left, before one with a weaker guarantee begins; only once.
 
         Raises:
             as `recover`.
@@ -242,7 +242,7 @@ class Driver:
             TransactionError: if Kafka refuses it.
         """
         if identity == self._spent:  # sequence numbers are used: Kafka would see a second decision as a duplicate
-            raise FencedProducerError(f"the transactional id {identity.name!r} must be claimed anew for each decision")
+            raise FencedProducerError(f"the transactional id {identity.name!r} must be claimed again for each decision")
         self._spent = identity
         try:
             self.transactions.add_partitions(identity, [(self.log.topic, PARTITION)])
@@ -270,7 +270,7 @@ class Driver:
         if settlement is not Settlement.FINISH:
             raise Ended(decision, fates).error(self.log.topic)
         waiting = [transaction for transaction, fate in fates.items() if fate is Fate.WAITS]
-        # One, and then all others at once: between the two lies the crash that shows a part of a batch.
+        # One, and then all others together: a crash between the two makes a part of a batch visible.
         for some in filter(None, (waiting[:1], waiting[1:])):
             try:
                 self.transactions.end_all(map(_identity, some), commit=True)
@@ -289,14 +289,14 @@ class Driver:
             TransactionsGoneError: if a delayed driver has committed one in the meantime.
         """
         gone = [each for each, fate in fates.items() if fate is Fate.GONE]
-        # First the open ones: once the decision is undone, they must not be committed any more. By EndTxn and not by
+        # First the open ones: once the decision is undone, they must no longer be committed. By EndTxn and not by
         # another epoch, which would not show whether the transaction was committed at the same moment.
         for transaction in (each for each, fate in fates.items() if fate is Fate.WAITS):
             self._abort(transaction, decision)
         self.decide(decision.undoing(now_ms()), self._offsets_before(decision), identity)
         _log.warning(
             "kafka_once: batch %d (%s) was decided, and %d of its %d transactions timed out before they could be "
-            "committed; none of its rows was visible. The decision is taken back, and the batch is written again",
+            "committed; none of its rows was visible. The decision is undone, and the batch is written again",
             decision.record.batch_id,
             ranges_text(decision.record),
             len(gone),
@@ -306,7 +306,7 @@ class Driver:
     def take_back(self, decision: Decision, identity: ProducerIdentity) -> None:
         """Undo a decision that could not be finished, if that is possible and ``identity`` is still the claim.
 
-        Immediately, and not at the next start: a source without a checkpoint asks the group for its starting offsets
+        Immediately, and not at the next start: a source without a checkpoint reads its starting offsets from the group
         before the sink does anything.
         """
         if not self.is_current(identity):
@@ -361,7 +361,7 @@ class Driver:
     def here(self, keys: Iterable[PartitionKey]) -> set[PartitionKey]:
         """Return the partitions that are on the cluster that is written to: a group there keeps no offsets of others.
 
-        A topic of the same name may be another one: for example a copy of one that is read elsewhere. Missing topics
+        A topic of the same name may be a different one, such as a copy of one that is read elsewhere. Missing topics
         are requested again each time: metadata may be out of date.
 
         Raises:
@@ -390,7 +390,7 @@ class Driver:
         return found.state in (State.PREPARE_ABORT, State.COMPLETE_ABORT)
 
     def check_open(self, decision: Decision, identity: ProducerIdentity) -> None:
-        """Check that all transactions are open and have time left: a decision about one that times out is in vain.
+        """Check that all transactions are open and have time left: a decision about one that times out has no effect.
 
         The driver's own transaction has just begun, so its start is the time by the brokers' clock.
 

@@ -24,9 +24,9 @@ from sparkonce.connectors.kafka_sink.settings import ProducerSettings
 from sparkonce.offset_store.errors import counted
 
 BUFFERED_BYTES = 32 << 20
-"""What all open batches of an encoder may take together; with many partitions each gets less than `batch_bytes`."""
+"""Limit of the open batches of an encoder together; with many partitions each gets less than `batch_bytes`."""
 LEAST_BATCH_BYTES = 4 * 1024
-"""What each open batch gets at least, however many partitions there are."""
+"""The minimum for each open batch, however many partitions there are."""
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _LENGTH_FROM = 12
@@ -82,7 +82,7 @@ class RowEncoder:
             MissingTopicError: if a topic does not exist.
 
         """
-        self._now_ms = max(self._now_ms, self._clock())  # a clock that is set back leaves timestamps in order
+        self._now_ms = max(self._now_ms, self._clock())  # timestamps stay in order even if the clock is set back
         for rows in self._layout.rows(batch):
             yield from self._encode(rows)
 
@@ -177,7 +177,7 @@ class RowEncoder:
         self._lay_out(counts)
 
     def _ask_again(self) -> None:
-        """Ask how many partitions a topic has by now, of which a row names one that is unknown."""
+        """Refresh the number of partitions of a topic of which a row names an unknown one."""
         counts = {name: int(self._topics[number, kernel.PARTITIONS]) for name, number in self._numbers.items()}
         topic = list(self._numbers)[int(self._state[kernel.TOPIC])]
         partition = int(self._state[kernel.PARTITION])

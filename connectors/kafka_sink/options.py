@@ -32,7 +32,7 @@ _WHERE, _HOW, _TWICE = "Where rows go", "What is written", "Exactly once"
 
 def _named(text: str) -> str:
     if not text.strip():
-        raise ValueError("it is empty; give a name that stays the same over restarts")
+        raise ValueError("it is empty; choose a name that is stable over restarts")
     return text
 
 
@@ -42,7 +42,7 @@ class KafkaBatchOptions:
 
     topic: str | None = text(
         None,
-        "the topic that all rows go to. Without it the column `topic` names one for each row",
+        "the topic of all rows. Without it the column `topic` names one for each row",
         parse=topic_name,
         value="topic",
         spark=True,
@@ -51,7 +51,7 @@ class KafkaBatchOptions:
     guarantee: Guarantee | None = text(
         None,
         "what a crash may do to the rows: at-most-once, at-least-once or exactly-once. A batch (`df.write`) is "
-        "at-least-once, and takes no other",
+        "always at-least-once",
         name="deliveryGuarantee",
         choices=tuple(guarantee.value for guarantee in Guarantee),
         parse=Guarantee,
@@ -68,7 +68,7 @@ class KafkaBatchOptions:
     )
     include_headers: bool = boolean(
         True,
-        "whether a column `headers` is written, if there is one. (Spark's sink writes it always.)",
+        "whether a column `headers` is written, if there is one. (Spark's sink always writes it.)",
         group=_HOW,
     )
     client: ClientSettings = field(repr=False)
@@ -86,8 +86,8 @@ class KafkaBatchOptions:
         if guarantee not in (None, Guarantee.AT_LEAST_ONCE):
             raise OptionError(
                 f"{FORMAT}: option deliveryGuarantee={guarantee.value} is for writeStream: a batch (df.write) has no "
-                "offsets that would tell its rows from those of an earlier attempt, and Spark runs failed tasks again, "
-                "so it is at-least-once. Leave the option out, or use readStream and writeStream with "
+                "offsets that would distinguish its rows from those of an earlier attempt, and Spark retries failed "
+                "tasks, so it is at-least-once. Leave the option out, or use readStream and writeStream with "
                 "trigger(availableNow=True)"
             )
         client, producer = read_producer(given, Guarantee.AT_LEAST_ONCE)
@@ -122,14 +122,14 @@ class KafkaSinkOptions(KafkaBatchOptions):
     )
     atomic_visibility: bool = boolean(
         False,
-        "exactly-once: readers see all rows of a micro-batch at once, not task by task. They pass "
-        "through files beside the checkpoint and one producer on the driver, which costs speed",
+        "exactly-once: all rows of a micro-batch become visible at once, not task by task. They pass "
+        "through files beside the checkpoint and one producer on the driver, which is slower",
         scope=Scope.STREAM,
         group=_TWICE,
     )
     decision_topic: str = text(
         DEFAULT_DECISION_TOPIC,
-        "exactly-once: the topic that says which transactions belong to the result; it is made if it is missing. The "
+        "exactly-once: the topic that records which transactions belong to the result; created if missing. The "
         "same for all restarts of a pipeline",
         parse=topic_name,
         value="topic",
@@ -138,7 +138,8 @@ class KafkaSinkOptions(KafkaBatchOptions):
     )
     dead_letters: DeadLetterPlace | None = text(
         None,
-        "where rows go whose column `_dead_letter` is not null: `topic:<name>` or `table:<path>`, a Delta table",
+        "the destination of rows whose column `_dead_letter` is not null: `topic:<name>` or `table:<path>`, a Delta "
+        "table",
         parse=DeadLetterPlace.parse,
         value="topic:<name>|table:<path>",
         scope=Scope.STREAM,
@@ -149,7 +150,7 @@ class KafkaSinkOptions(KafkaBatchOptions):
 
     @property
     def group(self) -> str | None:
-        """The consumer group that offsets are kept in, if they are in one."""
+        """The consumer group that stores the offsets, if one does."""
         return self.offset_store.removeprefix(GROUP) if self.offset_store.startswith(GROUP) else None
 
     @classmethod
@@ -175,11 +176,11 @@ class KafkaSinkOptions(KafkaBatchOptions):
 _BATCH, _STREAM = settings_of(KafkaBatchOptions, camel_case), settings_of(KafkaSinkOptions, camel_case)
 
 _ELSEWHERE = {
-    "path": "has no use: start() and save() take no path here, and toTable (which passes the table's folder) makes a "
+    "path": "has no use: start() and save() take no path here, and toTable (which passes the table's folder) creates a "
     "table that nothing can read; name the topic with the option topic",
     "spark.kafka.*": "is of Spark's configuration, for delegation tokens, which are not supported: log in with "
     "kafka.sasl.mechanism SCRAM-SHA-512, PLAIN or OAUTHBEARER",
-    "partitionBy": "is of tables; a column partition says which partition of the topic a row goes to",
+    "partitionBy": "is for tables; a column partition selects the topic partition of a row",
 }
 
 OPTIONS = SettingTable(
@@ -208,7 +209,7 @@ def _check_guarantee(options: KafkaSinkOptions) -> None:
     if options.guarantee is Guarantee.EXACTLY_ONCE:
         if options.offset_store.startswith(DELTA):
             raise OptionError(
-                f"{FORMAT}: option offsetStore={options.offset_store!r} cannot be had with "
+                f"{FORMAT}: option offsetStore={options.offset_store!r} cannot be combined with "
                 "deliveryGuarantee=exactly-once: offsets and rows become visible in one transaction of Kafka's, and "
                 "only the offsets of a consumer group can be part of it. Use offsetStore=group:<id>, or leave it out "
                 "for group:<appId>"
@@ -221,7 +222,7 @@ def _check_guarantee(options: KafkaSinkOptions) -> None:
 
 
 def _check_storage(given: Mapping[str, str], options: KafkaSinkOptions) -> None:
-    """Refuse options for a Delta table where there is none: they would be dropped silently."""
+    """Reject options for a Delta table where there is none: they would be ignored silently."""
     named = sorted(key for key in given if key.lower().startswith(STORAGE_PREFIX))
     dead_letters = options.dead_letters
     has_table = options.offset_store.startswith(DELTA) or (dead_letters is not None and dead_letters.table is not None)
@@ -234,7 +235,7 @@ def _check_storage(given: Mapping[str, str], options: KafkaSinkOptions) -> None:
 
 
 def _check_topics(options: KafkaSinkOptions) -> None:
-    """Rows, dead letters and decisions are read by different people: none may be in the place of another."""
+    """Rows, dead letters and decisions have different readers: none may share a place with another."""
     dead_letters, spec = options.dead_letters, options.offset_store
     table = Location.parse(spec.removeprefix(DELTA)) if spec.startswith(DELTA) else None
     if table is not None and dead_letters is not None and dead_letters.table == table:
@@ -246,7 +247,7 @@ def _check_topics(options: KafkaSinkOptions) -> None:
     if used["topic"] is not None and used["topic"] == used["deadLetters"]:
         raise OptionError(
             f"{FORMAT}: options topic and deadLetters both name the topic {used['topic']!r}: rejected rows would be "
-            "read as results; give them a topic of their own"
+            "read as results; use a separate topic for them"
         )
     for name, topic in used.items():
         if topic is not None and topic == options.decision_topic:

@@ -41,7 +41,7 @@ def ask_together(client: Client, questions: Sequence[Question]) -> list[Any]:
             for each in some:
                 body = each.connection.receive(bytearray())
                 answers.append(apis.decode_response(each.api_key, each.version, body))
-        except BaseException:  # whatever happened, answers may still be on their way
+        except BaseException:  # in any case, responses may still be in flight
             for address in {each.connection.address for each in some}:
                 client.drop(address)
             raise

@@ -1,8 +1,8 @@
 """Record batches to the leaders of their partitions, each once and in order, through errors and broken connections.
 
 Theory of operation. `Producer.send` numbers batches (idempotence, KIP-98), gathers them into requests, one batch of a
-partition in each, and keeps up to `max_in_flight` requests on their way to each broker; answers are read when the
-window is full, and by `flush`. One thread, blocking sockets: while a request is on its way, the caller encodes.
+partition in each, and keeps up to `max_in_flight` requests in flight to each broker; responses are read when the
+window is full, and by `flush`. One thread, blocking sockets: while a request is in flight, the caller encodes.
 
 A partition's unacknowledged batches are queued. After any retriable failure no new request is sent; all outstanding
 responses are read; metadata is refreshed; and everything unacknowledged is sent again in the original order. A broker
@@ -51,7 +51,7 @@ from sparkonce.connectors.kafka_sink.transactions import (
 REQUEST_BYTES = 512 * 1024
 """A request is sent when its batches reach this size; larger ones leave the broker idle between them."""
 MAX_PRODUCE_VERSION = 11
-"""The last before KIP-890's second part: partitions join a transaction by AddPartitionsToTxn, not by being written."""
+"""The last before KIP-890's second part: partitions join a transaction by AddPartitionsToTxn, not by Produce."""
 
 _LANDED = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
@@ -97,7 +97,7 @@ class _Waiting:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A request that has no answer yet."""
+    """A request without a response."""
 
     version: int
     batches: list[_Waiting]
@@ -110,7 +110,7 @@ class Producer:
         client: where the cluster is; used for metadata.
         settings: how records are sent.
         identity: the producer's identity at the broker; None without idempotence. Its sequences must be unused.
-        transactions: needed if the identity has a transactional id; partitions join the transaction as they come up.
+        transactions: needed if the identity has a transactional id; partitions are added when they are first written.
         on_too_large: called with a topic and the size in bytes that its batches should not exceed.
         topics: what is known of topics; None: nothing yet.
     """
@@ -126,7 +126,7 @@ class Producer:
     ) -> None:
         self.topics = Topics(client, settings.metadata_max_age_ms) if topics is None else topics
         self.rows = 0
-        """Acknowledged records (with acks 0: records handed to the network)."""
+        """Acknowledged records (with acks 0: records passed to the socket)."""
         self._settings = settings
         self._retry = client.settings
         self._identity = identity
@@ -248,7 +248,7 @@ class Producer:
             if isinstance(error, PermissionError):  # of the authentication: not retriable
                 raise
             return
-        except BaseException:  # perhaps half a request is on its way
+        except BaseException:  # a part of the request may be sent
             self._sender.drop(address)
             raise
         if self._settings.acks:
@@ -289,7 +289,7 @@ class Producer:
             self._joined |= new
 
     def _receive(self, address: _Address) -> None:
-        """Read the answer to the oldest request to a broker."""
+        """Read the response to the oldest request to a broker."""
         requests = self._in_flight[address]
         try:
             body = self._sender.connection(address).receive(bytearray())
@@ -297,19 +297,19 @@ class Producer:
         except (OSError, ProtocolError) as error:
             self._break(address, error)
             return
-        except BaseException:  # perhaps half an answer is read
+        except BaseException:  # a part of the response may be read
             self._sender.drop(address)
             raise
         results = {(topic.name, each.partition): each for topic in answer.topics for each in topic.partitions}
         for waiting in requests.popleft().batches:
             result = results.get(waiting.place)
             if result is None:
-                self._fail([waiting], "the broker's answer does not name the partition")
+                self._fail([waiting], "the broker's response does not name the partition")
             else:
                 self._settle(waiting, result)
 
     def _settle(self, waiting: _Waiting, result: ProducePartitionResult) -> None:
-        """Do what one batch's result asks for."""
+        """Handle the result of one batch."""
         code = ErrorCode(result.error_code)
         if code in _LANDED:
             self._landed(waiting)
@@ -327,7 +327,7 @@ class Producer:
         what = f"kafka_once: the broker refused records for {where}: {code.name}" + (f" ({said})" if said else "")
         if code in _ENDED:
             return FencedProducerError(
-                f"{what}. The transaction {self._transactional_id!r} was ended by somebody else: another attempt took "
+                f"{what}. The transaction {self._transactional_id!r} was ended by another client: another attempt took "
                 "its place, or transaction.timeout.ms has passed (kafka.transaction.timeout.ms makes it longer)"
             )
         if code in _NOT_ALLOWED:
@@ -341,7 +341,7 @@ class Producer:
                 "than message.timestamp.after.max.ms or message.timestamp.before.max.ms allow: set it, or have the "
                 f"broker set the time, by message.timestamp.type=LogAppendTime of the topic {waiting.batch.topic}"
             )
-        return DeliveryRefusedError(f"{what}. What this task wrote is not complete; it has to be run again")
+        return DeliveryRefusedError(f"{what}. What this task wrote is incomplete; it must be run again")
 
     @property
     def _transactional_id(self) -> str | None:
@@ -389,7 +389,7 @@ class Producer:
                 sequence = part.sequence_after(sequence)
 
     def _drain(self) -> None:
-        """Read every answer that is due."""
+        """Read all outstanding responses."""
         for address, requests in list(self._in_flight.items()):
             while requests:
                 self._receive(address)
@@ -416,9 +416,9 @@ class Producer:
                 self._queue(waiting)
 
     def _pause(self, batches: list[_Waiting]) -> None:
-        """Wait before another attempt, longer from time to time, unless it is too late for one.
+        """Wait before another attempt, with growing back-off, unless it is too late for one.
 
-        The first attempt is at once: a leader that has moved is known by now, and so is a connection that was closed
+        The first attempt is immediate: a leader that has moved is known by now, and so is a connection that was closed
         while nothing was sent.
         """
         failed = next((waiting for waiting in batches if waiting.failure), batches[0])

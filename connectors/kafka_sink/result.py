@@ -49,7 +49,7 @@ class TopicResult:
 
     def decide(self, decision: Decision, offsets: GroupSnapshot, spooled: Sequence[SpooledRows]) -> None:
         """Write a decision; see `Driver.decide`."""
-        assert self.identity is not None, "nobody has begun a batch"
+        assert self.identity is not None, "no batch has begun"
         record = decision.record
         here = self.driver.here(record.ranges)
         ranges = {key: extent for key, extent in record.ranges.items() if key in here}
@@ -59,7 +59,7 @@ class TopicResult:
 
     def _prepare(self, decision: Decision, spooled: Sequence[SpooledRows]) -> None:
         """Check the transactions of the tasks, and send what they have spooled, in the transaction of the decision."""
-        assert self.identity is not None, "who only looks decides nothing"
+        assert self.identity is not None, "read-only use makes no decisions"
         if decision.transactions:
             self.driver.check_open(decision, self.identity)
         if not spooled:
@@ -94,9 +94,7 @@ class TopicResult:
             if self.identity is not None:
                 self.driver.take_back(decided, self.identity)
         except Exception as error:  # the next start does it; report why the batch failed
-            _log.warning(
-                "kafka_once: could not take back the decision about batch %d: %s", decided.record.batch_id, error
-            )
+            _log.warning("kafka_once: could not undo the decision about batch %d: %s", decided.record.batch_id, error)
 
     def __str__(self) -> str:
         return str(self.driver.group)
@@ -159,14 +157,14 @@ class TopicSnapshot:
             if driver.has_timed_out(self.result.identity):
                 raise TransactionsGoneError(
                     f"batch {record.batch_id} of query {record.query_id} (appId {record.app_id}), records "
-                    f"{ranges_text(record)}, was not decided: the driver's own transaction was aborted, since its time "
-                    f"had passed ({DRIVER_TIMEOUT_MS} ms, or kafka.transaction.timeout.ms if that is less, or with "
+                    f"{ranges_text(record)}, was not decided: the driver's own transaction was aborted, since it timed "
+                    f"out ({DRIVER_TIMEOUT_MS} ms, or kafka.transaction.timeout.ms if that is less, or with "
                     "atomicVisibility). None of the batch's rows is visible. Start the query again"
                 ) from error
             raise FencedError(
                 f"batch {record.batch_id} of query {record.query_id} (appId {record.app_id}) was not decided: another "
                 "driver has begun with the same appId since, and has fenced this one. Stop one of the two, or give "
-                f"each its own appId. (Kafka said: {error})"
+                f"each its own appId. (Kafka: {error})"
             ) from error
 
     def history(self, limit: int | None = None) -> list[CommittedBatch]:

@@ -20,7 +20,7 @@ from sparkonce.connectors.settings.options import OptionError
 
 _HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 _MOST_BYTES = 1 << 30
-"""A batch of more bytes is cut, since the kernel reads Arrow's 32-bit offsets."""
+"""A batch of more bytes is split, since the kernel reads Arrow's 32-bit offsets."""
 _LARGE = {pa.large_binary(): pa.binary(), pa.large_string(): pa.binary(), pa.binary_view(): pa.binary()} | {
     pa.string_view(): pa.binary()
 }
@@ -69,9 +69,7 @@ class RowLayout:
                 + ", ".join(map(repr, schema.names))
             )
         if topic is None and "topic" not in found:
-            raise OptionError(
-                "kafka_once: where should the rows go? Set the option topic, or give them a string column 'topic'"
-            )
+            raise OptionError("kafka_once: no topic for the rows: set the option topic, or add a string column 'topic'")
         if not include_headers:
             found.pop("headers", None)
         if topic is not None:

@@ -40,8 +40,8 @@ class ProducerSettings:
 
     acks: int = text(
         -1,
-        "who must have a record before it counts as written: `all` in-sync replicas; with at-most-once also `1`, the "
-        "leader, or `0`, nobody is asked",
+        "the replicas that must have a record before it counts as written: `all` in sync; with at-most-once also "
+        "`1`, the leader, or `0`, none",
         choices=("all", "-1", "1", "0"),
         default_text="all",
         parse=lambda acks: int(acks.replace("all", "-1")),
@@ -55,23 +55,23 @@ class ProducerSettings:
         parse=lambda codec: Compression[codec.upper()],
     )
     compression_gzip_level: int = integer(
-        -1, "how hard gzip tries; -1 for zlib's own choice", least=1, most=9, allowed=(-1,)
+        -1, "the compression level of gzip; -1 for zlib's default", least=1, most=9, allowed=(-1,)
     )
-    compression_lz4_level: int = integer(9, "how hard lz4 tries", least=1, most=17)
-    compression_zstd_level: int = integer(3, "how hard zstd tries", least=-131072, most=22)
+    compression_lz4_level: int = integer(9, "the compression level of lz4", least=1, most=17)
+    compression_zstd_level: int = integer(3, "the compression level of zstd", least=-131072, most=22)
     batch_bytes: int = integer(
         256 * 1024,
-        "bytes of a record batch before compression; a larger record is a batch by itself",
+        "bytes of a record batch before compression; a larger record gets its own batch",
         name="batch.size",
     )
     max_request_size: int = integer(
         1024 * 1024,
-        "bounds batch.size. A larger record is a batch by itself, and the topic's max.message.bytes decides",
+        "bounds batch.size. A larger record gets its own batch, which the topic's max.message.bytes limits",
         least=1,
     )
     max_in_flight: int = integer(
         MOST_IN_FLIGHT,
-        "requests that wait for an answer; the order of records is kept",
+        "requests in flight per broker; the order of records is kept",
         name="max.in.flight.requests.per.connection",
         least=1,
         most=MOST_IN_FLIGHT,
@@ -81,20 +81,18 @@ class ProducerSettings:
         "how long a record may take from its sending to its acknowledgement; not below request.timeout.ms",
         least=1,
     )
-    retries: int | None = integer(
-        None, "records are sent again until delivery.timeout.ms is over, so only 0 is refused"
-    )
+    retries: int | None = integer(None, "records are retried until delivery.timeout.ms expires, so only 0 is rejected")
     enable_idempotence: bool | None = boolean(
-        None, "whether the broker ignores duplicates: `true`, or `false` with acks=0, where nothing is retried"
+        None, "whether the broker drops duplicates: `true`, or `false` with acks=0, where nothing is retried"
     )
     max_block_ms: int = long(60_000, "how long to wait for metadata and coordinators, with all retries", least=1)
     metadata_max_age_ms: int = long(
         DEFAULT_METADATA_MAX_AGE_MS,
-        "how long partitions that are added to a topic may go without records; where leaders are is learned at once",
+        "how long partitions that are added to a topic may go without records; new leaders are found immediately",
     )
     transaction_timeout_ms: int = integer(
         DEFAULT_TRANSACTION_TIMEOUT_MS,
-        "exactly-once: when the broker gives up an open transaction. It bounds how long a batch may take, and how long "
+        "exactly-once: when the broker aborts an open transaction. It bounds how long a batch may take, and how long "
         "after a crash it can still be made visible; at most the broker's transaction.max.timeout.ms",
         least=LEAST_TRANSACTION_TIMEOUT_MS,
         most=INT_MAX,
@@ -114,9 +112,9 @@ class ProducerSettings:
 
 
 SETTINGS = settings_of(ProducerSettings, group="Records")
-"""What a producer has besides what every client has."""
+"""The settings of a producer besides those of every client."""
 
-_WAITING = "a task has its rows at hand: batches are sent as they fill, the rest at its end, and memory is bounded"
+_WAITING = "a task has all its rows: batches are sent when they are full, the rest at its end, and memory is bounded"
 _SPREAD = "records without a key are spread evenly"
 _SERIALIZER = "columns key and value are binary or string; convert them with DataFrame operations, e.g. to_json(…)"
 _PARTITIONER = (
@@ -132,13 +130,13 @@ PRODUCER = SettingTable(
     prefix=KAFKA_PREFIX,
     without_effect={
         **dict.fromkeys(["linger.ms", "buffer.memory"], _WAITING),
-        "metadata.max.idle.ms": "leaders are asked for when a topic is first written to, and when one has moved",
+        "metadata.max.idle.ms": "metadata is requested when a topic is first written to, and when a leader has moved",
         **dict.fromkeys(["partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms"], _SPREAD),
         **COMMON_WITHOUT_EFFECT,
     },
     refused={
         **REFUSED_EVERYWHERE,
-        "transactional.id": "the sink makes transactional ids from the option appId, a new one for each task; set "
+        "transactional.id": "the sink creates transactional ids from the option appId, a new one for each task; set "
         "appId",
         "transaction.two.phase.commit.enable": "the sink ends its transactions through a decision of its own; leave "
         "it out",
@@ -195,9 +193,9 @@ def _check(asked: ProducerSettings, guarantee: Guarantee) -> None:
         )
     if asked.enable_idempotence not in (None, asked.idempotent):
         raise OptionError(
-            "kafka_once: option kafka.enable.idempotence=true needs the broker's answers, and kafka.acks=0 asks for "
+            "kafka_once: option kafka.enable.idempotence=true needs the broker's responses, and kafka.acks=0 requests "
             "none; leave one of them out"
             if asked.enable_idempotence
             else "kafka_once: option kafka.enable.idempotence=false would write records twice, or out of order, whose "
-            "request is sent again after its answer was lost; leave it out"
+            "request is retried after its response was lost; leave it out"
         )

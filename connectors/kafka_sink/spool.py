@@ -1,7 +1,7 @@
 """All rows of a batch visible at once: tasks spool record batches to files, which the driver sends in one transaction.
 
-One transaction belongs to one producer, and one producer's sequence numbers cannot be dealt out over several
-processes. So where a batch is to become visible all at once, tasks do all the work but the sending: they write finished
+One transaction belongs to one producer, and one producer's sequence numbers cannot be split over several
+processes. So where a batch must become visible all at once, tasks do all the work but the sending: they write finished
 record batches into files beside Spark's checkpoint, which driver and executors both reach, and the driver streams these
 through its own transaction, the one that holds the decision too. Nothing of the rows stays in the driver's memory.
 """
@@ -31,7 +31,7 @@ FOLDER = "sparkonce-spool"
 """Within the checkpoint directory; what is in it belongs to the batch that runs."""
 BUFFER_BYTES = 1 << 20
 PIECE_BYTES = BUFFER_BYTES // 2
-"""Pieces that fit into the buffer: larger ones go on as they are, and delta-rs's file systems refuse them."""
+"""Pieces that fit into the buffer: larger ones bypass it, and delta-rs's file systems reject them."""
 _FRAME = struct.Struct(">HiiI")
 """Length of the topic's name, partition, number of records, length of the record batch."""
 
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 class SpoolError(RuntimeError):
-    """A spooled file is not whole."""
+    """A spooled file is truncated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,10 @@ class Spool:
         return filesystem, f"{root}/{FOLDER}"
 
     def read(self, spooled: SpooledRows) -> Iterator[EncodedBatch]:
-        """Yield the record batches of a file, one after the other.
+        """Yield the record batches of a file in order.
 
         Raises:
-            SpoolError: if it ends too early, which is known when all of it was given.
+            SpoolError: if it ends too early, which is only known at its end.
             OSError: if it cannot be read.
         """
         filesystem, folder = self.place()
@@ -85,7 +85,7 @@ class Spool:
             raise SpoolError(f"{folder}/{spooled.name} ends after {rows} of {counted(spooled.rows, 'row')}")
 
     def clear(self) -> None:
-        """Remove whatever is there; never raises: what stays costs space, and is removed with the next batch."""
+        """Remove all files; never raises: what stays takes space, and is removed with the next batch."""
         try:
             filesystem, folder = self.place()
             if filesystem.get_file_info(folder).type is not fs.FileType.NotFound:
@@ -95,7 +95,7 @@ class Spool:
 
 
 class SpoolFile:
-    """Takes record batches as a producer does, and writes them to a file that appears when it is whole."""
+    """Accepts record batches as a producer does, and writes them to a file that appears when it is complete."""
 
     def __init__(self, spool: Spool, topics: Topics, name: str) -> None:
         self.topics = topics
@@ -118,7 +118,7 @@ class SpoolFile:
                 self._stream.write(data[position : position + PIECE_BYTES])
 
     def flush(self) -> None:
-        """Make the file whole."""
+        """Complete the file."""
         self._stream.close()
 
     def remove(self) -> None:

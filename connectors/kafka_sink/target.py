@@ -60,7 +60,7 @@ class KafkaTarget:
     decision_topic: str
     routing: Routing | None = None
     spool: Spool | None = None
-    """Where rows wait that the driver sends in one transaction; None: each task has a transaction of its own."""
+    """Where rows are spooled that the driver sends in one transaction; None: each task has its own transaction."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:
@@ -99,7 +99,7 @@ class KafkaTarget:
         return KafkaPlan(plan, identity, f"{driver.scope.prefix}{process_name()}-{_short(batch.record.query_id)}/")
 
     def open(self, plan: TargetPlan, task: Task) -> TaskWriter | None:
-        """See `Target.open`: a task that is tried again writes nothing at-most-once."""
+        """See `Target.open`: with at-most-once, a retried task writes nothing."""
         own = cast(KafkaPlan, plan)
         retried = self.guarantee is Guarantee.AT_MOST_ONCE and task.attempt_number > 0
         if not own.writes_rows or retried:
@@ -134,10 +134,10 @@ class KafkaTarget:
         try:
             identity = own.identity
             if driver.is_current(identity):
-                identity = driver.claim()  # this settles what the driver had in progress, one way or the other
+                identity = driver.claim()  # this resolves what the driver had in progress, by commit or abort
             self._tidy(own, identity, lambda: driver.abort_open(own.prefix))
         except Exception as error:
-            # Raising here would hide why the batch failed: Spark then says "Writing job failed" and nothing else.
+            # Raising here would hide why the batch failed: Spark would only report "Writing job failed".
             _log.warning(
                 "kafka_once: batch %d: its transactions stay open until they time out, or the query is started again: "
                 "%s",
@@ -146,16 +146,16 @@ class KafkaTarget:
             )
 
     def _tidy(self, plan: KafkaPlan, identity: ProducerIdentity, abort: Callable[[], list[str]]) -> None:
-        """Remove rows of tasks whose messages did not count: they failed, or Spark ran them twice."""
+        """Abort rows of tasks whose messages Spark ignored: they failed, or ran twice."""
         try:
             if self.spool is not None and self._driver().is_current(identity):  # else it is another driver's
                 self.spool.clear()
             aborted = abort()
         except (TransactionError, DecisionTopicError, OSError) as error:
-            _log.warning("kafka_once: batch %d: could not look for transactions in vain: %s", plan.batch_id, error)
+            _log.warning("kafka_once: batch %d: could not look for unused transactions: %s", plan.batch_id, error)
             return
         if aborted:
-            _log.info("kafka_once: batch %d: aborted %d transactions in vain", plan.batch_id, len(aborted))
+            _log.info("kafka_once: batch %d: aborted %d unused transactions", plan.batch_id, len(aborted))
 
     def _driver(self) -> Driver:
         group_id = self.offset_store.removeprefix(GROUP)

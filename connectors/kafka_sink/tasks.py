@@ -2,7 +2,7 @@
 
 Every transaction gets a transactional id that is not used otherwise, and an epoch of its own. New ids for every batch
 would stay in the brokers' memory for a week each (``transactional.id.expiration.ms``), so a worker process keeps the
-ids it has made, and reuses one when that is safe: its earlier transaction must not be in the last decision any more, or
+ids it has created, and reuses one when that is safe: its earlier transaction must no longer be in the last decision, or
 a recovery could not determine its outcome. A transaction that is begun after decision n is listed in n + 1 at most; so
 its id is free from decision n + 2 on. A worker runs one task at a time, so no two tasks share an id, and the ids of a
 worker that Spark abandoned are never reused by another.
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class TransactionalIds:
-    """The transactional ids that one process has made below one prefix."""
+    """The transactional ids that one process has created under one prefix."""
 
     prefix: str
     _used_at: dict[str, int] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class TransactionalIds:
 
 
 _numbers = count()
-"""Counts ids of the whole process: an id that `LruCache` has evicted must not be made again."""
+"""Counts ids of the whole process: an id that `LruCache` has evicted must not be created again."""
 _ids: LruCache[tuple[str, str], TransactionalIds] = LruCache()
 
 
@@ -103,11 +103,11 @@ class Outlet(Protocol):
         """Send record batches."""
 
     def flush(self) -> None:
-        """Wait until all of them are where they should be."""
+        """Wait until all of them are delivered."""
 
 
 class RowSender:
-    """Sends the rows of one task through one outlet, which is opened when the first row comes."""
+    """Sends the rows of one task through one outlet, which is opened with the first row."""
 
     def __init__(self, sending: Sending, task: Task, open_outlet: Callable[[], Outlet]) -> None:
         self._sending = sending
@@ -185,7 +185,7 @@ class TransactionWriter:
         """See `TaskWriter.discard`: the transaction is aborted, so that readers need not wait until it times out."""
         if self._identity is None:
             return
-        _topics.pop(_topics_key(self._sending.client, self._sending.producer))  # perhaps it failed because of them
+        _topics.pop(_topics_key(self._sending.client, self._sending.producer))  # the connections may be why it failed
         try:
             if self._producer is not None:
                 self._producer.close()
@@ -212,7 +212,7 @@ class TransactionWriter:
     def _check_in_time(self, transactions: TransactionClient) -> None:
         """Check that the batch still runs and is not decided.
 
-        A driver that takes the application over, or ends the batch, first changes the state of the driver's
+        A driver that claims the application, or ends the batch, first changes the state of the driver's
         transactional id, and then lists ids that tasks have claimed. So either it finds ours, which was claimed before
         this check, and fences it; or it is detected here, before anything is sent.
 
@@ -224,7 +224,7 @@ class TransactionWriter:
         where = f"task {self._task.partition_id} of batch {self._task.batch_id} (appId {self._sending.app_id})"
         if found is None or not found.is_of(self._driver):
             raise FencedError(
-                f"{where} has written nothing: the batch was given up, or another driver has begun with the same appId "
+                f"{where} has written nothing: the batch was aborted, or another driver has begun with the same appId "
                 "since, and has fenced this one. Stop one of the two, or give each its own appId"
             )
         if found.state is not State.EMPTY:
@@ -234,7 +234,7 @@ class TransactionWriter:
 
 
 class PlainWriter:
-    """Sends the rows of one task at once; its part is the number of rows. Producers are kept from task to task."""
+    """Sends the rows of one task immediately; its part is the number of rows. Producers are kept from task to task."""
 
     def __init__(self, sending: Sending, task: Task) -> None:
         self._sending = sending
@@ -275,7 +275,7 @@ def shared_transactions(settings: ClientSettings) -> TransactionClient:
 
 
 def shared_topics(client: ClientSettings, settings: ProducerSettings) -> Topics:
-    """Return what this process knows of topics, from task to task, as a producer that lives on would."""
+    """Return what this process knows of topics, from task to task, as a long-lived producer would."""
     age_ms = settings.metadata_max_age_ms
     return _topics.get(_topics_key(client, settings), lambda: Topics(shared_client(client), age_ms))
 
@@ -302,7 +302,7 @@ def forget_producer(client: ClientSettings, settings: ProducerSettings) -> None:
 
 
 def process_name() -> str:
-    """Return a name for this process that no other one has or had, nor one that it was forked from."""
+    """Return a name for this process that no other process has or had, including the one it was forked from."""
     return _name_of(os.getpid())
 
 

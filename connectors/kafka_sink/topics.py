@@ -21,7 +21,7 @@ class Topics:
     """Metadata of topics that are written to, kept until `refresh`.
 
     Args:
-        client: whom to ask.
+        client: the client for metadata requests.
         max_age_ms: a number of partitions older than this is requested again, since partitions can be added.
         clock_s: returns monotonic seconds.
     """
@@ -39,11 +39,11 @@ class Topics:
         self._learned_s: dict[str, float] = {}
 
     def partition_count(self, topic: str, at_least: int | None = None) -> int:
-        """Return a topic's number of partitions; asks the broker if ``at_least`` is not known, or that is long ago.
+        """Return a topic's number of partitions; asks the broker if ``at_least`` is not known, or the metadata is old.
 
         Raises:
             MissingTopicError: if there is no such topic, and the broker creates none.
-            PermissionError: if this user may not see it.
+            PermissionError: if this user may not describe it.
             KafkaUnreachableError: if no broker answers in time.
 
         """
@@ -57,7 +57,7 @@ class Topics:
         return len(self._known[topic].partitions)
 
     def leader(self, topic: str, partition: int) -> Leader:
-        """Return the leader of a partition as last heard; raises as `partition_count` does.
+        """Return the last known leader of a partition; raises as `partition_count` does.
 
         Raises:
             KafkaError: LEADER_NOT_AVAILABLE, which may pass.
@@ -95,7 +95,7 @@ class Topics:
         """Request the metadata once.
 
         Raises:
-            MissingTopicError, PermissionError, KafkaError, ProtocolError, OSError: if there is no good answer.
+            MissingTopicError, PermissionError, KafkaError, ProtocolError, OSError: if there is no usable response.
         """
         names = sorted(set(topics))
         self._known |= self._client.topics_now(names, create=True)

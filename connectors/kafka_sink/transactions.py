@@ -128,7 +128,7 @@ class TransactionDescription:
 
 
 class TransactionClient:
-    """Asks transaction and group coordinators over a client. Every call is tried again where that may help."""
+    """Requests to transaction and group coordinators over a client. Every call is retried where that may help."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -234,7 +234,7 @@ class TransactionClient:
             )
             _check(answer.error_code, f"group {group_id}")
 
-        self._retry(f"take the offsets of group {group_id} into a transaction", identity.name, attempt)
+        self._retry(f"add the offsets of group {group_id} to a transaction", identity.name, attempt)
 
     def commit_offsets(
         self, identity: ProducerIdentity, group_id: str, offsets: Mapping[Slot, CommittedOffset]
@@ -336,7 +336,7 @@ class TransactionClient:
         )
 
     def describe(self, transactional_ids: Collection[str]) -> dict[str, TransactionDescription]:
-        """Return what coordinators know of these ids; unknown ids are left out.
+        """Return the coordinators' descriptions of these ids; unknown ids are left out.
 
         Raises:
             TransactionError: if this user may not look.
@@ -465,7 +465,7 @@ class TransactionClient:
             self._coordinators[kind, key] = found.host, found.port
         unanswered = [key for key in unknown if (kind, key) not in self._coordinators]
         if unanswered:
-            raise ProtocolError(f"the broker did not say who coordinates {unanswered[0]!r}")
+            raise ProtocolError(f"the broker did not return a coordinator for {unanswered[0]!r}")
 
     def _retry(self, what: str, key: str | None, attempt: Callable[[], _Result]) -> _Result:
         """Call ``attempt`` until it succeeds, finding coordinators again after a failure."""
@@ -492,7 +492,7 @@ class TransactionClient:
             _explain(what, error)
 
     def _forget(self, key: str | None) -> None:
-        """Forget the coordinator of ``key``, or all."""
+        """Drop the cached coordinator of ``key``, or all."""
         gone = [known for known in self._coordinators if key is None or known[1] == key]
         for known in gone:
             del self._coordinators[known]
@@ -551,5 +551,5 @@ def _explain(what: str, error: KafkaError) -> NoReturn:
 
 
 def transactional_prefix(*parts: str) -> str:
-    """Return how an application's transactional ids begin; its parts are percent-encoded, so none holds a slash."""
+    """Return the prefix of an application's transactional ids; its parts are percent-encoded, so none has a slash."""
     return "/".join(["sparkonce", *(quote(part, safe="") for part in parts), ""])

@@ -29,7 +29,7 @@ class Ended:
 
     @property
     def settlement(self) -> Settlement:
-        """How to settle it."""
+        """How to resolve it."""
         return settle(list(self.fates.values()))
 
     @property
@@ -50,24 +50,24 @@ class Ended:
         accept = f"sparkonce transactions finish --app-id {record.app_id} --accept"
         if self.settlement is Settlement.UNKNOWN:
             return TransactionsGoneError(
-                f"{what}, and whether all of it was committed cannot be told: Kafka no longer knows {len(bad)} of its "
+                f"{what}, and whether all of it was committed is unknown: Kafka no longer knows {len(bad)} of its "
                 f"{len(self.fates)} transactional ids ({names}): they expire a week after their last use "
                 "(transactional.id.expiration.ms), or the topic __transaction_state was lost. If it was lost, the rows "
-                f"may be in transactions that stay open for ever, and {HANGING}. {tool}; if the rows are there, "
-                f"{accept} notes the batch as finished; if not, it goes on without them"
+                f"may be in transactions that stay open forever, and {HANGING}. {tool}; if the rows are there, "
+                f"{accept} marks the batch as finished; if not, it continues without them"
             )
         gone = (
             f"{what}, but {len(bad)} of its {counted(len(self.fates), 'transaction')}, with {rows} of its "
             f"{counted(decision.rows, 'row')}, "
-            f"were aborted before they could be committed ({names}): transaction.timeout.ms had passed, or somebody "
-            "claimed their transactional ids"
+            f"were aborted before they could be committed ({names}): transaction.timeout.ms had passed, or another "
+            "client claimed their transactional ids"
         )
         if self.settlement is Settlement.UNDO:
             return TransactionsGoneError(
-                f"{gone}. None of its rows is visible. Start the query again: the decision is taken back, and the "
+                f"{gone}. None of its rows is visible. Start the query again: the decision is undone, and the "
                 "batch written again. A longer kafka.transaction.timeout.ms gives a driver more time to come back"
             )
         return TransactionsGoneError(
-            f"{gone}. The other rows are visible, so the batch cannot be written again without doubling these: "
-            f"the output lacks {counted(rows, 'row')}. {tool}; {accept} goes on without them"
+            f"{gone}. The other rows are visible, so the batch cannot be written again without duplicating these: "
+            f"the output lacks {counted(rows, 'row')}. {tool}; {accept} continues without them"
         )

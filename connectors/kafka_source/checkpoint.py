@@ -1,14 +1,14 @@
-"""What a checkpoint says of offsets: the lines that Spark hands back, and where Spark's own Kafka connector began.
+"""The offsets in a checkpoint: the lines that Spark passes back, and where Spark's own Kafka connector began.
 
 A line is ours or one of Spark's connector, which writes ``{"topic":{"0":23}}``. Such a line is read as a position that
-began where it stands, so a query that changes its format from ``kafka`` to ``kafka_once`` carries on from its
+began there, so a query that changes its format from ``kafka`` to ``kafka_once`` continues from its
 checkpoint.
 
-Batch 0 may never have finished, planned or not. Spark's connector keeps its initial offset in
+Batch 0 may never have finished, or never been planned. Spark's connector keeps its initial offset in
 ``<checkpoint>/sources/<number of the source>/0``: a zero byte, ``v1``, and the offset as JSON on the next line; Spark
-2.1.0 wrote one byte and the JSON. (KafkaSourceInitialOffsetWriter.) Other sources keep other things in files of that
-name, which are ignored. PySpark does not tell a source where its checkpoint is, so the option ``checkpointLocation`` is
-used.
+2.1.0 wrote one byte and the JSON. (KafkaSourceInitialOffsetWriter.) Other sources keep other content in files of that
+name, which are ignored. PySpark does not pass the checkpoint's location to a source, so it takes the option
+``checkpointLocation``.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def read_line(document: Mapping[str, Any], source: str) -> Line:
     """
     if not isinstance(document, dict):
         raise CheckpointError(
-            f"the checkpoint's offset {document!r} is of another kind of source: begin with a new checkpointLocation"
+            f"the checkpoint's offset {document!r} is of another kind of source: use a new checkpointLocation"
         )
     if MARK not in document:
         return Line(SourceOffset(source, spark_positions(document)), ours=False)
@@ -73,8 +73,8 @@ def read_line(document: Mapping[str, Any], source: str) -> Line:
         raise CheckpointError(f"the offsets in the checkpoint cannot be read: {error}") from error
     if offset.source != source:
         raise CheckpointError(
-            f"the checkpoint belongs to source {offset.source!r}, this query's option source says {source!r}: set it "
-            "back, or begin with a new checkpointLocation"
+            f"the checkpoint belongs to source {offset.source!r}, this query's option source is {source!r}: set it "
+            "back, or use a new checkpointLocation"
         )
     return Line(offset, ours=True)
 
@@ -83,7 +83,7 @@ def spark_positions(document: Mapping[str, Any]) -> dict[TopicPartition, Positio
     """Read a line of Spark's own Kafka connector; its topics have no ids.
 
     Raises:
-        CheckpointError: if it is none.
+        CheckpointError: if it is not one.
     """
     try:
         return {
@@ -109,7 +109,7 @@ def ranges_between(start: Line, end: Line) -> dict[TopicPartition, OffsetRange]:
     if start.ours:
         raise CheckpointError(
             "batch 0 of this checkpoint was planned by Spark's own Kafka connector and did not finish, and where it "
-            "began is in the checkpoint only: give the reader the option checkpointLocation, the same as the query's, "
+            "began is in the checkpoint only: set the reader's option checkpointLocation to that of the query, "
             'or run the query once with format("kafka"), then change the format'
         )
     first = start.offset.positions
@@ -127,7 +127,7 @@ def _with_id(tp: TopicPartition, topics: Mapping[str, TopicMetadata]) -> TopicPa
 def initial_offset(location: str, end: SourceOffset, storage_options: Mapping[str, str] | None = None) -> SourceOffset:
     """Return the initial offset of the source whose batch 0 ends at ``end``.
 
-    A query with several Kafka sources has several; the one that names the topics of ``end`` is meant.
+    A query with several Kafka sources has several; the one that names the topics of ``end`` is returned.
 
     Raises:
         CheckpointError: if there is none, it cannot be read, or several different ones fit.
@@ -154,7 +154,7 @@ def initial_offset_if_any(
     """Return the initial offset of a query that ended before it planned a batch; None if no file has these topics.
 
     Raises:
-        CheckpointError: if a file cannot be read, or several that differ speak of these topics.
+        CheckpointError: if a file cannot be read, or several files for these topics differ.
     """
     checkpoint = Checkpoint.open(location, storage_options)
     if not checkpoint.entries("sources"):

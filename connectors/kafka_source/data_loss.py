@@ -1,4 +1,4 @@
-"""What to do about records that should exist and do not: fail, or skip them with a warning.
+"""Handles records that should exist and do not: fail, or skip them with a warning.
 
 Before either, the request is repeated: right after a leader change, brokers may return older offsets (KAFKA-7703).
 """
@@ -19,23 +19,23 @@ class DataLossError(RuntimeError):
     """Records that this query should have read are gone; the message names partition and offsets."""
 
 
-NEW_CHECKPOINT = "or begin with a new checkpointLocation"
+NEW_CHECKPOINT = "or use a new checkpointLocation"
 RETENTION = "Longer retention (retention.ms, retention.bytes) prevents this"
 
 
 def report_loss(what: str, *, fail: bool, instead: str = "", prevention: str = "") -> None:
     """Raise, or warn if the option failOnDataLoss is false.
 
-    ``instead`` is what else helps in this case, and ``prevention`` what prevents it in future.
+    ``instead`` is an alternative remedy, and ``prevention`` what prevents the loss in future.
 
     Raises:
         DataLossError: if ``fail``.
     """
     if fail:
-        stops = "The query stops because option failOnDataLoss is true: set it to false to go on with what is left"
+        stops = "The query stops because option failOnDataLoss is true: set it to false to continue with what is left"
         way_out = ", ".join(filter(None, [stops, instead]))
         raise DataLossError(". ".join(filter(None, [f"Some data may have been lost: {what}", way_out, prevention])))
-    _log.warning("kafka_once: some data may have been lost: %s; going on, since failOnDataLoss is false", what)
+    _log.warning("kafka_once: some data may have been lost: %s; continuing, since failOnDataLoss is false", what)
 
 
 def report_replaced(
@@ -57,21 +57,21 @@ def report_replaced(
     at = divergence.offset
     records = f"records [{at}, {position.next})" if at < position.next else f"records before offset {at}"
     became = "are gone" if log_end is not None and log_end <= at < position.next else "have been replaced"
-    doubt = "" if divergence.is_exact else f". Records before {at} may have been replaced too: that cannot be told"
+    doubt = "" if divergence.is_exact else f". Records before {at} may have been replaced too"
     report_loss(
         f"{records} of {tp} that this query {this_query} {became}: the record of leader epoch {position.epoch} before "
-        f"offset {position.next} is no longer in the log, so the log was cut, by an unclean election or a broker put "
-        f"back to an older state. What was written of them stays, and what the log has from offset {at} on was never "
-        f"read{doubt}",
+        f"offset {position.next} is no longer in the log, so the log was truncated, by an unclean leader election or "
+        f"a broker restored to an older state. What was written of them stays, and what the log has from offset {at} "
+        f"on was never read{doubt}",
         fail=fail,
         instead="and read the log from there on (the rows of replaced records stay beside the new ones, and the commit "
-        f"that goes on says which they are), {NEW_CHECKPOINT} and appId, startingOffsets=earliest and a new table or "
-        "topic to read it all anew",
+        f"that continues records which they are), {NEW_CHECKPOINT} and appId, startingOffsets=earliest and a new "
+        "table or topic to read everything again",
     )
 
 
 def ask_again(strange: Callable[[], bool], retries: int, interval_ms: int) -> bool:
-    """Call ``strange`` until it is false or was called ``retries`` times; returns its last result."""
+    """Call ``strange`` until it is false or was called ``retries`` times; return its last result."""
     for _ in range(retries):
         time.sleep(interval_ms / 1000)
         if not strange():

@@ -1,6 +1,6 @@
-"""Record batches as they come from a broker, turned into Arrow record batches.
+"""Converts record batches from a broker into Arrow record batches.
 
-`RecordDecoder.scan` looks at the batch headers only, so that the next fetch can leave before this one is decoded. What
+`RecordDecoder.scan` reads the batch headers only, so that the next fetch can be sent before this one is decoded. What
 it found goes to `RecordDecoder.rows`, which drops what no consumer may see (control batches, aborted transactions,
 records outside the wanted range), checks checksums, inflates, and has the compiled kernel write the columns. No record
 becomes a Python object. The Arrow columns lie over the kernel's buffers, without a copy.
@@ -40,7 +40,7 @@ from sparkonce.connectors.values.options import (
 MAX_ROWS_PER_ARROW_BATCH = 65_536
 MAX_BYTES_PER_ARROW_BATCH = 32 << 20
 MAX_BYTES_PER_ARROW_COLUMN = (1 << 31) - 1
-"""What the offsets of Arrow's strings reach. Only the topic's name can come to more than what was read."""
+"""The limit of the offsets of Arrow's strings. Only the column topic can take more bytes than were read."""
 
 _SMALLEST_RECORD = 7
 
@@ -52,10 +52,10 @@ _WANTED = {
     TIMESTAMP_TYPE: kernel.TIME_TYPES,
     HEADERS: kernel.WITH_HEADERS,
 }
-"""What the kernel writes for a column. The topic and the partition it knows nothing of."""
+"""What the kernel writes for a column, except topic and partition."""
 
 MOST_IN_ADVANCE = 1 << 20
-"""Rows; more than so many are made room for only if asked for."""
+"""Rows; more are only allocated if requested."""
 
 _NO_BYTES = np.zeros(0, np.uint8)
 _NO_INT32S = np.zeros(0, np.int32)
@@ -74,7 +74,7 @@ class TimestampRangeError(CorruptBatchError):
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """The whole batches of one fetch. ``next_offset`` is None if there is not one of them."""
+    """The whole batches of one fetch. ``next_offset`` is None if there is none."""
 
     table: Int64s
     next_offset: int | None
@@ -102,7 +102,7 @@ class RecordDecoder:
         self._constants = Constants(topic, partition)
 
     def scan(self, data: Bytes, at_offset: int) -> Scanned:
-        """Find the whole batches in ``data``, fetched at ``at_offset``; half a batch at the end is left out.
+        """Find the whole batches in ``data``, fetched at ``at_offset``; a partial batch at the end is left out.
 
         Raises:
             CorruptBatchError: if the bytes are not batches of format v2.
@@ -116,7 +116,7 @@ class RecordDecoder:
             raise self._corrupt(
                 at_offset,
                 "a batch is not of record format v2; records of formats v0 and v1 (written before Kafka 0.11) are not "
-                "supported: let a current producer write them again",
+                "supported: write them again with a current producer",
             )
         if status == kernel.BAD_HEADER:
             raise self._corrupt(at_offset, "the header of a batch is damaged")
@@ -166,7 +166,7 @@ class RecordDecoder:
                 raise self._corrupt(offset, "the checksum of the batch does not match its bytes")
 
     def _groups(self, data: Bytes, table: Int64s) -> Iterator[tuple[Bytes, Int64s]]:
-        """Cut into groups that make one Arrow batch each, in one buffer each, inflated."""
+        """Split into groups of one Arrow batch each, inflated into one buffer each."""
         compressed = bool((table[:, kernel.ATTRIBUTES] & kernel.COMPRESSION_MASK).any())
         first = rows = size = 0
         pieces: list[Bytes] = []
@@ -201,7 +201,7 @@ class RecordDecoder:
         capacity = int(table[:, kernel.COUNT].sum())
         if TOPIC in self._columns and capacity * len(self._topic.encode()) > MAX_BYTES_PER_ARROW_COLUMN:
             offset = int(table[0, kernel.BASE_OFFSET])
-            raise self._corrupt(offset, f"its {capacity} records are more than a column can name the topic for")
+            raise self._corrupt(offset, f"its {capacity} records are more than the column topic can hold")
         size = int((table[:, kernel.END] - table[:, kernel.RECORDS]).sum())
         rows = allocate(capacity, size, self._wanted)
         buffer = buffer.view()
@@ -239,13 +239,13 @@ class RecordDecoder:
     def _corrupt(self, offset: int, what: str) -> CorruptBatchError:
         return CorruptBatchError(
             f"corrupt data in topic {self._topic}, partition {self._partition}, in the batch at offset {offset}: "
-            f"{what}. If the broker's copy is damaged, restore it from a replica, or begin behind this batch with "
+            f"{what}. If the broker's copy is damaged, restore it from a replica, or start after this batch with "
             "startingOffsets"
         )
 
 
 def committed_batches(data: Bytes, table: Int64s, aborted: Sequence[AbortedTransaction]) -> NDArray[np.bool_]:
-    """Return which batches a read_committed consumer may see, as Kafka's consumer decides it (KIP-98).
+    """Return which batches a read_committed consumer may see, as in Kafka's consumer (KIP-98).
 
     Along the log, a producer's batches are ignored from the first offset of an aborted transaction to its marker.
     """
@@ -285,7 +285,7 @@ def _joined(table: Int64s, pieces: Sequence[Bytes]) -> tuple[Bytes, Int64s]:
 
 
 def allocate(capacity: int, size: int, wanted: int) -> Rows:
-    """Make room for the ``wanted`` columns of ``capacity`` records that take ``size`` bytes together.
+    """Allocate the ``wanted`` columns of ``capacity`` records that take ``size`` bytes together.
 
     No column can hold more bytes than were read, so there is nothing to count beforehand; pages that stay untouched
     cost nothing.
@@ -329,7 +329,7 @@ def header_lists(kind: pa.ListType, headers: Headers, count: int, state: Int64s)
 
 
 class Constants:
-    """Columns that hold one value throughout, made once and sliced."""
+    """Columns that hold one value throughout, created once and sliced."""
 
     def __init__(self, topic: str, partition: int) -> None:
         self._name = topic.encode()

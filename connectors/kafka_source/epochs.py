@@ -46,7 +46,7 @@ class Divergence(NamedTuple):
 
 
 MOST_EPOCHS = 100
-"""How many epochs of a log are followed; a position in an older one has no epoch."""
+"""How many epochs of a log are followed back; a position in an older one has no epoch."""
 
 
 @dataclass(slots=True)
@@ -84,13 +84,13 @@ class Epochs:
 def ask_epochs(
     client: Client, known: dict[str, TopicMetadata], wanted: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, EpochEnd]:
-    """Ask with `Client.epoch_ends`, which updates ``known``."""
+    """Request with `Client.epoch_ends`, which updates ``known``."""
     found = client.epoch_ends({(tp.topic, tp.partition): epoch for tp, epoch in wanted.items()}, known)
     return {tp: found[tp.topic, tp.partition] for tp in wanted if (tp.topic, tp.partition) in found}
 
 
 class LeadersChangedError(RuntimeError):
-    """A leader changed while a batch was planned: the answers may be of different logs."""
+    """A leader changed while a batch was planned: the responses may be of different logs."""
 
 
 class LogEpochs:
@@ -137,7 +137,7 @@ class LogEpochs:
         while True:
             asked = {tp: self._leader_epoch(tp) - 1 for tp in partitions if self._leader_epoch(tp) > 0}
             answers = self._ask(asked) if asked else {}
-            if all(self._leader_epoch(tp) - 1 == epoch for tp, epoch in asked.items()):  # else another leader answered
+            if all(self._leader_epoch(tp) - 1 == epoch for tp, epoch in asked.items()):  # else another leader responded
                 return {tp: max(answers.get(tp, UNKNOWN).offset, 0) for tp in partitions}
 
     def before(

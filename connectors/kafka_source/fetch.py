@@ -60,7 +60,7 @@ class Fetched:
 
 
 class OffsetOutOfRangeError(LookupError):
-    """The wanted offset is not in the log any more, or not yet."""
+    """The wanted offset is no longer in the log, or not yet."""
 
     def __init__(self, wanted: FetchRange, offset: int) -> None:
         super().__init__(f"offset {offset} is not in the log of {wanted.topic}-{wanted.partition}")
@@ -86,7 +86,7 @@ class RangeFetcher:
         self._poll_timeout_ms = poll_timeout_ms
         self._leader = wanted.leader
         self._compared = None if wanted.leader is None else wanted.leader.epoch
-        """The leader epoch whose log has what was planned."""
+        """The leader epoch whose log has the planned records."""
         self._next = wanted.start
         self._bytes_per_record = float(FIRST_GUESS_BYTES_PER_RECORD)
         self._at_least_bytes = 0
@@ -170,7 +170,7 @@ class RangeFetcher:
                 self._at_least_bytes = 2 * size
             if time.monotonic() > deadline:
                 raise TimeoutError(
-                    f"could not {what} within {self._poll_timeout_ms} ms: the broker gives no whole batch, "
+                    f"could not {what} within {self._poll_timeout_ms} ms: the broker returned no whole batch, "
                     f"though the batch was planned up to offset {self._wanted.end}; its high watermark is "
                     f"{result.high_watermark}, its last stable offset {result.last_stable_offset}"
                 )
@@ -202,7 +202,7 @@ class RangeFetcher:
         try:
             return self._checked(answer)
         except KafkaError:
-            self._leader = None  # so that the next attempt asks who leads now
+            self._leader = None  # so that the next attempt requests the current leader
             raise
 
     def _request(self, leader: Leader, size: int) -> FetchRequest:
@@ -222,7 +222,7 @@ class RangeFetcher:
                 if result.error_code:
                     raise KafkaError(ErrorCode(result.error_code), where)
                 return result
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where}: the answer holds no partition")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where}: the response has no partition")
 
     def _find_leader(self) -> Leader:
         found = self._client.topics_now([self._wanted.topic])

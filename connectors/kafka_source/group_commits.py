@@ -91,7 +91,7 @@ class GroupCommitter:
         self._slow = not self.settle(0 if self._slow or rests else timeout_s)
 
     def close(self, timeout_s: float = SETTLE_S) -> None:
-        """Commit what was offered, within the timeout, and accept no more offers."""
+        """Commit what was offered, within the timeout, and accept no further offers."""
         with self._state:
             self._closed = True
             self._state.notify_all()
@@ -149,11 +149,13 @@ class GroupCommitter:
             if not self._warned:
                 self._warned = True
                 said = str(error).removeprefix("kafka_once: ") if isinstance(error, _EXPECTED) else repr(error)
-                _log.warning("kafka_once: %s. The query goes on; its group is behind until this works again", said)
+                _log.warning(
+                    "kafka_once: %s. The query continues; its group is behind until commits succeed again", said
+                )
             return
         if self._warned:
             self._warned = False
-            _log.warning("kafka_once: %s takes offsets again", group)
+            _log.warning("kafka_once: %s accepts offsets again", group)
         with self._state:
             self._known.update(wanted)
 

@@ -1,7 +1,7 @@
-"""Java's regular expressions, as option ``subscribePattern`` takes them, for Python's `re`.
+"""Translates Java's regular expressions, as in option ``subscribePattern``, for Python's `re`.
 
-The two languages share most of their grammar. What is spelled differently is rewritten; what has no equal in Python is
-refused with its position. Names of topics hold ASCII letters, digits, ``.``, ``_`` and ``-`` only, so classes of
+The two languages share most of their grammar. What is spelled differently is rewritten; what has no equivalent in
+Python is rejected with its position. Topic names have only ASCII letters, digits, ``.``, ``_`` and ``-``, so classes of
 characters need to be right for ASCII only, and line ends do not occur.
 
 Source: the class comment of ``java.util.regex.Pattern``, Java 17.
@@ -46,14 +46,14 @@ _FLAGS_WITHOUT_BEARING = "duU"
 
 
 class PatternError(ValueError):
-    """A pattern that is no regular expression of Java's, or has no equal in Python; the message says where."""
+    """A pattern that is no valid Java regular expression, or has no equivalent in Python; the message says where."""
 
 
 def compile_java_pattern(pattern: str) -> re.Pattern[str]:
     """Compile a pattern in Java's syntax.
 
     Raises:
-        PatternError: if it cannot be read, or says what Python's `re` cannot.
+        PatternError: if it is invalid, or has no equivalent in Python's `re`.
     """
     translated = _Translation(pattern).run()
     try:
@@ -94,7 +94,7 @@ class _Translation:
         return self._pattern.startswith(text, self._at)
 
     def _refuse(self, what: str, at: int) -> PatternError:
-        return PatternError(f"{what} at position {at} has no equal in Python's regular expressions")
+        return PatternError(f"{what} at position {at} has no equivalent in Python's regular expressions")
 
     def _up_to(self, closing: str) -> str:
         end = self._pattern.find(closing, self._at)
@@ -104,7 +104,7 @@ class _Translation:
         return text
 
     def _group(self) -> str:
-        """Rewrite named groups, and flags; the rest of what may follow ``(?`` is alike."""
+        """Rewrite named groups, and flags; whatever else may follow ``(?`` is the same."""
         start = self._at
         self._at += 1
         if not self._peek("?"):
@@ -228,7 +228,7 @@ class _Translation:
 
 
 def _characters(found: str, negated: bool, in_class: bool) -> str:
-    """Write a set of ASCII characters, as a class or as what stands in one."""
+    """Return a set of ASCII characters, as a class or as the content of one."""
     members = "".join(re.escape(each) for each in _ASCII if (each in found) != negated)
     if in_class:
         return members

@@ -70,7 +70,7 @@ class Headers(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The buffers that are filled; those that are not wanted may be empty."""
+    """The buffers to fill; those of unwanted columns may be empty."""
 
     offsets: Int64s
     times: Int64s

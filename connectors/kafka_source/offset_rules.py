@@ -36,7 +36,7 @@ class OffsetRule:
     timestamp_ms: int | None = None
     each_timestamp_ms: EachPartition = field(default_factory=dict)
     option: str = field(default="", compare=False)
-    """The name of the option that said so, for messages."""
+    """The name of the option that set it, for messages."""
 
 
 def offset_rule(option: str) -> Callable[[str], OffsetRule]:
@@ -55,7 +55,7 @@ def offset_rule(option: str) -> Callable[[str], OffsetRule]:
         numbered = [(topic, value) for topic, value in found if not isinstance(value, str)]
         for topic, _ in numbered:
             if topic in each_topic:
-                raise ValueError(f"topic {topic} has both a word and offsets: give one of them")
+                raise ValueError(f"topic {topic} has both a word and offsets: use one of them")
         if not all(each_topic.values()):
             raise ValueError(expected)
         each = _each_partition(numbered, expected, lambda offset: type(offset) is int and EARLIEST <= offset < 1 << 63)
@@ -92,7 +92,7 @@ def each_timestamp_rule(option: str) -> Callable[[str], OffsetRule]:
 
 
 def _topics(text: str, expected: str) -> list[tuple[str, Any]]:
-    """Read a JSON object whose keys are topics; objects come as lists of pairs, so that a key may be there twice."""
+    """Read a JSON object whose keys are topics; objects are lists of pairs, so that duplicate keys are detected."""
     try:
         found = json.loads(text, object_pairs_hook=list)
     except ValueError as error:
@@ -113,10 +113,10 @@ def _each_partition(topics: list[tuple[str, Any]], expected: str, holds: _Check)
 
 
 def check_rules_of_batch(starting: OffsetRule, ending: OffsetRule, format_name: str) -> None:
-    """Check what is known of a batch query's rules without a broker.
+    """Check what can be checked of a batch query's rules without a broker.
 
     Raises:
-        OptionError: if the start is latest, the end earliest, or the start lies behind the end.
+        OptionError: if the start is latest, the end earliest, or the start is after the end.
     """
     if starting.everywhere == LATEST:
         raise OptionError(
@@ -162,5 +162,5 @@ def _check_order(
 
 
 def names(partitions: EachPartition | set[tuple[str, int]]) -> str:
-    """Write partitions for a message, in order."""
+    """Format partitions for a message, in order."""
     return ", ".join(f"{topic}-{partition}" for topic, partition in sorted(partitions))

@@ -1,6 +1,6 @@
 """The options of the format ``kafka_once`` as a source: names and rules of Spark's Kafka connector, and some of ours.
 
-What can be checked without a broker is checked here, when the DataFrame is made.
+What can be checked without a broker is checked here, when the DataFrame is created.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class SourceOptions:
     )
     pattern: TopicPattern | None = text(
         None,
-        "a regular expression in Java's syntax: all topics are read in whose name it is found, also those created "
+        "a regular expression in Java's syntax: all topics whose name contains a match are read, also those created "
         "while a stream runs; Kafka's internal topics are not",
         name="subscribePattern",
         parse=pattern,
@@ -113,7 +113,7 @@ class SourceOptions:
     )
     assigned: Partitions | None = text(
         None,
-        "partitions to read, as JSON; exactly one of subscribe, subscribePattern and assign is given",
+        "partitions to read, as JSON; exactly one of subscribe, subscribePattern and assign must be set",
         name="assign",
         parse=assignment,
         value='{"topicA":[0,1]}',
@@ -123,7 +123,7 @@ class SourceOptions:
     starting_timestamp: OffsetRule | None = text(
         None,
         "where a query without a checkpoint begins: at the first record of each partition with this timestamp or "
-        "a later one, in milliseconds since 1970. Wins over startingOffsetsByTimestamp and startingOffsets",
+        "a later one, in milliseconds since 1970. Takes precedence over startingOffsetsByTimestamp and startingOffsets",
         parse=timestamp_rule("startingTimestamp"),
         value="milliseconds since 1970",
         spark=True,
@@ -131,7 +131,7 @@ class SourceOptions:
     )
     starting_offsets_by_timestamp: OffsetRule | None = text(
         None,
-        "the same with a timestamp for each partition, which must all be named. Wins over startingOffsets",
+        "the same with a timestamp for each partition; all must be named. Takes precedence over startingOffsets",
         parse=each_timestamp_rule("startingOffsetsByTimestamp"),
         value=_EACH_TIME,
         spark=True,
@@ -149,7 +149,7 @@ class SourceOptions:
     )
     latest_if_no_match: bool = text(
         False,
-        "what happens at the start if a partition has no record of that timestamp or later: error ends the query, "
+        "what happens at the start if a partition has no record of that timestamp or later: error stops the query, "
         "latest begins at the partition's end",
         name="startingOffsetsByTimestampStrategy",
         parse=_is_latest,
@@ -161,7 +161,7 @@ class SourceOptions:
     ending_timestamp: OffsetRule | None = text(
         None,
         "where a batch query ends: before the first record of each partition with this timestamp or a later one, "
-        "at the latest offset if there is none. Wins over endingOffsetsByTimestamp and endingOffsets",
+        "at the latest offset if there is none. Takes precedence over endingOffsetsByTimestamp and endingOffsets",
         parse=timestamp_rule("endingTimestamp"),
         value="milliseconds since 1970",
         scope=Scope.BATCH,
@@ -170,7 +170,7 @@ class SourceOptions:
     )
     ending_offsets_by_timestamp: OffsetRule | None = text(
         None,
-        "the same with a timestamp for each partition, which must all be named. Wins over endingOffsets",
+        "the same with a timestamp for each partition; all must be named. Takes precedence over endingOffsets",
         parse=each_timestamp_rule("endingOffsetsByTimestamp"),
         value=_EACH_TIME,
         scope=Scope.BATCH,
@@ -190,8 +190,9 @@ class SourceOptions:
     )
     offset_store: str | None = text(
         None,
-        "where a query without a checkpoint finds the offsets stored for appId, which win over startingOffsets: "
-        "delta:<path of the result table, or of the sink's own table of offsets>, or group:<consumer group id>",
+        "where a query without a checkpoint finds the offsets stored for appId, which take precedence over "
+        "startingOffsets: delta:<path of the result table, or of the sink's own table of offsets>, or "
+        "group:<consumer group id>",
         parse=check_spec,
         value="delta:<path>|group:<id>",
         scope=Scope.STREAM,
@@ -199,30 +200,30 @@ class SourceOptions:
     )
     app_id: str | None = text(
         None,
-        "the application whose stored offsets are meant; the same as the sink's",
+        "the application whose stored offsets are used; the same as the sink's",
         value="name",
         scope=Scope.STREAM,
         group=_STORES,
     )
     source: str = text(
         "kafka",
-        "the name of this source, where one query has several",
+        "the name of this source, if a query has several",
         value="name",
         scope=Scope.STREAM,
         group=_STORES,
     )
     checkpoint_location: str | None = text(
         None,
-        "the query's checkpoint; needed only to carry on one of Spark's own Kafka connector whose batch 0 did not "
-        "finish: where it begins is kept there",
+        "the query's checkpoint; only needed to continue one of Spark's own Kafka connector whose batch 0 did not "
+        "finish: its start is stored there",
         value="path or URI",
         scope=Scope.STREAM,
         group=_STORES,
     )
     max_offsets_per_trigger: int | None = long(
         None,
-        "about how many records one micro-batch reads at most, shared out by what each partition has. A batch "
-        "query ignores it with a warning, as in Spark's connector",
+        "about how many records one micro-batch reads at most, divided in proportion to each partition's backlog. A "
+        "batch query ignores it with a warning, as in Spark's connector",
         least=1,
         default_text="no limit",
         scope=Scope.STREAM,
@@ -231,7 +232,7 @@ class SourceOptions:
     )
     min_offsets_per_trigger: int | None = long(
         None,
-        "how many records there must be before a micro-batch is made; maxTriggerDelay bounds the wait. A batch "
+        "how many records must be available before a micro-batch starts; maxTriggerDelay bounds the wait. A batch "
         "query ignores both with a warning, as in Spark's connector",
         least=1,
         scope=Scope.STREAM,
@@ -240,7 +241,7 @@ class SourceOptions:
     )
     max_trigger_delay_ms: int = text(
         DEFAULT_MAX_TRIGGER_DELAY_MS,
-        "how long minOffsetsPerTrigger may hold records back: 90s, 15m, 1h; a number alone is milliseconds",
+        "how long minOffsetsPerTrigger may delay records: 90s, 15m, 1h; a plain number is milliseconds",
         name="maxTriggerDelay",
         parse=milliseconds,
         default_text="15m",
@@ -252,7 +253,7 @@ class SourceOptions:
     min_partitions: int | None = long(
         None,
         "about how many Spark tasks read a batch at least; large ranges are split. Without it, a batch of up to "
-        "2,000 records is read by one task, which is quicker",
+        "2,000 records is read by one task, which is faster",
         least=1,
         default_text="one task per Kafka partition",
         spark=True,
@@ -260,7 +261,7 @@ class SourceOptions:
     )
     max_records_per_partition: int | None = long(
         None,
-        "how many records one Spark task reads at most; larger ranges are split, before minPartitions counts",
+        "how many records one Spark task reads at most; larger ranges are split, before minPartitions applies",
         least=1,
         default_text="no limit",
         spark=True,
@@ -268,20 +269,20 @@ class SourceOptions:
     )
     fail_on_data_loss: bool = boolean(
         True,
-        "whether records that are gone end the query, or are skipped with a warning",
+        "whether missing records fail the query, or are skipped with a warning",
         spark=True,
         group=_LOSS,
     )
     offset_retries: int = long(
         3,
-        "how often a strange offset is asked for again before it counts as loss",
+        "how often a suspicious offset is requested again before it counts as data loss",
         name="fetchOffset.numRetries",
         spark=True,
         group=_LOSS,
     )
     offset_retry_interval_ms: int = long(
         10,
-        "milliseconds between these questions",
+        "milliseconds between these retries",
         name="fetchOffset.retryIntervalMs",
         spark=True,
         group=_LOSS,
@@ -296,7 +297,7 @@ class SourceOptions:
     )
     commit_group: str | None = text(
         None,
-        "a consumer group into which the offsets of finished batches are committed, for tools that show lag",
+        "a consumer group to which the offsets of finished batches are committed, for lag tools",
         parse=group_id,
         value="group id",
         scope=Scope.STREAM,
@@ -304,7 +305,7 @@ class SourceOptions:
     )
     group_id_prefix: str | None = text(
         None,
-        "accepted and without effect: no consumer group is joined, so none needs a name",
+        "accepted without effect: no consumer group is joined, so none needs a name",
         value="text",
         spark=True,
         group=_GROUPS,
@@ -340,24 +341,24 @@ class SourceOptions:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that are named; none with a pattern."""
+        """The topics that the options name; none with a pattern."""
         return (self.subscribed or ()) if self.assigned is None else tuple(sorted(self.assigned))
 
     @property
     def starting(self) -> OffsetRule | None:
-        """Where to begin, as the first of three options says."""
+        """Where to begin, by the first of three options that is set."""
         return self.starting_timestamp or self.starting_offsets_by_timestamp or self.starting_offsets
 
     @property
     def ending(self) -> OffsetRule | None:
-        """Where to end, as the first of three options says."""
+        """Where to end, by the first of three options that is set."""
         return self.ending_timestamp or self.ending_offsets_by_timestamp or self.ending_offsets
 
     def for_stream(self) -> OffsetRule:
         """Check the rules for streams only, and return the rule for the start.
 
         Raises:
-            OptionError: if an end is given.
+            OptionError: if an end is set.
         """
         if self.ending is not None:
             what = "offset" if self.ending.option == "endingOffsets" else "timestamp"
@@ -396,7 +397,7 @@ class SourceOptions:
     def _warn_of_group(self) -> None:
         if self.group_id is not None:
             _log.warning(
-                "%s: kafka.group.id=%s has no effect on what is read: no consumer group is joined, offsets live in "
+                "%s: kafka.group.id=%s has no effect on what is read: no consumer group is joined, offsets are in "
                 "Spark's checkpoint, and groupIdPrefix is ignored as well. Leave it out",
                 FORMAT,
                 self.group_id,
@@ -411,7 +412,7 @@ OPTIONS = SettingTable(
     passed_through=(f"{KAFKA_PREFIX}*", f"{STORAGE_PREFIX}*"),
     elsewhere={
         "topic": "is of the sink; here subscribe names the topics",
-        "path": "has no use: load() takes no path here; name the topics with the option subscribe",
+        "path": "is not used: load() takes no path here; name the topics with the option subscribe",
         "spark.kafka.*": "is of Spark's configuration, for delegation tokens, which are not supported: log in with "
         "kafka.sasl.mechanism SCRAM-SHA-512, PLAIN or OAUTHBEARER",
     },
@@ -423,14 +424,14 @@ def _check_limits(options: SourceOptions) -> None:
     if least is not None and most is not None and least > most:
         raise OptionError(
             f"{FORMAT}: the value of minOffsetsPerTrigger ({least}) is higher than the maxOffsetsPerTrigger ({most}): "
-            "lower the one or raise the other"
+            "lower the former or raise the latter"
         )
 
 
 def _check_store(options: SourceOptions) -> None:
     spec = options.offset_store
     if not options.source.strip():
-        raise OptionError(f"{FORMAT}: option source is empty; leave it out, or give this source a name of its own")
+        raise OptionError(f"{FORMAT}: option source is empty; leave it out, or set a name for this source")
     if spec is None:
         return
     if spec == f"group:{options.commit_group}":

@@ -3,7 +3,7 @@
 One planner lives as long as its query. Choosing the end of a micro-batch costs two requests, metadata and latest
 offsets, over connections that stay open.
 
-What was there before and is missing now is requested again before it counts as lost (`data_loss.ask_again`): metadata
+What existed before and is missing now is requested again before it counts as lost (`data_loss.ask_again`): metadata
 takes a while to reach every broker. If a topic vanishes between two requests the planner starts again.
 """
 
@@ -86,7 +86,7 @@ class Planner:
         ]
 
     def survey(self, start: Mapping[str, Any]) -> tuple[Line, list[TopicPartition]]:
-        """Read a line of the checkpoint, and ask which partitions there are now, twice if some seem to be gone.
+        """Read a line of the checkpoint, and request the current partitions, twice if some seem to be gone.
 
         Raises:
             CheckpointError: if the line is of another source, or cannot be read.
@@ -104,16 +104,16 @@ class Planner:
         return line.with_topic_ids(self.topics), partitions
 
     def while_topics_stay(self, plan: Callable[[], _Result]) -> _Result:
-        """Call ``plan``, and again if a topic vanishes, or a leader changes, between its questions.
+        """Call ``plan``, and again if a topic vanishes, or a leader changes, between its requests.
 
         Raises:
-            MissingTopicError, LeadersChangedError: if that goes on.
+            MissingTopicError, LeadersChangedError: if that keeps happening.
         """
         for _ in range(self._options.offset_retries):
             try:
                 return plan()
             except (MissingTopicError, LeadersChangedError) as error:
-                _log.info("kafka_once: %s, looking again", error)
+                _log.info("kafka_once: %s, planning again", error)
                 time.sleep(self._options.offset_retry_interval_ms / 1000)
         return plan()
 
@@ -129,7 +129,7 @@ class Planner:
         )
 
     def ask(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
-        """Ask the brokers for LATEST or EARLIEST of each partition, or for the offset at a timestamp.
+        """Return LATEST or EARLIEST of each partition, or the offset at a timestamp, from the brokers.
 
         LATEST respects kafka.isolation.level.
         """
@@ -176,7 +176,7 @@ class Planner:
         if gone:
             report_loss(
                 f"partitions {_text(gone)} of the checkpoint are gone: they have been deleted, or {self._chosen_by} "
-                "does not name them any more",
+                "no longer names them",
                 fail=self._options.fail_on_data_loss,
                 instead=f"or set {self._chosen_by} back, {NEW_CHECKPOINT}",
             )
@@ -198,7 +198,7 @@ class Planner:
         """Return the latest offsets of the partitions in ``start``; for a truncated log, the offset where it diverges.
 
         Raises:
-            DataLossError: if one lies before ``start``, even when asked again, or the records before it have been
+            DataLossError: if one is before ``start``, even when requested again, or the records before it have been
                 replaced, and failOnDataLoss is true.
         """
         positions = start.positions
@@ -218,8 +218,8 @@ class Planner:
             for tp in sorted(behind()):
                 report_loss(
                     f"the offset of partition {tp} was changed from {positions[tp].next} to {offsets[tp]}, where its "
-                    "log ends now: what was read before or where the query should start is gone, and new records take "
-                    "the same offsets again",
+                    "log ends now: what was read before or where the query should start is gone, and new records get "
+                    "the same offsets",
                     fail=self._options.fail_on_data_loss,
                     instead=f"{NEW_CHECKPOINT}; if kafka.bootstrap.servers is another cluster's, set it back",
                 )
@@ -295,7 +295,7 @@ class Planner:
         return self.tasks(ranges)
 
     def tasks(self, ranges: Mapping[TopicPartition, OffsetRange]) -> list[KafkaInputPartition]:
-        """Cut ranges into tasks, each with the leader to ask first."""
+        """Split ranges into tasks, each with the leader to contact first."""
         least, most = self._options.min_partitions, self._options.max_records_per_partition
         asked_for = least is not None or most is not None
         return [
@@ -402,7 +402,7 @@ class Planner:
         return stored | {tp: _position(stored[tp], at) for tp, at in parted.items()}
 
     def _group(self, group_id: str) -> KafkaGroupOffsets:
-        # Imported here: only a query that starts from a group's offsets needs code of the sink.
+        # imported lazily: only a query that starts from a group's offsets needs code of the sink
         from sparkonce.connectors.kafka_sink.before_reading import settled_group
 
         return settled_group(self._client, group_id, self._options.app_id or "")

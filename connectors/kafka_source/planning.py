@@ -11,13 +11,13 @@ from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 Piece = tuple[TopicPartition, OffsetRange]
 
 SMALL_BATCH_RECORDS = 2_000
-"""Up to so many records a batch is read by one task."""
+"""A batch of up to this many records is read by one task."""
 
 
 def share_out(
     limit: int, start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Return end offsets such that about ``limit`` records are read, by backlog, as Spark's connector shares them out.
+    """Return end offsets such that about ``limit`` records are read, by backlog, as in Spark's connector.
 
     A partition with anything to read gets at least one record, so that a small one does not starve beside a large one.
     """
@@ -34,11 +34,11 @@ def share_out(
 def split(
     ranges: Mapping[TopicPartition, OffsetRange], min_partitions: int | None, max_records: int | None = None
 ) -> list[Piece]:
-    """Cut ranges into one piece per task, as Spark's connector does (KafkaOffsetRangeCalculator).
+    """Split ranges into one piece per task, as Spark's connector does (KafkaOffsetRangeCalculator).
 
-    First each range is cut so that no piece has more than ``max_records``. If there are fewer pieces than
-    ``min_partitions`` then, the large ones are cut again, in proportion, into about so many in all. The pieces that
-    one is cut into differ by one record at most, and none is empty.
+    First each range is split so that no piece has more than ``max_records``. If there are then fewer pieces than
+    ``min_partitions``, the large ones are split again, in proportion, into about that many in all. The pieces that
+    one is split into differ by one record at most, and none is empty.
     """
     pieces = [(tp, extent) for tp, extent in sorted(ranges.items()) if extent.end > extent.start]
     if max_records is not None:
@@ -46,7 +46,7 @@ def split(
     if min_partitions is None or len(pieces) >= min_partitions:
         return pieces
     total = sum(map(_size, pieces))
-    # The owners of a piece that is worth one task only stay whole, and what they hold is left out of the proportion.
+    # Partitions with a piece worth only one task stay whole, and their records are left out of the proportion.
     whole = [piece for piece in pieces if _part_count(piece, total, min_partitions) == 1]
     owners = {tp for tp, _ in whole}
     rest, wanted = total - sum(map(_size, whole)), max(min_partitions - len(whole), 1)
@@ -64,7 +64,7 @@ def _part_count(piece: Piece, total: int, wanted: int) -> int:
 
 
 def _cut(piece: Piece, count: int) -> list[Piece]:
-    """Cut into ``count`` pieces, the larger ones last, or into single records if there are fewer."""
+    """Split into ``count`` pieces, the larger ones last, or into single records if there are fewer."""
     tp, extent = piece
     small, larger = divmod(_size(piece), count)
     ends = accumulate(chain(repeat(small, count - larger), repeat(small + 1, larger)), initial=extent.start)
@@ -75,7 +75,7 @@ def bundle(pieces: list[Piece], *, asked_for: bool) -> list[list[Piece]]:
     """Return the pieces of each task: one, or all where the batch is small and no number of tasks ``asked_for``.
 
     Starting a Python task costs Spark tens of milliseconds, reading a few hundred records one: a small micro-batch is
-    quicker in one task, and its sink writes one file rather than one for each partition.
+    faster in one task, and its sink writes one file rather than one for each partition.
     """
     total = sum(map(_size, pieces))
     if pieces and not asked_for and total <= SMALL_BATCH_RECORDS:

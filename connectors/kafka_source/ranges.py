@@ -1,4 +1,4 @@
-"""The ranges that a task reads. Apart from the code that reads it, so that planning does not load the compiler."""
+"""The ranges that a task reads. Separate from the code that reads them, so that planning does not load the compiler."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sparkonce.connectors.kafka_client.client import Leader
 
 
 class RecreatedTopicError(RuntimeError):
-    """A topic was deleted and created again under the same name, so the offsets at hand mean nothing in it."""
+    """A topic was deleted and created again under the same name, so saved offsets mean nothing in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class FetchRange:
 
 @dataclass
 class KafkaInputPartition(InputPartition):
-    """The ranges that one task reads, one after the other."""
+    """The ranges that one task reads, in order."""
 
     wanted: tuple[FetchRange, ...]
 
@@ -55,6 +55,6 @@ def check_same_topic(topic: str, planned_id: str, found_id: str) -> None:
         raise RecreatedTopicError(
             f"topic {topic} was deleted and created again: the saved offsets belong to topic id {planned_id}, the "
             f"topic now has id {found_id}. Offsets of the old topic mean nothing in the new one. To read the new one "
-            "from its start, give the query a new checkpointLocation and startingOffsets=earliest, or set "
-            "failOnDataLoss=false to go on with the new one in this query"
+            "from its start, use a new checkpointLocation and startingOffsets=earliest, or set "
+            "failOnDataLoss=false to continue with the new one in this query"
         )

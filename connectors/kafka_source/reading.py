@@ -28,7 +28,7 @@ from sparkonce.offset_store.offsets import Position, TopicPartition
 
 
 def read_ranges(options: SourceOptions, wanted: Sequence[FetchRange]) -> Iterator[pa.RecordBatch]:
-    """Yield the records of the ranges of one task, one after the other; raises as `read_range`, and more.
+    """Yield the records of the ranges of one task, in order; raises as `read_range`, and more.
 
     Raises:
         MissingTopicError, RecreatedTopicError: if the topic of a batch query that was planned to the latest offset is
@@ -48,7 +48,7 @@ def _close(client: Client, wanted: Sequence[FetchRange], *, fail_on_data_loss: b
     for each in wanted:
         try:
             if each.topic not in topics:
-                raise MissingTopicError(f"topic {each.topic} was there when the query was planned, and is not any more")
+                raise MissingTopicError(f"topic {each.topic} existed when the query was planned, and no longer does")
             check_same_topic(each.topic, each.topic_id, topics[each.topic].topic_id)
             kept.append(each)
         except (MissingTopicError, RecreatedTopicError) as error:
@@ -106,8 +106,8 @@ def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.Record
             position = _skip_lost(client, options, wanted, position)
             if position == refused and time.monotonic() - last_read_s > options.poll_timeout_ms / 1000:
                 raise TimeoutError(
-                    f"could not read on within {options.poll_timeout_ms} ms: {error}, says the partition's leader, "
-                    "though asked for its first and last offset it says that it is"
+                    f"could not continue within {options.poll_timeout_ms} ms: {error}, by the partition's leader, "
+                    "although its first and last offsets include it"
                 ) from error
 
 
@@ -152,8 +152,8 @@ def _skip_lost(client: Client, options: SourceOptions, wanted: FetchRange, posit
 
 
 def _instead() -> str:
-    """Return what to do about records that existed when they were planned: a batch query has no checkpoint."""
-    return NEW_CHECKPOINT if _batch_id() is not None else "or load the DataFrame anew, which asks what is there"
+    """Return the remedy for records that existed when they were planned: a batch query has no checkpoint."""
+    return NEW_CHECKPOINT if _batch_id() is not None else "or load the DataFrame again, which requests current offsets"
 
 
 def _batch_id() -> int | None:

@@ -37,7 +37,7 @@ def resolve(
     """Return the offset of each partition.
 
     Raises:
-        OptionError: if the rule names some partitions only, or others, or a timestamp has no match and needs one.
+        OptionError: if the rule names only some partitions, or others, or a timestamp has no match and needs one.
         DataLossError: if it names an offset that the log does not have and failOnDataLoss is true.
     """
     if rule.everywhere is not None:
@@ -78,7 +78,7 @@ def _by_timestamps(option: str, wanted: Mapping[TopicPartition, int], ask: Ask, 
         tp = min(unmatched)
         raise OptionError(
             f"kafka_once: no offset matched from option {option} for partition {tp} and timestamp {wanted[tp]}: it "
-            "has no record of that time or later. Use an earlier timestamp, or begin at the latest offset of such "
+            "has no record of that time or later. Use an earlier timestamp, or start at the latest offset of such "
             "partitions with startingOffsetsByTimestampStrategy=latest"
         )
     return offsets | ask(dict.fromkeys(unmatched, LATEST))
@@ -107,7 +107,7 @@ def leave_open(
     starting: OffsetRule,
     ending: OffsetRule,
 ) -> list[KafkaInputPartition]:
-    """Open the ends of planned tasks where the rules use words.
+    """Set the ends of planned tasks to words where the rules use words.
 
     Partitions that are empty now and end at the latest offset are read too, by the last task: starting one for each
     would cost more than reading them.
@@ -135,7 +135,7 @@ def leave_open(
 
 
 def close(wanted: Sequence[FetchRange], ask: Callable[[int, Collection[Slot]], Mapping[Slot, int]]) -> list[FetchRange]:
-    """Turn the words in the ranges of one task into offsets, and leave out what is empty.
+    """Resolve the words in the ranges of one task to offsets, without empty ranges.
 
     ``ask`` returns the offsets at EARLIEST or LATEST of several partitions at once. A piece before the current log
     start offset is empty.

@@ -42,7 +42,7 @@ class KafkaOnceReader(DataSourceReader):
         self._rules = options.for_batch()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the tasks between the starting and the ending offsets, which it asks the brokers for."""
+        """Return the tasks between the starting and the ending offsets, which are requested from the brokers."""
         starting, ending = self._rules
         planner = Planner(self._options)
         try:
@@ -56,7 +56,7 @@ class KafkaOnceReader(DataSourceReader):
             tp = wrong[0]
             raise OptionError(
                 f"{FORMAT}: the resolved start offset {begin[tp]} is greater than the resolved end offset {end[tp]} "
-                f"for topic {tp.topic} partition {tp.partition}: look at {starting.option} and {ending.option}"
+                f"for topic {tp.topic} partition {tp.partition}: check {starting.option} and {ending.option}"
             )
         ranges = {tp: OffsetRange(begin[tp], end[tp]) for tp in partitions}
         return leave_open(planner.tasks(ranges), ranges, starting, ending)
@@ -91,7 +91,7 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit of maxOffsetsPerTrigger, or else that of minOffsetsPerTrigger, if there is one.
 
-        PySpark has no composite limit. Trigger.Once ignores this and asks for all that is available.
+        PySpark has no composite limit. Trigger.Once ignores this and requests all that is available.
         """
         most, least = self._options.max_offsets_per_trigger, self._options.min_offsets_per_trigger
         if most is not None:
@@ -125,7 +125,7 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         position = planner.adapt(given.offset, partitions)
         latest = planner.latest(position)
         if self._pinned is not None:
-            # A partition that was missing then ends where it is first seen: otherwise it would be read for ever.
+            # A partition that was missing then ends where it is first seen: otherwise it would be read forever.
             self._pinned = {**latest, **self._pinned}
         self._latest = planner.advance(position, latest, None)
         if self._holds_back(position, latest, limit):
@@ -162,7 +162,7 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         reach(SourcePoint.FINISHED, app_id=self._options.app_id)
 
     def stop(self) -> None:
-        """Close connections. PySpark 4.2 kills the process instead, so no required work may be left to this."""
+        """Close connections. PySpark 4.2 kills the process instead, so nothing required may depend on this."""
         if self._committer is not None:
             self._committer.close()
         if self._planner is not None:

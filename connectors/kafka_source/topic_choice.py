@@ -1,6 +1,6 @@
 """Which topics and partitions a query reads: by name, by pattern, or one by one.
 
-Exactly one of ``subscribe``, ``subscribePattern`` and ``assign`` says so, as in Spark's connector.
+Exactly one of ``subscribe``, ``subscribePattern`` and ``assign`` selects them, as in Spark's connector.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class TopicPattern:
     compiled: re.Pattern[str]
 
     def finds(self, topic: str) -> bool:
-        """Whether a topic is meant, as Spark tells it (``Regex.findFirstIn`` in its ConsumerStrategy)."""
+        """Whether a topic matches, as in Spark (``Regex.findFirstIn`` in its ConsumerStrategy)."""
         return self.compiled.search(topic) is not None
 
 
@@ -60,7 +60,7 @@ def assignment(text: str) -> Partitions:
 
 
 def check_choice(values: Mapping[str, Any], format_name: str) -> None:
-    """Check that one of the three options is given.
+    """Check that exactly one of the three options is set.
 
     Raises:
         OptionError: if none is, or several are.

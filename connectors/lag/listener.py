@@ -58,7 +58,7 @@ class LagListener(StreamingQueryListener):
     def __init__(self, spark: SparkSession, state: LagState | None = None, clock: Callable[[], float] = time.monotonic):
         self.spark = spark
         self.registry = CollectorRegistry()
-        """Has only these metrics; register it if a server of your own answers scrapes."""
+        """Has only these metrics; register it if your own server handles scrapes."""
         self._state = state or LagState()
         self._clock = clock
         self._told = threading.Condition()
@@ -130,9 +130,9 @@ class LagListener(StreamingQueryListener):
         return generate_latest(self.registry).decode()
 
     def wait(self, query: StreamingQuery, timeout_s: float = WAIT_S) -> bool:
-        """Wait until the end of ``query`` is reported and its group offsets are settled; returns whether they are.
+        """Wait until the end of ``query`` is reported and its group offsets are settled; return whether they are.
 
-        Spark reports a batch a moment after it is done, so a script that ends with its query calls this first. It also
+        Spark reports a batch shortly after it is done, so a script that ends with its query calls this first. It also
         waits for a commit that is delayed after a failure: that may take ten seconds.
         """
         query_id, run_id = str(query.id), str(query.runId)
@@ -146,7 +146,7 @@ class LagListener(StreamingQueryListener):
         return all([told, *(follower.committer.settle(timeout_s) for follower in self._followers)])
 
     def stop(self) -> None:
-        """Stop listening and serving; may be called again, and after the session has ended."""
+        """Stop listening and serving; may be called repeatedly, and after the session has ended."""
         if self._listening:
             self._listening = False
             with suppress(Exception):  # the session may be gone, and its listeners with it
@@ -208,7 +208,7 @@ class LagListener(StreamingQueryListener):
                 follower.committer.offer(_finished(sources))
 
     def _carefully(self, note: Callable[[], None]) -> None:
-        """Call ``note``; what it raises would be Spark's to log, with a long trace for each batch."""
+        """Call ``note``; Spark would log what it raises with a long stack trace for each batch."""
         try:
             note()
         except Exception as error:

@@ -1,6 +1,6 @@
 """Lag as Prometheus metrics: every scrape takes a snapshot of all queries and returns its metrics.
 
-Nothing is kept here, so a query or a partition that is forgotten takes its series with it.
+Nothing is kept here, so the series of a query or a partition end with it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class LagCollector:
         yield from _of_queries(queries, now)
         yield from _of_sources(queries)
         yield from _of_partitions(queries)
-        failures = CounterMetricFamily("sparkonce_listener_errors", "Events that the listener could not make sense of.")
+        failures = CounterMetricFamily("sparkonce_listener_errors", "Events that the listener could not parse.")
         failures.add_metric([], errors)
         yield failures
 
@@ -52,13 +52,13 @@ def _of_queries(queries: Iterable[QueryLag], now: float) -> Iterator[Metric]:
     )
     yield _gauge(
         "sparkonce_query_silence_seconds",
-        "Since the listener last heard of the query: a batch, or that it is idle.",
+        "Time since the last event of the query: a batch, or that it is idle.",
         QUERY,
         ((labels, now - query.heard_at) for labels, query in by_query),
     )
     yield _gauge(
         "sparkonce_batch_age_seconds",
-        "Since the last batch was done; the lag is as old as this, and the time that the batch took.",
+        "Time since the last batch was done; the lag is older than this by the duration of the batch.",
         QUERY,
         ((labels, now - query.batch_at) for labels, query in begun if query.batch_at is not None),
     )
@@ -105,7 +105,7 @@ def _of_sources(queries: Iterable[QueryLag]) -> Iterator[Metric]:
         )
     yield _gauge(
         "sparkonce_source_lag_records",
-        "Lag of all partitions together.",
+        "Total lag of all partitions.",
         SOURCE,
         ((labels, source.offsets_behind_latest) for labels, source in kafka),
     )
@@ -117,7 +117,7 @@ def _of_sources(queries: Iterable[QueryLag]) -> Iterator[Metric]:
     )
     yield _gauge(
         "sparkonce_source_partitions_left_out",
-        "Partitions that have no series of their own, because there are too many.",
+        "Partitions without series of their own, because there are too many.",
         SOURCE,
         ((labels, source.partitions_left_out) for labels, source in kafka),
     )
@@ -125,7 +125,7 @@ def _of_sources(queries: Iterable[QueryLag]) -> Iterator[Metric]:
 
 def _of_partitions(queries: Iterable[QueryLag]) -> Iterator[Metric]:
     lag = GaugeMetricFamily(
-        "sparkonce_partition_lag_records", "Latest offset less next offset, after the last batch.", labels=PARTITION
+        "sparkonce_partition_lag_records", "Latest offset minus next offset, after the last batch.", labels=PARTITION
     )
     reached = GaugeMetricFamily("sparkonce_partition_next_offset", "The offset to read next.", labels=PARTITION)
     latest = GaugeMetricFamily(

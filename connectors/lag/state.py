@@ -22,14 +22,14 @@ from sparkonce.offset_store.offsets import MARK, SourceOffset
 
 MAX_QUERIES = 200
 MAX_PARTITIONS = 20_000
-"""Of all queries together; those beyond are counted in the sums only."""
+"""Limit for all queries together; further ones are only in the sums."""
 KEEP_ENDED_S = 300.0
 
 Slot = tuple[str, int]
 """A topic's name, and a partition."""
 
 SPARKS_NAME = "kafka"
-"""What a source is called whose offsets hold no name: Spark's own connector."""
+"""The name of a source whose offsets hold none: Spark's own connector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class QueryLag:
     name: str
     heard_at: float
     batch_at: float | None = None
-    """When the last progress came; None before the first."""
+    """When the last progress arrived; None before the first."""
     batch_id: int = -1
     batch_duration_ms: int = 0
     batches: int = 0
@@ -161,7 +161,7 @@ class LagState:
         self._queries: dict[str, QueryLag] = {}
 
     def started(self, query_id: str, run_id: str, name: str | None, now: float) -> None:
-        """Note that a query began, or began again."""
+        """Note that a query started, or restarted."""
         with self._lock:
             known = self._entry(query_id, run_id, name or query_id, now)
             self._put(replace(known, heard_at=now), now)
@@ -185,7 +185,7 @@ class LagState:
             self._put(entry, now)
 
     def idle(self, query_id: str, run_id: str, now: float) -> None:
-        """Note that a query lives, and has nothing to do."""
+        """Note that a query is idle."""
         with self._lock:
             self._put(replace(self._entry(query_id, run_id, query_id, now), heard_at=now), now)
 
@@ -214,7 +214,7 @@ class LagState:
         self._queries[entry.query_id] = entry
         self._forget(now)
         while len(self._queries) > self._max_queries:
-            # Those that ended go first, then those that were silent for longest.
+            # Those that ended are evicted first, then those without events for longest.
             others = (query for query in self._queries.values() if query.query_id != entry.query_id)
             least = min(others, key=lambda query: (query.ended_at is None, query.heard_at))
             del self._queries[least.query_id]
@@ -234,7 +234,7 @@ def _held(query: QueryLag) -> int:
 
 
 def _within(sources: Sequence[SourceLag], room: int) -> tuple[SourceLag, ...]:
-    """Leave out the partitions for which there is no room."""
+    """Drop the partitions beyond the limit."""
     kept = []
     for source in sources:
         fits = source.partitions[:room]

@@ -1,6 +1,6 @@
-"""Hints for the name of an option that a format does not know, from all formats: whose it is, or which one is similar.
+"""Hints for an unknown option, from all formats: where it belongs, or which one is similar.
 
-The formats read their options by `checked`. Only to make an error it imports what all formats know.
+The formats read their options with `checked`, which imports the options of all formats only to build an error.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _option_hint(table: SettingTable, key: str) -> str | None:
     kafkas = [reference.settings for reference in REFERENCES.values() if reference.settings is not None]
     lower, unknown = key.lower(), f"unknown option {key!r};"
     if any(lower in each.settings or lower in each.without_effect for each in kafkas):
-        return f"{unknown} settings of Kafka's clients have a prefix here: say {KAFKA_PREFIX + lower!r}"
+        return f"{unknown} settings of Kafka's clients have a prefix here: use {KAFKA_PREFIX + lower!r}"
     whose = {
         name: _WHOSE[reference.name]
         for reference in reversed(list(REFERENCES.values()))  # the first one that has a name wins

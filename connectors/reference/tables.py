@@ -27,7 +27,7 @@ STORAGE = Setting(
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """One use of a format, and all that may be given to it."""
+    """One use of a format, and all its options."""
 
     name: str
     """As the command line has it."""
@@ -61,13 +61,13 @@ class Reference:
         return None
 
     def nearest(self, name: str) -> str | None:
-        """Return the name that is most like ``name``."""
+        """Return the name most similar to ``name``."""
         names = [entry.name for entry in self.entries()]
         return nearest(name, names) or nearest(KAFKA_PREFIX + name, names)
 
 
 def is_used(entry: Setting) -> bool:
-    """Whether it is neither refused nor without effect."""
+    """Whether it is neither rejected nor without effect."""
     return entry.group not in (WITHOUT_EFFECT, REFUSED)
 
 

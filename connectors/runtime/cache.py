@@ -14,13 +14,13 @@ MAX_KEPT = 8
 
 
 class LruCache(Generic[KeyT, ValueT]):
-    """The `MAX_KEPT` objects of a kind that were used last, by key."""
+    """The `MAX_KEPT` most recently used objects of a kind, by key."""
 
     def __init__(self) -> None:
         self._by_key: OrderedDict[KeyT, ValueT] = OrderedDict()
 
     def get(self, key: KeyT, make: Callable[[], ValueT]) -> ValueT:
-        """Return the object of a key, made first if it is not kept."""
+        """Return the object of a key, created first if it is not kept."""
         if key not in self._by_key:
             self._by_key[key] = make()
         self._by_key.move_to_end(key)

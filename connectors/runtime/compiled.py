@@ -68,7 +68,7 @@ class _RenewedCache(FunctionCache):  # type: ignore[misc]
     run the old code.
 
     What cannot be read is compiled again, and replaced. Numba unpickles an index before it compares the stamp, and so
-    would fail for ever if a type of an old signature is gone, or if a power loss left an empty file.
+    would fail forever if a type of an old signature is gone, or if a power loss left an empty file.
     """
 
     def load_overload(self, signature: Any, target: Any) -> Any:
@@ -131,7 +131,7 @@ def copy_bytes(_context: Any, target: Any, to: Any, source: Any, position: Any, 
     """Copy ``length`` bytes from ``source[position:]`` to ``target[to:]``; the caller has checked that they fit.
 
     A loop over bytes is not recognised as a copy, since the compiler cannot know that the arrays are distinct: calling
-    the machine's own memory copy is several times as quick.
+    the machine's own memory copy is several times as fast.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -1,6 +1,6 @@
-"""What Spark's Python workers do about memory: cheap garbage collections, and freed memory kept for the next batch.
+"""Memory of Spark's Python workers: cheap garbage collections, and freed memory kept for the next batch.
 
-`pyspark.daemon.manager` has each worker call ``gc.collect()`` when it has done what it was asked for: a task, the begin
+`pyspark.daemon.manager` has each worker call ``gc.collect()`` after each request: a task, the begin
 of a batch, a commit. That visits all that the process has loaded, hundreds of thousands of objects in 40 to 60 ms,
 where the call itself takes less. What stays anyway can be left out (``gc.freeze``): modules, compiled functions,
 connections. `connectors.runtime.worker_daemon` does that for what it loads before it forks; here it is done for what a
@@ -24,8 +24,8 @@ import sys
 DAEMONS = ("pyspark.daemon", "sparkonce.connectors.runtime.worker_daemon")
 """The modules that Spark's Python workers run as."""
 FREEZE_AT = (2, 10)
-"""The calls that begin with a freeze: in the first one nearly everything is loaded, and what is left of it is garbage
-no more, since the collector has been through. Some things are needed only later, as after a batch without rows."""
+"""The calls that begin with a freeze: in the first one nearly everything is loaded, and what is left of it is no
+longer garbage, since the collector has run. Some things are needed only later, as after a batch without rows."""
 
 _calls = 0
 

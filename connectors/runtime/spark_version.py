@@ -15,7 +15,7 @@ OLDEST = (4, 2)
 
 
 def complaint(version: str) -> str | None:
-    """Return what is wrong with a version of PySpark, such as ``4.1.1``; None if the connectors run on it."""
+    """Return why a version of PySpark, such as ``4.1.1``, is not supported; None if it is."""
     numbers = re.match(r"(\d+)\.(\d+)", version)
     if numbers is None or tuple(map(int, numbers.groups())) >= OLDEST:
         return None

@@ -4,12 +4,12 @@
 forked. So each of an executor's workers spends its first second on the same imports, and keeps memory of its own for
 them; and since the daemon's workers collect garbage after every task, each task pays again for the hundreds of
 thousands of objects that the imports made. This daemon imports, freezes these objects (``gc.freeze``: the collector
-ignores them from then on, and forked workers share their pages), and then is `pyspark.daemon`.
+ignores them from then on, and forked workers share their pages), and then runs `pyspark.daemon`.
 
 The purpose of PySpark's order is kept: the allocators of pyarrow and deltalake are configured to start no background
 thread, and if there is still a second thread after the imports, or the number of threads is unknown (there is no
 /proc), or an import fails, this process replaces itself with the daemon of PySpark. numpy's random numbers, which are
-seeded when numpy is imported, are seeded again in each worker: otherwise all workers would draw the same.
+seeded when numpy is imported, are seeded again in each worker: otherwise all workers would generate the same numbers.
 
 Spark starts it as ``python -m sparkonce.connectors.runtime.worker_daemon WORKER_MODULE`` where
 ``spark.python.daemon.module`` names it, as `sparkonce.spark_session` does.
@@ -50,7 +50,7 @@ def main() -> None:
     environment = dict(os.environ)
     reason = preload(PRELOADED)
     if reason is not None:
-        print(f"{MODULE}: {reason}; going on as {PLAIN_DAEMON}", file=sys.stderr, flush=True)
+        print(f"{MODULE}: {reason}; continuing as {PLAIN_DAEMON}", file=sys.stderr, flush=True)
         os.execve(sys.executable, plain_command(sys.orig_argv), environment)  # noqa: S606 - no shell is wanted
     prepare_to_fork()
     from pyspark.daemon import manager
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def preload(modules: Iterable[str]) -> str | None:
-    """Import ``modules``; returns a reason not to fork afterwards, or None."""
+    """Import ``modules``; return a reason not to fork afterwards, or None."""
     for name in _ALLOCATORS:
         os.environ.setdefault(name, _NO_BACKGROUND_THREAD)
     for module in modules:
@@ -70,7 +70,7 @@ def preload(modules: Iterable[str]) -> str | None:
     try:
         threads = len(os.listdir(_THREADS))
     except OSError as error:
-        return f"the number of threads cannot be told ({error})"
+        return f"the number of threads is unknown ({error})"
     return f"there are {threads} threads after the imports" if threads > 1 else None
 
 

@@ -1,4 +1,4 @@
-"""What Spark starts its Python processes by, on one machine: this interpreter, with an installed PySpark.
+"""The command by which Spark starts its Python processes on one machine: this interpreter, with an installed PySpark.
 
 Spark puts its own ``pyspark.zip`` first on the path of every Python process that it starts, and Python compiles what
 comes from a zip file again in each process: half a second of processor time for the planner of each query, and as much

@@ -1,7 +1,7 @@
 """The options of one use of a format, or the settings of one kind of Kafka client: checked by name, and read.
 
-`sparkonce.settings` says how one is declared, as a field of the dataclass that holds the values. Nothing is dropped
-silently: a name is used, known to make no difference here (with the reason), or an error that says what to use instead.
+`sparkonce.settings` declares one as a field of the dataclass that holds the values. Nothing is dropped
+silently: a name is used, known to have no effect here (with the reason), or an error that names what to use instead.
 Spark passes options with their keys in lower case (the source keeps the user's spelling in some versions), so
 names are compared without case and shown as declared.
 """
@@ -36,7 +36,7 @@ class UnknownOptionError(OptionError):
 
 @dataclass(frozen=True, slots=True)
 class SettingTable:
-    """All names that may be given. A name that ends in ``*`` stands for all that begin like it."""
+    """All accepted names. A name that ends in ``*`` stands for all with that prefix."""
 
     format: str
     settings: Mapping[str, Setting]
@@ -46,9 +46,9 @@ class SettingTable:
     passed_through: Sequence[str] = ()
     """Names of what is read elsewhere."""
     prefix: str = ""
-    """What stands before the names, which are without it here."""
+    """The prefix of the names, which are without it here."""
     without_effect: Mapping[str, str] = field(default_factory=dict)
-    """Why each makes no difference."""
+    """Why each has no effect."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """What to use instead of each."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
@@ -82,13 +82,13 @@ class SettingTable:
             raise UnknownOptionError(self, name, hint)
 
     def instead_of(self, name: str) -> str | None:
-        """Return the name of what is not used here, with the hint what to do; None if there is no hint."""
+        """Return the name of an unused setting, with the hint what to do; None if there is no hint."""
         hints = {**self.elsewhere, **{each: f"is not supported: {why}" for each, why in self.refused.items()}}
         found = None if _matching(name, [*self.settings, *self.without_effect]) else _matching(name, hints)
         return found and f"{name if found.endswith('*') else found} {hints[found]}"
 
     def nearest(self, name: str) -> str | None:
-        """Return the name that is most like ``name``, if any is like it."""
+        """Return the name most similar to ``name``, if any is similar."""
         return nearest(name, [*self.settings, *self.without_effect])
 
     def values(self, given: Mapping[str, str], settings: Mapping[str, Setting]) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class SettingTable:
 
 
 def _matching(name: str, patterns: Iterable[str]) -> str | None:
-    """Return the first of ``patterns`` that ``name`` is, or begins like."""
+    """Return the first of ``patterns`` that ``name`` equals or has as prefix."""
     lower = name.lower()
     for pattern in patterns:
         if lower == pattern.lower() or (pattern.endswith("*") and lower.startswith(pattern[:-1].lower())):
@@ -120,7 +120,7 @@ def _matching(name: str, patterns: Iterable[str]) -> str | None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the one of ``known`` that is most like ``name`` in any case, if any is like it."""
+    """Return the one of ``known`` most similar to ``name`` in any case, if any is similar."""
     names = {each.lower(): each for each in known}
     found = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6)
     return names[found[0]] if found else None

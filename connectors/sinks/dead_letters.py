@@ -49,12 +49,12 @@ _REASON_FOUND = "_dead_letter_reason"
 """Temporary columns, and the field for what from_json could not read."""
 
 _Reasons = Sequence[tuple[str, Column]]
-"""Why a record is rejected, and when; the first one counts."""
+"""The reason and the condition of a rejection; the first one applies."""
 
 TOPIC, TABLE = "topic:", "table:"
 """Prefixes of the option ``deadLetters``."""
 DOC = (
-    "where rows go whose column `_dead_letter` is not null (see sparkonce.mark): topic:<name>, or "
+    "the destination of rows whose column `_dead_letter` is not null (see sparkonce.mark): topic:<name>, or "
     "table:<path of a Delta table>"
 )
 
@@ -78,7 +78,7 @@ def mark(
         parsed: instead of ``json``, your own parsed column. A record does not parse if this is null or, for a struct,
             if all its fields are null. from_json here would accept values that parse only in part.
         rules: conditions that reject a record, by their reason. A rule that is true rejects a record; one that is null
-            does not. The first one counts. Rules may use all columns of the result. One that raises an error stops the
+            does not. The first one applies. Rules may use all columns of the result. One that raises an error stops the
             query: use try_cast, try_divide and the like.
         keep: columns of ``records`` to keep beside what is parsed.
 
@@ -87,11 +87,11 @@ def mark(
         of ``records``, and `COLUMN`.
 
     Raises:
-        ValueError: for columns that are missing, or names that come twice.
+        ValueError: for missing columns or duplicate names.
     """
     _check_records(records, keep)
     if json is not None and parsed is not None:
-        raise ValueError("mark: give json or parsed, not both")
+        raise ValueError("mark: pass json or parsed, not both")
     reasons: _Reasons = ()
     record = f.struct(*(f.col(field.name).cast(field.dataType).alias(field.name) for field in LETTER.fields[1:]))
     if json is not None:
@@ -101,7 +101,7 @@ def mark(
     elif rules:
         rows = records.withColumn(_RECORD, record)
     else:
-        raise ValueError("mark: nothing says which records to mark: give json, parsed or rules")
+        raise ValueError("mark: no condition: pass json, parsed or rules")
     reason = f.lit(None).cast("string")
     for text, condition in reversed([*reasons, *(rules or {}).items()]):
         reason = f.when(condition, f.lit(text)).otherwise(reason)
@@ -165,14 +165,14 @@ def _check_records(records: DataFrame, keep: Sequence[str]) -> None:
     missing = [field.name for field in LETTER.fields[1:] if field.name not in have]
     if missing:
         raise ValueError(
-            f"mark needs the column {', '.join(missing)} of the record: mark what readStream gives, before you select "
-            "columns of it"
+            f"mark needs the column {', '.join(missing)} of the record: mark what readStream returns, before you "
+            "select columns of it"
         )
     missing = [name for name in keep if name.lower() not in have]
     if missing:
         raise ValueError(f"mark: keep names {', '.join(missing)}, which the records do not have")
     if COLUMN in have:
-        raise ValueError(f"mark: the records have a column {COLUMN} already: put all rules into one call")
+        raise ValueError(f"mark: the records have a column {COLUMN} already: pass all rules in one call")
 
 
 def _check_names(names: Sequence[str], keep: Sequence[str]) -> None:

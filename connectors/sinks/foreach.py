@@ -1,10 +1,10 @@
 """A database as the result of a query: rows and offsets in one SQL transaction, so exactly once.
 
 For `exactly_once.foreach_batch.ForeachBatch`, over any DB-API connection (PEP 249). Two small tables are kept beside
-the user's: what is stored for each offset, and one line for each commit. Commits are numbered, and the number is a
-primary key: of two drivers that looked at the same number, the second cannot insert its line and so commits nothing.
+the user's: what is stored for each offset, and one row for each commit. Commits are numbered, and the number is a
+primary key: of two drivers that read the same number, the second cannot insert its row and so commits nothing.
 
-Rows are written first, then offsets, and the line last, all in one transaction. But if a user's statement ends it
+Rows are written first, then offsets, then the commit's row, all in one transaction. But if a user's statement ends it
 early, as DDL does in MySQL and Oracle, rows are without their offsets and the batch is replayed; in the opposite order
 the batch would count as written, and its rows would be lost.
 """
@@ -81,7 +81,7 @@ class SqlResult:
         return connection
 
     def sql(self, statement: str) -> str:
-        """Write a statement with this driver's placeholder."""
+        """Return a statement with this driver's placeholder."""
         return statement.replace("?", self.placeholder)
 
     def newest(self) -> int:

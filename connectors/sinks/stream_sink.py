@@ -1,11 +1,11 @@
-"""The shell of both sinks: the steps in which Spark writes a micro-batch, for one `Target` or several.
+"""The common part of both sinks: the steps in which Spark writes a micro-batch, for one `Target` or several.
 
 Spark calls ``streamWriter`` twice for every batch, in two long-lived processes of the driver:
 
 1. in one, before the tasks: the returned `StreamSink` is sent to them. `StreamSink.begin` reads the batch from Spark's
    offset log, and each target compares it with what it has stored, and makes the commits that come before the rows, if
    the guarantee has any;
-2. tasks pass their rows to the writers of the targets, which make them durable, but not visible, and answer;
+2. tasks pass their rows to the writers of the targets, which make them durable, but not visible, and return a message;
 3. in the other process, before ``commit`` or ``abort``, with the tasks' messages: each target makes its rows visible.
 
 Only the messages connect 1 and 3. A batch that is already in every target (a replay) is detected in step 1, so its
@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 
 def called_to_commit() -> bool:
-    """Whether Spark asks for a writer in order to commit or abort, and not to begin a batch.
+    """Whether Spark requests a writer in order to commit or abort, and not to begin a batch.
 
     Must be called directly by ``streamWriter``, since it depends on the file of its caller. If that is unknown, the
     batch is begun twice, which is safe.
@@ -72,9 +72,9 @@ class TaskMessage(WriterCommitMessage):
 def no_table_of_a_catalog(format_name: str) -> str:
     """Return why ``toTable`` is rejected: Spark makes the query's format the table's provider, and cannot read it."""
     return (
-        f"{format_name}: toTable makes a table in Spark's catalog whose provider is {format_name}, which nothing can "
+        f"{format_name}: toTable creates a table in Spark's catalog whose provider is {format_name}, which nothing can "
         "read. No row was written. Drop that table (DROP TABLE <name>), and use start with a path or topic. For "
-        "Delta, give the table its name afterwards: CREATE TABLE <name> USING delta LOCATION '<path>'; partition "
+        "Delta, register the table afterwards: CREATE TABLE <name> USING delta LOCATION '<path>'; partition "
         "columns are the option partitionBy"
     )
 
@@ -200,7 +200,7 @@ class StreamSink(DataSourceStreamArrowWriter):
                 Checkpoint.open(self._checkpoint, self._storage_options), batchId, plans[0].attempt_id
             )
         except Exception as error:
-            # Raising here would hide why the batch failed: Spark then says "Writing job failed" and nothing else.
+            # Raising here would hide why the batch failed: Spark would only report "Writing job failed".
             _log.warning(
                 "%s: batch %d: what it wrote stays, since the checkpoint cannot be read: %s",
                 self._format_name,
@@ -220,9 +220,9 @@ class StreamSink(DataSourceStreamArrowWriter):
         if len(moved) > len(records):
             records.append(counted(len(moved) - len(records), "more partition"))
         _log.warning(
-            "%s: %s: its rows are in %s already, nothing is written again. It covers %s. Either a crash came before "
-            "Spark noted the batch in checkpointLocation=%s, which is well; or that checkpoint is new: then option "
-            "offsetStore with this appId on the source begins behind what is there",
+            "%s: %s: its rows are in %s already, nothing is written again. It covers %s. Either a crash happened "
+            "before Spark recorded the batch in checkpointLocation=%s, which is fine; or that checkpoint is new: "
+            "then option offsetStore with this appId on the source starts after these rows",
             self._format_name,
             batch,
             self._targets[-1],

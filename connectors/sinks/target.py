@@ -1,8 +1,8 @@
 """What a sink delivers a micro-batch to: a table or topics, each with a chain of offsets of its own.
 
 `connectors.sinks.stream_sink` is the shell that Spark calls and knows the steps of a batch; a `Target` knows one
-destination. A target is pickled and sent to the tasks, so it holds options and no connections. What `begin` finds out
-on the driver is sent as its plan; what a task has written is sent as its part, in the task's message.
+destination. A target is pickled and sent to the tasks, so it holds options and no connections. The result of `begin`
+on the driver is sent as its plan; a task's result is sent as its part, in the task's message.
 """
 
 from __future__ import annotations
@@ -85,16 +85,16 @@ class Target(Protocol):
     """One destination of rows."""
 
     def __str__(self) -> str:
-        """Name the place, and where its offsets are, for messages."""
+        """Return the name of the place and of its offsets' store, for messages."""
 
     def stored(self, batch: Batch) -> Stored:
         """Return what the target has stored of the partitions of a batch, on the driver, before `begin`.
 
-        `begin` may finish or undo what a crash left half done, so a caller that relies on the result must call this
+        `begin` may finish or undo what a crash left incomplete, so a caller that relies on the result must call this
         again after it.
 
         Raises:
-            DeliveryError, OffsetStoreError: if it is unknown.
+            DeliveryError, OffsetStoreError: if it cannot be determined.
         """
 
     def begin(self, batch: Batch) -> TargetPlan:

@@ -30,26 +30,26 @@ OFFSETS_FOLDER = "_sparkonce"
 class MergeWriter:
     """Merges each batch into the Delta table at ``path``; pass it to ``writeStream.foreachBatch``.
 
-    Create it before the query starts: it settles what a crash has left, so that a source with `offset_store` starts
+    Create it before the query starts: it resolves what a crash has left, so that a source with `offset_store` starts
     from the right offsets.
 
     Args:
-        path: the result, a local path or a URI. The table is made from the first batch's columns if it is missing.
+        path: the result, a local path or a URI. The table is created from the first batch's columns if it is missing.
         app_id: a name for this pipeline, stable over restarts: its offsets are kept under it.
         checkpoint: the query's ``checkpointLocation``.
-        keys: the columns that identify a row. Rows of one batch must differ in them, unless ``newest_by`` is given.
+        keys: the columns that identify a row. Rows of one batch must differ in them, unless ``newest_by`` is set.
         newest_by: with ``keys``: a column without nulls; of a batch's rows with equal keys the highest is used.
         merge: instead of updating and inserting all columns by ``keys``: a function of the target and the batch's rows
             that returns the MERGE to run.
         guarantee: ``exactly-once``, ``at-least-once`` or ``at-most-once``.
         offsets: where the table of offsets is, if not in the result's folder.
-        partition_by: the partition columns of a table that is made.
-        schema: the columns of a table that is made, if not those of the rows: a `StructType`, or ``a INT, b STRING``.
+        partition_by: the partition columns of a new table.
+        schema: the columns of a new table, if not those of the rows: a `StructType`, or ``a INT, b STRING``.
         storage_options: for tables and a checkpoint that are not local, as delta-rs takes them; Spark has its own.
 
     Raises:
         ValueError: for arguments that cannot work.
-        DeliveryError, OffsetStoreError: if what a crash has left cannot be settled.
+        DeliveryError, OffsetStoreError: if what a crash has left cannot be resolved.
     """
 
     path: str
@@ -71,9 +71,9 @@ class MergeWriter:
         if isinstance(self.keys, str) or isinstance(self.partition_by, str):
             raise ValueError("keys and partition_by are lists of column names")
         if bool(self.keys) == (self.merge is not None):
-            raise ValueError("give either keys, for update-or-insert, or merge, a function that builds the MERGE")
+            raise ValueError("pass either keys, for update-or-insert, or merge, a function that builds the MERGE")
         if self.newest_by is not None and not self.keys:
-            raise ValueError("newest_by goes with keys: a merge of your own picks its rows itself")
+            raise ValueError("newest_by needs keys: with merge, your function chooses the rows")
         result = Location.parse(self.path)
         offsets = Location.parse(self.offsets or f"{self.path.rstrip('/')}/{OFFSETS_FOLDER}")
         self._result = DeltaResult(
@@ -111,7 +111,7 @@ class MergeWriter:
         self._foreach_batch(rows, batch_id)
 
     def _check_columns(self, columns: Sequence[str]) -> None:
-        """Find a wrong name before a table is made; Spark's own error for it is hundreds of lines long."""
+        """Find a wrong name before a table is created; Spark's own error for it is hundreds of lines long."""
         known = {column.lower() for column in columns}
         newest_by = [] if self.newest_by is None else [self.newest_by]
         for argument, names in (("keys", self.keys), ("newest_by", newest_by)):
@@ -122,11 +122,11 @@ class MergeWriter:
     def _columns(self, rows: DataFrame) -> StructType:
         if not isinstance(self.schema, str):
             return self.schema or rows.schema
-        read = StructType.fromDDL(self.schema)  # asks the JVM, so not before there is a session
+        read = StructType.fromDDL(self.schema)  # needs the JVM, so not before there is a session
         assert isinstance(read, StructType)
         return read
 
     @property
     def offset_store(self) -> str:
-        """The source's option ``offsetStore``, to begin where this result ends."""
+        """The source's option ``offsetStore``, to start where this result ends."""
         return str(self._intents)

@@ -43,9 +43,9 @@ USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 LINKAGE_ERROR = re.compile(
     r"\b(NoSuchMethod|NoSuchField|NoClassDefFound|AbstractMethod|IncompatibleClassChange)Error\b"
 )
-"""What the JVM says of a class that was compiled against another version of a library (Java's `LinkageError`)."""
+"""Errors of the JVM for a class compiled against another version of a library (Java's `LinkageError`)."""
 COMPACTION = "OPTIMIZE"
-"""Delta's automatic compaction after a MERGE takes its metadata over; it is not the MERGE."""
+"""Delta's automatic compaction after a MERGE copies its metadata; it is not the MERGE."""
 
 
 def upsert_on(keys: Sequence[str], newest_by: str | None = None) -> MergeFunction:
@@ -71,7 +71,7 @@ class DeltaResult:
 
     store: DeltaOffsetStore
     spark_path: str
-    """The same place as Spark names it."""
+    """The same location in Spark's form."""
     function: MergeFunction
 
     def exists(self) -> bool:
@@ -86,7 +86,7 @@ class DeltaResult:
         """Create an empty table if there is none, unless another driver creates it at the same moment.
 
         Raises:
-            TableError, SchemaError: if it cannot be made.
+            TableError, SchemaError: if it cannot be created.
         """
         if self.exists():
             return
@@ -259,7 +259,7 @@ def _fitting_delta(session: SparkSession) -> Iterator[None]:
         minor = ".".join(session.version.split(".")[:2])
         raise TableError(
             f"the delta-spark in this session was built for another version of Spark than {session.version} "
-            f"({missing[0]}). Use the one for it (io.delta:delta-spark_{minor}_2.13), or a Spark that one exists for"
+            f"({missing[0]}). Use the one for it (io.delta:delta-spark_{minor}_2.13), or a Spark version that has one"
         ) from error
 
 

@@ -2,7 +2,7 @@
 
 A MERGE of delta-spark cannot carry a batch's offsets: a commit of it has room for one transaction id, and Delta skips
 a MERGE whose version is not above the stored one silently. So rows and offsets are in two tables, and one number links
-them. The *result* stores the sequence number of the last MERGE, in the MERGE's own commit: that is the truth. The
+them. The *result* stores the sequence number of the last MERGE, in the MERGE's own commit: that is authoritative. The
 *table of offsets* stores what was intended, and what of it is confirmed:
 
 1. the next number, ranges and attempt id are recorded in the table of offsets (an `Intent`);
@@ -12,7 +12,7 @@ them. The *result* stores the sequence number of the last MERGE, in the MERGE's 
 
 A crash before the MERGE's commit leaves an intent whose number the result does not have: the next attempt uses the
 number again. A crash after it leaves a number that is in the result and not confirmed: the next snapshot confirms it
-before anything is compared (`MergeTable.snapshot`), so every comparison uses the truth. Two drivers may record the same
+before anything is compared (`MergeTable.snapshot`), so every comparison is exact. Two drivers may record the same
 number; only one MERGE with it lands.
 
 The number of the result is always read after the table of offsets, and numbers only grow, so a result that is behind
@@ -69,7 +69,7 @@ class ResultLog(Protocol):
     """The result, for MERGEs with numbers."""
 
     def look(self) -> ResultState:
-        """Look at the result as it is now."""
+        """Read the current state of the result."""
 
     def merge(self, rows: Any, intent: Intent) -> None:
         """Run the MERGE of ``intent``; do nothing if its number, or a higher one, is in the result.
@@ -156,9 +156,9 @@ class MergeTable:
             if state.sequence < offsets.confirmed:
                 raise OffsetMismatchError(
                     f"{self.intents} has confirmed MERGE {offsets.confirmed}, and {self.result} holds "
-                    f"{state.sequence or 'none'}: the result was deleted, replaced, or made to forget (table property "
-                    "delta.setTransactionRetentionDuration). To fill it anew from the start, use a new appId and a new "
-                    "checkpointLocation; otherwise bring the result back"
+                    f"{state.sequence or 'none'}: the result was deleted, replaced, or dropped transaction ids (table "
+                    "property delta.setTransactionRetentionDuration). To fill it again from the start, use a new "
+                    "appId and a new checkpointLocation; otherwise restore the result"
                 )
             landed = self._landed(offsets, offsets.confirmed + 1)
             try:
@@ -172,7 +172,7 @@ class MergeTable:
                     ) from error
 
     def _landed(self, offsets: IntentSnapshot, sequence: int) -> Landed:
-        """Find out which batch landed with a number."""
+        """Return which batch landed with a number."""
         found = self.result.find(sequence)
         if found is not None:
             return found
@@ -183,8 +183,8 @@ class MergeTable:
         known = "no batch" if not batches else f"{len(batches)} different batches"
         raise DeliveryError(
             f"{self.result} holds MERGE {sequence}, which {self.intents} has not confirmed. Which batch that was "
-            f"cannot be told: the result's log no longer has its commit, and the table of offsets names {known} for "
-            "it. Look which records the result holds; then go on with a new appId, a new checkpointLocation and "
+            f"is unknown: the result's log no longer has its commit, and the table of offsets names {known} for "
+            "it. Check which records the result holds; then continue with a new appId, a new checkpointLocation and "
             "startingOffsets after those records"
         )
 
@@ -237,8 +237,8 @@ class MergeSnapshot:
         if landed is None:
             raise UnknownOutcomeError(
                 f"batch {record.batch_id} of query {record.query_id} (appId {record.app_id}): the log of {result} does "
-                f"not tell which attempt made MERGE {intent.sequence}. Start the query again: it will find out. If "
-                "this comes again, check that spark.databricks.delta.commitInfo.enabled is not false"
+                f"not show which attempt made MERGE {intent.sequence}. Start the query again: it checks that. If "
+                "this error recurs, check that spark.databricks.delta.commitInfo.enabled is not false"
             )
         winner = landed.intent.record
         if winner.attempt_id != record.attempt_id:
@@ -261,7 +261,7 @@ class MergeSnapshot:
 
 
 def _confirm(offsets: IntentSnapshot, landed: Landed) -> None:
-    """Confirm a MERGE, and move the offsets that stand where the batch began.
+    """Confirm a MERGE, and move the offsets that are where the batch began.
 
     The others were moved manually since and stay; their partitions are not recorded.
     """

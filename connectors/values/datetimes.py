@@ -16,11 +16,11 @@ from sparkonce.connectors.values.zones import SECONDS_PER_DAY, Zone, offset_at, 
 MICROS_PER_SECOND = 1_000_000
 MAX_INT64 = (1 << 63) - 1
 _MIN_DAYS, _MAX_DAYS = -(1 << 31), (1 << 31) - 1
-"""What fits a date of Spark's and Arrow's; the patterns take years that lie further out."""
+"""The range of Spark's and Arrow's dates; the patterns accept years beyond it."""
 _GREGORIAN_START_DAYS = -141_427
 """1582-10-15; before it, days of Spark before 3.0 are of the Julian calendar."""
 
-# What UTF8String trims: white space and control characters of ASCII.
+# UTF8String trims ASCII white space and control characters.
 _TRIMMED = "".join(map(chr, range(0x21))) + "\x7f"
 
 _DATE = re.compile(r"([+-]?)(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL)
@@ -33,7 +33,7 @@ def cast_date(text: str) -> int:
     """Return the days since 1970.
 
     Raises:
-        ValueError: if it is no date.
+        ValueError: if it is not a date.
     """
     found = _DATE.fullmatch(text.strip(_TRIMMED))
     if found is None:
@@ -50,12 +50,12 @@ def _date(year: int, month: int, day: int) -> int:
 
 
 def _older_date(text: str) -> int:
-    """Read what JacksonParser falls back to: a date with GMT in it, or the number of days as text."""
+    """Read the fallback forms of JacksonParser: a date with GMT in it, or the number of days as text."""
     without = text.replace("GMT", "")
     if without != text and _DATE.fullmatch(without.strip(_TRIMMED)):
         return cast_date(without)
     if not _INTEGER.fullmatch(text) or not _MIN_DAYS <= int(text) <= _MAX_DAYS:
-        raise ValueError("it is no date")
+        raise ValueError("it is not a date")
     days = int(text)
     return days if days >= _GREGORIAN_START_DAYS else days_of(*_julian(days))
 
@@ -63,10 +63,10 @@ def _older_date(text: str) -> int:
 def cast_timestamp(text: str, zone: Zone) -> int:
     """Return the microseconds since 1970; ``zone`` is that of texts without one.
 
-    A time without a date is refused: Spark would take the day on which it is read.
+    A time without a date is rejected: Spark would use the day on which it is read.
 
     Raises:
-        ValueError: if it is no timestamp.
+        ValueError: if it is not a timestamp.
     """
     try:
         return _timestamp(text, zone, zoned=True)
@@ -89,7 +89,7 @@ def cast_timestamp_ntz(text: str) -> int:
 def _timestamp(text: str, zone: Zone, zoned: bool) -> int:
     found = _TIMESTAMP.fullmatch(text.strip(_TRIMMED))
     if found is None:
-        raise ValueError("it is no timestamp")
+        raise ValueError("it is not a timestamp")
     sign, year, month, day, hour, minute, second, fraction, zone_name = found.groups()
     if zone_name is not None:
         if not zoned:
@@ -176,10 +176,10 @@ _RESERVED = "{}#"
 
 
 def check_pattern(text: str) -> str:
-    """Return the pattern, if it is one that can be read by.
+    """Return the pattern, if it is supported.
 
     Raises:
-        ValueError: naming the part that cannot be.
+        ValueError: naming the unsupported part.
     """
     _pattern(text)
     return text
@@ -204,7 +204,7 @@ def _pattern(text: str) -> re.Pattern[str]:
             kind = letters.replace("u", "y")
             fraction = len(letters) if letters[0] == "S" else 0
             if not 0 <= fraction <= 9 or not (fraction or kind in _LETTERS):
-                raise ValueError(f"{letters} is none of yyyy, yy, y, M, MM, d, dd, H, HH, m, mm, s, ss, S…, X, x, Z")
+                raise ValueError(f"{letters} is not one of yyyy, yy, y, M, MM, d, dd, H, HH, m, mm, s, ss, S…, X, x, Z")
             group = f"(?P<fraction>\\d{{1,{fraction}}})" if fraction else _LETTERS[kind]
             name = group[4 : group.index(">")]
             if name in seen:
@@ -216,7 +216,7 @@ def _pattern(text: str) -> re.Pattern[str]:
         elif other == "]" and depth:
             made, depth = made + ")?", depth - 1
         elif other is not None and (other in _RESERVED or other == "]" or other == "'"):
-            raise ValueError(f"{other} has no meaning there")
+            raise ValueError(f"{other} is not allowed there")
         else:
             made += re.escape(other if other is not None else (quoted.replace("''", "'") or "'"))
     if depth:
@@ -225,13 +225,13 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def pattern_date(pattern: str) -> Callable[[str], int]:
-    """Make the function that reads days since 1970 by a pattern."""
+    """Return the function that reads days since 1970 by a pattern."""
     expression = _pattern(pattern)
     return lambda text: _date(*_date_of(_match(expression, text)))
 
 
 def pattern_timestamp(pattern: str, zone: Zone) -> Callable[[str], int]:
-    """Make the function that reads microseconds since 1970 by a pattern."""
+    """Return the function that reads microseconds since 1970 by a pattern."""
     expression = _pattern(pattern)
 
     def read(text: str) -> int:
@@ -242,7 +242,7 @@ def pattern_timestamp(pattern: str, zone: Zone) -> Callable[[str], int]:
 
 
 def pattern_timestamp_ntz(pattern: str) -> Callable[[str], int]:
-    """Make the function that reads microseconds since 1970 by a pattern, of texts that name no zone."""
+    """Return the function that reads microseconds since 1970 by a pattern, of texts that name no zone."""
     expression = _pattern(pattern)
 
     def read(text: str) -> int:

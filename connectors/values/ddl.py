@@ -1,8 +1,8 @@
 """Schemas of values as text: Spark's DDL (``id BIGINT, tags ARRAY<STRING>``) or its JSON form.
 
-PySpark has Spark's JVM parse DDL, but a Python data source is asked for its schema in a process without one. So the
+PySpark has Spark's JVM parse DDL, but a Python data source must return its schema in a process without one. So the
 part of the grammar that names columns and types is read here (Spark: SqlBaseParser.g4, rules colType and dataType). A
-schema is checked at once for what ``from_json`` can make: other types are refused by name.
+schema is checked immediately for what ``from_json`` can produce: other types are rejected by name.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def parse_schema(text: str) -> t.StructType:
     """Read a schema of columns, every one of which may be null, as ``from_json`` takes it.
 
     Raises:
-        ValueError: if it cannot be read, or has a type that JSON is not decoded into.
+        ValueError: if it is invalid, or has a type that JSON is not decoded into.
     """
     schema = _from_json(text) if text.lstrip().startswith("{") else _Parser(text).schema()
     made = _checked(schema, "", 0)
@@ -75,7 +75,7 @@ def _from_json(text: str) -> t.DataType:
 
 
 def _checked(kind: t.DataType, where: str, depth: int) -> t.DataType:
-    """Return the type with all of it nullable; refuse what cannot be made."""
+    """Return the type with all of it nullable; reject unsupported types."""
     if depth > MAX_NESTING:
         raise ValueError(f"types are nested more than {MAX_NESTING} deep")
     if isinstance(kind, t.StructType):
@@ -119,12 +119,12 @@ class _Parser:
         return kind
 
     def _refuse_root(self) -> None:
-        """Refuse a type that stands alone: values are decoded into named columns, so the root is always an object."""
+        """Reject a type without a name: values are decoded into named columns, so the root is always an object."""
         (kind, word), follows = self._tokens[self._next], self._tokens[self._next + 1]
         is_type = word.upper() in (*_SIMPLE, *_DECIMALS, "ARRAY", "MAP")
         if kind == "word" and is_type and follows in (("sign", "<"), ("sign", "("), _END):
             raise ValueError(
-                f"{word.upper()} stands alone: the root of a value must be named fields, such as "
+                f"{word.upper()} has no name: the root of a value must be named fields, such as "
                 "id BIGINT, tags ARRAY<INT>. For other values leave valueFormat out and use from_json"
             )
 
@@ -182,7 +182,7 @@ class _Parser:
             fields = self._columns(depth, ">")
             self._expect("sign", ">")
             return t.StructType(fields)
-        raise ValueError(f"{word} is no type that JSON is decoded into; it can be {_CAN}")
+        raise ValueError(f"{word} is not a type that JSON is decoded into; it can be {_CAN}")
 
     def _decimal(self) -> t.DecimalType:
         if self._tokens[self._next] != ("sign", "("):
@@ -194,7 +194,9 @@ class _Parser:
             scale = self._number()
         self._expect("sign", ")")
         if not 0 < precision <= MAX_DECIMAL_DIGITS or scale > precision:
-            raise ValueError(f"DECIMAL({precision},{scale}): it has 1 to 38 digits, and not more behind the point")
+            raise ValueError(
+                f"DECIMAL({precision},{scale}): precision must be 1 to 38, and scale at most the precision"
+            )
         return t.DecimalType(precision, scale)
 
     def _number(self) -> int:
@@ -231,7 +233,7 @@ def _tokens(text: str) -> Iterator[_Token]:
     while position < end:
         found = _TOKEN.match(text, position)
         if found is None:
-            raise ValueError(f"cannot read on at {text[position : position + 20]!r}")
+            raise ValueError(f"cannot continue at {text[position : position + 20]!r}")
         position = found.end()
         kind = found.lastgroup
         assert kind is not None

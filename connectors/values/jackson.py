@@ -1,12 +1,12 @@
-"""A reader of JSON tokens that stumbles where Jackson's does.
+"""A reader of JSON tokens that fails where Jackson's does.
 
-Spark's ``from_json`` works on the tokens of Jackson's ReaderBasedJsonParser, and in PERMISSIVE mode it goes on after a
-token that failed. So what becomes of a damaged document depends on when Jackson looks at a value: literals and numbers
-when the name before them is read, the inside of a string only when somebody asks for the text. `Tokens` does the same,
+Spark's ``from_json`` works on the tokens of Jackson's ReaderBasedJsonParser, and in PERMISSIVE mode continues after a
+token that failed. So the result for a damaged document depends on when Jackson reads a value: literals and numbers
+when the name before them is read, the inside of a string only when its text is requested. `Tokens` does the same,
 as Spark configures it: single quotes and NaN, Infinity, +INF, -INF are allowed; comments, unquoted names, leading zeros
 and trailing commas are not.
 
-It is for the few records that the compiled path is not sure of: exact before quick.
+It is for the few records that the compiled path leaves undecided: exact rather than fast.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DIGITS = "0123456789"
 _SPACE = re.compile(f"[{_SPACES}]*")
 _SOME_DIGITS = re.compile(f"[{_DIGITS}]*")
 _PLAIN = {quote: re.compile(rf"[^{quote}\\\x00-\x1f]*") for quote in "\"'"}
-"""What needs no look in a string, by the quote that ends it."""
+"""Characters of a string that need no handling, by the quote that ends it."""
 _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "/": "/", "\\": "\\", "'": "'"}
 _BASE64 = {char: bits for bits, char in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")}
 
@@ -73,7 +73,7 @@ class Tokens:
         self._ahead: Token | None = None
         self.token: Token | None = None
         self.literal = ""
-        """The text of a number, as it stands there; NaN, Infinity or -Infinity for those."""
+        """The text of a number, unchanged; NaN, Infinity or -Infinity for those."""
         self._string = ""
 
     @property
@@ -83,10 +83,10 @@ class Tokens:
         return self._scopes[-2 if opened else -1].name
 
     def next(self) -> Token | None:
-        """Go to the next token; None behind the last one.
+        """Advance to the next token, and return it; None after the last one.
 
         Raises:
-            JsonError: if the text is none. What is called afterwards goes on from there.
+            JsonError: if the text is not one. Later calls continue from there.
         """
         if self.token is Token.NAME:
             self.token, self._ahead = self._ahead, None
@@ -118,7 +118,7 @@ class Tokens:
         return token
 
     def skip_children(self) -> None:
-        """Go to the end of the object or array that begins here; do nothing anywhere else."""
+        """Advance to the end of the object or array that begins here; do nothing anywhere else."""
         if self.token not in (Token.START_OBJECT, Token.START_ARRAY):
             return
         depth = 1
@@ -137,9 +137,9 @@ class Tokens:
         return _well_formed(self._string)
 
     def binary(self) -> bytes:
-        """Return the bytes of a string in base64, whose padding must be there.
+        """Return the bytes of a string in base64, with padding.
 
-        Where it is none the reader stands in the middle, and passes over the rest of the string from there.
+        If it is not base64, the reader stops in the middle, and skips the rest of the string from there.
         """
         if self._unread:
             decoded = self._base64(self._take, '"')
@@ -163,7 +163,7 @@ class Tokens:
             if char == "=" and len(group) in (2, 3):
                 padding += 1
             elif padding or char not in _BASE64:
-                raise self._error("it is no base64")
+                raise self._error("it is not base64")
             else:
                 group.append(_BASE64[char])
             if len(group) + padding == 4:
@@ -172,7 +172,7 @@ class Tokens:
         if group:
             if end and padding == 0 and len(group) > 1:
                 self._position -= 1  # here, and only here, Jackson stays before the quote
-            raise self._error("it is no base64")
+            raise self._error("it is not base64")
         return bytes(made)
 
     def _field(self, scope: _Scope, char: str) -> Token:
@@ -233,7 +233,7 @@ class Tokens:
     def _number(self, begun: str) -> Token:
         start = self._position - len(begun)
         if begun[-1] == "0" and self._peek() in _DIGITS and self._peek():
-            raise self._error("a number begins with a zero too many")
+            raise self._error("a number has a leading zero")
         self._digits()
         token = Token.INTEGER
         if self._peek() == ".":
@@ -260,7 +260,7 @@ class Tokens:
         return len(found[0])
 
     def _match(self, word: str, matched: int) -> None:
-        """Read the rest of a literal, of which ``matched`` characters are read; no identifier may go on behind it."""
+        """Read the rest of a literal, of which ``matched`` characters are read; no identifier may follow directly."""
         start = self._position - matched
         for expected in word[matched:]:
             if self._peek() != expected:
@@ -271,7 +271,7 @@ class Tokens:
             raise self._no_value(start)
 
     def _no_value(self, start: int) -> JsonError:
-        """Go behind the word that begins at ``start`` and is none of JSON's, and make the error that quotes it."""
+        """Skip the word that begins at ``start`` and is not JSON's, and return the error that quotes it."""
         self._skip_identifier()
         word = self._text[start : min(self._position, start + MAX_QUOTED)]
         return JsonError(f"expected a value, found {word!r} at character {start + 1}")
@@ -312,7 +312,7 @@ class Tokens:
         return chr(number)
 
     def _skip_space(self) -> str:
-        """Go behind the next character that is no space, and return it; nothing at the end."""
+        """Skip the next character that is not a space, and return it; an empty text at the end."""
         char = self._take()
         if char and char in _SPACES:
             found = _SPACE.match(self._text, self._position)
@@ -350,7 +350,7 @@ class Tokens:
 
 
 def text_of(raw: bytes) -> str:
-    """Return the characters that Java reads from bytes: what is no UTF-8 becomes a replacement character.
+    """Return the characters that Java reads from bytes: invalid UTF-8 becomes a replacement character.
 
     A surrogate in three bytes becomes one replacement character there, and three in Python.
     """
@@ -365,7 +365,7 @@ def text_of(raw: bytes) -> str:
 
 
 def _well_formed(text: str) -> str:
-    """Join pairs of surrogates, which escapes can give; one alone becomes a question mark, as in Java's getBytes."""
+    """Join surrogate pairs, which escapes can produce; a lone one becomes a question mark, as in Java's getBytes."""
     if text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text):
         return text
     joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")

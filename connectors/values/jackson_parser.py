@@ -1,6 +1,6 @@
 """One record at a time, as Spark's from_json makes it: JacksonParser's rules over `jackson.Tokens`.
 
-The compiled path hands over every record that it is not sure of; so whatever happens to odd documents is decided here,
+The compiled path passes on every record that it leaves undecided; so the handling of odd documents is decided here,
 and only here. A `JacksonParser` returns what Spark's parser returns: the fields, also those that were read before or
 after one that failed, and the reason why the record is malformed, if it is.
 
@@ -25,7 +25,7 @@ from sparkonce.connectors.values.options import JsonOptions
 from sparkonce.connectors.values.zones import parse_zone
 
 SHOWN_CHARACTERS = 60
-"""Of a value, in the reason why it does not fit."""
+"""The part of a value that a reason quotes."""
 
 _NOT_NUMBERS = {
     "NaN": math.nan,
@@ -48,10 +48,10 @@ Convert = Callable[[Tokens], Any]
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What became of one record."""
+    """The result of one record."""
 
     fields: dict[str, Any] | None
-    """None for a text without any token, which is no record."""
+    """None for a text without any token, which is not a record."""
     problem: str | None = None
     """Why the record is malformed; then ``fields`` holds what could be read."""
 
@@ -61,7 +61,7 @@ class _MisfitError(ValueError):
 
 
 class _PartialError(ValueError):
-    """A struct, array or map of which a part does not fit; what does is kept."""
+    """A struct, array or map of which a part does not fit; the rest is kept."""
 
     def __init__(self, kept: Any, cause: str) -> None:
         super().__init__(cause)
@@ -86,7 +86,7 @@ class JacksonParser:
             if first is None:
                 return Parsed(None)
             if first is not Token.START_OBJECT:
-                return Parsed(nothing, f"it is no JSON object, but {_kind(tokens)}")
+                return Parsed(nothing, f"it is not a JSON object, but {_kind(tokens)}")
             return Parsed(_object(tokens, self._converters))
         except _PartialError as error:
             return Parsed(error.kept, str(error))
@@ -94,7 +94,7 @@ class JacksonParser:
             return Parsed(nothing, f"it is not JSON: {error}")
 
     def _converter(self, kind: t.DataType) -> Convert:
-        """Return the function that converts the value that comes next, or that the reader is at."""
+        """Return the function that converts the next or the current value of the reader."""
         convert = self._by_token(kind)
         name = kind.simpleString()
 
@@ -108,7 +108,8 @@ class JacksonParser:
             except (_PartialError, _MisfitError, JsonError):
                 raise
             except ValueError as error:
-                raise _MisfitError(f"{_kind(tokens)} is no {name}" + (f": {error}" if str(error) else "")) from None
+                reason = f": {error}" if str(error) else ""
+                raise _MisfitError(f"{_kind(tokens)} is not of type {name}{reason}") from None
 
         return checked
 
@@ -152,7 +153,7 @@ class JacksonParser:
 
 
 def _object(tokens: Tokens, converters: Mapping[str, Convert]) -> dict[str, Any]:
-    """Read the fields of an object; one that does not fit is null, and the others are read all the same."""
+    """Read the fields of an object; one that does not fit is null, and the others are still read."""
     made: dict[str, Any] = dict.fromkeys(converters)
     problem: str | None = None
     while tokens.next() not in (None, Token.END_OBJECT):
@@ -190,7 +191,7 @@ def _array(tokens: Tokens, element: Convert) -> list[Any]:
 
 
 def _map(tokens: Tokens, value: Convert) -> list[tuple[str, Any]]:
-    """Read the entries of a map, also one that comes twice. A value that does not fit at all spoils it."""
+    """Read the entries of a map, duplicates included. A value that does not fit at all makes it fail."""
     made: list[tuple[str, Any]] = []
     problem: str | None = None
     misfit: str | None = None
@@ -277,7 +278,7 @@ def _float(tokens: Tokens) -> float:
     with np.errstate(over="ignore"):
         rounded = np.float32(number)
         exact = Fraction(tokens.literal)
-        if not math.isinf(rounded) and Fraction(number) != exact:  # rounded twice: look which neighbour is nearer
+        if not math.isinf(rounded) and Fraction(number) != exact:  # rounded twice: check which neighbour is nearer
             toward = np.float32(math.inf if exact > Fraction(number) else -math.inf)
             other = np.nextafter(rounded, toward)
             if not math.isinf(other) and abs(Fraction(float(other)) - exact) < abs(Fraction(float(rounded)) - exact):
@@ -295,7 +296,7 @@ def _not_number(tokens: Tokens) -> float:
 def _decimal(tokens: Tokens, precision: int, scale: int) -> decimal.Decimal:
     text = _text(tokens).replace(",", "") if tokens.token is Token.STRING else tokens.literal
     _at(tokens, Token.STRING, Token.INTEGER, Token.FLOAT)
-    # What Java's BigDecimal reads, and no more: Python's would take NaN, spaces and underscores as well.
+    # Only what Java's BigDecimal reads: Python's would accept NaN, spaces and underscores as well.
     if not text.strip("+-").replace(".", "", 1).replace("e", "E").replace("E", "", 1).strip("+-") or set(text) - set(
         "0123456789+-.eE"
     ):
@@ -316,7 +317,7 @@ def _decimal(tokens: Tokens, precision: int, scale: int) -> decimal.Decimal:
 
 
 def _string(tokens: Tokens) -> str:
-    """Return a string, or the JSON of whatever else is there, written again without spaces."""
+    """Return a string, or the JSON of any other value, written again without spaces."""
     if tokens.token is Token.STRING:
         return tokens.string()
     if tokens.token in (Token.END_OBJECT, Token.END_ARRAY):
@@ -368,7 +369,7 @@ _WRITTEN_ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\
 
 
 def _quoted(text: str) -> str:
-    """Write a string as Jackson's UTF8JsonGenerator does: what takes two of Java's characters becomes two escapes."""
+    """Return a string in the form of Jackson's UTF8JsonGenerator: a surrogate pair becomes two escapes."""
     return f'"{"".join(_WRITTEN_ESCAPES.get(char) or _written_char(char) for char in text)}"'
 
 
@@ -382,7 +383,7 @@ def _written_char(char: str) -> str:
 
 
 def java_double(number: float) -> str:
-    """Write a number as Java does, and in quotes what is none."""
+    """Return a number in Java's form; NaN and infinities are quoted."""
     if math.isnan(number):
         return '"NaN"'
     if math.isinf(number):

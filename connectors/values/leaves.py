@@ -1,7 +1,7 @@
 """Compiled: spans of JSON values to the buffers of Arrow columns, one function for each kind of column.
 
-Each fills ``values`` and ``valid`` (a byte for each row: 1, or 0 for null). What it is not certain of, it marks as odd
-in the record that it belongs to; see `scanning`. What is certain agrees with what Spark's from_json makes of it.
+Each fills ``values`` and ``valid`` (a byte for each row: 1, or 0 for null). What it leaves undecided, it marks as odd
+in the record that it belongs to; see `scanning`. All else agrees with the result of Spark's from_json.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ MAX_EXACT_INTEGER = 1 << 53
 MAX_EXACT_POWER = 22
 """Powers of ten up to here are doubles, so that one multiplication or division of such numbers is rounded once."""
 MAX_SECONDS = 9_000_000_000_000
-"""Seconds that surely fit microseconds in 64 bits."""
+"""Seconds that always fit microseconds in 64 bits."""
 EQUALS, CAPITAL_T, CAPITAL_Z = 61, 84, 90
 FOUR_BYTES = 0xF0
-"""How UTF-8 begins of characters that are two in Java."""
+"""The first UTF-8 byte of characters that are surrogate pairs in Java."""
 NO_ZONE = 1 << 30
 """In place of an offset in seconds: a text without a zone needs more than a sum."""
 HALF_OF_FLOAT = 1 << 28
@@ -177,7 +177,7 @@ def doubles(
 
 @compiled
 def marked_texts(data: Bytes, level: Level, marked: Bytes, offsets: Int32s, target: Bytes) -> None:
-    """Copy the spans that are marked, end to end."""
+    """Copy the marked spans, end to end."""
     used, count = 0, 0
     for row in range(level.starts.shape[0]):
         if marked[row]:
@@ -190,7 +190,7 @@ def marked_texts(data: Bytes, level: Level, marked: Bytes, offsets: Int32s, targ
 
 @compiled
 def between_floats(level: Level, bits: Int64s, valid: Bytes, odd: Bytes) -> None:
-    """Mark doubles (their ``bits``) that lie half-way between two floats: rounding twice may have gone wrong."""
+    """Mark doubles (their ``bits``) half-way between two floats: rounding twice may be wrong."""
     for row in range(level.starts.shape[0]):
         if valid[row] and bits[row] & BELOW_FLOAT == HALF_OF_FLOAT:
             odd[level.owners[row]] = 1
@@ -352,7 +352,7 @@ def _compact(data: Bytes, position: int, end: int, target: Bytes, used: int) -> 
 def strings(
     data: Bytes, level: Level, texts_only: bool, offsets: Int32s, target: Bytes, valid: Bytes, odd: Bytes
 ) -> None:
-    """Copy strings, and unless ``texts_only`` whatever else is there as the JSON that it is."""
+    """Copy strings, and unless ``texts_only`` any other value as its JSON text."""
     used = 0
     for row in range(level.starts.shape[0]):
         offsets[row] = used

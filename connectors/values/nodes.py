@@ -1,7 +1,7 @@
-"""The schema of values as a tree of nodes, each of which makes the Arrow array of its place from spans.
+"""The schema of values as a tree of nodes, each of which builds the Arrow array of its place from spans.
 
-A node's `build` takes the level of its spans (see `scanning`), makes room, has the compiled functions fill it, and lays
-an Arrow array over the buffers. Structs, arrays and maps first find the spans of what is in them.
+A node's `build` takes the level of its spans (see `scanning`), allocates buffers, has them filled, and lays
+an Arrow array over them. Structs, arrays and maps first find the spans of their contents.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Node(ABC):
 
     @abstractmethod
     def build(self, data: Bytes, level: Level, odd: Bytes) -> pa.Array:
-        """Make the array of the values at ``level``; those of records that are odd may be anything."""
+        """Return the array of the values at ``level``; those of odd records may be anything."""
 
 
 def make_node(kind: t.DataType, arrow: pa.DataType, options: JsonOptions) -> Node:
-    """Make the node for a type."""
+    """Return the node for a type."""
     if isinstance(kind, t.StructType):
         children = [make_node(field.dataType, arrow.field(at).type, options) for at, field in enumerate(kind)]
         return _Struct(arrow, kind.names, children)
@@ -149,7 +149,7 @@ class _Map(Node):
 
 
 def _room(most: int) -> Level:
-    """Make room for the most elements that can be there; pages that stay untouched cost nothing."""
+    """Allocate the maximum number of elements; untouched pages cost nothing."""
     return Level(np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int32))
 
 
@@ -158,7 +158,7 @@ def _cut(level: Level, count: int) -> Level:
 
 
 def _as_required(keys: pa.Array) -> pa.Array:
-    """Drop the nulls of keys: only a record that is odd, and decoded anew, can have some."""
+    """Drop the nulls of keys: only an odd record, which is decoded again, can have some."""
     return pa.Array.from_buffers(keys.type, len(keys), [None, *keys.buffers()[1:]], 0)
 
 
@@ -278,7 +278,7 @@ class _Timestamp(Node):
         return _array(self.arrow, valid, values)
 
     def _to_utc(self, owners: Int32s, values: NDArray[np.int64], local: NDArray[np.bool_], odd: Bytes) -> None:
-        """Take local times as those of the zone, a quarter of an hour at a time."""
+        """Interpret local times in the zone, a quarter of an hour at a time."""
         buckets, which = np.unique(values[local] // (_BUCKET_S * datetimes.MICROS_PER_SECOND), return_inverse=True)
         offsets = [self._offset(int(bucket)) for bucket in buckets]
         unknown = np.array([offset is None for offset in offsets])

@@ -1,6 +1,6 @@
 """The columns of a Kafka record, as Spark's own Kafka connector names and types them, and the options about them.
 
-The options select the columns of ``kafka_once``, and say how its value is decoded.
+The options select the columns of ``kafka_once``, and define how its value is decoded.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KEY, VALUE, TOPIC, PARTITION = "key", "value", "topic", "partition"
 OFFSET, TIMESTAMP, TIMESTAMP_TYPE, HEADERS = "offset", "timestamp", "timestampType", "headers"
 
 COLUMNS = (KEY, VALUE, TOPIC, PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE)
-"""What is read unless something else is asked for, in this order."""
+"""The columns that are read by default, in this order."""
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 _SPARK: dict[str, DataType] = {
@@ -61,11 +61,11 @@ ALL_COLUMNS = tuple(_SPARK)
 
 BINARY, JSON = "binary", "json"
 _LETTERS_NEED = (KEY, VALUE, OFFSET, TIMESTAMP)
-"""What a dead letter is made of, beside topic and partition, which every task knows."""
+"""The columns of a dead letter besides topic and partition, which every task knows."""
 
 
 def default_columns(include_headers: bool) -> tuple[str, ...]:
-    """Return the columns of Spark's own connector; ``headers`` comes last, and only if it was asked for."""
+    """Return the columns of Spark's own connector; ``headers`` comes last, and only if requested."""
     return (*COLUMNS, HEADERS) if include_headers else COLUMNS
 
 
@@ -80,7 +80,7 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
 
 
 class ParseMode(StrEnum):
-    """What becomes of a record whose value does not parse; the names are Spark's."""
+    """The handling of a record whose value does not parse; the names are Spark's."""
 
     PERMISSIVE = "PERMISSIVE"
     DROPMALFORMED = "DROPMALFORMED"
@@ -128,8 +128,8 @@ class JsonOptions:
     """With the field for the text of corrupt records, where the user has one."""
     mode: ParseMode = text(
         ParseMode.PERMISSIVE,
-        "what becomes of a value that does not parse: a row with the fields that do and null for the others "
-        "(PERMISSIVE), no row (DROPMALFORMED), or the end of the query (FAILFAST)",
+        "the handling of a value that does not parse: a row with the fields that do and null for the others "
+        "(PERMISSIVE), no row (DROPMALFORMED), or an error that stops the query (FAILFAST)",
         parse=_mode,
         value="|".join(ParseMode),
     )
@@ -164,8 +164,8 @@ class JsonOptions:
     )
     time_zone: str = text(
         "UTC",
-        "the zone of timestamps that name none, such as Europe/Paris or +02:00. A Python source is not told "
-        "spark.sql.session.timeZone: give it here",
+        "the zone of timestamps that name none, such as Europe/Paris or +02:00. A Python source does not get "
+        "spark.sql.session.timeZone: set it here",
         parse=check_zone,
         value="zone",
     )
@@ -206,7 +206,7 @@ class RowOptions:
         """The columns that must be read to make the rows; those that are only for dead letters come last."""
         more = [name for name in _LETTERS_NEED if name not in self.columns] if self.dead_letters else []
         if self.json is not None and self.json.mode is ParseMode.FAILFAST and OFFSET not in self.columns:
-            more.append(OFFSET)  # to say which record it was
+            more.append(OFFSET)  # to identify the record
         return (*self.columns, *more)
 
     def spark_schema(self) -> StructType:
@@ -238,14 +238,14 @@ def read_rows(table: SettingTable, given: Mapping[str, str]) -> RowOptions:
             f"{table.format}: includeHeaders=true, but {columns} leaves headers out: add it to columns, or leave out "
             "includeHeaders"
             if rows.include_headers
-            else f"{table.format}: includeHeaders=false, but {columns} names headers: take it out of columns, or leave "
+            else f"{table.format}: includeHeaders=false, but {columns} names headers: remove it from columns, or leave "
             "out includeHeaders"
         )
     if rows.value_format == BINARY:
         useless = [name for name in (*_JSON, "includeDeadLetters") if name.lower() in named]
         if useless:
             raise OptionError(
-                f'{table.format}: option {useless[0]} is for decoded values: give option("valueFormat", "json") too'
+                f'{table.format}: option {useless[0]} is for decoded values: set option("valueFormat", "json") too'
             )
         return rows
     if VALUE not in rows.columns:

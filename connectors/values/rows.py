@@ -1,6 +1,6 @@
 """Turns the decoder's output into the requested rows: values decoded, dead letters marked.
 
-A `RowMaker` belongs to one task. Most records take the compiled path; those that it is not sure of are decoded one by
+A `RowMaker` belongs to one task. Most records take the compiled path; those that it leaves undecided are decoded one by
 one by `jackson_parser.JacksonParser`, and put in their places.
 """
 
@@ -96,7 +96,7 @@ class RowMaker:
         return rows
 
     def _letters(self, batch: pa.RecordBatch, values: pa.StructArray, problems: Problems) -> pa.Array:
-        """Make the column of dead letters; a record without a value, or with an empty one, is one, too."""
+        """Return the column of dead letters; a record without a value, or with an empty one, is one, too."""
         assert self._schema is not None
         kind = self._schema.field(DEAD_LETTER).type
         raw = batch.column(VALUE)
@@ -146,7 +146,7 @@ class JsonDecoder:
         self._careful = JacksonParser(options)
 
     def decode(self, values: pa.BinaryArray) -> tuple[pa.StructArray, Problems]:
-        """Return the decoded values, of those that do not parse as much as does; and the problems."""
+        """Return the decoded values, with the fields that parse of malformed ones; and the problems."""
         fast, odd = self._compiled(values)
         problems: Problems = {}
         if odd.shape[0]:
@@ -156,7 +156,7 @@ class JsonDecoder:
         return (fast if self._corrupt is None else self._with_corrupt(fast, values, problems)), problems
 
     def _compiled(self, values: pa.BinaryArray) -> tuple[pa.StructArray, NDArray[np.int64]]:
-        """Decode what is certain; return which rows are not."""
+        """Decode on the compiled path; return the rows that it leaves undecided."""
         count = len(values)
         _, offset_buffer, data_buffer = values.buffers()
         bounds = np.frombuffer(offset_buffer, np.int32)[values.offset : values.offset + count + 1]
@@ -172,7 +172,7 @@ class JsonDecoder:
         return made, np.flatnonzero(odd)
 
     def _put(self, fast: pa.StructArray, odd: NDArray[np.int64], parsed: Sequence[Parsed]) -> pa.StructArray:
-        """Put records that were decoded one by one into their places."""
+        """Insert records that were decoded one by one."""
         careful: list[dict[str, Any] | None] = [each.fields for each in parsed]
         places = np.arange(len(fast))
         places[odd] = len(fast) + np.arange(len(careful))

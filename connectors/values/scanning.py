@@ -7,7 +7,7 @@ into numbers and strings. Each span belongs to a record, its owner.
 
 Here only what is certain is read: JSON as RFC 8259 has it, NaN and Infinity, each field once, names without escapes.
 Any record with something else is marked in ``odd``, and decoded again by `jackson_parser.JacksonParser`. So nothing
-here must know what Spark makes of a damaged document.
+here depends on how Spark handles a damaged document.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import NamedTuple
 from sparkonce.connectors.runtime.compiled import Bytes, Int32s, compiled
 
 MAX_DEPTH = 60
-"""Levels of nesting that a bit mask has room for; what is nested deeper is odd."""
+"""Levels of nesting that fit a bit mask; deeper nesting is odd."""
 ABSENT, NULL = -1, -2
-"""Starts of spans that are none."""
+"""Starts of spans that are not values."""
 
 QUOTE, BACKSLASH, COMMA, COLON, MINUS, POINT = 34, 92, 44, 58, 45, 46
 OPEN_OBJECT, CLOSE_OBJECT, OPEN_LIST, CLOSE_LIST = 123, 125, 91, 93
@@ -369,7 +369,7 @@ def lists(data: Bytes, level: Level, offsets: Int32s, elements: Level, odd: Byte
 
 @compiled
 def maps(data: Bytes, level: Level, offsets: Int32s, keys: Level, values: Level, odd: Bytes) -> None:
-    """Find the entries of all objects of a level that are read as maps; a key that comes twice is there twice."""
+    """Find the entries of all objects of a level that are read as maps; duplicate keys are kept."""
     count = 0
     for row in range(level.starts.shape[0]):
         offsets[row] = count
@@ -401,7 +401,7 @@ def maps(data: Bytes, level: Level, offsets: Int32s, keys: Level, values: Level,
 
 @compiled
 def check_utf8(data: Bytes, level: Level, odd: Bytes) -> None:
-    """Mark the records that are no UTF-8: surrogates, overlong forms and numbers beyond Unicode are none."""
+    """Mark the records that are not UTF-8, such as surrogates, overlong forms and numbers beyond Unicode."""
     for row in range(level.starts.shape[0]):
         position, end = level.starts[row], level.ends[row]
         while 0 <= position < end:

@@ -1,7 +1,7 @@
 """Time zones as Java names them, and what they do to a local time.
 
 Follows ``ZoneId.of`` with its short names: offsets (``+2``, ``+02:00``, ``-0530``), ``UTC+1`` and such, and regions.
-Where clocks were set forward or back, a local time is taken as Java takes it: with the offset before the change.
+Where clocks were set forward or back, a local time is interpreted as in Java: with the offset before the change.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _ONE_DIGIT_HOUR = re.compile(r"([+-])(\d):", re.ASCII)
 _ONE_DIGIT_MINUTE = re.compile(r"([+-])(\d\d):(\d)$", re.ASCII)
 _REGION = re.compile(r"[A-Za-z][A-Za-z0-9~/._+-]+", re.ASCII)
 _NOT_JAVAS = ("posix/", "right/", "posixrules", "localtime")
-"""What a machine's folder of zones has besides them; some of it differs from machine to machine."""
+"""Other entries of a machine's folder of zones; some differ between machines."""
 _SHOWN_CHARACTERS = 60
 _CIVIL_CYCLE_YEARS = 400
 """After so many years the calendar repeats, weekdays included."""
@@ -61,7 +61,7 @@ Zone = int | tzinfo
 
 @lru_cache(maxsize=1024)
 def parse_zone(name: str) -> Zone:
-    """Find the zone of a name.
+    """Return the zone of a name.
 
     Raises:
         ValueError: if there is none.

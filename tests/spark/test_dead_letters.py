@@ -78,7 +78,7 @@ def test_what_is_marked(spark: SparkSession) -> None:
     assert own.columns == [*records.columns, COLUMN]
     assert list(reasons(own)) == list(range(1, len(rows), 2))
     for wrong, message in (
-        ({}, "nothing says which records to mark"),
+        ({}, "no condition: pass json, parsed or rules"),
         ({"json": FIELDS, "parsed": number}, "not both"),
         ({"json": "map<string,string>"}, "has no fields"),
         ({"json": "topic STRING", "keep": ["topic"]}, "two columns topic"),

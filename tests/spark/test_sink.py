@@ -427,7 +427,7 @@ def test_a_table_of_spark_s_catalog_is_refused(spark: SparkSession, checkpoint: 
     writer = numbers(spark, end=10).writeStream.format("delta_once").trigger(availableNow=True)
     writer = writer.options(appId="app", checkpointLocation=str(checkpoint)).partitionBy("partition")
     try:
-        with pytest.raises(StreamingQueryException, match="toTable makes a table in Spark's catalog"):
+        with pytest.raises(StreamingQueryException, match="toTable creates a table in Spark's catalog"):
             writer.toTable(name).awaitTermination()
         warehouse = spark.conf.get("spark.sql.warehouse.dir")
         assert warehouse is not None

@@ -208,7 +208,7 @@ def test_dead_letters_of_the_source_reach_their_table_once_through_a_crash(
     assert Counter(rows["id"].to_pylist()) == {0: 8, 1: 8}
     letters = DeltaTable(tmp_path / "letters").to_pyarrow_table().to_pylist()
     assert Counter((row["reason"], row["value"]) for row in letters) == {
-        ("field id: 'x' is no int", BAD[0]): 8,
+        ("field id: 'x' is not of type int", BAD[0]): 8,
         ("value is null", None): 8,
         ("it is not JSON: expected a value, found 'junk' at character 1", BAD[1]): 8,
     }

@@ -157,9 +157,9 @@ def test_the_delta_sink_says_what_to_do_with_options_of_others(name: str, instea
     [
         (
             "bootstrap.servers",
-            "unknown option 'bootstrap.servers'; settings of Kafka's clients .* say 'kafka.bootstrap.se",
+            "unknown option 'bootstrap.servers'; settings of Kafka's clients .* use 'kafka.bootstrap.se",
         ),
-        ("Security.Protocol", "unknown option 'Security.Protocol'; settings .* say 'kafka.security.protocol'"),
+        ("Security.Protocol", "unknown option 'Security.Protocol'; settings .* use 'kafka.security.protocol'"),
         ("bootstrap.server", "did you mean 'kafka.bootstrap.servers'?"),
         ("zzzzzz", "unknown option 'zzzzzz'; `sparkonce options (source|kafka-sink|delta-sink)` lists all"),
     ],

@@ -92,7 +92,7 @@ def test_it_gives_way_to_pysparks_daemon(tmp_path: Path, file: str, code: str, r
         assert port_of(process, errors) > 0
         assert command_of(process.pid)[1:4] == ["-m", "pyspark.daemon", "pyspark.worker"]
     assert reason in errors.read_text()
-    assert "going on as pyspark.daemon" in errors.read_text()
+    assert "continuing as pyspark.daemon" in errors.read_text()
 
 
 def test_only_the_name_of_the_daemon_changes() -> None:

@@ -249,7 +249,7 @@ def test_dead_letters_that_are_taken_back_while_a_batch_begins_stop_it() -> None
     target = MemoryTarget()
     letters = LetterTarget(target, PLACE)
     letters.finish(batch(0, (0, 5)), letters.begin(batch(0, (0, 5))), [])
-    with pytest.raises(DeliveryError, match="are there no more"):
+    with pytest.raises(DeliveryError, match="are no longer there"):
         LetterTarget(Undoing(store=target.store), PLACE).begin(batch(0, (0, 8), query="r"))
 
 

@@ -85,7 +85,7 @@ def test_the_column_and_the_option_go_together() -> None:
     check_column("delta_once", MARKED, PLACE)
     check_column("delta_once", ROWS, None)
     assert rows_schema(MARKED) == ROWS
-    with pytest.raises(OptionError, match="nothing says where dead letters go: set the option deadLetters"):
+    with pytest.raises(OptionError, match="but no place for dead letters is configured: set the option deadLetters"):
         check_column("delta_once", MARKED, None)
     with pytest.raises(OptionError, match=r"deadLetters=topic:dead, but the rows have no column _dead_letter.*mark"):
         check_column("delta_once", ROWS, PLACE)

@@ -135,7 +135,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read(observer: Client, topic: str
     with pytest.raises(DecisionTopicError) as error:
         log.read()
     assert "OFFSET_OUT_OF_RANGE" in str(error.value)
-    assert "it was deleted and made anew" in str(error.value)
+    assert "it was deleted and created again" in str(error.value)
     assert "Start the query again" in str(error.value)
     assert log.read().number == 0
 
@@ -239,7 +239,7 @@ def test_a_topic_that_is_deleted(observer: Client, topic: str, log: DecisionLog)
     decide(observer, topic, decision(1))
     assert log.read().number == 1
     delete_topic(observer, topic)
-    with pytest.raises(DecisionTopicError, match=f"the topic '{topic}' of decisions does not exist"):
+    with pytest.raises(DecisionTopicError, match=f"the topic '{topic}' of decisions no longer exists"):
         log.read()
     log.ensure()
     assert log.read().number == 0

@@ -37,7 +37,7 @@ def test_the_transactions_topic_is_lost_in_mid_decision(tmp_path: Path, committe
             shutil.rmtree(directory)
         broker.restart()
         for _ in range(2):
-            with pytest.raises(TransactionsGoneError, match=r"cannot be told.*__transaction_state.*find-hanging"):
+            with pytest.raises(TransactionsGoneError, match=r"is unknown.*__transaction_state.*find-hanging"):
                 pipeline.another_driver().recover()
         visible = pipeline.visible()
         assert len(visible) == 3 * committed

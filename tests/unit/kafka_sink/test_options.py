@@ -91,7 +91,7 @@ def test_the_brokers_are_needed() -> None:
 
 def test_exactly_once_keeps_offsets_where_its_transaction_reaches() -> None:
     text = refusal(offsetStore="delta:/t")
-    assert "offsetStore='delta:/t' cannot be had with deliveryGuarantee=exactly-once" in text
+    assert "offsetStore='delta:/t' cannot be combined with deliveryGuarantee=exactly-once" in text
     assert "offsetStore=group:<id>" in text
 
 

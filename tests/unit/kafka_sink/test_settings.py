@@ -131,7 +131,7 @@ def test_nothing_is_sent_twice_without_the_broker_knowing(guarantee: Guarantee) 
 
 
 def test_idempotence_needs_answers() -> None:
-    assert "kafka.acks=0 asks for none" in refusal({"acks": "0", "enable.idempotence": "true"}, WEAKEST)
+    assert "kafka.acks=0 requests none" in refusal({"acks": "0", "enable.idempotence": "true"}, WEAKEST)
 
 
 @pytest.mark.parametrize(

@@ -535,7 +535,7 @@ def test_transactions_that_time_out(
     if not is_decided:
         wait()
     # On a slow machine they have timed out before the decision all the same.
-    problem = "the decision is taken back|was not decided" if is_decided else "was not decided"
+    problem = "the decision is undone|was not decided" if is_decided else "was not decided"
     monkeypatch.setattr(Driver, "finish", late)
     with pytest.raises(TransactionsGoneError, match=problem):
         application.finish(incarnation, written)
@@ -570,7 +570,7 @@ def test_someone_who_ends_a_decided_transaction_by_hand(
         with pytest.raises(TransactionsGoneError, match="the output lacks 2 rows"):
             application.finish(incarnation, written)
     for _ in range(2):
-        with pytest.raises(TransactionsGoneError, match=r"finish --app-id app\d+ --accept goes on without them"):
+        with pytest.raises(TransactionsGoneError, match=r"finish --app-id app\d+ --accept continues without them"):
             run(application, application.start(), 1)
     seen = committed_rows(observer, application.topic)
     assert len(seen) == len(set(seen)) == 6

@@ -211,7 +211,7 @@ def test_transactions_that_kafka_has_forgotten(pipeline: Pipeline, command: Comm
     assert command("list", "--app-id", pipeline.app_id) == 1
     assert "that Kafka no longer knows" in command.out
     assert command("finish", "--app-id", pipeline.app_id) == 1
-    assert "cannot be told" in command.err
+    assert "was committed is unknown" in command.err
     assert command("finish", "--app-id", pipeline.app_id, "--accept") == 0
     assert "missing, or unknown to Kafka:" in command.out
     assert command.listed(pipeline)[0] == 0

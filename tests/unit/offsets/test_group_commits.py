@@ -190,7 +190,7 @@ def test_a_group_with_live_members_is_left_to_them_and_the_query_goes_on(
         assert topic.committed(group) == {}
     (said,) = [each.getMessage() for each in caplog.records if each.name.startswith("sparkonce.connectors")]
     assert f"group:{group} at {topic.servers} has live members (UNKNOWN_MEMBER_ID)" in said
-    assert "choose another group id for commitGroup. The query goes on" in said
+    assert "choose another group id for commitGroup. The query continues" in said
 
 
 def test_after_a_failure_it_rests_then_tries_again_and_says_that_it_works(
@@ -209,7 +209,7 @@ def test_after_a_failure_it_rests_then_tries_again_and_says_that_it_works(
     assert topic.committed(group) == {0: 0}
     assert len(caplog.records) == 2
     assert "UNKNOWN_TOPIC_OR_PARTITION" in caplog.records[0].getMessage()
-    assert "takes offsets again" in caplog.records[1].getMessage()
+    assert "accepts offsets again" in caplog.records[1].getMessage()
 
 
 def test_what_the_group_has_is_asked_for_once_a_day_only(

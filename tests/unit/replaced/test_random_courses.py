@@ -2,7 +2,7 @@
 
 The broker is a model: a log of records, each with the epoch that it was written in. The query is the real planner, and
 the real decisions about each batch over a store in memory. What must hold: no batch is refused, no record is written
-twice, and each record that the log has at the end is written, but for what a warning said cannot be told.
+twice, and each record that the log has at the end is written, except where a warning leaves it open.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from sparkonce.offset_store.record import BatchRecord
 COURSES, STEPS = 150, 40
 CALM = 60
 """How many times out of this and five more nothing happens between two questions, or two reads."""
-DOUBT = "cannot be told"
+DOUBT = "may have been replaced too"
 _Answer = TypeVar("_Answer")
 
 

@@ -98,7 +98,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "feature variantType",
     ),
-    "writer of version 6": ({"schema": SCHEMA, "versions": (2, 6)}, "writers of version 6"),
+    "writer of version 6": ({"schema": SCHEMA, "versions": (2, 6)}, "requires writer version 6"),
     "vacuum check": (
         {"schema": SCHEMA, "features": ("vacuumProtocolCheck",), "reader_features": ("vacuumProtocolCheck",)},
         "feature vacuumProtocolCheck",

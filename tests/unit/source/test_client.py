@@ -208,12 +208,13 @@ def test_records_beyond_the_log_are_lost_data(broker: EmbeddedBroker, plan: Make
     planner = plan(chosen)
     planner.refresh()
     with pytest.raises(
-        DataLossError, match=r"short-0 at offsets 20 to 29 are gone: its log ends at 5.*load the DataFrame anew, [^.]*$"
+        DataLossError,
+        match=r"short-0 at offsets 20 to 29 are gone: its log ends at 5.*load the DataFrame again, [^.]*$",
     ):
         list(read_range(chosen, whole(planner, "short", 30, 20)))
     with pytest.MonkeyPatch.context() as in_a_stream:
         in_a_stream.setattr(reading, "_batch_id", lambda: 3)
-        with pytest.raises(DataLossError, match=r"its log ends at 5.* or begin with a new checkpointLocation$"):
+        with pytest.raises(DataLossError, match=r"its log ends at 5.* or use a new checkpointLocation$"):
             list(read_range(chosen, whole(planner, "short", 30, 20)))
     lenient = options(broker, "short", failOnDataLoss="false")
     assert list(read_range(lenient, whole(planner, "short", 30, 20))) == []
@@ -234,7 +235,7 @@ def test_a_leader_that_refuses_an_offset_that_it_has_is_not_asked_for_ever(
         raise OffsetOutOfRangeError(whole(planner, "torn", 5), 0)
 
     monkeypatch.setattr(RangeFetcher, "_checked", refuse)
-    with pytest.raises(TimeoutError, match="offset 0 is not in the log of torn-0, says the partition's leader, though"):
+    with pytest.raises(TimeoutError, match="offset 0 is not in the log of torn-0, by the partition's leader, although"):
         list(read_range(chosen, whole(planner, "torn", 5)))
 
 
@@ -261,7 +262,7 @@ def test_partitions_that_come_and_go(broker: EmbeddedBroker, plan: MakePlanner) 
     assert planner.adapt(before, partitions).positions == {partitions[0]: Position(4, 9), partitions[1]: Position(0, 0)}
     with pytest.raises(
         DataLossError,
-        match=r"gone: they have been deleted, or subscribe does not .* or set subscribe back, .* checkpointLocation$",
+        match=r"gone: they have been deleted, or subscribe no longer .* or set subscribe back, .* checkpointLocation$",
     ):
         planner.adapt(planner.adapt(before, partitions), partitions[:1])
 

@@ -220,7 +220,7 @@ def test_more_records_than_a_column_can_name_the_topic_for_are_refused(monkeypat
     monkeypatch.setattr(decode_module, "MAX_BYTES_PER_ARROW_COLUMN", 5 * len("orders"))
     assert len(decode(batch)) == 5
     monkeypatch.setattr(decode_module, "MAX_BYTES_PER_ARROW_COLUMN", 5 * len("orders") - 1)
-    with pytest.raises(CorruptBatchError, match="its 5 records are more than a column can name the topic for"):
+    with pytest.raises(CorruptBatchError, match="its 5 records are more than the column topic can hold"):
         decode(batch)
 
 

@@ -64,7 +64,7 @@ def test_patterns_find_what_java_finds(text: str, found: list[str], not_found: l
         ("a(?i)b", r"the flag '\(\?i\)' in the middle at position 1"),
         ("(?x) a", "the flag 'x' at position 0"),
         ("(?-i)a", "the flag '.*' in the middle"),
-        ("(?'n'a)", "at position 0 has no equal"),
+        ("(?'n'a)", "at position 0 has no equivalent"),
         (r"\Ga", r"\\G at position 0"),
         (r"[\b]", r"\\b at position 1"),
         (r"\p{IsGreekish}", "the class 'IsGreekish'"),

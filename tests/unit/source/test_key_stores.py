@@ -74,12 +74,12 @@ def test_what_is_no_store_is_none() -> None:
 @pytest.mark.parametrize(
     ("name", "password", "key_password", "message"),
     [
-        ("trust.jks", "wr0ng", None, "password does not fit it"),
-        ("trust.p12", "wr0ng", None, "password does not fit it"),
+        ("trust.jks", "wr0ng", None, "the password is wrong"),
+        ("trust.p12", "wr0ng", None, "the password is wrong"),
         ("trust.p12", None, None, "needs a password"),
         ("client.jks", None, None, "needs a password"),
-        ("client.jks", PASSWORD, "wr0ng", "does not fit its private key"),
-        ("client.jks", PASSWORD, None, "does not fit its private key"),
+        ("client.jks", PASSWORD, "wr0ng", "the password of its private key is wrong"),
+        ("client.jks", PASSWORD, None, "the password of its private key is wrong"),
     ],
 )
 def test_passwords_that_do_not_fit(name: str, password: str | None, key_password: str | None, message: str) -> None:

@@ -141,7 +141,7 @@ def test_the_secret_follows_no_redirect(tokens: TokenServer, status: int) -> Non
 
 def test_a_server_that_is_away_may_come_back(tokens: TokenServer) -> None:
     """So it is no PermissionError: the client tries again, as long as it may take to connect."""
-    with pytest.raises(ConnectionError, match=r"http://127\.0\.0\.1:1/token gave no token: .*refused"):
+    with pytest.raises(ConnectionError, match=r"http://127\.0\.0\.1:1/token returned no token: .*refused"):
         token(OAuth("http://127.0.0.1:1/token", "me", SECRET))
     tokens.status = 503
     with pytest.raises(ConnectionError, match="HTTP 503"):
@@ -153,7 +153,7 @@ def test_a_server_that_is_away_may_come_back(tokens: TokenServer) -> None:
 
 def test_an_answer_that_is_no_http_may_be_followed_by_one(tokens: TokenServer) -> None:
     tokens.speaks_http = False
-    with pytest.raises(ConnectionError, match="gave no token: BadStatusLine"):
+    with pytest.raises(ConnectionError, match="returned no token: BadStatusLine"):
         token(OAuth(tokens.url, "me", SECRET))
 
 
@@ -222,7 +222,7 @@ def test_a_token_that_the_broker_refuses(tokens: TokenServer) -> None:
         ({}, "needs kafka.sasl.oauthbearer.client.credentials.client.id and"),
         (
             {"sasl_login_callback_handler_class": "my.Handler"},
-            "handler.class=my.Handler: a Java class cannot be loaded; tokens are had by",
+            "handler.class=my.Handler: a Java class cannot be loaded; tokens are obtained by",
         ),
         (
             {"sasl_jaas_config": "x.PlainLoginModule required username=u password=s3cret;"},

@@ -56,7 +56,7 @@ def test_dead_letters_hold_the_record_and_the_reason() -> None:
     letters = found.column(COLUMN).to_pylist()
     assert letters[0] is None
     assert {name: letters[3][name] for name in ("reason", "key", "value", "topic", "partition", "offset")} == {
-        "reason": "field a: 'no' is no int",
+        "reason": "field a: 'no' is not of type int",
         "key": b"k3",
         "value": b'{"a":"no","b":"y"}',
         "topic": "t",
@@ -66,7 +66,7 @@ def test_dead_letters_hold_the_record_and_the_reason() -> None:
     assert [letter["reason"] for letter in letters[1:]] == [
         "it is not JSON: it ends too early at character 1",
         "value is null",
-        "field a: 'no' is no int",
+        "field a: 'no' is not of type int",
         "value is empty",
     ]
     assert [letter["timestamp"].microsecond for letter in letters[1:]] == [1, 2, 3, 4]
