@@ -204,7 +204,7 @@ def test_check_constraints_are_refused(tmp_path: Path) -> None:
         ({"writer_features": ("rowTracking",)}, "feature rowTracking"),
         ({"writer_features": ("appendOnly", "somethingNew")}, "feature somethingNew"),
         ({"configuration": (("delta.columnMapping.mode", "name"),)}, "column a has no physical name or id"),
-        ({"configuration": (("delta.columnMapping.mode", "how"),)}, "in a way that is not known"),
+        ({"configuration": (("delta.columnMapping.mode", "how"),)}, "its column mapping mode is unknown"),
         ({"configuration": (("delta.enableRowTracking", "true"),)}, "delta.enableRowTracking=true"),
     ],
 )

@@ -149,7 +149,7 @@ def test_a_client_without_a_certificate_stays_outside(broker: EmbeddedBroker) ->
         ({"ssl.truststore.location": str(STORES / "make.sh")}, "neither PEM, PKCS12 nor JKS"),
         (
             {"ssl.truststore.location": str(STORES / "trust.p12"), "ssl.truststore.password": "wr0ng"},
-            r"trust.p12 cannot be read: the password does not fit it .*kafka.ssl.truststore.password",
+            r"trust.p12 cannot be read: the password is wrong .*kafka.ssl.truststore.password",
         ),
         ({"ssl.truststore.certificates": "nothing"}, "ssl.truststore.certificates: there is no certificate"),
         ({"ssl.truststore.location": str(STORES / "client.key.encrypted.pem")}, "cannot be used"),

@@ -112,7 +112,7 @@ def test_a_topic_made_anew_is_another_topic(cluster: Cluster) -> None:
         old_id = positions(lenient)[name]["id"]
         cluster.recreate(name, 2)
         cluster.send(name, [3, 4, 5], 0)
-        with pytest.raises(RecreatedTopicError, match=r"created again.*failOnDataLoss=false to go on with the new"):
+        with pytest.raises(RecreatedTopicError, match=r"created again.*failOnDataLoss=false to continue with the new"):
             strict.process_all()
         assert lenient.process_all() == [3, 4, 5]
         now = positions(lenient)[name]
