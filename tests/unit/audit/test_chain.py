@@ -306,7 +306,7 @@ def test_rows_of_lost_offsets_are_there_as_often_as_attempts_wrote_them() -> Non
     commits += rows_then_offsets(6, record(1, {key(0): (7, 9)}, query_id="another"))
     messages = lost_halves(commits)
     assert "Version 3 wrote the same records again" in messages[2]
-    assert "Version 4 wrote rows of the same records" in messages[3]
+    assert "Version 4 wrote the same records again" in messages[3]
     assert len(messages) == 2
 
 

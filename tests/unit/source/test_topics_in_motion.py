@@ -185,7 +185,7 @@ def test_records_that_aged_out_between_batches(cluster: Cluster) -> None:
         cluster.send(name, range(2, 8))
         cluster.forget_records(name, {0: 6})
         with pytest.raises(
-            DataLossError, match=f"{name}-0 at offsets 2 to 5 are gone: its log begins at 6.* anew, .*retention.ms"
+            DataLossError, match=f"{name}-0 at offsets 2 to 5 are gone: its log begins at 6.* again, .*retention.ms"
         ):
             strict.process_all()
         assert lenient.process_all() == [6, 7]
