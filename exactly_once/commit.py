@@ -23,7 +23,7 @@ from sparkonce.crash_points import reach
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.decision import (
-    AlreadyThere,
+    AlreadyWritten,
     Fresh,
     Refused,
     Replay,
@@ -97,7 +97,7 @@ class RestorableSnapshot(Protocol):
 class PartialSnapshot(Protocol):
     """A snapshot of a store that cannot record every batch."""
 
-    def has_room_for(self, record: BatchRecord) -> bool:
+    def can_record(self, record: BatchRecord) -> bool:
         """Whether it can record this one, so that it is known when it comes again."""
 
 
@@ -128,7 +128,7 @@ class Plan:
 
     attempt_id: str
     batch_id: int
-    decision: Fresh | Replay | AlreadyThere
+    decision: Fresh | Replay | AlreadyWritten
     version: int
     """The version of the store of offsets that this was decided from."""
     rows_version: int
@@ -343,7 +343,7 @@ def _check_room(snapshot: PartialSnapshot, batch: Batch, place: Place) -> None:
     Raises:
         DeliveryError: if the store cannot record it.
     """
-    if not (batch.is_determined_by_offsets or snapshot.has_room_for(batch.record)):
+    if not (batch.is_determined_by_offsets or snapshot.can_record(batch.record)):
         raise DeliveryError(
             f"{batch} reads no partition of kafka_once with whose offset {place.name} could record it: at-most-once "
             "would not know after a crash that it had begun, and would write it twice. Set offsetStore=delta:<path>, "

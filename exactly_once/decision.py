@@ -5,24 +5,24 @@ Nor does the same batch id: a checkpoint that was restored from a copy counts on
 So the batch id is compared first, then what the batch was, then the offsets, in this order:
 
 1. this query has stored a batch id at or past ours. `Replay`, the rows are there, if what was stored under our id has
-   our fingerprint; `ReusedBatchId` if the batch reaches past the stored offsets; else `OtherBatch`. One exception: of
-   the last batch of a query without state, and of `kafka_once` alone, the offsets are enough if no fingerprint is
+   our fingerprint; `ReusedBatchId` if the batch reaches past the stored offsets; else `DifferentBatch`. One exception:
+   of the last batch of a query without state, and of `kafka_once` alone, the offsets are enough if no fingerprint is
    stored, since an earlier version of sparkonce wrote it: if all that it moves ends where it is stored, a `Replay`;
 2. a stateful query that never wrote, over offsets that are already stored: `StatefulRestart`, its state is lost;
 3. every partition that moves is stored at the batch's start, or not at all: `Fresh`, write it; unless the query's
-   last batch is, in the checkpoint, another one of that number: `AfterOther`;
-4. a query that never wrote, and every partition that moves is stored at or past its end: `AlreadyThere`; unless it
-   also reads other sources, whose rows of this batch are unknown: `OthersUnknown`;
+   last batch is, in the checkpoint, another one of that number: `DivergedPredecessor`;
+4. a query that never wrote, and every partition that moves is stored at or past its end: `AlreadyWritten`; unless it
+   also reads other sources, whose rows of this batch are unknown: `ForeignRowsUnknown`;
 5. anything else: `Mismatch`, an overlap or a gap.
 
 A query that reads other sources, or has state, may write rows that no offset of ours shows. So each of its batches is
 recorded, also one without rows, and 3 detects a copy of its checkpoint that diverged after that batch.
 Where every batch of a query comes, or once ``sparkonce offsets rewind --restore`` has removed batches, the next one
-must also have the number that is due, or it is `BehindOthers`: the table is older than the checkpoint.
+must also have the number that is due, or it is `MissingPredecessor`: the table is older than the checkpoint.
 
 A query that never wrote must account for every partition that it reads, moved or not: where others of a source are
 stored, one that is not and begins past offset 0 may have records before its start that were never read. That is
-`NeverStored`, in place of 3 and 4.
+`PartitionNotStored`, in place of 3 and 4.
 
 A partition whose log was truncated since it was last read (`OffsetRange.cut_from`) begins below the stored offset: that
 must be exactly what had been read before the truncation, so such a batch follows the stored offset as any other does.
@@ -86,7 +86,7 @@ class ReusedBatchId:
 
 
 @dataclass(frozen=True, slots=True)
-class OtherBatch:
+class DifferentBatch:
     """The query wrote another batch under this number, or that is unknown: its checkpoint is older than the store."""
 
     stored_batch_id: int
@@ -95,7 +95,7 @@ class OtherBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class BehindOthers:
+class MissingPredecessor:
     """The batch follows others that are no longer in the table: its checkpoint is ahead of the table."""
 
     due: int
@@ -103,14 +103,14 @@ class BehindOthers:
 
 
 @dataclass(frozen=True, slots=True)
-class AfterOther:
+class DivergedPredecessor:
     """The batch follows one that has the number of the last stored batch, but is another: its checkpoint diverged."""
 
     stored_batch_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class AlreadyThere:
+class AlreadyWritten:
     """Another query, or this one with an older checkpoint, wrote this range."""
 
 
@@ -138,7 +138,7 @@ class Mismatch:
 
 
 @dataclass(frozen=True, slots=True)
-class NeverStored:
+class PartitionNotStored:
     """A partition of a new query that begins past records which may not be written, while others are stored."""
 
     key: PartitionKey
@@ -146,7 +146,7 @@ class NeverStored:
 
 
 @dataclass(frozen=True, slots=True)
-class OthersUnknown:
+class ForeignRowsUnknown:
     """The first partition of a batch whose range is written, but whose rows of other sources may not be."""
 
     key: PartitionKey
@@ -155,9 +155,16 @@ class OthersUnknown:
 
 
 Refused = (
-    ReusedBatchId | OtherBatch | BehindOthers | AfterOther | StatefulRestart | Mismatch | NeverStored | OthersUnknown
+    ReusedBatchId
+    | DifferentBatch
+    | MissingPredecessor
+    | DivergedPredecessor
+    | StatefulRestart
+    | Mismatch
+    | PartitionNotStored
+    | ForeignRowsUnknown
 )
-Decision = Fresh | Replay | AlreadyThere | Refused
+Decision = Fresh | Replay | AlreadyWritten | Refused
 
 
 def decide(stored: Stored, batch: Batch) -> Decision:
@@ -173,12 +180,12 @@ def decide(stored: Stored, batch: Batch) -> Decision:
     # A stateful query writes rows without new records too: they belong where its other partitions stand.
     compared = record.ranges if batch.stateful else moved
     at_start = {key: stored.next_offsets.get(key, extent.follows) == extent.follows for key, extent in compared.items()}
-    skipping = None if query_is_known else _never_stored(stored, record)
+    skipping = None if query_is_known else _partition_not_stored(stored, record)
     if all(at_start.values()):
         if stored.last_batch_id is not None and stored.is_other:
-            return AfterOther(stored.last_batch_id)
+            return DivergedPredecessor(stored.last_batch_id)
         if stored.due is not None and record.batch_id > stored.due:
-            return BehindOthers(stored.due)
+            return MissingPredecessor(stored.due)
         return skipping or Fresh()
     past_end = (
         extent.cut_from is None and stored.next_offsets.get(key, -1) >= extent.end for key, extent in compared.items()
@@ -186,13 +193,13 @@ def decide(stored: Stored, batch: Batch) -> Decision:
     if not query_is_known and all(past_end):
         if skipping is None and batch.foreign:
             key = min(compared)
-            return OthersUnknown(key, stored.next_offsets[key], compared[key])
-        return skipping or AlreadyThere()
+            return ForeignRowsUnknown(key, stored.next_offsets[key], compared[key])
+        return skipping or AlreadyWritten()
     first = min(key for key, matches in at_start.items() if not matches)
     return Mismatch(first, stored.next_offsets[first], compared[first], query_is_known)
 
 
-def _written_before(stored: Stored, last_batch_id: int, batch: Batch) -> Replay | ReusedBatchId | OtherBatch:
+def _written_before(stored: Stored, last_batch_id: int, batch: Batch) -> Replay | ReusedBatchId | DifferentBatch:
     """Decide about a batch whose number the query has used."""
     record, moved = batch.record, batch.record.moved
     for key in sorted(moved):
@@ -204,12 +211,12 @@ def _written_before(stored: Stored, last_batch_id: int, batch: Batch) -> Replay 
     else:
         ends_there = all(stored.next_offsets[key] == extent.end for key, extent in moved.items())
         is_same = record.batch_id == last_batch_id and not (batch.stateful or batch.foreign) and ends_there
-    return Replay(last_batch_id) if is_same else OtherBatch(last_batch_id, is_known=known is not None)
+    return Replay(last_batch_id) if is_same else DifferentBatch(last_batch_id, is_known=known is not None)
 
 
-def _never_stored(stored: Stored, record: BatchRecord) -> NeverStored | None:
+def _partition_not_stored(stored: Stored, record: BatchRecord) -> PartitionNotStored | None:
     sources = {source for source, _ in stored.next_offsets}
     for key, extent in sorted(record.ranges.items()):
         if key not in stored.next_offsets and key[0] in sources and extent.start > 0:
-            return NeverStored(key, extent)
+            return PartitionNotStored(key, extent)
     return None

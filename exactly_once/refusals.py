@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.decision import (
-    AfterOther,
-    BehindOthers,
     Decision,
+    DifferentBatch,
+    DivergedPredecessor,
+    ForeignRowsUnknown,
     Mismatch,
-    NeverStored,
-    OtherBatch,
-    OthersUnknown,
+    MissingPredecessor,
+    PartitionNotStored,
     Refused,
     ReusedBatchId,
     StatefulRestart,
@@ -50,7 +50,7 @@ THE_TABLE = Place("the table", "delta:<path of this table>", holds_rows=True)
 
 def fenced(decision: Decision, batch: Batch, snapshot: Snapshot, planned_version: int, place: Place) -> DeliveryError:
     """Explain why a batch that was planned as fresh can no longer be written."""
-    if isinstance(decision, StatefulRestart | BehindOthers | AfterOther) or (
+    if isinstance(decision, StatefulRestart | MissingPredecessor | DivergedPredecessor) or (
         isinstance(decision, Mismatch) and not decision.is_overlap
     ):
         return refusal(decision, batch, snapshot, place)
@@ -63,12 +63,12 @@ def fenced(decision: Decision, batch: Batch, snapshot: Snapshot, planned_version
 
 def refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) -> DeliveryError:
     """Explain why a batch is refused."""
-    if isinstance(decision, OtherBatch):
-        return _other_batch(decision, batch, snapshot, place)
-    if isinstance(decision, BehindOthers):
-        return _behind_others(decision, batch, place)
-    if isinstance(decision, AfterOther):
-        return _after_other(decision, batch, snapshot, place)
+    if isinstance(decision, DifferentBatch):
+        return _different_batch(decision, batch, snapshot, place)
+    if isinstance(decision, MissingPredecessor):
+        return _missing_predecessor(decision, batch, place)
+    if isinstance(decision, DivergedPredecessor):
+        return _diverged_predecessor(decision, batch, snapshot, place)
     source, tp = decision.key
     where = f"source {source!r}, {tp} (topic id {tp.topic_id})"
     if isinstance(decision, ReusedBatchId):
@@ -88,9 +88,9 @@ def refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) -
             "old checkpoint. Start from the old checkpoint; or write to a new table; or, if results from an empty "
             "state are what you want beside the old rows, use a new appId"
         )
-    if isinstance(decision, NeverStored):
+    if isinstance(decision, PartitionNotStored):
         return _skipping(decision, where, batch, snapshot, place)
-    if isinstance(decision, OthersUnknown):
+    if isinstance(decision, ForeignRowsUnknown):
         return OffsetMismatchError(
             f"{batch} is the first of this query in {place.name}, and the records of kafka_once in it are there: "
             f"{where}: stored {decision.stored}, batch start {decision.extent.start}, batch end {decision.extent.end}. "
@@ -113,7 +113,7 @@ def refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) -
     )
 
 
-def _other_batch(decision: OtherBatch, batch: Batch, snapshot: Snapshot, place: Place) -> OffsetMismatchError:
+def _different_batch(decision: DifferentBatch, batch: Batch, snapshot: Snapshot, place: Place) -> OffsetMismatchError:
     record, last = batch.record, decision.stored_batch_id
     why = f"another batch was written under this number: {_what_differs(batch)} differ"
     if not decision.is_known:
@@ -159,7 +159,7 @@ def restored(restore: CommitEntry, batch: Batch, place: Place) -> OffsetMismatch
     )
 
 
-def _behind_others(decision: BehindOthers, batch: Batch, place: Place) -> OffsetMismatchError:
+def _missing_predecessor(decision: MissingPredecessor, batch: Batch, place: Place) -> OffsetMismatchError:
     return OffsetMismatchError(
         f"{batch} follows batches that are no longer in {place.name}: it was reverted (sparkonce offsets rewind "
         f"--restore), or restored from a copy, batch {decision.due} was not written again, and the checkpoint is "
@@ -168,7 +168,9 @@ def _behind_others(decision: BehindOthers, batch: Batch, place: Place) -> Offset
     )
 
 
-def _after_other(decision: AfterOther, batch: Batch, snapshot: Snapshot, place: Place) -> OffsetMismatchError:
+def _diverged_predecessor(
+    decision: DivergedPredecessor, batch: Batch, snapshot: Snapshot, place: Place
+) -> OffsetMismatchError:
     last = decision.stored_batch_id
     return OffsetMismatchError(
         f"{batch} does not continue from what is in {place.name}: batch {last}, the last one there, is not the one "
@@ -178,7 +180,9 @@ def _after_other(decision: AfterOther, batch: Batch, snapshot: Snapshot, place: 
     )
 
 
-def _skipping(decision: NeverStored, where: str, batch: Batch, snapshot: Snapshot, place: Place) -> OffsetMismatchError:
+def _skipping(
+    decision: PartitionNotStored, where: str, batch: Batch, snapshot: Snapshot, place: Place
+) -> OffsetMismatchError:
     start, (source, tp) = decision.extent.start, decision.key
     kind, _, at = (place.spec or "").partition(":")
     if kind == "delta":

@@ -24,7 +24,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from sparkonce.offset_store.administration import CommitEntry, OffsetsTable, Stored, read_entry
-from sparkonce.offset_store.clones import CloneSource, lies_elsewhere
+from sparkonce.offset_store.clones import CloneSource, is_outside_table
 from sparkonce.offset_store.delta_log import DeltaLog
 from sparkonce.offset_store.errors import OffsetStoreError, RowsWithoutOffsetsError
 from sparkonce.offset_store.locations import Location
@@ -80,7 +80,7 @@ def stored_in(source: CloneSource, storage_options: Mapping[str, str]) -> Stored
 
 def is_own_or_elsewhere(path: str) -> bool:
     """Whether, by its path, a data file was written by our sink or lies in another table's folder."""
-    return lies_elsewhere(path) or _OWN_FILE.fullmatch(path.rpartition("/")[2]) is not None
+    return is_outside_table(path) or _OWN_FILE.fullmatch(path.rpartition("/")[2]) is not None
 
 
 @dataclass(slots=True)

@@ -38,7 +38,7 @@ from sparkonce.offset_store.offsets import TopicPartition
 from sparkonce.offset_store.own_commits import OwnCommit, own_commit
 from sparkonce.offset_store.record import COMMIT_INFO_KEY, CommittedBatch, read_history
 from sparkonce.offset_store.secrets import hidden_secrets
-from sparkonce.offset_store.tables import append, check_remembers, commit_properties, load_table
+from sparkonce.offset_store.tables import append, check_keeps_transaction_ids, commit_properties, load_table
 from sparkonce.offset_store.txn_ids import (
     MOVED_TO_ID,
     NOTHING_DUE,
@@ -288,7 +288,7 @@ class OffsetsTable:
         """
         options = dict(storage_options or {})
         table = load_table(location, options)
-        check_remembers(location, table.metadata().configuration)
+        check_keeps_transaction_ids(location, table.metadata().configuration)
         log = DeltaLog.open(location, options)
         return cls(location, options, table, log, log.listing())
 

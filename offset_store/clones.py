@@ -48,6 +48,6 @@ def clone_source(info: Mapping[str, Any]) -> CloneSource | None:
     return CloneSource(str(given.get("source", "?")), int(version) if version.isdecimal() else None)
 
 
-def lies_elsewhere(path: str) -> bool:
+def is_outside_table(path: str) -> bool:
     """Whether the path of an ``add`` action is absolute, as those of a clone are."""
     return path.startswith("/") or _ABSOLUTE.match(path) is not None

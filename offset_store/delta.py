@@ -32,7 +32,7 @@ from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
 from sparkonce.offset_store.secrets import hidden_secrets
 from sparkonce.offset_store.store import Commit, FileT, read_offsets
-from sparkonce.offset_store.tables import append, check_remembers, load_table
+from sparkonce.offset_store.tables import append, check_keeps_transaction_ids, load_table
 from sparkonce.offset_store.txn_ids import (
     batch_due,
     manual_txn_id,
@@ -101,7 +101,7 @@ class DeltaOffsetStore:
     def snapshot(self) -> DeltaSnapshot:
         """See `OffsetStore.snapshot`. Snapshots share one handle: the next snapshot moves the previous one."""
         snapshot = self.snapshot_unchecked()
-        check_remembers(self.location, snapshot.table.metadata().configuration)
+        check_keeps_transaction_ids(self.location, snapshot.table.metadata().configuration)
         return snapshot
 
     def snapshot_unchecked(self) -> DeltaSnapshot:

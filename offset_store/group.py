@@ -231,8 +231,8 @@ class GroupSnapshot:
         if Writes.OFFSETS in commit.writes:
             self.group.update(lambda current: self._changes(current, commit.record))
 
-    def has_room_for(self, record: BatchRecord) -> bool:
-        """See `PartialSnapshot.has_room_for`: a batch is recorded with the offset of a partition that it reads."""
+    def can_record(self, record: BatchRecord) -> bool:
+        """See `PartialSnapshot.can_record`: a batch is recorded with the offset of a partition that it reads."""
         return bool(_slots_of(self, record))
 
     def history(self, limit: int | None = None) -> list[CommittedBatch]:

@@ -34,7 +34,7 @@ def hidden_secrets(storage_options: Mapping[str, str]) -> Iterator[None]:
     except Exception as error:
         if not shows_secret(error, storage_options):
             raise
-        raise retold(error, without_secrets(str(error), storage_options)) from None
+        raise with_message(error, without_secrets(str(error), storage_options)) from None
 
 
 def without_secrets(text: str, storage_options: Mapping[str, str]) -> str:
@@ -56,7 +56,7 @@ def shows_secret(error: BaseException, storage_options: Mapping[str, str]) -> bo
     return any(without_secrets(text, storage_options) != text for text in _texts(error))
 
 
-def retold(error: Exception, told: str) -> Exception:
+def with_message(error: Exception, told: str) -> Exception:
     """Return an error with another text: of the same class if it is one of ours that is made of a text."""
     kind = type(error)
     if kind.__module__.startswith("sparkonce.") and error.args == (str(error),):

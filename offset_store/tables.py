@@ -58,7 +58,7 @@ def load_table(location: Location, storage_options: Mapping[str, str], version: 
             ) from error
 
 
-def check_remembers(location: Location, configuration: Mapping[str, str | None]) -> None:
+def check_keeps_transaction_ids(location: Location, configuration: Mapping[str, str | None]) -> None:
     """Reject a table that expires transaction ids, and offsets with them.
 
     Raises:
@@ -81,8 +81,9 @@ def commit_properties(
     """Return what a commit carries besides files: the versions of transaction ids, and fields of its ``commitInfo``."""
     return CommitProperties(
         custom_metadata=dict(info),
-        # No lastUpdated, which is only used to expire ids by age. In a table that does so (`check_remembers`), neither
-        # choice keeps them: delta-spark's checkpoints then drop old ids and those without a date.
+        # No lastUpdated, which is only used to expire ids by age. In a table that does so
+        # (`check_keeps_transaction_ids`), neither choice keeps them: delta-spark's checkpoints then drop old ids and
+        # those without a date.
         app_transactions=[Transaction(txn_id, version) for txn_id, version in transactions.items()],
         max_commit_retries=retries,
     )

@@ -14,7 +14,7 @@ from sparkonce.connectors.settings.options import (
     SettingTable,
     storage_options,
 )
-from sparkonce.connectors.sinks.dead_letters import DOC, DeadLetterPlace, letters_group
+from sparkonce.connectors.sinks.dead_letters import DOC, DeadLetterPlace, dead_letters_group
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.offset_store import DELTA, GROUP, check_spec
 from sparkonce.offset_store.locations import Location
@@ -202,7 +202,7 @@ def _check_dead_letters(place: DeadLetterPlace, table: Location, offset_store: s
         raise OptionError(
             f"{FORMAT}: deadLetters={place} is the table of the rows: dead letters need a table of their own"
         )
-    own = f"{GROUP}{letters_group(app_id)}" if place.table is None else f"{DELTA}{place.table}"
+    own = f"{GROUP}{dead_letters_group(app_id)}" if place.table is None else f"{DELTA}{place.table}"
     store = offset_store or ""
     if store.startswith(DELTA):
         store = f"{DELTA}{Location.parse(store.removeprefix(DELTA))}"

@@ -44,7 +44,7 @@ from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError, p
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.record import Writes
 from sparkonce.offset_store.store import Commit, FileT
-from sparkonce.offset_store.tables import append, check_remembers, join, table_filesystem
+from sparkonce.offset_store.tables import append, check_keeps_transaction_ids, join, table_filesystem
 
 _INSTEAD = "write to it with delta-spark (foreachBatch), or to another table"
 _CATALOG_MANAGED = "catalog-managed"
@@ -64,7 +64,7 @@ class TableError(ValueError):
 _kept_stores: LruCache[tuple[str, str, tuple[tuple[str, str], ...]], DeltaOffsetStore] = LruCache()
 
 
-def kept_store(options: SinkOptions) -> DeltaOffsetStore:
+def cached_store(options: SinkOptions) -> DeltaOffsetStore:
     """Return this process's store for a table: its handle is brought up to date rather than loaded each batch."""
     key = (options.table.text, options.app_id, tuple(sorted(options.storage_options.items())))
     return _kept_stores.get(key, lambda: DeltaOffsetStore(options.table, options.app_id, options.storage_options))
@@ -133,7 +133,7 @@ class ResultTable:
         self._written_as = written_as
         self.replaces = replace
         """See `ReplacingResult`."""
-        self._store = kept_store(options)
+        self._store = cached_store(options)
         self._facts: TableFacts | None = None
         self._fit: Fit | None = None
 
@@ -263,7 +263,7 @@ class ResultTable:
 
     def _check(self, facts: TableFacts) -> Fit:
         where = self._options.table
-        check_remembers(where, dict(facts.configuration))
+        check_keeps_transaction_ids(where, dict(facts.configuration))
         problems = refusals(facts, replace=self.replaces)
         if problems:
             raise TableError(

@@ -26,7 +26,7 @@ from sparkonce.connectors.delta_sink.schema import WriteSchema
 from sparkonce.connectors.delta_sink.separate_store import copy_offsets, separate_store
 from sparkonce.connectors.delta_sink.table import ResultTable
 from sparkonce.connectors.settings.options import STORAGE_PREFIX
-from sparkonce.connectors.sinks.target import AroundPlan, TargetPlan, Task
+from sparkonce.connectors.sinks.target import TargetPlan, Task, WrappedPlan
 from sparkonce.crash_points import reach
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.commit import Delivery, Plan, look
@@ -37,7 +37,7 @@ from sparkonce.exactly_once.refusals import THE_TABLE, Place
 from sparkonce.offset_store import DELTA
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.locations import Location
-from sparkonce.offset_store.secrets import retold, shows_secret, without_secrets
+from sparkonce.offset_store.secrets import shows_secret, with_message, without_secrets
 from sparkonce.offset_store.tables import join, table_filesystem
 
 _log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ _CREDENTIALS = {
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaPlan(AroundPlan):
+class DeltaPlan(WrappedPlan):
     """What was decided about a batch, and how its files are written."""
 
     plan: Plan
@@ -251,7 +251,7 @@ def store_errors(location: Location, storage_options: Mapping[str, str]) -> Iter
         told = without_secrets(text, storage_options)
         hint = credentials_hint(location, text)
         if shows_secret(error, storage_options):
-            raise retold(error, told + hint) from None
+            raise with_message(error, told + hint) from None
         if hint:
             raise OffsetStoreError(told + hint) from error
         raise

@@ -1,7 +1,7 @@
 """Dead letters on the sink's side: split from the rows, and written to a target of their own, each once.
 
 `split` divides the rows of a batch. The target of the dead letters is finished before that of the rows, so after a
-crash it may be ahead of it. Then `LetterTarget` clips the batch to what its target does not have yet (see
+crash it may be ahead of it. Then `DeadLetterTarget` clips the batch to what its target does not have yet (see
 `exactly_once.clipping`), and drops the letters of earlier records. A letter names its record. For this to be correct a
 letter must be of a record of the batch: anything else is rejected.
 """
@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from pyspark.sql import types as t
 
 from sparkonce.connectors.settings.options import OptionError
-from sparkonce.connectors.sinks.dead_letters import COLUMN, DOC, LETTER, REASON, DeadLetterPlace, letters_group
-from sparkonce.connectors.sinks.target import AroundPlan, Target, TargetPlan, Task, TaskWriter
+from sparkonce.connectors.sinks.dead_letters import COLUMN, DOC, LETTER, REASON, DeadLetterPlace, dead_letters_group
+from sparkonce.connectors.sinks.target import Target, TargetPlan, Task, TaskWriter, WrappedPlan
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.clipping import Behind, Starts, clip, clipped, still_there
 from sparkonce.exactly_once.decision import Stored
@@ -86,20 +86,20 @@ def letters_table(
     checkpoint: str,
     guarantee: Guarantee,
     storage_options: Mapping[str, str] | None = None,
-) -> LetterTarget:
+) -> DeadLetterTarget:
     """Return the target of dead letters that go to a Delta table; their offsets are in that table's own commits."""
     from sparkonce.connectors.delta_sink.options import SinkOptions
     from sparkonce.connectors.delta_sink.target import DeltaTarget
 
     options = SinkOptions(table, app_id, checkpoint, guarantee, storage_options=storage_options or {})
     place = DeadLetterPlace(table=table)
-    return LetterTarget(DeltaTarget(options, LETTER, Place("the table of dead letters", f"delta:{table}")), place)
+    return DeadLetterTarget(DeltaTarget(options, LETTER, Place("the table of dead letters", f"delta:{table}")), place)
 
 
 def letters_topic(
     topic: str, app_id: str, guarantee: Guarantee, client: ClientSettings, producer: ProducerSettings
-) -> LetterTarget:
-    """Return the target of dead letters that go to a topic; their offsets are in the group `letters_group` names."""
+) -> DeadLetterTarget:
+    """Return the target of dead letters that go to a topic; `dead_letters_group` names the group of their offsets."""
     from sparkonce.connectors.kafka_sink.options import DEFAULT_DECISION_TOPIC
     from sparkonce.connectors.kafka_sink.rows import RowLayout
     from sparkonce.connectors.kafka_sink.target import KafkaTarget
@@ -110,10 +110,10 @@ def letters_topic(
         layouts=(RowLayout.of(RECORD, topic),),
         guarantee=guarantee,
         app_id=app_id,
-        offset_store=GROUP + letters_group(app_id),
+        offset_store=GROUP + dead_letters_group(app_id),
         decision_topic=DEFAULT_DECISION_TOPIC,
     )
-    return LetterTarget(target, DeadLetterPlace(topic=topic), as_records)
+    return DeadLetterTarget(target, DeadLetterPlace(topic=topic), as_records)
 
 
 def split(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
@@ -152,14 +152,14 @@ def as_records(letters: pa.RecordBatch) -> pa.RecordBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class LetterPlan(AroundPlan):
+class LetterPlan(WrappedPlan):
     """What was decided about the part of a batch that the target does not have yet."""
 
     plan: TargetPlan
     starts: Starts
 
 
-class LetterTarget:
+class DeadLetterTarget:
     """Writes dead letters, clipping batches to what is not there yet; see `connectors.sinks.target.Target`."""
 
     def __init__(
@@ -240,7 +240,7 @@ class LetterTarget:
             )
         else:
             words = f"--topic {tp.topic}:{tp.partition} --to-offset {start} --execute"
-            way_on = f"kafka-consumer-groups --group {letters_group(app_id)} --reset-offsets {words}"
+            way_on = f"kafka-consumer-groups --group {dead_letters_group(app_id)} --reset-offsets {words}"
         return OffsetMismatchError(
             f"{batch} begins at {start} of {tp} (source {source!r}), and {self._place} has the dead letters of records "
             f"below {stored} only: those of [{stored}, {start}) may be nowhere. If there are none, since the query ran "

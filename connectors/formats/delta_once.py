@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from sparkonce.connectors.delta_sink.options import FORMAT, SinkOptions
 from sparkonce.connectors.delta_sink.target import DeltaTarget
 from sparkonce.connectors.formats.dead_letter_target import (
-    LetterTarget,
+    DeadLetterTarget,
     check_column,
     letters_table,
     letters_topic,
@@ -95,7 +95,7 @@ def _check_complete(options: SinkOptions) -> None:
         )
 
 
-def _letters(options: SinkOptions) -> LetterTarget:
+def _letters(options: SinkOptions) -> DeadLetterTarget:
     place = options.dead_letters
     assert place is not None
     if place.table is not None:

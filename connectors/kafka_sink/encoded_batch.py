@@ -38,7 +38,7 @@ class EncodedBatch:
         return (base_sequence + self.record_count) & MAX_SEQUENCE
 
 
-def halves(batch: EncodedBatch) -> tuple[tuple[EncodedBatch, EncodedBatch], int]:
+def split_batch(batch: EncodedBatch) -> tuple[tuple[EncodedBatch, EncodedBatch], int]:
     """Split a batch of several records into two; also returns the uncompressed size of the larger one.
 
     Slow, record by record: only for a topic that accepts less than expected.

@@ -29,7 +29,7 @@ class Question:
     fields: Mapping[str, Any]
 
 
-def ask_together(client: Client, questions: Sequence[Question]) -> list[Any]:
+def send_pipelined(client: Client, questions: Sequence[Question]) -> list[Any]:
     """Send requests and return their decoded responses, in order; after a failure their connections are dropped."""
     answers = []
     for start in range(0, len(questions), MAX_AT_ONCE):

@@ -37,7 +37,7 @@ from sparkonce.broker_lite.protocol.produce import (
 from sparkonce.broker_lite.protocol.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from sparkonce.connectors.kafka_client.client import Client, MissingTopicError
 from sparkonce.connectors.kafka_client.settings import ClientSettings
-from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch, halves
+from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch, split_batch
 from sparkonce.connectors.kafka_sink.settings import ProducerSettings
 from sparkonce.connectors.kafka_sink.topics import Topics
 from sparkonce.connectors.kafka_sink.transactions import (
@@ -374,7 +374,7 @@ class Producer:
                 "broker accepts: raise max.message.bytes of the topic (and message.max.bytes, replica.fetch.max.bytes "
                 "of the brokers), set kafka.compression.type, or write smaller values"
             )
-        parts, size = halves(waiting.batch)
+        parts, size = split_batch(waiting.batch)
         if self.on_too_large is not None:
             self.on_too_large(topic, size)
         sequence, line = waiting.sequence, self._lines[waiting.place]

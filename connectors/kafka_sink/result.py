@@ -175,15 +175,15 @@ class TopicSnapshot:
 class VisibleRows:
     """Rows that tasks have sent without transactions: there is nothing left to commit, and nothing to read."""
 
-    def snapshot(self) -> NoPicture:
+    def snapshot(self) -> EmptySnapshot:
         """Return an empty snapshot."""
-        return NoPicture()
+        return EmptySnapshot()
 
     def __str__(self) -> str:
         return "the output topics"
 
 
-class NoPicture:
+class EmptySnapshot:
     """The empty snapshot of rows that are in Kafka already."""
 
     version = 0

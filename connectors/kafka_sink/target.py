@@ -24,7 +24,7 @@ from sparkonce.connectors.kafka_sink.settings import ProducerSettings
 from sparkonce.connectors.kafka_sink.spool import Spool, SpoolWriter
 from sparkonce.connectors.kafka_sink.tasks import PlainWriter, Sending, TransactionWriter, process_name
 from sparkonce.connectors.kafka_sink.transactions import ProducerIdentity, TransactionError
-from sparkonce.connectors.sinks.target import AroundPlan, Routing, TargetPlan, Task, TaskWriter
+from sparkonce.connectors.sinks.target import Routing, TargetPlan, Task, TaskWriter, WrappedPlan
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.commit import Delivery, Plan, look
 from sparkonce.exactly_once.decision import Stored
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class KafkaPlan(AroundPlan):
+class KafkaPlan(WrappedPlan):
     """What was decided about a batch, and under which transactional ids its tasks write."""
 
     plan: Plan

@@ -257,10 +257,10 @@ class PlainWriter:
     def discard(self) -> None:
         """See `TaskWriter.discard`: what was sent is visible, and stays."""
         if self._producer is not None:
-            forget_producer(self._sending.client, self._sending.producer)
+            drop_cached_producer(self._sending.client, self._sending.producer)
 
     def _open_producer(self) -> Producer:
-        self._producer = kept_producer(self._sending.client, self._sending.producer)
+        self._producer = cached_producer(self._sending.client, self._sending.producer)
         return self._producer
 
 
@@ -284,8 +284,8 @@ def _topics_key(client: ClientSettings, settings: ProducerSettings) -> tuple[int
     return os.getpid(), client, settings.metadata_max_age_ms
 
 
-def kept_producer(client: ClientSettings, settings: ProducerSettings) -> Producer:
-    """Return this process's producer without transactions; call `forget_producer` after a failure."""
+def cached_producer(client: ClientSettings, settings: ProducerSettings) -> Producer:
+    """Return this process's producer without transactions; call `drop_cached_producer` after a failure."""
 
     def make() -> Producer:
         identity = shared_transactions(client).init_producer_id(None, 0) if settings.idempotent else None
@@ -294,7 +294,7 @@ def kept_producer(client: ClientSettings, settings: ProducerSettings) -> Produce
     return _producers.get((os.getpid(), client, settings), make)
 
 
-def forget_producer(client: ClientSettings, settings: ProducerSettings) -> None:
+def drop_cached_producer(client: ClientSettings, settings: ProducerSettings) -> None:
     """Drop a producer that has failed: which of its batches have arrived is unknown."""
     producer = _producers.pop((os.getpid(), client, settings))
     if producer is not None:

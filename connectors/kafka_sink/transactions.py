@@ -23,7 +23,7 @@ from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import RETRIABLE, ErrorCode, KafkaError, ProtocolError
 from sparkonce.connectors.kafka_client.client import Client
 from sparkonce.connectors.kafka_client.connection import Connection
-from sparkonce.connectors.kafka_sink.pipelining import Question, ask_together
+from sparkonce.connectors.kafka_sink.pipelining import Question, send_pipelined
 from sparkonce.offset_store.group import CommittedOffset, Slot
 
 MAX_INIT_PRODUCER_ID_VERSION = 4
@@ -355,7 +355,7 @@ class TransactionClient:
                 )
                 for address, names in by_coordinator.items()
             ]
-            for answer in ask_together(self._client, questions):
+            for answer in send_pipelined(self._client, questions):
                 for each in answer.transaction_states:
                     if each.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                         _check(each.error_code, each.transactional_id)
@@ -389,7 +389,7 @@ class TransactionClient:
                 _question(connection, ApiKey.LIST_TRANSACTIONS, MAX_LIST_TRANSACTIONS_VERSION, filters)
                 for connection in self._client.all_connections()
             ]
-            for answer in ask_together(self._client, questions):
+            for answer in send_pipelined(self._client, questions):
                 _check(answer.error_code, "")
                 for each in answer.transaction_states:
                     if each.transactional_id.startswith(prefix):
@@ -413,7 +413,7 @@ class TransactionClient:
             self._locate(CoordinatorKind.TRANSACTION, left)
             questions = [_question(self._of(name), api_key, max_version, fields) for name, fields in left.items()]
             passing: KafkaError | None = None
-            for name, answer in zip(list(left), ask_together(self._client, questions), strict=True):
+            for name, answer in zip(list(left), send_pipelined(self._client, questions), strict=True):
                 error = KafkaError(ErrorCode(answer.error_code), name)
                 if error.code in RETRIABLE or error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
                     passing = passing or error

@@ -207,7 +207,7 @@ class DeadLetterPlace:
         return f"{TABLE}{self.table}" if self.topic is None else f"{TOPIC}{self.topic}"
 
 
-def letters_group(app_id: str) -> str:
+def dead_letters_group(app_id: str) -> str:
     """Return the consumer group with the offsets of an application's dead letters, where these go to a topic."""
     return f"{app_id}-dead-letters"
 

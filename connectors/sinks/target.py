@@ -46,7 +46,7 @@ class TargetPlan(Protocol):
         """Whether tasks have anything to write there."""
 
 
-class AroundPlan:
+class WrappedPlan:
     """Implements `TargetPlan` with the plan that it wraps."""
 
     __slots__ = ()

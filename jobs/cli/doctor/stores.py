@@ -19,7 +19,7 @@ from sparkonce.jobs.cli.doctor.findings import SKEW_S, Finding, warning, wrong
 from sparkonce.offset_store.errors import OffsetStoreError, plain
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.secrets import without_secrets
-from sparkonce.offset_store.tables import check_remembers, load_table
+from sparkonce.offset_store.tables import check_keeps_transaction_ids, load_table
 
 PROBE = ".sparkonce-doctor-"
 _LONGEST = 500
@@ -50,7 +50,7 @@ def table(location: Location, storage: Mapping[str, str]) -> Iterator[Finding]:
 
 def _delta(location: Location, storage: Mapping[str, str]) -> Finding:
     found = load_table(location, storage)
-    check_remembers(location, found.metadata().configuration)
+    check_keeps_transaction_ids(location, found.metadata().configuration)
     problems = refusals(TableFacts.of(found))
     text = f"{location}, version {found.version()}"
     if problems:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sparkonce.connectors.formats.dead_letter_target import LetterTarget, split
+from sparkonce.connectors.formats.dead_letter_target import DeadLetterTarget, split
 from sparkonce.connectors.sinks.dead_letters import COLUMN, DeadLetterPlace
 from sparkonce.connectors.sinks.target import Target, Task, TaskWriter
 from sparkonce.exactly_once import commit as commit_module
@@ -84,7 +84,7 @@ class Pipeline:
 
     def __init__(self, guarantee: Guarantee) -> None:
         self.letters, self.table = MemoryTarget(guarantee), MemoryTarget(guarantee)
-        self.targets: tuple[Target, Target] = (LetterTarget(self.letters, PLACE), self.table)
+        self.targets: tuple[Target, Target] = (DeadLetterTarget(self.letters, PLACE), self.table)
         self.queries = self.attempts = 0
         self.forget()
 
@@ -222,7 +222,7 @@ def test_a_clipped_batch_keeps_its_ends_and_what_does_not_move() -> None:
 
 def test_a_target_that_is_behind_is_refused_with_the_way_on() -> None:
     target = MemoryTarget()
-    letters = LetterTarget(target, PLACE)
+    letters = DeadLetterTarget(target, PLACE)
     first = batch(0, (0, 5))
     letters.finish(first, letters.begin(first), [])
     assert clip(batch(0, (8, 9), query="r"), letters.stored(batch(0, (8, 9), query="r"))) == Behind(
@@ -231,7 +231,7 @@ def test_a_target_that_is_behind_is_refused_with_the_way_on() -> None:
     words = r"sparkonce offsets set /lake/dead --app-id app --source s --topic t --topic-id id --partition 0 --offset 8"
     with pytest.raises(OffsetMismatchError, match=rf"those of \[5, 8\) may be nowhere.*{words} --apply"):
         letters.begin(batch(0, (8, 9), query="r"))
-    topic = LetterTarget(target, DeadLetterPlace(topic="dead"))
+    topic = DeadLetterTarget(target, DeadLetterPlace(topic="dead"))
     with pytest.raises(OffsetMismatchError, match="--group app-dead-letters --reset-offsets --topic t:0 --to-offset 8"):
         topic.begin(batch(0, (8, 9), query="r"))
 
@@ -247,14 +247,14 @@ def test_dead_letters_that_are_taken_back_while_a_batch_begins_stop_it() -> None
             return plan
 
     target = MemoryTarget()
-    letters = LetterTarget(target, PLACE)
+    letters = DeadLetterTarget(target, PLACE)
     letters.finish(batch(0, (0, 5)), letters.begin(batch(0, (0, 5))), [])
     with pytest.raises(DeliveryError, match="are no longer there"):
-        LetterTarget(Undoing(store=target.store), PLACE).begin(batch(0, (0, 8), query="r"))
+        DeadLetterTarget(Undoing(store=target.store), PLACE).begin(batch(0, (0, 8), query="r"))
 
 
 def test_a_query_with_state_is_refused() -> None:
-    letters = LetterTarget(MemoryTarget(), PLACE)
+    letters = DeadLetterTarget(MemoryTarget(), PLACE)
     with pytest.raises(DeliveryError, match="the query keeps state"):
         letters.begin(batch(0, (0, 5), stateful=True))
     plan = letters.begin(batch(0, (0, 5)))
@@ -266,7 +266,7 @@ def test_two_sources_of_one_topic_are_refused() -> None:
     two = batch(0, (0, 5))
     ranges = {**two.record.ranges, ("other", key(0)[1]): OffsetRange(0, 3)}
     with pytest.raises(DeliveryError, match="two sources of the query read t-0"):
-        LetterTarget(MemoryTarget(), PLACE).begin(replace(two, record=replace(two.record, ranges=ranges)))
+        DeadLetterTarget(MemoryTarget(), PLACE).begin(replace(two, record=replace(two.record, ranges=ranges)))
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_a_letter_that_is_no_record_of_the_batch_is_refused(bad: dict[str, Any],
 
 def test_letters_that_are_there_are_left_out() -> None:
     target = MemoryTarget()
-    letters = LetterTarget(target, PLACE)
+    letters = DeadLetterTarget(target, PLACE)
     letters.finish(batch(0, (0, 3), (0, 9)), letters.begin(batch(0, (0, 3), (0, 9))), [])
     writer = opened(batch(0, (0, 5), (0, 5), query="r"), target)
     writer.write(letters_of([letter(0, 2), letter(1, 4), letter(0, 3), letter(0, 4)]))
@@ -299,7 +299,7 @@ def test_letters_that_are_there_are_left_out() -> None:
 
 
 def opened(batch: Batch, target: MemoryTarget | None = None) -> TaskWriter:
-    letters = LetterTarget(target or MemoryTarget(), PLACE)
+    letters = DeadLetterTarget(target or MemoryTarget(), PLACE)
     writer = letters.open(letters.begin(batch), Task(batch.record.batch_id, 0, 0, 0))
     assert writer is not None
     return writer

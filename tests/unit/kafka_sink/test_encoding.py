@@ -16,7 +16,7 @@ from kafka.partitioner.default import murmur2
 from sparkonce.broker_lite.protocol.compression import Compression
 from sparkonce.broker_lite.protocol.records import Record, decode_records, read_header, validate
 from sparkonce.connectors.kafka_sink import encoding
-from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch, halves
+from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch, split_batch
 from sparkonce.connectors.kafka_sink.encoding import RowEncoder
 from sparkonce.connectors.kafka_sink.kernel import STICKY_CHUNK_BYTES
 from sparkonce.connectors.kafka_sink.rows import RowError, RowLayout
@@ -207,7 +207,7 @@ def test_smaller_batches_once_a_broker_takes_no_larger_ones() -> None:
 def test_halves_of_a_batch_hold_its_records(compression: Compression) -> None:
     chosen = encoder(RowLayout("clicks", value=0), compression=compression)
     (batch,) = [*chosen.encode(values(9, 100)), *chosen.finish()]
-    parts, size = halves(batch)
+    parts, size = split_batch(batch)
     assert [part.record_count for part in parts] == [4, 5]
     assert all(read_header(part.data).compression == compression for part in parts)
     assert 500 < size < 700

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
-from sparkonce.connectors.formats.dead_letter_target import RECORD, LetterTarget, as_records
+from sparkonce.connectors.formats.dead_letter_target import RECORD, DeadLetterTarget, as_records
 from sparkonce.connectors.kafka_client.client import Client
 from sparkonce.connectors.kafka_sink import driver as driver_module
 from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
@@ -68,7 +68,7 @@ class Pipeline:
         """Run the batch that is due, in a driver that has just started; it is due again until this comes to its end."""
         incarnation = self.application.start(f"query-{self.queries}")
         batch = self.application.batch(incarnation, self.batch_id, self.start, self.end)
-        letters = LetterTarget(self.application.target, DeadLetterPlace(topic=self.application.topic), as_records)
+        letters = DeadLetterTarget(self.application.target, DeadLetterPlace(topic=self.application.topic), as_records)
         targets: tuple[Target, ...] = (letters, self.table)
         with self.application.machine.process(incarnation.begins):
             plans = [target.begin(batch) for target in targets]

@@ -8,7 +8,7 @@ import pytest
 
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.commit import look
-from sparkonce.exactly_once.decision import Decision, OtherBatch, Replay, decide
+from sparkonce.exactly_once.decision import Decision, DifferentBatch, Replay, decide
 from sparkonce.exactly_once.recovery import plan_rewind
 from sparkonce.offset_store.administration import OffsetsTable
 from sparkonce.offset_store.delta import DeltaOffsetStore
@@ -45,4 +45,4 @@ def test_the_batch_that_was_last_then_is_a_replay_again(tmp_path: Path, kept: bo
     version = next(each.version for each in table.entries() if each.batch and each.batch.record.batch_id == LAST)
     change = plan_rewind(table.stored(), table.stored(version), table.entries(), app_id=None, restore=True)
     table.apply(change)
-    assert decided(location, batch(LAST)) == (Replay(LAST) if kept else OtherBatch(LAST, is_known=False))
+    assert decided(location, batch(LAST)) == (Replay(LAST) if kept else DifferentBatch(LAST, is_known=False))

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.decision import (
-    AlreadyThere,
+    AlreadyWritten,
     Decision,
+    DifferentBatch,
+    ForeignRowsUnknown,
     Fresh,
     Mismatch,
-    NeverStored,
-    OtherBatch,
-    OthersUnknown,
+    PartitionNotStored,
     Replay,
     ReusedBatchId,
     StatefulRestart,
@@ -51,8 +51,8 @@ def stored(offsets: dict[PartitionKey, int], last: int | None = None, fingerprin
     return Stored(9, last, offsets, fingerprint)
 
 
-def skipping(extent: tuple[int, int]) -> NeverStored:
-    return NeverStored(B, OffsetRange(*extent))
+def skipping(extent: tuple[int, int]) -> PartitionNotStored:
+    return PartitionNotStored(B, OffsetRange(*extent))
 
 
 def mismatch(at: int, query_is_known: bool) -> Mismatch:
@@ -75,17 +75,17 @@ TABLE: list[tuple[str, Stored, Batch, Decision]] = [
     ("the same batch of no source of ours", stored({}, 3), batch({}), Replay(3)),
     ("a replay of a stateful query", stored({A: 9}, 3), batch({A: (5, 9)}, stateful=True), Replay(3)),
     ("the same records at another time", stored({A: 9}, 3, LATER), batch({A: (5, 9)}), Replay(3)),
-    ("likewise, stateful", stored({A: 9}, 3, LATER), batch({A: (5, 9)}, stateful=True), OtherBatch(3, True)),
-    ("other records, all there", stored({A: 9}, 8, OTHER), batch({A: (5, 9)}), OtherBatch(8, True)),
-    ("other files", stored({}, 3, OTHER), batch({}, foreign=True), OtherBatch(3, True)),
-    ("forgotten", stored({A: 9}, 3 + RING), batch({A: (5, 9)}), OtherBatch(3 + RING, False)),
+    ("likewise, stateful", stored({A: 9}, 3, LATER), batch({A: (5, 9)}, stateful=True), DifferentBatch(3, True)),
+    ("other records, all there", stored({A: 9}, 8, OTHER), batch({A: (5, 9)}), DifferentBatch(8, True)),
+    ("other files", stored({}, 3, OTHER), batch({}, foreign=True), DifferentBatch(3, True)),
+    ("forgotten", stored({A: 9}, 3 + RING), batch({A: (5, 9)}), DifferentBatch(3 + RING, False)),
     ("the oldest that is kept", stored({A: 9}, 2 + RING), batch({A: (5, 9)}), Replay(2 + RING)),
     ("the last of an earlier version", stored({A: 9}, 3, None), batch({A: (5, 9)}), Replay(3)),
-    ("likewise, stored further", stored({A: 10}, 3, None), batch({A: (5, 9)}), OtherBatch(3, False)),
-    ("likewise, with state", stored({A: 9}, 3, None), batch({A: (5, 9)}, stateful=True), OtherBatch(3, False)),
-    ("likewise, with files", stored({A: 9}, 3, None), batch({A: (5, 9)}, foreign=True), OtherBatch(3, False)),
-    ("one before the last", stored({A: 9}, 4, None), batch({A: (5, 9)}), OtherBatch(4, False)),
-    ("a new checkpoint from the beginning", stored({A: 9, B: 9}), batch({A: (5, 9), B: (5, 8)}, 0), AlreadyThere()),
+    ("likewise, stored further", stored({A: 10}, 3, None), batch({A: (5, 9)}), DifferentBatch(3, False)),
+    ("likewise, with state", stored({A: 9}, 3, None), batch({A: (5, 9)}, stateful=True), DifferentBatch(3, False)),
+    ("likewise, with files", stored({A: 9}, 3, None), batch({A: (5, 9)}, foreign=True), DifferentBatch(3, False)),
+    ("one before the last", stored({A: 9}, 4, None), batch({A: (5, 9)}), DifferentBatch(4, False)),
+    ("a new checkpoint from the beginning", stored({A: 9, B: 9}), batch({A: (5, 9), B: (5, 8)}, 0), AlreadyWritten()),
     ("one partition there, one ahead", stored({A: 9, B: 5}), batch({A: (5, 9), B: (5, 8)}, 0), mismatch(9, False)),
     ("there, but this query wrote before", stored({A: 9}, 2), batch({A: (5, 9)}), mismatch(9, True)),
     ("half there", stored({A: 7}), batch({A: (5, 9)}, 0), mismatch(7, False)),
@@ -122,7 +122,7 @@ def test_every_case(before: Stored, incoming: Batch, expected: Decision) -> None
 def test_rows_of_other_sources_are_not_passed_over_with_a_range_that_is_there() -> None:
     mixed = replace(batch({A: (5, 9), B: (7, 8)}, 0), foreign=True)
     there = {A: 9, B: 9}
-    assert decide(stored(there), mixed) == OthersUnknown(A, 9, OffsetRange(5, 9))
+    assert decide(stored(there), mixed) == ForeignRowsUnknown(A, 9, OffsetRange(5, 9))
     assert decide(stored({A: 5, B: 7}), mixed) == Fresh()
     assert decide(stored(there, 0), mixed) == Replay(0)
 
@@ -153,7 +153,7 @@ def test_nothing_is_written_twice_and_nothing_is_skipped(before: Stored, incomin
         if before.last_batch_id is None and before.next_offsets:
             ranges = incoming.record.ranges
             assert not any(ranges[each].start > 0 for each in ranges.keys() - before.next_offsets.keys())
-    elif isinstance(decision, AlreadyThere):
+    elif isinstance(decision, AlreadyWritten):
         assert moved
         assert all(extent.end <= before.next_offsets[key] for key, extent in moved.items())
         assert before.last_batch_id is None
@@ -163,14 +163,14 @@ def test_nothing_is_written_twice_and_nothing_is_skipped(before: Stored, incomin
         assert before.last_batch_id >= incoming.record.batch_id
         assert all(extent.end <= before.next_offsets[key] for key, extent in moved.items())
         _is_what_was_written(before, incoming)
-    elif isinstance(decision, OtherBatch):
+    elif isinstance(decision, DifferentBatch):
         assert before.last_batch_id is not None
         assert before.last_batch_id >= incoming.record.batch_id
         assert before.fingerprint != incoming.record.fingerprint or not decision.is_known
     elif isinstance(decision, ReusedBatchId):
         assert before.next_offsets.get(decision.key) == decision.stored
         assert decision.stored is None or decision.stored < decision.extent.end
-    elif isinstance(decision, NeverStored):
+    elif isinstance(decision, PartitionNotStored):
         assert before.next_offsets
         assert before.last_batch_id is None
         assert decision.key not in before.next_offsets
@@ -179,7 +179,7 @@ def test_nothing_is_written_twice_and_nothing_is_skipped(before: Stored, incomin
         assert decision.stored != decision.extent.start
         assert decision.is_overlap == (decision.stored > decision.extent.start)
         assert decision.query_is_known == (before.last_batch_id is not None)
-    elif isinstance(decision, OthersUnknown):
+    elif isinstance(decision, ForeignRowsUnknown):
         assert incoming.foreign
         assert before.last_batch_id is None
     else:

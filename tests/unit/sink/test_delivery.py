@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.commit import MAX_CONFLICTS, Delivery, Plan
-from sparkonce.exactly_once.decision import AlreadyThere, Replay
+from sparkonce.exactly_once.decision import AlreadyWritten, Replay
 from sparkonce.exactly_once.errors import (
     DeliveryError,
     FencedError,
@@ -124,7 +124,7 @@ def test_a_lost_checkpoint_writes_nothing_twice() -> None:
     store = new_store()
     deliver(store, batch(0, 0, 10), ["f"])
     plan = Delivery(store, ORDERS[EXACTLY]).begin(batch(0, 0, 10, "b", "new query"))
-    assert plan.decision == AlreadyThere()
+    assert plan.decision == AlreadyWritten()
     assert not deliver(store, batch(0, 0, 10, "b", "new query"), [])
     assert deliver(store, batch(1, 10, 12, "c", "new query"), ["g"])
     assert rows(store) == ["f", "g"]

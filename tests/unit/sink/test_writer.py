@@ -20,7 +20,7 @@ from sparkonce.connectors.delta_sink.target import DeltaPlan, may_land_later
 from sparkonce.connectors.formats.delta_once import DeltaOnceDataSource
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.crash_points import CrashPlans, InjectedCrashError
-from sparkonce.exactly_once.decision import AlreadyThere
+from sparkonce.exactly_once.decision import AlreadyWritten
 from sparkonce.exactly_once.errors import CheckpointError, FencedError, UnknownOutcomeError
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.shared.crash_plans import arm, fired
@@ -347,7 +347,7 @@ def test_a_fresh_checkpoint_over_batches_that_are_there_writes_nothing(tmp_path:
     messages = fresh.tasks()
     (plan,) = messages[0].plans
     assert isinstance(plan, DeltaPlan)
-    assert plan.plan.decision == AlreadyThere()
+    assert plan.plan.decision == AlreadyWritten()
     fresh.commit(0, messages)
     assert (fresh.rows(), fresh.files()) == (4, 4)
     table = DeltaTable(first.table)

@@ -8,7 +8,7 @@ def change(commit):
 
     def by_number(stored, batch):
         decision = decide(stored, batch)
-        return commit.Replay(decision.stored_batch_id) if isinstance(decision, commit.OtherBatch) else decision
+        return commit.Replay(decision.stored_batch_id) if isinstance(decision, commit.DifferentBatch) else decision
 
     commit.decide = by_number
 
