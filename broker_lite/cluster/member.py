@@ -31,7 +31,7 @@ from sparkonce.broker_lite.replication.replicas import Event, Replicas, Replicat
 from sparkonce.broker_lite.scheduling import Scheduler, Timer
 
 POLL_MS: Final = 20
-"""How often the controller's log is looked at, and whether others are alive."""
+"""How often the controller's log is checked, and whether others are alive."""
 PROPOSALS_EVERY: Final = 3
 """After how many polls leaders' proposals are checked, which takes longer where there are many partitions."""
 FAILOVER_WAIT_MS: Final = 400

@@ -418,7 +418,7 @@ def _put_removal(draft: _Draft, member_id: str) -> None:
 def _put_patterns(draft: _Draft, topics: Topics, timestamp_ms: int, may_describe: Callable[[str], bool] | None) -> bool:
     """Resolve the patterns again; return whether the topics of any have changed.
 
-    As in Kafka, a group's patterns match what the member may describe whose heartbeat has them looked at.
+    As in Kafka, a group's patterns match what the member may describe whose heartbeat has them checked.
     """
     changed = False
     patterns = dict.fromkeys(m.topic_pattern for m in draft.image.members.values() if m.topic_pattern)

@@ -207,7 +207,7 @@ class ProducerStates:
         """Check whether a batch of a producer with an id may be appended; return None, or the append it repeats.
 
         `verification` is the one that the coordinator has agreed to, if it was asked. Batches that a group coordinator
-        writes for a producer (offsets) have no sequence, and none is looked at.
+        writes for a producer (offsets) have no sequence, and none is checked.
 
         Raises:
             KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE or

@@ -202,12 +202,12 @@ class RuleBook:
 
     @property
     def has_request_rules(self) -> bool:
-        """Whether requests have to be looked at."""
+        """Whether requests have to be checked."""
         return any(rule.spec.effect not in ON_DISK for rule in self.rules)
 
     @property
     def has_disk_rules(self) -> bool:
-        """Whether writes have to be looked at."""
+        """Whether writes have to be checked."""
         return any(rule.spec.effect in ON_DISK for rule in self.rules)
 
     def plan(self, facts: Facts) -> Plan:

@@ -1,7 +1,7 @@
 """AlterReplicaLogDirs, versions 1 and 2 (KIP-113): a broker has one log directory, so replicas stay where they are.
 
 Tools replay plans that name it. A move to it succeeds, and to any other directory LOG_DIR_NOT_FOUND is the answer, as
-in Kafka, where the directory is looked at before the partition. Of a partition that is named twice the last one counts.
+in Kafka, where the directory is checked before the partition. Of a partition that is named twice the last one counts.
 """
 
 from __future__ import annotations

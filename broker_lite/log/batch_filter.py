@@ -32,7 +32,7 @@ from sparkonce.broker_lite.protocol.record_scan import FoundRecord, empty, find_
 from sparkonce.broker_lite.protocol.records import MAGIC, BatchHeader, ControlType
 
 RECORDS_PER_STEP = 256
-"""How many records are looked at before others get their turn."""
+"""How many records are checked before others get their turn."""
 
 ENTRY_BYTES: Final = 200
 """What one key costs in memory, measured with keys of 32 bytes: the key, the offset, its share of a growing dict."""

@@ -312,7 +312,7 @@ def clear_log_append_time(batch: bytearray | memoryview, header: BatchHeader) ->
 
 
 def decode_records(batch: Buffer, inflated_limit: int = MAX_INFLATED_BYTES) -> list[Record]:
-    """Decode the one batch in `batch`, inflating it if need be; the checksum is not looked at (see `validate`).
+    """Decode the one batch in `batch`, inflating it if need be; the checksum is not checked (see `validate`).
 
     Raises:
         CorruptBatchError: if the records are not what the header says, or inflate to more than the limit in bytes.

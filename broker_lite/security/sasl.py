@@ -2,7 +2,7 @@
 
 Theory of operation: a state machine over whole frames, as Kafka's SaslServerAuthenticator. First come ApiVersions and
 SaslHandshake, which names the mechanism; then its tokens, in SaslAuthenticate requests, or bare after a SaslHandshake
-v0; then the gate is open and frames go to the handlers. Nothing but these three requests is looked at before. Where a
+v0; then the gate is open and frames go to the handlers. Nothing but these three requests is checked before. Where a
 session has an end (KIP-368), the client shakes hands again on the same connection, with the mechanism and the user that
 it had, or the connection ends at the first request after it. Pure: time and nonces are passed in, answers come out.
 """

@@ -2,7 +2,7 @@
 
 Theory of operation: `SecurityConfig` declares the settings. `listener.name.<listener>.<setting>` beats `<setting>` for
 one listener, `listener.name.<listener>.<mechanism>.<setting>` for one SASL mechanism there. `listener_configs` puts all
-of it together, once, and refuses what does not fit; files are not looked at here. Nothing secret is in a repr.
+of it together, once, and refuses what does not fit; files are not checked here. Nothing secret is in a repr.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ SHRINK_AFTER_MS: Final = 10_000
 """After how long an idle connection's read buffer is small again."""
 
 SWEEP_INTERVAL_S: Final = 1.0
-"""How often connections are looked at, and so how exact these times are."""
+"""How often connections are checked, and so how exact these times are."""
 
 SENDFILE_BYTES: Final = 1024 * 1024
 """The most that one sendfile call is asked for."""

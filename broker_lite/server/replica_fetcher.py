@@ -1,7 +1,7 @@
 """Followers at work: for each leader there is one loop that fetches all that is followed of it, and appends it.
 
 Theory of operation (Kafka's ReplicaFetcherThread, AbstractFetcherThread): one Fetch is under way to each leader, in a
-session (KIP-227), so that it names only what has changed; only what may have changed is looked at (`leader_session`).
+session (KIP-227), so that it names only what has changed; only what may have changed is checked (`leader_session`).
 It waits at the leader until there are records; the next one, which says how far this broker is, goes out as soon as
 the answer's records are appended. Everything that decides is `PartitionFollower`'s; here its answers are carried out,
 one partition's failure holding up no other one. Where the partitions that are followed change while a fetch waits, its

@@ -5,7 +5,7 @@ what brokers read, in order, each at its own pace. When the controller dies, its
 that it has begun, some may still have reached the disk. A controller that is only paused keeps the lock, and nobody
 takes its place.
 
-`image` is what the durable records say, and so the truth about the cluster; the invariants are looked at with it.
+`image` is what the durable records say, and so the truth about the cluster; the invariants are checked with it.
 """
 
 from __future__ import annotations

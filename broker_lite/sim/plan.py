@@ -37,7 +37,7 @@ class Durability(Enum):
     """As Kafka by default: fewer brokers than min.insync.replicas may be back from an unclean stop, and not yet in sync
     again, while one of them has lost power. No record may be lost."""
     NONE = "none"
-    """Any losses of power without flushes: safe records may be lost, and only the structure is looked at."""
+    """Any losses of power without flushes: safe records may be lost, and only the structure is checked."""
 
 
 class Kind(Enum):

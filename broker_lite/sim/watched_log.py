@@ -1,7 +1,7 @@
 """A replica's log that reports what happens to it.
 
-Beside the bytes it keeps a list of the batches that they hold, so that invariants can be looked at after each change
-without reading the log again. The list is read from the bytes when the log is opened; that both agree is looked at
+Beside the bytes it keeps a list of the batches that they hold, so that invariants can be checked after each change
+without reading the log again. The list is read from the bytes when the log is opened; that both agree is checked
 when a run ends.
 """
 

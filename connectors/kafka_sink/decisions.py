@@ -229,7 +229,7 @@ class DecisionLog:
 
     @property
     def _own(self) -> str:
-        assert self.app_id is not None, "decisions of all applications are only looked at"
+        assert self.app_id is not None, "decisions of all applications are only checked"
         return self.app_id
 
     def _create(self) -> None:

@@ -1,4 +1,4 @@
-"""The options as typed dictionaries: an editor completes names and values, and mypy finds slips of the pen.
+"""The options as typed dictionaries: an editor completes names and values, and mypy finds typing errors.
 
 Made from the declarations, by `sparkonce options --python`. The functions check what they are given at once, as the
 format would do later, and give what PySpark's ``options(**…)`` takes.

@@ -2,7 +2,7 @@
 
 Two transaction ids more than in a table of `delta_once`: ``sparkonce/<appId>/intent``, the newest sequence number that
 was recorded, and ``sparkonce/<appId>/merge``, the newest that is confirmed. Every commit here moves the first, so of
-two drivers that looked at the same version only one gets to write.
+two drivers that checked the same version only one gets to write.
 """
 
 from __future__ import annotations

@@ -239,4 +239,4 @@ def _tokens(text: str) -> Iterator[_Token]:
         assert kind is not None
         yield kind, found.group(kind)
     yield _END
-    yield _END  # so that one token can be looked at beyond the last
+    yield _END  # so that one token can be checked beyond the last

@@ -84,7 +84,7 @@ def examine(options: argparse.Namespace) -> Examined:
     """Look at everything that was asked for.
 
     Raises:
-        AuditError, OffsetStoreError: if something cannot be looked at.
+        AuditError, OffsetStoreError: if something cannot be checked.
         UsageError, OptionError, ConfigError, CoordinatesError: if the command line cannot be used.
     """
     if options.expect_all_rows and options.coordinates is None:

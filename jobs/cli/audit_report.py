@@ -32,7 +32,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """All that was looked at, and what was found."""
+    """All that was checked, and what was found."""
 
     table: str
     oldest_version: int
@@ -123,13 +123,13 @@ def _tally(report: Report) -> Iterator[str]:
     for (app_id, guarantee), count in sorted(tally.guarantees.items(), key=lambda each: each[0][0]):
         yield f"  appId {app_id}: {counted(count, 'batch')} written {guarantee.value}"
     if tally.other_apps:
-        yield f"  other appIds, not looked at: {', '.join(sorted(tally.other_apps))}"
+        yield f"  other appIds, not checked: {', '.join(sorted(tally.other_apps))}"
     if tally.own:
         own = ", ".join(f"{kind.value} {tally.own[kind]:,}" for kind in OwnCommit if tally.own[kind])
         yield f"  other commits of sparkonce: {own}"
     if tally.foreign:
         others = ", ".join(f"{operation} {count:,}" for operation, count in sorted(tally.foreign.items()))
-        yield f"  passed over, with no record of ours: {others}"
+        yield f"  skipped, with no record of ours: {others}"
 
 
 def _table(examined: Examined) -> Iterator[str]:

@@ -50,7 +50,7 @@ def _clean(options: argparse.Namespace) -> int:
     print(f"{_count(found.orphans)} that no commit names, older than {_age(options.older_than)}")
     _show(found.orphans)
     if found.young:
-        print(f"{_count(found.young)} that no commit names, but younger: left alone")
+        print(f"{_count(found.young)} that no commit names, but younger: kept")
     if not found.orphans:
         return 0
     if not options.apply:
@@ -59,7 +59,7 @@ def _clean(options: argparse.Namespace) -> int:
     deleted = folder.delete(found)
     print(f"deleted {_count(deleted.files)}")
     if deleted.committed_meanwhile:
-        print(f"{_count(deleted.committed_meanwhile)} committed meanwhile: left alone")
+        print(f"{_count(deleted.committed_meanwhile)} committed meanwhile: kept")
     for path, reason in deleted.failed.items():
         print(f"sparkonce clean: cannot delete {path}: {reason}", file=sys.stderr)
     return 1 if deleted.failed else 0

@@ -5,7 +5,7 @@ from every broker's directory, checksums and all, and held to the invariants of 
 leader epoch must be the same everywhere, and so must be all before it; below a high watermark everybody has the same;
 whoever is in sync, or eligible to lead, has all of that; a producer's sequence numbers follow one another. Replicas are
 compared from where all of them begin. Compacted topics are cleaned by each broker by itself, so of those only the ends
-can be compared: they are counted, and their checksums looked at.
+can be compared: they are counted, and their checksums checked.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from sparkonce.broker_lite.replication.invariants import Batch, PartitionHistory
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 
 DAMAGED = "whole"
-"""Not one of the simulator's invariants, as its disks are looked at when they are read: batches are whole."""
+"""Not one of the simulator's invariants, as its disks are checked when they are read: batches are whole."""
 
 
 class ClusterCheckError(Exception):
-    """A cluster that cannot be looked at; the message says why, and what to do."""
+    """A cluster that cannot be checked; the message says why, and what to do."""
 
 
 @dataclass(slots=True)
 class Report:
-    """What was looked at, and what was found."""
+    """What was checked, and what was found."""
 
     partitions: int = 0
     replicas: int = 0
@@ -99,7 +99,7 @@ def check_cluster(metadata_dir: str | Path, data_dirs: Iterable[str | Path]) -> 
 
     Args:
         metadata_dir: where the controller's log is.
-        data_dirs: the data directory of each broker; replicas of brokers that are left out are not looked at.
+        data_dirs: the data directory of each broker; replicas of brokers that are left out are not checked.
 
     Raises:
         ClusterCheckError: if a directory is none of a cluster's, or its broker runs.

@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "finish",
         help="commit what the last decision says, or take it back if nothing of it can be committed",
         description="What the next start of the query does about the last decision. A running query is not disturbed, "
-        "unless the decision has to be taken back: that fences its driver.",
+        "unless the decision has to be undone: that fences its driver.",
     )
     _add_common(finish)
     finish.add_argument("--app-id", required=True, help="the option appId of the pipeline")
@@ -136,7 +136,7 @@ def _list(options: argparse.Namespace, client: Client) -> int:
     except DecisionFormatError as error:
         if options.app_id is not None:
             raise
-        raise AdministrationError(f"{error}. With --app-id the other applications can be looked at") from error
+        raise AdministrationError(f"{error}. With --app-id the other applications can be checked") from error
     if options.json:
         print(json.dumps(as_json(picture, topic, now_ms()), indent=2, ensure_ascii=False))
     else:
@@ -156,7 +156,7 @@ def _look(options: argparse.Namespace, client: Client) -> Decisions:
         client.topics([topic])
     except MissingTopicError as error:
         raise AdministrationError(
-            f"topic {topic} does not exist, so nothing can be told about what was decided. If the query has the option "
+            f"topic {topic} does not exist, so what was decided is unknown. If the query has the option "
             "decisionTopic, name that topic with --decision-topic"
         ) from error
     log = DecisionLog(client, topic, options.app_id)
@@ -200,19 +200,19 @@ def _ended_lines(options: argparse.Namespace, ended: Ended) -> list[str]:
     )
     if ended.undone:
         return [
-            f"took back {what}: {counted(len(ended.missing), 'transaction')} of it had been aborted, and nothing of it "
+            f"undid {what}: {counted(len(ended.missing), 'transaction')} of it had been aborted, and nothing of it "
             "was visible. The offsets stand where they stood before this batch, which the next start of the query "
             f"writes again. A query of appId {options.app_id} that runs now is fenced, and stops at its next decision",
         ]
     committed = sum(fate is Fate.WAITS for fate in ended.fates.values())
     if not ended.fates:
-        return [f"noted {what} as finished: its rows were in the decision's own transaction, or there were none"]
+        return [f"marked {what} as finished: its rows were in the decision's own transaction, or there were none"]
     if not ended.missing:
         return [f"finished {what}: committed {committed} of its transactions now, the others were committed before"]
     rows = sum(each.rows for each in ended.missing)
     gone = [each for each in ended.missing if ended.fates[each] is Fate.GONE]
     lines = [
-        f"noted {what} as finished",
+        f"marked {what} as finished",
         f"  {counted(rows, 'row')} in {counted(len(ended.missing), 'transaction')} "
         + ("are missing from the output:" if len(gone) == len(ended.missing) else "are missing, or unknown to Kafka:"),
     ]

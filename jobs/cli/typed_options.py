@@ -5,7 +5,7 @@ from __future__ import annotations
 from sparkonce.connectors.reference.tables import REFERENCES, Reference, is_used
 from sparkonce.settings import Setting
 
-HEAD = '''"""The options as typed dictionaries: an editor completes names and values, and mypy finds slips of the pen.
+HEAD = '''"""The options as typed dictionaries: an editor completes names and values, and mypy finds typing errors.
 
 Made from the declarations, by `sparkonce options --python`. The functions check what they are given at once, as the
 format would do later, and give what PySpark's ``options(**…)`` takes.

@@ -60,7 +60,7 @@ def judge(table_path: Path) -> Verdict:
 
 
 def compare(expected: pa.Table, found: pa.Table) -> Verdict:
-    """Hold ``found`` against ``expected``; columns that ``expected`` lacks are not looked at."""
+    """Hold ``found`` against ``expected``; columns that ``expected`` lacks are not checked."""
     found_ids = pc.unique(found[KEY])
     lost = expected.num_rows - pc.sum(pc.is_in(expected[KEY], found_ids)).as_py()
     names = sorted(expected.column_names)

@@ -1,4 +1,4 @@
-"""The command `sparkonce doctor`: one line for each thing looked at, with the remedy where one is needed.
+"""The command `sparkonce doctor`: one line for each thing checked, with the remedy where one is needed.
 
 What looks at brokers, stores and Spark is imported when the packages that it needs have been found.
 """
@@ -51,7 +51,7 @@ def _examine(options: argparse.Namespace) -> Iterator[Finding]:
     yield from of_machine
     wrong = [each.what for each in of_machine if each.state is State.WRONG]
     if "packages" in wrong or "PySpark" in wrong:
-        yield warning("the rest", "not looked at", f"Put the {' and '.join(wrong)} right first")
+        yield warning("the rest", "not checked", f"Put the {' and '.join(wrong)} right first")
         return
     yield from _brokers(options)
     yield from _stores(options)

@@ -1,4 +1,4 @@
-"""What an examination finds: a line for each thing looked at, with the remedy where one is needed."""
+"""What an examination finds: a line for each thing checked, with the remedy where one is needed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line: what was looked at, what was found, and what to do about it."""
+    """One line: what was checked, what was found, and what to do about it."""
 
     what: str
     found: str

@@ -1,6 +1,6 @@
 """The driver's machine: Python, the packages that sparkonce needs, PySpark, and Java.
 
-Nothing else of sparkonce is loaded for it, since what is looked at may be what is missing.
+Nothing else of sparkonce is loaded for it, since what is checked may be what is missing.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 delta-rs's optimize rewrites files and swaps them in a commit that changes no row and no offset, so a query that
 appends meanwhile neither conflicts with it nor notices. A commit that removes the very same files makes it conflict;
-then the partition is looked at afresh and tried again. One commit for each partition keeps what a conflict costs
+then the partition is checked afresh and tried again. One commit for each partition keeps what a conflict costs
 small, and an interrupted run goes on where it stopped.
 
 But delta-rs (1.6) lets two optimizes of the same files through, and then every row of them stands twice; nor does its

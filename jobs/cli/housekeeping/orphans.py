@@ -9,7 +9,7 @@ hour's tombstones.)
 
 A file that a running batch has written is no different from an orphan until it is committed, and only its age tells
 them apart. The folder is listed before the log is read, so that a file committed in between counts as named; before
-anything is deleted, the commits since then are looked at too.
+anything is deleted, the commits since then are checked too.
 """
 
 from __future__ import annotations

@@ -91,13 +91,13 @@ def loss_text(app_id: str, decision: Decision, application: Application) -> str:
         )
     if application.settlement is Settlement.UNKNOWN:
         return (
-            f"{share} are in transactions that Kafka no longer knows, so nobody can tell whether they were committed. "
+            f"{share} are in transactions that Kafka no longer knows, so whether they were committed is unknown. "
             f"If the topic __transaction_state was lost, they may stay open for ever, and {HANGING}. "
             f"Look into the output; sparkonce transactions finish --app-id {app_id} --accept goes on"
         )
     return (
         f"{share} are lost: their transactions were aborted after they were decided, and the other rows are visible. "
-        f"sparkonce transactions finish --app-id {app_id} --accept goes on without them"
+        f"sparkonce transactions finish --app-id {app_id} --accept continues without them"
     )
 
 
@@ -179,7 +179,7 @@ def _meaning(why: Why, application: Application) -> str:
     app_id = application.app_id
     match why:
         case Why.DECIDED if application.is_hurt:
-            return "open until the decision is finished or taken back, or until no time is left"
+            return "open until the decision is finished or undone, or until no time is left"
         case Why.DECIDED:
             return (
                 "to be committed, by the driver if it runs, by the next start of the query if not, or by sparkonce "

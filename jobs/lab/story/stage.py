@@ -420,7 +420,7 @@ class Stage:
                 node.disk.lose_power(_Forgetful(), torn=False)
             else:
                 node.disk.process_died()
-            self._open(node)  # what is left, to be looked at
+            self._open(node)  # what is left, to be checked
 
     def start(self, broker_id: int, *, asked: bool = True) -> None:
         """Let a broker start, register, and be heard of.

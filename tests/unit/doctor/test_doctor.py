@@ -61,7 +61,7 @@ def test_a_package_that_is_missing_is_named_with_what_installs_it(missing: str) 
     assert (done.returncode, done.stderr) == (1, "")
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("WRONG"))
     assert re.search(rf"pip install '[a-z0-9-]*{missing}[a-z-]*[<>=]", line), line
-    assert "warning the rest: not looked at. Put the" in done.stdout
+    assert "warning the rest: not checked. Put the" in done.stdout
 
 
 def test_brokers_and_topics(kafka_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:

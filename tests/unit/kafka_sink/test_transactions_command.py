@@ -162,10 +162,10 @@ def test_a_decision_of_which_nothing_is_left_is_taken_back(
     assert command("list", "--app-id", pipeline.app_id) == 1
     assert "WARNING 3 of the 6 rows of batch 0" in command.out
     assert "nothing of the batch is visible" in command.out
-    assert "1 decided: open until the decision is finished or taken back" in command.out
+    assert "1 decided: open until the decision is finished or undone" in command.out
 
     assert command("finish", "--app-id", pipeline.app_id) == 0
-    assert "took back decision 1 (batch 0 of query" in command.out
+    assert "undid decision 1 (batch 0 of query" in command.out
     assert "is fenced" in command.out
     assert pipeline.offsets()[SOURCE_TOPIC, 0] == CommittedOffset(0)
     assert pipeline.visible() == []

@@ -135,7 +135,7 @@ def test_the_rights_that_are_listed_are_enough(
     lucys = ["--command-config", str(config_file(broker, tmp_path, "lucy", "lucys-secret"))]
     assert main(["transactions", "list", *lucys]) == 0
     shown = capsys.readouterr()
-    assert "took back decision 1" in shown.out
+    assert "undid decision 1" in shown.out
     assert "last decision 3" in shown.out
     assert SECRET not in shown.out + shown.err
     client.close()

@@ -345,7 +345,7 @@ def test_nothing_passes_over_a_flush_that_has_failed(asked: str, caplog: pytest.
         log.roll(NOW)
         storage.close()
     if asked == "append":
-        assert log.append(batch(), 0, NOW).base_offset == 2  # nobody has looked at the flush yet
+        assert log.append(batch(), 0, NOW).base_offset == 2  # nobody has checked the flush yet
     if asked == "flush.ms":
         log.flush_if_due(NOW)  # as every second
         assert refused(log, batch()) is ErrorCode.KAFKA_STORAGE_ERROR

@@ -269,7 +269,7 @@ def test_the_command(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> 
     shown = capsys.readouterr().out
     assert "data files that its log names: 3" in shown
     assert "1 file (2.0 KiB) that no commit names, older than 7 days" in shown
-    assert "1 file (1 B) that no commit names, but younger: left alone" in shown
+    assert "1 file (1 B) that no commit names, but younger: kept" in shown
     assert lost.exists()
     assert main(["clean", str(pipeline.path), "--apply"]) == 0
     assert "deleted 1 file (2.0 KiB)" in capsys.readouterr().out

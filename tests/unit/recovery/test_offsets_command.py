@@ -291,7 +291,7 @@ def test_audit_and_restore_name_the_commits_of_a_compaction(
     assert main(["audit", str(pipeline.path)]) == 0
     shown = capsys.readouterr().out
     assert "  other commits of sparkonce: compaction 1, compaction claim 2\n" in shown
-    assert "  passed over, with no record of ours: CREATE TABLE 1\n" in shown
+    assert "  skipped, with no record of ours: CREATE TABLE 1\n" in shown
     assert offsets("rewind", pipeline.path, "--restore", "--to-version", 2) == 0
     assert "the others are: compaction, compaction claim; what they wrote" in capsys.readouterr().out
     for kind, words in (("rewound", ["--app-id", APP]), ("restored", ["--restore"])):

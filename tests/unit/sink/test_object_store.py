@@ -157,7 +157,7 @@ def test_of_two_drivers_one_stops(tmp_path: Path, store: Store) -> None:
 
 
 def test_two_drivers_within_one_commit(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both have looked at version 0 when both write version 1."""
+    """Both have checked version 0 when both write version 1."""
     query, rival = StoredQuery(tmp_path, store), StoredQuery(tmp_path, store, "rival")
     for each in (query, rival):
         each.log(0, 10)

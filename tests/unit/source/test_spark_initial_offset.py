@@ -24,7 +24,7 @@ def write(folder: Path, source: int, content: bytes) -> None:
     "content", [b'\0v1\n{"t":{"0":5}}', b'\0{"t":{"0":5}}', b'\x0d{"t":{"0":5}}', b'{{"t":{"0":5}}', b'{"t":{"0":5}}']
 )
 def test_the_forms_of_the_file(tmp_path: Path, content: bytes) -> None:
-    """Spark 2.1.0 put the length before the JSON, in one byte, which no reader has looked at since.
+    """Spark 2.1.0 put the length before the JSON, in one byte, which no reader has checked since.
 
     The last is what is left of a file whose first byte an editor or a copy has swallowed.
     """
