@@ -1,4 +1,4 @@
-"""Machine code that numba has cached: of what has changed since, and what can no longer be read."""
+"""Machine code that has been cached: of sources that have changed since, or that can no longer be read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,11 +26,11 @@ if __name__ == "__main__":
 SHAPES = "from typing import NamedTuple\nclass Shape(NamedTuple):\n    width: int\n    height: int\n"
 
 
-def run(folder: Path) -> str:
+def run(folder: Path, **more: Any) -> str:
     """Call the kernel in a process of its own: its result, and how often its machine code came from the cache."""
     code = "import runpy, sys; sys.path.insert(0, sys.argv[1]); runpy.run_module('kernel', run_name='__main__')"
     command = [sys.executable, "-B", "-c", code, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, **more)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -61,12 +63,53 @@ def test_a_type_of_the_signature_has_moved(cached: Path) -> None:
     assert [run(cached), run(cached)] == ["6 0", "6 1"]
 
 
-@pytest.mark.parametrize("left", [b"", b"no pickle"])
-@pytest.mark.parametrize("kind", ["nbi", "nbc"])
-def test_a_file_is_damaged(cached: Path, kind: str, left: bytes) -> None:
-    (damaged,) = cached.rglob(f"*.{kind}")
-    damaged.write_bytes(left)
+@pytest.mark.parametrize("damage", ["cut", "changed"])
+def test_a_file_is_damaged(cached: Path, damage: str) -> None:
+    """It would be executed, or end the process within LLVM, each time."""
+    (file,) = cached.rglob("*.nbc")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data if damage == "changed" else b"")
     assert run(cached) == "6 0"
+
+
+def test_each_signature_has_a_file_of_its_own(tmp_path: Path) -> None:
+    """Two processes that compile for two signatures at once must not take each other's code."""
+    code = KERNEL.replace("area(Shape(2, 3)), ", "area(Shape(2, 3)), area(Shape(2.5, 2)), ")
+    (tmp_path / "kernel.py").write_text(code.format(version=1))
+    (tmp_path / "shapes_1.py").write_text(SHAPES)
+    assert run(tmp_path) == "6 5.0 0"
+    files = sorted(tmp_path.rglob("*.nb?"))
+    assert len({path.read_bytes() for path in files}) == len(files) == 2
+    files[0].unlink()
+    assert [run(tmp_path), run(tmp_path)] == ["6 5.0 1", "6 5.0 2"]
+
+
+def test_nothing_can_be_written(tmp_path: Path) -> None:
+    """Not even the folder of last resort: the function is compiled in each process."""
+    write(tmp_path, 1)
+    with zipfile.ZipFile(tmp_path / "code.egg", "w") as archive:  # numba knows only what is named .zip
+        for name in ("kernel.py", "shapes_1.py"):
+            archive.write(tmp_path / name, name)
+    assert run(tmp_path / "code.egg") == "6 0"
+
+
+def test_the_disk_is_full(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    full = "from pathlib import Path\ndef write_bytes(self, data):\n    raise OSError(28, 'No space left on device')\n"
+    text = (tmp_path / "kernel.py").read_text()
+    (tmp_path / "kernel.py").write_text(f"{full}Path.write_bytes = write_bytes\n{text}")
+    assert [run(tmp_path), run(tmp_path)] == ["6 0", "6 0"]
+
+
+def test_a_user_without_a_home(tmp_path: Path) -> None:
+    """Numba would create a folder `~` in the current directory, and execute what others have put there."""
+    write(tmp_path, 1)
+    (tmp_path / "__pycache__").touch()  # so nothing can be cached beside the source
+    (tmp_path / "here").mkdir()
+    environment = {**os.environ, "XDG_CACHE_HOME": "~/.cache", "TMPDIR": str(tmp_path)}
+    assert [run(tmp_path, cwd=tmp_path / "here", env=environment) for _ in "12"] == ["6 0", "6 1"]
+    assert list((tmp_path / "here").iterdir()) == []
 
 
 INLINED = """
@@ -112,3 +155,17 @@ def test_what_is_inlined_has_changed_in_a_file_of_its_own(tmp_path: Path) -> Non
     assert run(tmp_path) == "4 0"
     write(addend=2)
     assert [run(tmp_path), run(tmp_path)] == ["4 0", "4 1"]
+
+
+def test_the_fields_of_a_tuple_have_changed_places(tmp_path: Path) -> None:
+    """Machine code knows them by their places."""
+    (tmp_path / "kernel.py").write_text(
+        KERNEL.format(version=1)
+        .replace("area(shape)", "area(shape: Shape)", 1)
+        .replace("shape.width * shape.height", "shape.width")
+    )
+    (tmp_path / "shapes_1.py").write_text(SHAPES)
+    assert run(tmp_path) == "2 0"
+    swapped = SHAPES.replace("width", "x").replace("height", "width").replace("x:", "height:")
+    (tmp_path / "shapes_1.py").write_text(swapped)
+    assert run(tmp_path) == "3 0"
