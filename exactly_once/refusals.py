@@ -174,8 +174,8 @@ def _diverged_predecessor(
     last = decision.stored_batch_id
     return OffsetMismatchError(
         f"{batch} does not continue from what is in {place.name}: batch {last}, the last one there, is not the one "
-        f"in the checkpoint: its offsets (of a file source: its files), its watermark or its time differ. So the checkpoint was restored from a copy, or the "
-        "table was reverted. Rows would be duplicated, or missing. "
+        "in the checkpoint: its offsets (of a file source: its files), its watermark or its time differ. So the "
+        "checkpoint was restored from a copy, or the table was reverted. Rows would be duplicated, or missing. "
         f"{_other_ways(batch, snapshot, place, may_revert=False)}"
     )
 
