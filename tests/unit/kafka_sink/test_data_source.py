@@ -79,7 +79,7 @@ def test_a_batch_writer_travels_to_tasks_without_showing_secrets() -> None:
         ("value string", {"topic": "t", "kafka.acks": "1"}, "kafka.acks=1 can lose"),
         ("value string", {"topics": "t"}, "did you mean 'topic'?"),
         ("value string", {"path": "t"}, "option path has no use"),
-        ("value string", {}, "Set the option topic"),
+        ("value string", {}, "set the option topic"),
         ("key string", {"topic": "t"}, "no column 'value'"),
         ("value int", {"topic": "t"}, "column 'value' is of type int, expected string or binary"),
         ("value string, partition bigint", {"topic": "t"}, "column 'partition' is of type bigint, expected int"),
