@@ -70,7 +70,7 @@ def read_batch(checkpoint: Checkpoint, batch_id: int, app_id: str, attempt_id: s
     query_id, ranges, fingerprint = checkpoint.query_id(), found.ranges, found.fingerprint
     record = BatchRecord(app_id, query_id, batch_id, attempt_id, ranges, fingerprint=fingerprint)
     stateful = checkpoint.is_stateful()
-    is_logged = cache(partial(_is_logged, checkpoint, stateful))  # read again by every check of the store
+    is_logged = cache(partial(_is_logged, checkpoint, stateful))  # asked again by every check of the store, read once
     return Batch(record, stateful, found.is_foreign, is_logged=is_logged)
 
 

@@ -372,8 +372,8 @@ def _check_first_half(batch: Batch, plan: Plan, commit: Commit[Any], offsets: Sn
         return
     raise FencedError(
         f"{batch}: {name} came after its {first} were committed and may have undone that, so its {second} were not. "
-        "Start the query again: it then continues from the changed offsets. (Stop a query before you change its "
-        "offsets or restore its table)"
+        "Start the query again: its batch is then compared with what the change left. (Stop a query before you change "
+        "its offsets or restore its table)"
     )
 
 

@@ -44,7 +44,7 @@ class Place:
 
 
 _PARTLY_REFUSED = "; or Kafka refused some partitions of that batch's commit, whose error came first"
-_OTHERS_BEGIN = "The other sources begin where their own options say: rows from before the crash are duplicated"
+_OTHERS_BEGIN = "The other sources begin where their own options say: rows that they read again are duplicated"
 THE_TABLE = Place("the table", "delta:<path of this table>", holds_rows=True)
 
 

@@ -363,8 +363,8 @@ class OffsetsTable:
         """
         since = self.version  # a restore moves its handle
         stored, app_ids = self.stored(), change.app_ids | self._losing_rows(change)
-        hands = dict.fromkeys(map(manual_txn_id, app_ids), since)
-        transactions = stored.numbers(app_ids) | hands | self._epochs_forgotten(change) | change.transactions()
+        manual = dict.fromkeys(map(manual_txn_id, app_ids), since)
+        transactions = stored.numbers(app_ids) | manual | self._epochs_forgotten(change) | change.transactions()
         transactions |= self._of_queries(change, stored)
         try:
             self._commit(change, transactions)

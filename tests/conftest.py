@@ -21,7 +21,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from sparkonce import EmbeddedBroker
 from sparkonce.jobs.lab import class_archive
-from sparkonce.jobs.shared.peers import delta_has_this_spark
+from sparkonce.jobs.shared.peers import NO_DELTA_SPARK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,11 +100,9 @@ COMPARING_FIXTURES = {"delta_spark", "jvm_kafka_spark"}
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     """Make a failure of a comparison that is skipped although Maven is here to fetch what it compares with."""
     report = yield
-    fixtures = set(getattr(item, "fixturenames", ()))
-    compares = item.get_closest_marker("java") or COMPARING_FIXTURES & fixtures
-    exists = delta_has_this_spark() or "delta_spark" not in fixtures
-    if report.skipped and compares and exists and shutil.which("mvn"):
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+    compares = item.get_closest_marker("java") or COMPARING_FIXTURES & set(getattr(item, "fixturenames", ()))
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+    if report.skipped and compares and NO_DELTA_SPARK not in str(reason) and shutil.which("mvn"):
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} must not be skipped where Maven is installed: {reason}"
     return report

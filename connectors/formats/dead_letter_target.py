@@ -200,8 +200,8 @@ class DeadLetterTarget:
         if starts and not still_there(starts, self._target.stored(batch)):
             raise DeliveryError(
                 f"{batch}: dead letters that were already in {self._place} are no longer there: its offsets were moved "
-                "back when the batch began, by hand or since a transaction had timed out. Start the query again: it "
-                "then continues from the current offsets"
+                "back when the batch began, by hand or since a transaction had timed out. Start the query again: the "
+                "batch is then compared with the current offsets"
             )
         return LetterPlan(plan, starts)
 

@@ -257,9 +257,12 @@ class Client:
         if isinstance(error, socket.gaierror) and not self._reached:
             return KafkaUnreachableError(
                 f"no resolvable bootstrap urls given in bootstrap.servers: {servers} {why}: could not {what}. "
-                "Check the host names."
+                "Check the host names, and the DNS server."
             )
-        hint = "" if self._reached else " Check that a broker listens there, and kafka.security.protocol."
+        hint = " Check that a broker listens there, and kafka.security.protocol."
+        if self._reached:
+            is_unknown = isinstance(error, socket.gaierror)
+            hint = " The host name of a broker is unknown here: check its advertised.listeners." if is_unknown else ""
         return KafkaUnreachableError(
             f"no answer from Kafka at {servers} within {limit_ms} ms {why}: could not {what}.{hint}"
         )
@@ -275,7 +278,8 @@ class Client:
             except (PermissionError, ssl.SSLCertVerificationError):
                 raise
             except (OSError, ProtocolError) as error:
-                if failure is None or not isinstance(error, socket.gaierror):  # one name that resolves is enough
+                # One name that resolves is enough; of names that do not, one that may resolve later.
+                if failure is None or not isinstance(error, socket.gaierror) or _may_pass(error, self._reached):
                     failure = error
         assert failure is not None
         raise failure

@@ -50,7 +50,8 @@ DRIVER_TIMEOUT_MS = 20_000
 """A decision takes milliseconds, or as long as a broker needs to restart. If its driver dies in the middle, readers of
 the group wait no longer than this; a source without a checkpoint is one, and fails after a minute."""
 LEAST_LEFT_MS, LEAST_SHARE_LEFT = 10_000, 0.1
-"""The remaining time that a transaction needs when it is decided, since ending it may take that long."""
+"""The time that a transaction must have left when it is decided, or this share of its timeout if that is less: ending
+it may take that long."""
 
 _log = logging.getLogger(__name__)
 

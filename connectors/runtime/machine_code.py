@@ -6,9 +6,9 @@ a name that an older version or another signature may have used. So after an upg
 two processes it may return old code, silently. It also fails for good on a file that is damaged, or that mentions a
 type that has moved.
 
-Here a file's name says all that its contents depend on, and a checksum precedes them. Of numba's cache only the choice
-of the folder is used, but for one: of a user without a home it creates ``~`` in the current directory, which may be
-anybody's.
+Here a file's name says all that its contents depend on, and a checksum precedes them. That replaces numba's index; its
+choice of a folder, its key and its serialization are used. Left out are folders below the home directory if there is
+none: numba would create ``~`` in the current directory, which may be anybody's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import os
 import pickle
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -28,6 +28,7 @@ import numba
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.dispatcher import Dispatcher
 from numba.core.serialize import dumps
+from numba.core.types.containers import BaseTuple
 from numba.extending import _Intrinsic
 from numba.misc.appdirs import AppDirs
 
@@ -84,7 +85,7 @@ class _Entries:
     def __init__(self, folder: Path, base: str, function: Callable[..., Any], options: object) -> None:
         self._folder, self._base, self._function, self._options = folder, base, function, options
 
-    def load(self, key: object) -> Any:
+    def load(self, key: tuple[Any, ...]) -> Any:
         """See numba; None if there is no such file."""
         try:
             found = self._path(key).read_bytes()
@@ -95,7 +96,7 @@ class _Entries:
             raise ValueError("its checksum is wrong")  # damaged machine code would end the process, each time
         return pickle.loads(data)  # noqa: S301  # as numba does; the folder is this user's
 
-    def save(self, key: object, data: object) -> None:
+    def save(self, key: tuple[Any, ...], data: object) -> None:
         """See numba; the file is there whole, or not at all."""
         path, pickled = self._path(key), dumps(data)
         written = path.with_name(f"{path.name}.tmp.{uuid.uuid4().hex}")
@@ -110,18 +111,31 @@ class _Entries:
         for path in self._folder.glob(f"{self._base}-*.nbc"):
             path.unlink(missing_ok=True)
 
-    def _path(self, key: object) -> Path:
+    def _path(self, key: tuple[Any, ...]) -> Path:
         # Not before the first call: what the function calls may be defined below it.
-        parts = [repr((numba.__version__, self._options, key)), *_sources(self._function, set())]
+        signature = key[0]
+        parts = [repr((numba.__version__, self._options, key)), *_fields(signature), *_sources(self._function, set())]
         name = hashlib.sha256("\n".join(parts).encode()).hexdigest()
         return self._folder / f"{self._base}-{name[:32]}.nbc"
 
 
+def _fields(kinds: Iterable[Any]) -> Iterator[str]:
+    """Return the order of the fields of all tuples in a signature, which is no part of the names of numba's types."""
+    for kind in kinds:
+        if isinstance(kind, BaseTuple):
+            yield f"{kind}: {getattr(kind, 'fields', ())}"
+            yield from _fields(kind.types)
+
+
 def _sources(function: Callable[..., Any], seen: set[Any]) -> Iterator[str]:
-    """Return a function's bytecode, and that of all compiled functions, the constants and the fields that it uses."""
+    """Return a function's bytecode, and that of all compiled functions, the constants and the fields that it uses.
+
+    Constants that are arrays, and names behind a dot, are not seen: compiled functions must not use them.
+    """
     if function in seen:
         return
     seen.add(function)
+    yield f"{function.__defaults__!r} {function.__kwdefaults__!r}"
     names = [name for text in function.__annotations__.values() for name in re.findall(r"\w+", str(text))]
     for code in _codes(function.__code__):
         constants = [each for each in code.co_consts if not isinstance(each, CodeType)]

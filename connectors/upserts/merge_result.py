@@ -41,9 +41,10 @@ TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
 TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 LINKAGE_ERROR = re.compile(
-    r"\b(NoSuchMethod|NoSuchField|NoClassDefFound|AbstractMethod|IncompatibleClassChange)Error\b"
+    r"\b(?:NoSuchMethod|NoSuchField|NoClassDefFound|AbstractMethod|IncompatibleClassChange)Error\b"
+    r"[^\n]*\b(?:org[./]apache[./]spark|io[./]delta)[./][^\n]*"
 )
-"""Errors of the JVM for a class compiled against another version of a library (Java's `LinkageError`)."""
+"""What the JVM says of a class of Spark or Delta that was compiled against another version (Java's `LinkageError`)."""
 COMPACTION = "OPTIMIZE"
 """Delta's automatic compaction after a MERGE copies its metadata; it is not the MERGE."""
 

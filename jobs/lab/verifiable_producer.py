@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -33,7 +34,7 @@ from sparkonce.jobs.lab.verifiable import (
 from sparkonce.jobs.shared.arguments import positive
 
 FIRST_ANSWER_S = 60.0
-"""How long no broker may be reachable at the start; later, delivery.timeout.ms alone bounds an outage. As long as the
+"""How long the first answer of a broker may take; after it, delivery.timeout.ms alone bounds an outage. As long as the
 tools of Kafka wait for metadata (max.block.ms)."""
 
 TRANSACTION_CALL_S = 10.0
@@ -75,7 +76,7 @@ class VerifiableProducer(VerifiableClient):
 
     @property
     def _is_unreachable(self) -> bool:
-        return self._acknowledged == 0 and self.watch.is_down and time.monotonic() > self._give_up_at
+        return self.watch.is_down and time.monotonic() > self._give_up_at
 
     def run(self) -> bool:
         """Produce until the end; returns whether all that was sent was acknowledged.
@@ -101,7 +102,7 @@ class VerifiableProducer(VerifiableClient):
             )
         good = self._failed == 0 and self._acknowledged == self._sent
         if self._is_unreachable:
-            raise VerifiableError(f"no record was acknowledged within {FIRST_ANSWER_S:.0f} s")
+            raise VerifiableError(f"no broker has answered within {FIRST_ANSWER_S:.0f} s")
         if self._is_late and not (good and self._sent == self._options.max_messages):
             raise VerifiableError(
                 f"not done within {self._options.timeout} s: {self._acknowledged} of {self._sent} records that were "
@@ -117,6 +118,7 @@ class VerifiableProducer(VerifiableClient):
         transactional = "transactional.id" in self._settings
         if transactional:
             self._call(self._producer.init_transactions)
+            self._note_answer()
         numbers = itertools.count() if self._options.max_messages < 0 else range(self._options.max_messages)
         for number in numbers:
             self._keep_pace(begin, number)
@@ -159,13 +161,19 @@ class VerifiableProducer(VerifiableClient):
 
     def _on_delivery(self, record: dict[str, Any], error: KafkaError | None, message: Any) -> None:
         if error is not None:
+            if error.code() > 0:  # a broker's; librdkafka's own are negative
+                self._note_answer()
             self._note_error(record, error, written_perhaps=error.code() not in _NOT_WRITTEN)
             return
         self._acknowledged += 1
-        self.watch.answered()
+        self._note_answer()
         offset = message.offset()
         place = {"offset": -1 if offset is None else max(offset, -1), "partition": message.partition()}
         self._events.write("producer_send_success", **record, **place)
+
+    def _note_answer(self) -> None:
+        self._give_up_at = math.inf
+        self.watch.answered()
 
     def _note_error(self, record: dict[str, Any], error: KafkaError, written_perhaps: bool) -> None:
         self._failed += 1

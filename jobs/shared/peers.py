@@ -17,7 +17,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 
@@ -41,6 +40,7 @@ SPARK_KAFKA_ARTIFACTS = (
 DELTA_VERSION = "4.4.0"
 DELTA_SPARK = "4.2"
 """The minor version of Spark that this version of delta-spark was built for; it fails on others."""
+NO_DELTA_SPARK = f"delta-spark {DELTA_VERSION} is for Spark {DELTA_SPARK}, and this is another one"
 DELTA_ARTIFACTS = (("io.delta", f"delta-spark_{DELTA_SPARK}_2.13", DELTA_VERSION),)
 _COMPLETE = ".complete"
 _CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
@@ -124,17 +124,11 @@ def delta_jars() -> list[str]:
     Raises:
         PeerMissingError: if Maven cannot fetch them, or there are none for this version of Spark.
     """
-    if not delta_has_this_spark():
-        raise PeerMissingError(
-            f"delta-spark {DELTA_VERSION} is for Spark {DELTA_SPARK}, and this is another one; "
-            f"install pyspark=={DELTA_SPARK}.*"
-        )
+    from pyspark import __version__
+
+    if not __version__.startswith(f"{DELTA_SPARK}."):
+        raise PeerMissingError(f"{NO_DELTA_SPARK}; install pyspark=={DELTA_SPARK}.*")
     return _spark_jars(f"delta-{DELTA_VERSION}", DELTA_ARTIFACTS)
-
-
-def delta_has_this_spark() -> bool:
-    """Whether delta-spark was built for the version of Spark that is installed."""
-    return version("pyspark").startswith(f"{DELTA_SPARK}.")
 
 
 def jvm_session() -> dict[str, str]:

@@ -468,7 +468,7 @@ class Coordinator(RuleBasedStateMachine):
         # After an end without a bump, an abort with one is of the next transaction, of the same epoch and still empty.
         is_of_next = version == EPOCH_BUMP and known is not None and mine == (known.producer_id, known.epoch)
         answer = self.ask(self.transactions.end(producer, commit, version, self.now_ms))
-        if version == EPOCH_BUMP and not (is_of_next and before_end is not None):
+        if version == EPOCH_BUMP and not (is_of_next and not commit and before_end is not None):
             self.sent.append((producer, commit))
         if version == EPOCH_BUMP and not self.is_fenced:
             assert answer.error not in (FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING)

@@ -84,7 +84,7 @@ def test_a_run_that_reaches_no_broker_gives_up(monkeypatch: pytest.MonkeyPatch) 
     add_arguments(parser)
     options = parser.parse_args([*TO_TOPIC, "--max-messages", "2"])
     producer = VerifiableProducer(options, {"bootstrap.servers": "127.0.0.1:1"}, EventWriter("p"), Stop())
-    with pytest.raises(VerifiableError, match="no record was acknowledged within 0 s") as error:
+    with pytest.raises(VerifiableError, match="no broker has answered within 0 s") as error:
         producer.run()
     assert producer.watch.explain(str(error.value)).endswith("; no broker answers at 127.0.0.1:1")
 

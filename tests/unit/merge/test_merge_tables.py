@@ -300,16 +300,27 @@ def test_a_column_that_the_rows_lack_is_named_before_a_table_is_made(
     assert not (tmp_path / "result").exists()
 
 
-def test_a_delta_spark_for_another_spark_is_named(tmp_path: Path) -> None:
-    """As delta-spark 4.4 fails on Spark 4.3: at the end of a hundred lines of the JVM's calls."""
+LINKAGE = "An error occurred: java.lang."
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "NoSuchMethodError: 'void org.apache.spark.sql.LogicalRDD'\n\tat org.x",
+            r"another version of Spark than 4\.3\.0 \(NoSuchMethodError: 'void org.*RDD'\).*-spark_4\.3_2",
+        ),
+        ("NoClassDefFoundError: com/amazonaws/Client\n\tat org.apache.spark.x", "NoClassDefFoundError: com/amazonaws"),
+    ],
+)
+def test_a_delta_spark_for_another_spark_is_named(tmp_path: Path, said: str, told: str) -> None:
+    """As delta-spark 4.4 fails on Spark 4.3, above a hundred lines of the JVM's calls; a jar of others is not its."""
 
     def merge(target: Any, rows: Any) -> Any:
-        raise PySparkException("An error occurred: java.lang.NoSuchMethodError: 'void org.apache.spark.sql.LogicalRDD'")
+        raise PySparkException(LINKAGE + said)
 
     result = DeltaResult(DeltaOffsetStore(Location.parse(str(tmp_path)), "app"), str(tmp_path), merge)
     rows: Any = SimpleNamespace(sparkSession=SimpleNamespace(version="4.3.0"))
-    with (
-        patch("delta.tables.DeltaTable.forPath"),
-        pytest.raises(TableError, match=r"another version of Spark than 4\.3\.0 \(NoSuchMethodError\).*-spark_4\.3_2"),
-    ):
+    kind = TableError if "apache.spark.sql" in said else PySparkException
+    with patch("delta.tables.DeltaTable.forPath"), pytest.raises(kind, match=told):
         result.run(rows, {})
