@@ -279,7 +279,8 @@ class Client:
                 raise
             except (OSError, ProtocolError) as error:
                 # One name that resolves is enough; of names that do not, one that may resolve later.
-                if failure is None or not isinstance(error, socket.gaierror) or _may_pass(error, self._reached):
+                of_names = isinstance(error, socket.gaierror) and isinstance(failure, socket.gaierror)
+                if failure is None or not isinstance(error, socket.gaierror) or (of_names and _may_pass(error, False)):
                     failure = error
         assert failure is not None
         raise failure

@@ -131,6 +131,38 @@ def test_a_host_name_that_goes_away_later_is_tried_again(
     client.close()
 
 
+@pytest.mark.parametrize("servers", ["typo:9092,good:9092", "good:9092,typo:9092"])
+def test_a_name_that_may_resolve_later_is_tried_again_beside_one_that_does_not_exist(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def unresolved(address: tuple[str, int], *args: Any, **kwargs: Any) -> socket.socket:
+        tried.append(address[0])
+        raise socket.gaierror(socket.EAI_NONAME if address[0] == "typo" else socket.EAI_AGAIN, "planted")
+
+    monkeypatch.setattr(socket, "create_connection", unresolved)
+    with pytest.raises(KafkaUnreachableError, match="no resolvable bootstrap urls"):
+        Client(read_settings({"kafka.bootstrap.servers": servers, **QUICK})).topics(["t"])
+    assert tried.count("good") > 1
+
+
+def test_a_broker_that_advertises_an_unknown_host_is_not_said_to_be_silent(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(broker, "known")
+    client = Client(read_settings({"kafka.bootstrap.servers": broker.bootstrap_servers, **QUICK}))
+    client.topics(["known"])
+    client.close()
+
+    def unresolved(*args: Any, **kwargs: Any) -> socket.socket:
+        raise socket.gaierror(socket.EAI_NONAME, "planted")
+
+    monkeypatch.setattr(socket, "create_connection", unresolved)
+    with pytest.raises(KafkaUnreachableError, match=r"host name of a broker is unknown here: check its advertised"):
+        client.topics(["known"])
+
+
 def test_a_missing_topic_and_a_missing_partition(broker: EmbeddedBroker, plan: MakePlanner) -> None:
     with pytest.raises(MissingTopicError, match="topic 'absent' does not exist"):
         plan(options(broker, "absent")).refresh()
