@@ -178,7 +178,7 @@ def decode_share(data: bytes) -> Share:
 
 
 class Told(NamedTuple):
-    """What a member is told to own; `end` is where the coordinator's log ended when that was made up."""
+    """The assignment that a member receives; `end` is where the coordinator's log ended when it was computed."""
 
     member_id: str
     share: Share

@@ -175,7 +175,7 @@ def _response_header(api_key: int, version: int, frame: memoryview) -> tuple[int
 
 
 def log_in(connection: Connection, sasl: Sasl) -> None:
-    """Log in, on a connection that is fresh.
+    """Authenticate on a new connection.
 
     Raises:
         SaslError: if the broker refuses.
@@ -218,10 +218,10 @@ def _mechanism(sasl: Sasl) -> Any:
 
 
 class _Bearer:
-    """OAUTHBEARER (RFC 7628): one message with the token, and one more byte to end what the broker has refused."""
+    """OAUTHBEARER (RFC 7628): one message with the token, and one more byte to end a rejected exchange."""
 
     def __init__(self, oauth: OAuth) -> None:
-        from sparkonce.connectors.kafka_client.oauth import token  # HTTP, which no worker else should wait for
+        from sparkonce.connectors.kafka_client.oauth import token  # HTTP, which other workers should not wait for
 
         extensions = "".join(f"\x01{name}={text}" for name, text in oauth.extensions)
         self._message = f"n,,\x01auth=Bearer {token(oauth)}{extensions}\x01\x01".encode()
@@ -234,6 +234,6 @@ class _Bearer:
         return self._message
 
     def receive(self, answer: bytes) -> None:
-        """Handle the broker's response: empty, or why it refuses, which it explains after one more byte."""
+        """Handle the broker's response: empty, or the reason of a rejection, detailed after one more byte."""
         self._done = not answer
         self._message = b"\x01"
