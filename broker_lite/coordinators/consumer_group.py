@@ -256,7 +256,10 @@ class ConsumerGroup:
         if member is None:
             return image.members.get(member_id) or ConsumerMember(member_id)
         if member.epoch != STATIC_LEAVING_EPOCH:
-            text = f"instance id {request.instance_id} belongs to member {member.member_id}, which has not left"
+            text = (
+                f"Static member {member_id} with instance id {request.instance_id} cannot join the group because the "
+                f"instance id is owned by {member.member_id} member."
+            )
             raise KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, text)
         heir = replace(member, member_id=member_id, epoch=0, previous_epoch=0)
         target = image.targets.get(member.member_id)

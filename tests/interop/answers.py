@@ -181,6 +181,7 @@ def play_groups(servers: str) -> dict[str, Any]:
         deleted = client.ask(ApiKey.DELETE_GROUPS, 2, groups_names=[MISSING, "classic", "consumer", "offsets"]).results
         said["delete"] = sorted([each.group_id, error_of(each.error_code)] for each in deleted)
         said |= _play_heartbeats(client)
+        said |= _play_static_members(client)
     return said
 
 
@@ -232,6 +233,28 @@ def _play_heartbeats(client: PlainClient) -> dict[str, str]:
         "no such group": _beat(client, MISSING, 1),
         "leaves no such group": _beat(client, MISSING, -1),
     }
+
+
+def _play_static_members(client: PlainClient) -> dict[str, str]:
+    """Go on with the id of a member that has joined, or that has left for a while, with its instance id or without."""
+    names, instance = ["of-groups"], {"instance_id": "instance"}
+    said = {"a static member joins": _beat(client, "static", 0, 1000, names, [], "first", **instance)}
+    _until(lambda: _member_epoch(client, "static") > 0)
+    for what, more in (("without its instance id", {}), ("with its instance id", instance)):
+        said[f"joined, {what}: joins again"] = _beat(client, "static", 0, 1000, names, [], "first", **more)
+    said["leaves for a while"] = _beat(client, "static", -2, member_id="first", **instance)
+    for what, epoch in (("joins again", 0), ("an earlier epoch", 1), ("leaves for a while again", -2)):
+        said[f"away, without its instance id: {what}"] = _beat(client, "static", epoch, 1000, names, [], "first")
+        said[f"away, without its instance id: {what}: its epoch"] = str(_member_epoch(client, "static"))
+    said["away, with its instance id: an earlier epoch"] = _beat(client, "static", 1, member_id="first", **instance)
+    said["away: another member takes its place"] = _beat(client, "static", 0, 1000, names, [], "second", **instance)
+    said["away: it comes back"] = _beat(client, "static", 0, 1000, names, [], "first", **instance)
+    return said
+
+
+def _member_epoch(client: PlainClient, group_id: str) -> int:
+    (group,) = client.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, group_ids=[group_id]).groups
+    return max((int(each.member_epoch) for each in group.members), default=0)
 
 
 def _text(each: Any) -> str:

@@ -165,6 +165,8 @@ class Everything(RuleBasedStateMachine):
     def on_anything(self, number: int, epoch: int, instance: str | None, owned: Any, names: Any) -> None:
         """Decided, but not taken: whatever is asked, the answer is one of the protocol's, and nothing breaks."""
         before = contents(self.carried.group.image)
+        if epoch == 0:
+            owned = {}  # the handler refuses a member that joins and owns something
         try:
             decision = self.carried.decide(
                 f"m{number}", epoch, instance_id=instance, owned=owned, topic_names=names, rebalance_timeout_ms=1
