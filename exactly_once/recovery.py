@@ -227,13 +227,18 @@ def describe(key: OffsetTxn) -> str:
     return f"{name} (appId {key.app_id}, source {key.source}{', topic id ' + tp.topic_id if tp.topic_id else ''})"
 
 
-def consequence(move: Move, *, restored: bool) -> str:
-    """Describe the effect of one move; ``restored``: whether the rows are restored with it."""
+def consequence(move: Move, *, restored: bool, written_by_others: bool = False) -> str:
+    """Describe the effect of one move.
+
+    ``restored``: whether the rows are restored with it. ``written_by_others``: whether the rows up to there are in the
+    table, from a query of others.
+    """
     where = f"{move.key.partition.topic or move.key.partition.topic_id}-{move.key.partition.partition}"
     if move.before is None:
         return f"{where} was not stored; a query without a checkpoint begins at offset {move.after}"
     if move.after > move.before:
-        return f"records [{move.before}, {move.after}) of {where} are never read: lost on purpose"
+        skipped = f"records [{move.before}, {move.after}) of {where} are"
+        return f"{skipped} {'in the table already' if written_by_others else 'never read: lost on purpose'}"
     records = f"records [{move.after}, {move.before}) of {where} are read again"
     if restored:
         return f"{records}; their rows leave the table in this very commit"

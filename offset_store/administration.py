@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import product
 from typing import Any
@@ -109,7 +109,7 @@ class ManualChange:
     """The version of the table that offsets (and, for a restore, rows) were taken from."""
     attempt_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     copied_from: str | None = None
-    """For a copy: the other table, and its version."""
+    """For a copy: the other table, and its version; for offsets of Spark's own source: its checkpoint and batch."""
 
     def transactions(self) -> dict[str, int]:
         """Return the transaction ids that this sets, with their new versions."""
@@ -256,6 +256,10 @@ class Stored:
             {key: at for key, at in self.recorded.items() if key == app_id},
             {key: at for key, at in self.confirmed.items() if key == app_id},
         )
+
+    def of_source(self, source: str) -> Stored:
+        """Return those with the offsets of one source only."""
+        return replace(self, offsets={key: at for key, at in self.offsets.items() if key.source == source})
 
     def numbers(self, app_ids: Iterable[str]) -> dict[str, int]:
         """Return the transaction ids of these applications' batch numbers and MERGEs, with their versions."""

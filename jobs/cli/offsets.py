@@ -10,20 +10,18 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
 from sparkonce.broker_lite.config import ConfigError
 from sparkonce.broker_lite.protocol.errors import KafkaError
 from sparkonce.connectors.settings.options import OptionError
+from sparkonce.exactly_once.checkpoint import Checkpoint
+from sparkonce.exactly_once.errors import CheckpointError
 from sparkonce.exactly_once.recovery import (
-    Missed,
     RecoveryError,
     check_settled,
     consequence,
     describe,
-    describe_unconfirmed,
-    missed_by_restore,
-    plain_restores,
     plan_copy,
     plan_rewind,
     plan_set,
@@ -34,13 +32,13 @@ from sparkonce.exactly_once.recovery import (
 from sparkonce.jobs.cli.housekeeping import brokers
 from sparkonce.jobs.cli.housekeeping.brokers import BrokerView
 from sparkonce.jobs.cli.housekeeping.offsets_file import check_key, read_offsets_file, topic_id
+from sparkonce.jobs.cli.housekeeping.offsets_report import as_document, as_text
+from sparkonce.jobs.cli.housekeeping.spark_offsets import read_progress, starting_offsets, with_topic_ids
 from sparkonce.jobs.shared.arguments import (
     UsageError,
     add_kafka,
     add_table,
     positive,
-    show_columns,
-    show_time,
     table,
     timestamp_ms,
     whole_number,
@@ -50,7 +48,6 @@ from sparkonce.offset_store.accounted_rows import stored_in
 from sparkonce.offset_store.administration import (
     NOTHING_KEPT,
     ChangeKind,
-    CommitEntry,
     ManualChange,
     OffsetsTable,
     Stored,
@@ -58,9 +55,7 @@ from sparkonce.offset_store.administration import (
 from sparkonce.offset_store.clones import CloneSource
 from sparkonce.offset_store.errors import OffsetStoreError, counted
 from sparkonce.offset_store.locations import Location
-from sparkonce.offset_store.offsets import TopicPartition
 from sparkonce.offset_store.record import Writes
-from sparkonce.offset_store.txn_ids import offset_txn_id, query_txn_id
 
 DEFAULT_SOURCE = "kafka"
 
@@ -72,6 +67,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_common(show)
     show.add_argument("--app-id", help="this application only")
     show.add_argument("--json", action="store_true", help="as JSON, which `set --from-json` reads")
+    show.add_argument("--source", help="for --starting-offsets: the option source, where the pipeline has several")
+    show.add_argument(
+        "--starting-offsets",
+        action="store_true",
+        help="as the option startingOffsets of Spark's Kafka source, for one application (asks the brokers)",
+    )
     setter = actions.add_parser("set", help="set next offsets by hand (a dry run without --apply)")
     _add_common(setter)
     setter.add_argument("--app-id", help="the option appId of the pipeline")
@@ -83,6 +84,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     setter.add_argument("--partition", type=whole_number)
     setter.add_argument("--offset", type=whole_number, help="the offset to read next")
     setter.add_argument("--from-json", metavar="FILE", help="many at once, as `show --json` writes them; - is stdin")
+    setter.add_argument(
+        "--from-checkpoint",
+        metavar="DIR",
+        help="those of Spark's Kafka source in a checkpoint, up to the last batch in this table (asks the brokers)",
+    )
     _add_apply(setter)
     rewind = actions.add_parser("rewind", help="take offsets back to an older version (a dry run without --apply)")
     _add_common(rewind)
@@ -136,7 +142,7 @@ def run(options: argparse.Namespace) -> int:
     except (UsageError, OptionError, ConfigError) as error:
         print(f"sparkonce offsets {options.action}: {error}", file=sys.stderr)
         return USAGE
-    except (OffsetStoreError, RecoveryError, OSError, KafkaError) as error:
+    except (CheckpointError, OffsetStoreError, RecoveryError, OSError, KafkaError) as error:
         print(f"sparkonce offsets {options.action}: {error}", file=sys.stderr)
         return FAILED
 
@@ -145,150 +151,47 @@ def _show(options: argparse.Namespace, opened: OffsetsTable) -> int:
     stored = opened.stored()
     if options.app_id is not None:
         stored = stored.of(options.app_id)
-    view = _broker_view(options, stored)
-    document = _document(opened, stored, view)
+    if options.starting_offsets:
+        return _show_starting_offsets(options, stored)
+    document = as_document(opened, stored, _broker_view(options, stored))
     if options.json:
         print(json.dumps(document, indent=2, ensure_ascii=False))
         return 0
     print(f"table {opened.location}, version {opened.version}")
     if not document["applications"]:
         print("no offsets of sparkonce are stored" + (f" for appId {options.app_id}" if options.app_id else ""))
-    for application in document["applications"]:
-        print(f"appId {application['appId']}")
-        if application["offsets"]:
-            print(show_columns(_offset_rows(application["offsets"])))
-        for query in application["queries"]:
-            last = "none kept" if query["lastBatch"] == NOTHING_KEPT else query["lastBatch"]
-            print(f"  query {query['queryId']}: last batch {last} ({_when(query)})")
-    for warning in document["warnings"]:
-        print(f"WARNING {warning}")
+    for line in as_text(document):
+        print(line)
     return 0
 
 
-def _offset_rows(offsets: list[dict[str, Any]]) -> list[list[object]]:
-    with_broker = "state" in offsets[0]
-    head = ["source", "topic", "topic id", "partition", "next offset"]
-    rows: list[list[object]] = [[*head, *(["log start", "log end", "lag"] if with_broker else []), "last moved by"]]
-    for each in offsets:
-        row = [each["source"], each["topic"] or "?", each["topicId"] or "-", each["partition"], each["nextOffset"]]
-        if with_broker and each["state"] == "there":
-            row += [each["logStart"], each["logEnd"], each["lag"]]
-        elif with_broker:
-            row += ["-", "-", f"topic {each['state']}"]
-        rows.append([*row, _when(each)])
-    return rows
-
-
-def _when(each: Mapping[str, Any]) -> str:
-    if each["movedInVersion"] is None:
-        return "a commit that is no longer kept"
-    return f"version {each['movedInVersion']}, {show_time(each['movedAtMs'])}, {each['movedBy']}"
-
-
-def _document(opened: OffsetsTable, stored: Stored, view: BrokerView | None) -> dict[str, Any]:
-    last = opened.last_moved()
-    applications: dict[str, dict[str, Any]] = {}
-
-    def application(app_id: str) -> dict[str, Any]:
-        return applications.setdefault(app_id, {"appId": app_id, "offsets": [], "queries": []})
-
-    for key, offset in sorted(stored.offsets.items()):
-        tp = key.partition
-        txn_id = offset_txn_id(key.app_id, key.source, tp)
-        name = tp.topic or (view.name_of(tp.topic_id) if view else None) or ""
-        entry = {
-            "source": key.source,
-            "topic": name,
-            "topicId": tp.topic_id,
-            "partition": tp.partition,
-            "nextOffset": offset,
-            **_moved(last.get(txn_id)),
-        }
-        application(key.app_id)["offsets"].append(entry | _broker_columns(view, tp, offset))
-    for query, batch_id in sorted(stored.batches.items()):
-        txn_id = query_txn_id(query.app_id, query.query_id)
-        application(query.app_id)["queries"].append(
-            {"queryId": query.query_id, "lastBatch": batch_id, **_moved(last.get(txn_id))}
-        )
-    warnings = [describe_unconfirmed(*each) for each in sorted(stored.unconfirmed.items())]
-    warnings += [_warning(opened, missed) for missed in _missed(opened, applications)]
-    return {
-        "table": str(opened.location),
-        "version": opened.version,
-        "applications": [applications[app_id] for app_id in sorted(applications)],
-        "warnings": warnings + _broker_warnings(applications),
-    }
-
-
-def _moved(entry: CommitEntry | None) -> dict[str, Any]:
-    if entry is None:
-        return {"movedInVersion": None, "movedAtMs": None, "movedBy": None}
-    by = entry.name
-    if entry.batch is not None:
-        by = f"batch {entry.batch.record.batch_id} of query {entry.batch.record.query_id}"
-    elif entry.change is not None:
-        by = f"{entry.change.kind.value} by hand"
-    return {"movedInVersion": entry.version, "movedAtMs": entry.timestamp_ms, "movedBy": by}
-
-
-def _broker_columns(view: BrokerView | None, tp: TopicPartition, offset: int) -> dict[str, Any]:
-    if view is None:
-        return {}
-    log = view.log_of(tp)
-    if log is None:
-        return {"state": view.state_of(tp)}
-    return {"state": "there", "logStart": log.start, "logEnd": log.end, "lag": log.end - offset}
-
-
-def _broker_warnings(applications: Mapping[str, dict[str, Any]]) -> list[str]:
-    found = []
-    for app_id, application in sorted(applications.items()):
-        for each in application["offsets"]:
-            where = f"{each['topic']}-{each['partition']} (appId {app_id}, topic id {each['topicId'] or '-'})"
-            if each.get("state") == "recreated":
-                found.append(f"{where}: the topic was deleted and created again; these offsets belong to the old one")
-            elif each.get("lag", 0) < 0:
-                found.append(
-                    f"{where}: the log ends at {each['logEnd']}, before the stored offset {each['nextOffset']}"
-                )
-            elif each.get("logStart", 0) > each["nextOffset"]:
-                found.append(
-                    f"{where}: records [{each['nextOffset']}, {each['logStart']}) are gone from the topic, unread"
-                )
-    return found
-
-
-def _missed(opened: OffsetsTable, applications: Mapping[str, object]) -> list[Missed]:
-    found = []
-    for app_id in sorted(applications):
-        for restore in plain_restores(opened.entries(), app_id):
-            assert restore.restored_to is not None
-            try:
-                before, then = opened.stored(restore.version - 1), opened.stored(restore.restored_to)
-            except OffsetStoreError:  # too old to be compared
-                continue
-            found += missed_by_restore(restore, before.of(app_id), then.of(app_id), opened.entries())
-    return found
-
-
-def _warning(opened: OffsetsTable, missed: Missed) -> str:
-    return (
-        f"version {missed.restore_version} put the rows back to version {missed.restored_to} with RESTORE, which "
-        f"leaves offsets where they are: the rows of records [{missed.start}, {missed.end}) of "
-        f"{describe(missed.key)} are gone, and no query will read them again. To read them again: "
-        f"sparkonce offsets rewind {opened.location} --to-version {missed.restored_to} --restore"
-    )
+def _show_starting_offsets(options: argparse.Namespace, stored: Stored) -> int:
+    if options.app_id is None or not brokers.settings_from(options):
+        raise UsageError("--starting-offsets needs --app-id and --bootstrap-servers")
+    source = options.source or _only_source(stored, options.app_id)
+    if source is None:
+        raise UsageError(f"appId {options.app_id} has several sources: name one with --source")
+    stored = stored.of_source(source)
+    view = _broker_view(options, stored)
+    assert view is not None
+    print(json.dumps(starting_offsets(stored, view), sort_keys=True))
+    return 0
 
 
 def _planned_set(options: argparse.Namespace, opened: OffsetsTable) -> ManualChange:
     stored = opened.stored()
     single = (options.topic, options.partition, options.offset)
+    many = [each for each in (options.from_json, options.from_checkpoint) if each is not None]
+    if len(many) + any(each is not None for each in single) > 1:
+        raise UsageError("give --from-json, or --from-checkpoint, or --topic, --partition and --offset")
     if options.from_json is not None:
-        if any(each is not None for each in single):
-            raise UsageError("give --from-json, or --topic, --partition and --offset, not both")
         return plan_set(stored, read_offsets_file(options.from_json, options.app_id))
+    if options.from_checkpoint is not None:
+        return _planned_from_checkpoint(options, opened, stored)
     if None in single or options.app_id is None:
-        raise UsageError("give --app-id, --topic, --partition and --offset, or --from-json FILE")
+        raise UsageError(
+            "give --app-id, --topic, --partition and --offset, or --from-json FILE, or --from-checkpoint DIR"
+        )
     known_id, source = options.topic_id, options.source
     kafka = brokers.settings_from(options)
     if known_id is None and kafka:
@@ -297,6 +200,25 @@ def _planned_set(options: argparse.Namespace, opened: OffsetsTable) -> ManualCha
         source = source or _only_source(stored, options.app_id)
     key = resolve(stored, options.app_id, source, options.topic, known_id, options.partition)
     return plan_set(stored, {check_key(key): options.offset})
+
+
+def _planned_from_checkpoint(options: argparse.Namespace, opened: OffsetsTable, stored: Stored) -> ManualChange:
+    kafka = brokers.settings_from(options)
+    if options.app_id is None or not kafka:
+        raise UsageError("--from-checkpoint needs --app-id and --bootstrap-servers")
+    source = options.source or _only_source(stored, options.app_id)
+    if source is None:
+        raise UsageError(f"appId {options.app_id} has several sources: name one with --source")
+    progress = read_progress(Checkpoint.open(options.from_checkpoint, dict(options.storage)), opened)
+    if not progress.noted_in_table:
+        print(
+            "WARNING the table has no batch of this query, as Delta's sink would note it. Continue only if its rows "
+            "were written by foreachBatch, and into this table"
+        )
+    view = brokers.ask(kafka, {tp.topic for tp in progress.offsets})
+    wanted = with_topic_ids(progress, view, options.app_id, source, kafka[brokers.SERVERS])
+    origin = f"{options.from_checkpoint}: batch {progress.batch_id} of query {progress.query_id}"
+    return replace(plan_set(stored, wanted), copied_from=origin)
 
 
 def _only_source(stored: Stored, app_id: str) -> str | None:
@@ -391,7 +313,8 @@ def _carry_out(options: argparse.Namespace, opened: OffsetsTable, change: Manual
         return 0
     for move in change.moves:
         print(f"  {describe(move.key)}: {'not stored' if move.before is None else move.before} -> {move.after}")
-        print(f"      {consequence(move, restored=rows_go)}")
+        theirs = options.action == "set" and change.copied_from is not None
+        print(f"      {consequence(move, restored=rows_go, written_by_others=theirs)}")
     for batch in change.batches:
         before, after = ("none" if each == NOTHING_KEPT else each for each in (batch.before, batch.after))
         print(f"  query {batch.key.query_id} (appId {batch.key.app_id}): last batch {before} -> {after}")

@@ -398,7 +398,7 @@ def test_topic_ids_that_no_topic_has(pipeline: Pipeline, capsys: pytest.CaptureF
         (2, ("set", "--topic", "t", "--partition", 0, "--offset", 0), "give --app-id"),
         (1, ("set", "--app-id", "nobody", "--topic", "t", "--partition", 0, "--offset", 0), "has no offsets"),
         (1, ("set", "--app-id", APP, "--topic", "t", "--partition", 0, "--offset", 0), "does not know it"),
-        (2, ("set", "--from-json", "x", "--offset", 3), "not both"),
+        (2, ("set", "--from-json", "x", "--offset", 3), "give --from-json, or"),
         (2, ("set", "--from-json", "/nowhere.json"), "cannot read /nowhere.json"),
         (2, ("rewind", "--to-version", 1), "give --app-id"),
         (1, ("rewind", "--to-version", 1, "--app-id", "nobody"), "no offsets of appId nobody"),

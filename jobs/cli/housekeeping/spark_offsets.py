@@ -1,0 +1,142 @@
+"""Offsets in the form of Spark's own Kafka connector: read from its checkpoint, and written for its option.
+
+A query of Spark's Kafka source and Delta's sink has its offsets in the checkpoint only. How far the table's rows reach
+is in the table: Delta's sink writes a ``txn`` action with each batch, the query's id and the batch's number. So the two
+together say where to go on, also when the query was killed between the commit and Spark's note of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sparkonce.connectors.kafka_client.client import EARLIEST
+from sparkonce.connectors.kafka_source.checkpoint import read_line
+from sparkonce.exactly_once.checkpoint import Checkpoint
+from sparkonce.exactly_once.errors import CheckpointError
+from sparkonce.exactly_once.recovery import RecoveryError
+from sparkonce.jobs.cli.housekeeping.brokers import BrokerView
+from sparkonce.offset_store.administration import OffsetsTable, Stored
+from sparkonce.offset_store.offsets import TopicPartition
+from sparkonce.offset_store.txn_ids import OffsetTxn
+
+_KEEP = "keep the checkpoint and change only the formats: docs/migrating_from_kafka.md"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkProgress:
+    """How far a query of Spark's Kafka source has read what its table holds."""
+
+    query_id: str
+    batch_id: int
+    offsets: Mapping[TopicPartition, int]
+    """The next offset of each partition; Spark's connector knows topics by name only."""
+    noted_in_table: bool
+    """Whether the table has a batch of this query; Delta's sink notes each, `foreachBatch` by itself none."""
+
+
+def read_progress(checkpoint: Checkpoint, table: OffsetsTable) -> SparkProgress:
+    """Return the offsets at the end of the last batch that the table holds.
+
+    Raises:
+        CheckpointError: if the checkpoint cannot be read, or holds other sources than one of Kafka.
+        RecoveryError: if the query has state, or checkpoint and table do not tell how far the rows reach.
+    """
+    if checkpoint.is_stateful():
+        raise RecoveryError(f"the query of {checkpoint.location} keeps state, which offsets do not carry over: {_KEEP}")
+    query_id = checkpoint.query_id()
+    noted = table.table.transaction_version(query_id)
+    batch_id = _last_batch(checkpoint, query_id, noted, f"the table {table.location}")
+    return SparkProgress(query_id, batch_id, _kafka_offsets(checkpoint, batch_id), noted is not None)
+
+
+def _last_batch(checkpoint: Checkpoint, query_id: str, noted: int | None, table: str) -> int:
+    """Return the number of the last batch whose rows are in the table."""
+    planned = checkpoint.latest_batch_id()
+    finished = any(info.base_name == str(planned) for info in checkpoint.entries("commits"))
+    if noted is None:
+        if finished:
+            return planned
+        raise RecoveryError(
+            f"batch {planned} of query {query_id} was begun and not finished, and {table} holds no batch of this "
+            "query: whether its rows are there is unknown. If it is this query's table, start the query once more as "
+            "it was, so that it finishes this batch"
+        )
+    if noted == planned or (noted == planned - 1 and not finished):
+        return noted
+    older = "the table was set back, or it is not this query's" if noted < planned else "the checkpoint is an old copy"
+    raise RecoveryError(
+        f"{checkpoint.location} ends with batch {planned} of query {query_id}, {table} with its batch {noted}: {older}"
+        ". Name the checkpoint and the table that were written together"
+    )
+
+
+def _kafka_offsets(checkpoint: Checkpoint, batch_id: int) -> dict[TopicPartition, int]:
+    lines = list(checkpoint.logged(batch_id).lines.values())
+    if len(lines) != 1:
+        raise CheckpointError(
+            f"the query of {checkpoint.location} reads {len(lines)} sources, and which of ours each becomes is not in "
+            f"the checkpoint: {_KEEP}"
+        )
+    try:
+        document = json.loads(lines[0])
+    except ValueError:
+        document = lines[0]
+    positions = read_line(document, _source_of(document)).offset.positions
+    return {tp: position.next for tp, position in positions.items()}
+
+
+def _source_of(document: object) -> str:
+    """Return the source that a line of ours is of; one of Spark's connector does not say."""
+    return str(document.get("source", "")) if isinstance(document, dict) else ""
+
+
+def with_topic_ids(
+    progress: SparkProgress, view: BrokerView, app_id: str, source: str, servers: str
+) -> dict[OffsetTxn, int]:
+    """Return the offsets as they are stored, under the ids that the brokers know the topics by.
+
+    Raises:
+        RecoveryError: if the brokers have no such topic or partition, or none that reaches so far: these are others.
+    """
+    wanted: dict[OffsetTxn, int] = {}
+    for tp, offset in progress.offsets.items():
+        topic, log = view.topics.get(tp.topic), view.logs.get((tp.topic, tp.partition))
+        if topic is None or log is None or view.state_of(tp) == "recreated":
+            raise RecoveryError(
+                f"{tp} of the checkpoint does not exist at {servers}, or was created again: name the brokers it is from"
+            )
+        if offset > log.end:
+            raise RecoveryError(
+                f"{tp} ends at offset {log.end} at {servers}, before offset {offset} of the checkpoint: the topic was "
+                "deleted and created again, or these are other brokers"
+            )
+        wanted[OffsetTxn(app_id, source, TopicPartition(tp.topic, topic.topic_id, tp.partition))] = offset
+    return wanted
+
+
+def starting_offsets(stored: Stored, view: BrokerView) -> dict[str, dict[str, int]]:
+    """Return what the option ``startingOffsets`` of Spark's connector takes: for each topic all of its partitions.
+
+    ``stored`` has the offsets of one application and one source. Partitions that were added since are read from their
+    start, as by a query that goes on.
+
+    Raises:
+        RecoveryError: if there are no offsets, their topic was deleted or made again, or a MERGE may have moved them.
+    """
+    if stored.unconfirmed:
+        raise RecoveryError(
+            "a MERGE is recorded and not confirmed: start the pipeline once more as it was, then repeat"
+        )
+    found: dict[str, dict[str, int]] = {}
+    for key, offset in sorted(stored.offsets.items()):
+        tp = key.partition
+        if view.state_of(tp) != "there":
+            raise RecoveryError(f"{tp}: the topic was deleted or created again, so its offsets mean nothing")
+        name = tp.topic or view.name_of(tp.topic_id) or ""
+        every = found.setdefault(name, {str(number): EARLIEST for number in view.topics[name].partitions})
+        every[str(tp.partition)] = offset
+    if not found:
+        raise RecoveryError("no offsets are stored for that appId and source")
+    return found
