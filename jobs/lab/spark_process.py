@@ -1,5 +1,7 @@
 """A Spark session in a process of its own, which runs queries side by side until it is killed.
 
+On a cluster its executors are processes of others; they are known by the folder of crash plans in their environment.
+
 `SparkProcess` starts it as ``python -m sparkonce.jobs.lab.spark_process CONF_JSON``. A query is a dataclass whose
 module has ``start(spark, query)``; a request holds its name, module, class and fields. Events: ``ready`` once, then
 ``ended`` with the name of each query that has ended, and its error if it has one.
@@ -7,22 +9,30 @@ module has ``start(spark, query)``; a request holds its name, module, class and 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import select
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparkonce.crash_points import FOLDER_VARIABLE
 from sparkonce.jobs.lab import class_archive
-from sparkonce.jobs.shared.child_process import ChildEndedError, ChildProcess, event_writer
+from sparkonce.jobs.shared.child_process import (
+    ChildEndedError,
+    ChildProcess,
+    event_writer,
+    kill_processes,
+    processes_with,
+)
 
 if TYPE_CHECKING:
+    import psutil
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -39,6 +49,18 @@ class SessionError(RuntimeError):
     """Spark did not start, or a query did not get through; the message says why."""
 
 
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Who starts a driver, and where: what may be different when it is started again."""
+
+    folder: Path
+    """Its working directory; its log is there."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that are not as in this process."""
+    python: str = sys.executable
+    """The path of the interpreter."""
+
+
 class SparkProcess(ChildProcess):
     """A Spark session in a process of its own, with crash plans from ``crash_folder``.
 
@@ -46,13 +68,17 @@ class SparkProcess(ChildProcess):
         SessionError: if it does not start; the message holds the end of its log.
     """
 
-    def __init__(self, conf: Mapping[str, str], crash_folder: Path, log: Path) -> None:
-        environment = {
+    def __init__(self, conf: Mapping[str, str], crash_folder: Path, login: Login) -> None:
+        self._crash_folder = str(crash_folder)
+        variables = {
             class_archive.VARIABLE: class_archive.options(),
             **os.environ,
-            FOLDER_VARIABLE: str(crash_folder),
+            **login.environment,
+            FOLDER_VARIABLE: self._crash_folder,
         }
-        super().__init__("sparkonce.jobs.lab.spark_process", dict(conf), log, environment)
+        settings = {**conf, f"spark.executorEnv.{FOLDER_VARIABLE}": self._crash_folder}
+        log = login.folder / "spark.log"
+        super().__init__("sparkonce.jobs.lab.spark_process", settings, log, variables, login.python)
         self._ends: dict[str, str | None] = {}
         try:
             ready = self.receive(START_LIMIT_S)
@@ -61,6 +87,24 @@ class SparkProcess(ChildProcess):
         if ready is None:
             self.kill()
             raise SessionError(f"Spark did not start; its log ends with:\n{self.log_tail()}")
+
+    def kill(self) -> int:
+        """SIGKILL the session, its executors and all they have started; returns how many processes that were."""
+        killed = self.kill_driver()
+        while left := list(self.executor_processes()):
+            killed += kill_processes(left)
+        return killed
+
+    def kill_driver(self) -> int:
+        """SIGKILL the session and what it has started itself; executors on a cluster notice that it is gone."""
+        return super().kill()
+
+    def executor_processes(self) -> Iterator[psutil.Process]:
+        """Yield the processes on this machine that run for the session and are not of it: executors, Python workers."""
+        for process in processes_with(FOLDER_VARIABLE, self._crash_folder):
+            with contextlib.suppress(ProcessLookupError):
+                if os.getsid(process.pid) != self.pid:
+                    yield process
 
     def start(self, name: str, query: Any) -> None:
         """Start a query; `ended` returns whether it is over. Names are used once."""

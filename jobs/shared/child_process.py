@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -35,11 +35,18 @@ class ChildEndedError(RuntimeError):
 class ChildProcess:
     """``python -m module ARGUMENT``, the argument as JSON; it works in the folder of its log. A context manager."""
 
-    def __init__(self, module: str, argument: object, log: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        module: str,
+        argument: object,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        python: str = sys.executable,
+    ) -> None:
         self._log = log
         with log.open("ab") as output:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", module, json.dumps(argument)],
+                [python, "-m", module, json.dumps(argument)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
@@ -122,8 +129,13 @@ class ChildProcess:
 
 def kill_session(leader: int) -> int:
     """SIGKILL every process of the session that ``leader`` began, wait until none runs, return how many."""
+    return kill_processes(session_members(leader))
+
+
+def kill_processes(processes: Iterable[psutil.Process]) -> int:
+    """SIGKILL processes, wait until none runs, return how many."""
     victims = []
-    for process in session_members(leader):
+    for process in processes:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
             victims.append(process)
@@ -139,6 +151,16 @@ def session_members(leader: int) -> Iterator[psutil.Process]:
     for process in psutil.process_iter():
         with contextlib.suppress(ProcessLookupError):
             if os.getsid(process.pid) == leader and _runs(process):
+                yield process
+
+
+def processes_with(variable: str, value: str) -> Iterator[psutil.Process]:
+    """Yield every process with this variable in the environment that it was started with, except what has ended."""
+    import psutil
+
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(variable) == value and _runs(process):
                 yield process
 
 

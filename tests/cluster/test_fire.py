@@ -19,8 +19,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from sparkonce import EmbeddedCluster
 from sparkonce.jobs.lab.history import judge, read_history
+from sparkonce.jobs.shared.network import Proxy, free_port
 from tests.cluster.files import check_files
-from tests.cluster.network import Proxy, free_port
 from tests.interop.verifiable_clients import Client
 
 TOPIC = "t"

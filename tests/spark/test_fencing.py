@@ -12,11 +12,11 @@ import pytest
 
 from sparkonce import EmbeddedBroker
 from sparkonce.crash_points import FOLDER_VARIABLE
+from sparkonce.jobs.lab.standalone import StandaloneCluster
 from sparkonce.jobs.shared.crash_plans import release
 from tests.spark.fencing_support import Driver, expected, orphans, query_id, rows
 from tests.spark.sink_support import PROJECT
 from tests.spark.source_support import Topics, values
-from tests.spark.standalone import StandaloneCluster
 
 pytestmark = pytest.mark.spark
 

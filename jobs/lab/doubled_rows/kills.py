@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sparkonce.jobs.bench.load import create_topic
 from sparkonce.jobs.lab.doubled_rows.copying import Copy, End, Mark, mark_in, pronounce
-from sparkonce.jobs.lab.spark_process import SESSION_ENDED, SessionError, SparkProcess
+from sparkonce.jobs.lab.spark_process import SESSION_ENDED, Login, SessionError, SparkProcess
 from sparkonce.jobs.lab.verify.records import Record, await_uncommitted, read_topic
 
 QUERY_LIMIT_S = 300.0
@@ -82,7 +82,7 @@ class Sessions:
             SessionError: if a new one does not start.
         """
         if self._now is None or not self._now.is_alive:
-            self._now = SparkProcess(self.conf, self.folder, self.folder / "spark.log")
+            self._now = SparkProcess(self.conf, self.folder, Login(self.folder))
         return self._now
 
     def close(self) -> None:

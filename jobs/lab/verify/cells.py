@@ -52,6 +52,9 @@ class Shows(Enum):
     NEITHER = "neither"
     LOSS = "loss"
     DUPLICATES = "duplicates"
+    MAYBE_LOSS = "loss or neither"
+    """Where what was given up as lost may go on for a while: how far it comes is chance."""
+    MAYBE_DUPLICATES = "duplicates or neither"
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -1,4 +1,6 @@
-"""``sparkonce verify``: run the crash matrix and the cells with checkpoints set back, or some of them, and judge.
+"""``sparkonce verify``: run the crash matrix and the cells of other dimensions, or some of them, and judge.
+
+These set checkpoints back, and hurt a Spark cluster (``--cluster``, ``--master``), on which the crash matrix runs too.
 
 One line for each cell as it is judged (a progress bar on a terminal), the wrong ones explained, and a last line
 ``RESULT cells=… lost=… duplicated=… wrong=…``: lost and duplicated count exactly-once cells' records, wrong counts
@@ -11,23 +13,31 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import Enum
 from itertools import chain
 from pathlib import Path
+from typing import TypeVar
 
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.lab.spark_process import SessionError
+from sparkonce.jobs.lab.standalone import StandaloneCluster, StandaloneError
 from sparkonce.jobs.lab.verify.brokers import Kafka, open_kafka
 from sparkonce.jobs.lab.verify.cells import Cell, Kind, Outcome, Result, Shows
-from sparkonce.jobs.lab.verify.engine import Engine, merge_session
+from sparkonce.jobs.lab.verify.cluster.cells import ClusterCell, Fault, all_faults, quick_faults
+from sparkonce.jobs.lab.verify.cluster.cells import must_show as shown_on_a_cluster
+from sparkonce.jobs.lab.verify.cluster.engine import ClusterEngine
+from sparkonce.jobs.lab.verify.cluster.faults import OF_OUR_CLUSTER
+from sparkonce.jobs.lab.verify.engine import ON_A_CLUSTER, RETRYING_ON_A_CLUSTER, Engine, merge_session
 from sparkonce.jobs.lab.verify.matrix import full, must_show
 from sparkonce.jobs.lab.verify.pairwise import quick
 from sparkonce.jobs.lab.verify.setback.cells import (
@@ -57,6 +67,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _choice(parser, "--setback", [ALL, *_names(SetBack)], "only cells whose checkpoint is set back, in these ways")
     _choice(parser, "--query", _names(Query), "of these cells, those with these queries")
     _choice(parser, "--state", _names(StateStore), "of these cells, those with these state stores")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--cluster", action="store_true", help="on a standalone cluster, which is started, with the faults of one"
+    )
+    where.add_argument(
+        "--master",
+        metavar="URL",
+        type=spark_master,
+        help="on the standalone cluster at spark://HOST:PORT, whose processes are on this machine, with 16 cores; with "
+        "the faults that do not hurt the cluster itself",
+    )
+    _choice(parser, "--fault", [ALL, *_names(Fault)], "only cells with these faults of a cluster")
     parser.add_argument("--cell", action="append", metavar="NAME", help="this cell; may be given several times")
     parser.add_argument(
         "--list", action="store_true", help="print each cell's name and what it must show, and run none"
@@ -73,6 +95,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 ALL = "all"
 
 
+def spark_master(text: str) -> str:
+    """Return the address of a standalone cluster's Master.
+
+    Raises:
+        argparse.ArgumentTypeError: for anything else.
+    """
+    if re.fullmatch(r"spark://[^/\s:,]+:\d+(,[^/\s:,]+:\d+)*", text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not the address of a standalone cluster: spark://HOST:PORT")
+    return text
+
+
 def _names(kind: type[Enum]) -> list[str]:
     return [_name(member) for member in kind]
 
@@ -85,7 +118,8 @@ def _choice(parser: argparse.ArgumentParser, option: str, names: Sequence[str], 
     parser.add_argument(option, action="append", choices=names, metavar="NAME", help=f"{what}: {', '.join(names)}")
 
 
-AnyChosen = Cell | SetBackCell
+AnyChosen = Cell | SetBackCell | ClusterCell
+CellT = TypeVar("CellT", Cell, SetBackCell, ClusterCell)
 
 
 def choose(options: argparse.Namespace) -> list[AnyChosen]:
@@ -94,9 +128,14 @@ def choose(options: argparse.Namespace) -> list[AnyChosen]:
     Raises:
         ValueError: for a cell's name that does not exist, or if no cell matches.
     """
-    crashes = [] if options.setback or options.query or options.state else _crashes(options)
-    setbacks = [] if options.point or options.kind else _setbacks(options)
-    cells: list[AnyChosen] = [*crashes, *setbacks]
+    of_setbacks, of_crashes = options.setback or options.query or options.state, options.point or options.kind
+    on_a_cluster = options.cluster or options.master
+    if options.fault and not on_a_cluster:
+        raise ValueError("--fault needs --cluster or --master")
+    crashes = [] if of_setbacks or options.fault else _crashes(options)
+    setbacks = [] if of_crashes or options.fault or (on_a_cluster and not of_setbacks) else _setbacks(options)
+    faults = [] if of_setbacks or options.kind or not on_a_cluster else _faults(options)
+    cells: list[AnyChosen] = [*crashes, *setbacks, *faults]
     if options.without_merge:
         cells = [cell for cell in cells if not needs_delta_spark(cell)]
     if options.cell:
@@ -106,7 +145,8 @@ def choose(options: argparse.Namespace) -> list[AnyChosen]:
             raise ValueError(f"no cell is named {unknown[0]}; --list names all")
         cells = [known[name] for name in dict.fromkeys(options.cell)]
     elif options.quick:
-        chosen = {*quick([cell for cell in cells if isinstance(cell, Cell)], options.seed), *quick_setbacks()}
+        crashes, faults = _of(cells, Cell), _of(cells, ClusterCell)
+        chosen = {*quick(crashes, options.seed), *quick_setbacks(), *quick_faults(faults, options.seed)}
         cells = [cell for cell in cells if cell in chosen]
     if not cells:
         raise ValueError("no cell matches these options; --list without them names all")
@@ -116,6 +156,15 @@ def choose(options: argparse.Namespace) -> list[AnyChosen]:
 def _crashes(options: argparse.Namespace) -> list[Cell]:
     wanted = ("guarantee", "point", "kind", "result")
     return [cell for cell in full() if all(_wants(options, name, getattr(cell, name)) for name in wanted)]
+
+
+def _faults(options: argparse.Namespace) -> list[ClusterCell]:
+    wanted = ("fault", "guarantee", "point", "result")
+    return [cell for cell in all_faults() if all(_wants(options, name, getattr(cell, name)) for name in wanted)]
+
+
+def _of(cells: Iterable[AnyChosen], kind: type[CellT]) -> list[CellT]:
+    return [cell for cell in cells if isinstance(cell, kind)]
 
 
 def _setbacks(options: argparse.Namespace) -> list[SetBackCell]:
@@ -139,7 +188,14 @@ def _wants(options: argparse.Namespace, option: str, value: Enum) -> bool:
 
 def needs_delta_spark(cell: AnyChosen) -> bool:
     """Whether a cell needs delta-spark's jars."""
-    return cell.result is Result.MERGE if isinstance(cell, Cell) else cell.sink in (Sink.MERGE, Sink.DELTA_SPARK)
+    return cell.sink in (Sink.MERGE, Sink.DELTA_SPARK) if isinstance(cell, SetBackCell) else cell.result is Result.MERGE
+
+
+def shows(cell: AnyChosen) -> Shows:
+    """Return what the result of a cell must show."""
+    if isinstance(cell, ClusterCell):
+        return shown_on_a_cluster(cell)
+    return must_show(cell) if isinstance(cell, Cell) else Shows.NEITHER
 
 
 def run(options: argparse.Namespace) -> int:
@@ -152,13 +208,13 @@ def run(options: argparse.Namespace) -> int:
     if options.list:
         print("# cell (for --cell), and what its table must show: neither (a loss nor duplicates), loss, duplicates")
         for cell in cells:
-            print(f"{cell.name}  {must_show(cell).value if isinstance(cell, Cell) else Shows.NEITHER.value}")
+            print(f"{cell.name}  {shows(cell).value}")
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended
     try:
         with open_kafka(options.kafka) as kafka:
             return verify(cells, kafka, options)
-    except (ValueError, PeerMissingError, SessionError) as error:
+    except (ValueError, PeerMissingError, SessionError, StandaloneError) as error:
         print(f"sparkonce verify: {error}", file=sys.stderr)
         return 2
 
@@ -166,21 +222,26 @@ def run(options: argparse.Namespace) -> int:
 def verify(cells: Sequence[AnyChosen], kafka: Kafka, options: argparse.Namespace) -> int:
     """Run cells on a Kafka, show them, write the requested files, and return the exit code."""
     began_s = time.monotonic()
-    conf, missing = _settings(cells)
-    reasons = {cell: _cannot_run(cell, kafka, missing) for cell in cells}
+    conf, missing = _settings(cells, "local:" if options.cluster or options.master else "")
+    reasons = {cell: _cannot_run(cell, kafka, missing, options.master) for cell in cells}
     possible = [cell for cell in cells if reasons[cell] is None]
     _tell_left_out(reasons)
     outcomes: list[AnyOutcome] = []
-    with working_folder(options.keep, "verify-") as folder, open_show(len(possible)) as show:
+    with ExitStack() as stack:
+        folder = stack.enter_context(working_folder(options.keep, "verify-"))
+        show = stack.enter_context(open_show(len(possible)))
         engine = Engine(kafka, folder, conf, keep=options.keep is not None, tell=show.say, progress=_tell_progress)
-        try:
-            crashes = engine.run([cell for cell in possible if isinstance(cell, Cell)])
-            setbacks = SetBackEngine(engine).run([cell for cell in possible if isinstance(cell, SetBackCell)])
-            for outcome in chain[AnyOutcome](crashes, setbacks):
-                outcomes.append(outcome)
-                show.outcome(outcome)
-        finally:
-            engine.close()
+        cluster = stack.enter_context(StandaloneCluster(folder / "cluster")) if options.cluster else None
+        if (master := options.master if cluster is None else cluster.url) is not None:
+            engine.conf = {**conf, "spark.master": master, **ON_A_CLUSTER}
+            engine.retrying = RETRYING_ON_A_CLUSTER
+        stack.callback(engine.close)
+        crashes = engine.run(_of(possible, Cell))
+        setbacks = SetBackEngine(engine).run(_of(possible, SetBackCell))
+        faults = ClusterEngine(engine, cluster).run(_of(possible, ClusterCell))
+        for outcome in chain[AnyOutcome](crashes, setbacks, faults):
+            outcomes.append(outcome)
+            show.outcome(outcome)
     result = result_line(outcomes)
     print(f"{len(outcomes)} cells in {time.monotonic() - began_s:.0f} s")
     print(result, flush=True)
@@ -190,10 +251,12 @@ def verify(cells: Sequence[AnyChosen], kafka: Kafka, options: argparse.Namespace
     return 0 if missing is None else 2
 
 
-AnyOutcome = Outcome[Cell] | Outcome[SetBackCell]
+AnyOutcome = Outcome[Cell] | Outcome[SetBackCell] | Outcome[ClusterCell]
 
 
-def _cannot_run(cell: AnyChosen, kafka: Kafka, no_delta_spark: str | None) -> str | None:
+def _cannot_run(cell: AnyChosen, kafka: Kafka, no_delta_spark: str | None, master: str | None) -> str | None:
+    if master is not None and isinstance(cell, ClusterCell) and cell.fault in OF_OUR_CLUSTER:
+        return f"the cluster at {master} is not ours to hurt"
     if needs_delta_spark(cell) and no_delta_spark:
         return no_delta_spark
     return kafka.cannot_run(cell) if isinstance(cell, Cell) else None
@@ -209,7 +272,8 @@ def write_results(outcomes: Sequence[AnyOutcome], result: str, options: argparse
 
         crashes = [each for each in outcomes if isinstance(each.cell, Cell)]
         setbacks = [each for each in outcomes if isinstance(each.cell, SetBackCell)]
-        texts[options.report] = page(crashes, result, full(), _made(), setbacks)
+        faults = [each for each in outcomes if isinstance(each.cell, ClusterCell)]
+        texts[options.report] = page(crashes, result, full(), _made(), setbacks, faults)
     good = True
     for path, text in texts.items():
         try:
@@ -229,12 +293,12 @@ def _tell_progress(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _settings(cells: Sequence[AnyChosen]) -> tuple[dict[str, str], str | None]:
+def _settings(cells: Sequence[AnyChosen], scheme: str) -> tuple[dict[str, str], str | None]:
     """Return the session settings that the cells need, and why those with delta-spark cannot run if they cannot."""
     if not any(needs_delta_spark(cell) for cell in cells):
         return {}, None
     try:
-        return merge_session(), None
+        return merge_session(scheme), None
     except PeerMissingError as error:
         return {}, f"delta-spark's jars are missing: {error}"
 

@@ -15,7 +15,9 @@ from itertools import count
 from pathlib import Path
 
 from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
-from sparkonce.jobs.lab.spark_process import SessionError, SparkProcess
+from sparkonce.connectors.runtime import worker_daemon
+from sparkonce.jobs.lab import class_archive
+from sparkonce.jobs.lab.spark_process import Login, SessionError, SparkProcess
 from sparkonce.jobs.lab.verify.brokers import Kafka
 from sparkonce.jobs.lab.verify.cells import Cell, Kind, Outcome, Result
 from sparkonce.jobs.lab.verify.evidence import broken_chain, commits, sendings, verdict
@@ -39,17 +41,30 @@ SESSION = {
 }
 RETRYING = {"spark.master": "local[16,2]"}
 """What of `SESSION` is different where Spark is to run a task again."""
+ON_A_CLUSTER = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.executor.memory": "768m",
+    "spark.executor.cores": "4",
+    "spark.cores.max": "16",
+    "spark.task.maxFailures": "1",
+    "spark.executor.extraJavaOptions": class_archive.options(),
+    "spark.python.daemon.module": worker_daemon.MODULE,
+}
+"""What is different where tasks run on a cluster: two executors on each of two workers, with a core for each task that
+holds. The cluster's processes are on this machine, where the crash plans are."""
+RETRYING_ON_A_CLUSTER = {"spark.task.maxFailures": "2"}
 START_UP_TROUBLE = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET")
 
 
-def merge_session() -> dict[str, str]:
-    """Return the settings of a session that merges too.
+def merge_session(scheme: str = "") -> dict[str, str]:
+    """Return the settings of a session that merges too; jars with the scheme ``local:`` are not copied to executors.
 
     Raises:
         PeerMissingError: if delta-spark's jars are not to be had.
     """
     return {
-        "spark.jars": ",".join(delta_jars()),
+        "spark.jars": ",".join(f"{scheme}{jar}" for jar in delta_jars()),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.databricks.delta.snapshotPartitions": "1",
@@ -67,6 +82,8 @@ class Engine:
     kafka: Kafka
     folder: Path
     conf: Mapping[str, str] = field(default_factory=dict)
+    retrying: Mapping[str, str] = field(default_factory=lambda: RETRYING)
+    """What is different in a session in which Spark runs tasks again."""
     keep: bool = False
     """Whether the tables and checkpoints of cells stay when they have been judged."""
     second_opinion: SecondOpinion = broken_chain
@@ -74,9 +91,11 @@ class Engine:
     """Takes lines that are not outcomes."""
     progress: Callable[[str], None] = lambda _line: None
     """Receives progress lines for the user; results are not among them."""
+    login: Login | None = None
+    """Who starts the next session, and where; by default as this process, in `folder`."""
     _session: SparkProcess | None = None
-    _retries: bool = False
-    """Whether the session that runs, or the next one, runs tasks again."""
+    _special: Mapping[str, str] = field(default_factory=dict)
+    """What is different in the session that runs, or the next one."""
     _numbers: Iterator[int] = field(default_factory=count)
     _run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
 
@@ -91,8 +110,8 @@ class Engine:
             self.close()
             self.crash_folder.mkdir(parents=True, exist_ok=True)
             self.progress("starting Spark, which takes some seconds")
-            settings = {**SESSION, **self.conf, **(RETRYING if self._retries else {})}
-            self._session = SparkProcess(settings, self.crash_folder, self.folder / "spark.log")
+            settings = {**SESSION, **self.conf, **self._special}
+            self._session = SparkProcess(settings, self.crash_folder, self.login or Login(self.folder))
         return self._session
 
     def session_or_none(self) -> SparkProcess | None:
@@ -104,11 +123,11 @@ class Engine:
         if self._session is not None:
             self._session.kill()
 
-    def let_spark_retry(self, retries: bool) -> None:
-        """Have the next cells run in a session that runs tasks again, or in one that does not."""
-        if retries is not self._retries:
+    def use(self, special: Mapping[str, str]) -> None:
+        """Have the next cells run in a session with these settings, beside those of all sessions."""
+        if special != self._special:
             self.close()
-            self._retries = retries
+            self._special = special
 
     def place(self, name: str) -> tuple[Path, str]:
         """Return a new folder and the name of a new topic for the cell of that name."""
@@ -141,7 +160,7 @@ class Engine:
             left = again
 
     def _wave(self, cells: Sequence[Cell]) -> Iterator[Outcome[Cell]]:
-        self.let_spark_retry(cells[0].kind is Kind.TASK_RETRIED)
+        self.use(self.retrying if cells[0].kind is Kind.TASK_RETRIED else {})
         running = [self._begin(cell) for cell in cells]
         left = {one.folder: one for one in running}
         try:

@@ -69,6 +69,14 @@ class Verdict:
                 self.lost == 0 and 0 < self.duplicated <= batch and self.most_times == 2,
                 f"duplicates and no loss, {batch} records at most and none more than twice",
             ),
+            Shows.MAYBE_LOSS: (
+                self.lost <= batch and self.duplicated == 0,
+                f"no duplicates, and a loss of {batch} at most",
+            ),
+            Shows.MAYBE_DUPLICATES: (
+                self.lost == 0 and self.duplicated <= batch,
+                f"no loss, and {batch} duplicates at most",
+            ),
         }
         right, what = expected[shows]
         return None if right else f"must show {what}; found {found}"

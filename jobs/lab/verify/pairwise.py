@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import combinations
 from math import lcm
+from typing import TypeVar
 
 from sparkonce.jobs.lab.verify.cells import Cell, Kind, Result
 from sparkonce.jobs.lab.verify.matrix import SOURCE_POINTS, must_show
@@ -22,31 +23,40 @@ from sparkonce.jobs.lab.verify.matrix import SOURCE_POINTS, must_show
 _POINT, _RESULT = 0, 3
 """Places of these dimensions in the values of a cell."""
 Pair = frozenset[tuple[int, Hashable]]
+CellT = TypeVar("CellT", bound=Hashable)
 
 
 def quick(cells: Sequence[Cell], seed: int = 0) -> tuple[Cell, ...]:
     """Choose from ``cells``; the same for the same seed, in the order given."""
+    return choose(cells, pairs, _costs_more, seed)
+
+
+def choose(
+    cells: Sequence[CellT], pairs: Callable[[CellT], set[Pair]], costs_more: Callable[[CellT], bool | tuple[bool, ...]],
+    seed: int,
+) -> tuple[CellT, ...]:  # fmt: skip
+    """Choose from cells of any dimensions so that every pair is there that ``pairs`` returns of one."""
     order = list(cells)
     random.Random(seed).shuffle(order)  # noqa: S311 - a choice that can be repeated, not a secret
-    order.sort(key=_costs_more)
+    order.sort(key=costs_more)
     brings = {cell: pairs(cell) for cell in order}
     chances = Counter(pair for found in brings.values() for pair in found)
     # In whole numbers: sets have another order in each process, and roundings must not decide between equals.
     whole = lcm(*chances.values())
     worth = {pair: whole // times for pair, times in chances.items()}
-    missing, chosen = set(chances), list[Cell]()
+    missing, chosen = set(chances), list[CellT]()
     while missing:
         best = max(order, key=lambda cell: sum(worth[pair] for pair in brings[cell] & missing))
         chosen.append(best)
         missing -= brings[best]
-    left = set(_without_needless(chosen, brings))
+    left = set(_without_needless(sorted(chosen, key=costs_more, reverse=True), brings))
     return tuple(cell for cell in cells if cell in left)
 
 
-def _without_needless(chosen: Sequence[Cell], brings: Mapping[Cell, set[Pair]]) -> list[Cell]:
+def _without_needless(chosen: Sequence[CellT], brings: Mapping[CellT, set[Pair]]) -> list[CellT]:
     times = Counter(pair for cell in chosen for pair in brings[cell])
     left = list(chosen)
-    for cell in sorted(chosen, key=_costs_more, reverse=True):
+    for cell in chosen:
         if all(times[pair] > 1 for pair in brings[cell]):
             left.remove(cell)
             times.subtract(brings[cell])

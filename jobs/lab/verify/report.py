@@ -15,6 +15,8 @@ from itertools import groupby
 from sparkonce.crash_points import CrashPoint
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.lab.verify.cells import Cell, Kind, Outcome, Result, Shows
+from sparkonce.jobs.lab.verify.cluster.cells import ClusterCell
+from sparkonce.jobs.lab.verify.cluster.section import section as faults_section
 from sparkonce.jobs.lab.verify.report_timeline import TIMELINE_STYLE, steps, timeline
 from sparkonce.jobs.lab.verify.setback.cells import SetBackCell
 from sparkonce.jobs.lab.verify.setback.tables import section
@@ -88,16 +90,18 @@ def page(
     possible: Collection[Cell] = (),
     made: str = "",
     setbacks: Sequence[Outcome[SetBackCell]] = (),
+    faults: Sequence[Outcome[ClusterCell]] = (),
 ) -> str:
     """Return the whole page as text.
 
     ``result`` is the last line that the command printed. Cells of ``possible`` that did not run are shown as such.
-    ``made`` says which command made the page, and when. ``setbacks`` have a part of their own.
+    ``made`` says which command made the page, and when. ``setbacks`` and ``faults``, those of a
+    cluster, have a part each.
     """
     wrong = [outcome for outcome in outcomes if verdict_of(outcome) is Verdict.WRONG]
     right = [outcome for outcome in outcomes if verdict_of(outcome) is not Verdict.WRONG]
-    bad = sum(each.wrong is not None for each in setbacks)
-    state, words = _headline(len(outcomes) + len(setbacks), len(wrong) + bad)
+    bad = sum(each.wrong is not None for each in setbacks) + sum(each.wrong is not None for each in faults)
+    state, words = _headline(len(outcomes) + len(setbacks) + len(faults), len(wrong) + bad)
     body = f"""<h1>Every crash, every guarantee</h1>
 <p>Each cell is one pipeline from a topic to a Delta table or another topic that was made to fail once, and was started
 again. What it wrote was then held against the topic's records alone.</p>
@@ -110,7 +114,7 @@ again. What it wrote was then held against the topic's records alone.</p>
 <h2>Cell by cell</h2>
 <p>The two writes of a batch are its rows and its offsets; the red line is where the crash fell.</p>
 {"".join(_details(outcome) for outcome in [*sorted(wrong, key=_order), *sorted(right, key=_order)])}
-{section(setbacks)}"""
+{section(setbacks)}{faults_section(faults)}"""
     return document("sparkonce verify", STYLE + TIMELINE_STYLE, body)
 
 

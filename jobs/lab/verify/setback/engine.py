@@ -35,7 +35,7 @@ class SetBackEngine:
         left, tries = list(cells), 0
         while left:
             tries += 1
-            self.around.let_spark_retry(False)
+            self.around.use({})
             again: list[SetBackCell] = []
             for batch in [left] if tries == 1 else [[cell] for cell in left]:
                 for one, outcome in self._side_by_side(batch):

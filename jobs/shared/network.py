@@ -1,8 +1,8 @@
-"""A network that can be broken: a proxy before each broker, through which clients and the other brokers reach it.
+"""A network that can be broken: a TCP proxy in front of a server, through which its clients reach it.
 
 Each connection is two threads that copy bytes. While the proxy is cut, connections are closed, and new ones at once;
-while it stalls, nothing is copied, and nobody is told. What a broker sends by itself goes to the others' proxies, so
-one proxy stands for one direction: a broker that nobody reaches still reaches the others.
+while it stalls, nothing is copied, and nobody gets an error. What the server sends by connections of its own does not
+pass here: a broker that nobody reaches still reaches the others.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from types import TracebackType
+from typing import Self
 
 _BYTES = 65536
 
@@ -23,12 +23,15 @@ def free_port() -> int:
 
 
 class Proxy:
-    """Listens in the place of one broker, from construction to `close`."""
+    """Listens in the place of one server, from construction to `close`; a context manager.
 
-    def __init__(self, target_port: int) -> None:
-        self._target = ("127.0.0.1", target_port)
-        self._listening = socket.create_server(("127.0.0.1", 0))
+    ``target_port`` may be None: then the server is to listen on the proxy's own port, at another loopback address.
+    """
+
+    def __init__(self, target_port: int | None, host: str = "127.0.0.1", target_host: str = "127.0.0.1") -> None:
+        self._listening = socket.create_server((host, 0))
         self.port = int(self._listening.getsockname()[1])
+        self._target = (target_host, self.port if target_port is None else target_port)
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._flowing = threading.Event()
@@ -37,12 +40,10 @@ class Proxy:
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
 
-    def __enter__(self) -> Proxy:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def cut(self) -> None:
@@ -80,19 +81,19 @@ class Proxy:
             except OSError:
                 return
             try:
-                broker = socket.create_connection(self._target)
+                server = socket.create_connection(self._target)
             except OSError:
                 client.close()
                 continue
             with self._lock:
                 refused = self._cut or self._closed
                 if not refused:
-                    self._open |= {client, broker}
+                    self._open |= {client, server}
             if refused:
                 client.close()
-                broker.close()
+                server.close()
                 continue
-            for source, sink in ((client, broker), (broker, client)):
+            for source, sink in ((client, server), (server, client)):
                 thread = threading.Thread(target=self._copy, args=(source, sink))
                 self._threads.append(thread)
                 thread.start()
