@@ -34,6 +34,7 @@ from sparkonce.jobs.shared.child_process import kill_session, session_members
 
 LIMIT_S = 120.0
 """How long is waited for a process to be ready, or for the Master to say what is waited for."""
+MASTER_ANSWERS_WITHIN_S = 10.0
 POLL_S = 0.05
 WORKER_TIMEOUT_S = 6
 """`spark.worker.timeout`: after how long without a heartbeat the Master counts a Worker as lost; by default 60."""
@@ -266,6 +267,24 @@ class StandaloneCluster:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def check_master(url: str) -> None:
+    """Check that a Master listens at ``spark://HOST:PORT``, or at one of several, comma-separated.
+
+    Raises:
+        StandaloneError: if none does. Spark itself would try for a minute.
+    """
+    reasons = []
+    for address in url.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=MASTER_ANSWERS_WITHIN_S).close()
+        except OSError as error:
+            reasons.append(f"{address}: {error.strerror or error}")
+        else:
+            return
+    raise StandaloneError(f"no Spark Master listens at {url} ({'; '.join(reasons)}): start one, or use --cluster")
 
 
 def hosts_file(path: Path, driver: str) -> Path:

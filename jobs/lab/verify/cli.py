@@ -30,7 +30,7 @@ from typing import TypeVar
 
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.lab.spark_process import SessionError
-from sparkonce.jobs.lab.standalone import StandaloneCluster, StandaloneError
+from sparkonce.jobs.lab.standalone import StandaloneCluster, StandaloneError, check_master
 from sparkonce.jobs.lab.verify.brokers import Kafka, open_kafka
 from sparkonce.jobs.lab.verify.cells import Cell, Kind, Outcome, Result, Shows
 from sparkonce.jobs.lab.verify.cluster.cells import ClusterCell, Fault, all_faults, quick_faults
@@ -212,6 +212,8 @@ def run(options: argparse.Namespace) -> int:
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended
     try:
+        if options.master is not None:
+            check_master(options.master)
         with open_kafka(options.kafka) as kafka:
             return verify(cells, kafka, options)
     except (ValueError, PeerMissingError, SessionError, StandaloneError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import socket
 
 import pytest
 from hypothesis import given
@@ -127,6 +128,16 @@ def test_other_masters_are_refused(master: str, capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit):
         options("--master", master)
     assert f"{master!r} is not the address of a standalone cluster: spark://HOST:PORT" in capsys.readouterr().err
+
+
+def test_a_master_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        master = f"spark://127.0.0.1:{taken.getsockname()[1]}"
+    assert run(options("--master", master, "--fault", "all")) == 2
+    assert capsys.readouterr().err == (
+        f"sparkonce verify: no Spark Master listens at {master} ({master[8:]}: Connection refused): start one, "
+        "or use --cluster\n"
+    )
 
 
 def test_a_cluster_that_is_not_ours_runs_what_does_not_hurt_it() -> None:
