@@ -79,6 +79,8 @@ class Daemon:
     folder: Path
     """Where it works and logs."""
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    _said_before: int = field(default=0, init=False)
+    """How long the log was when it was started."""
 
     @property
     def log(self) -> Path:
@@ -96,14 +98,9 @@ class Daemon:
         """Whether it runs; also when it is stopped."""
         return self._process is not None and self._process.poll() is None
 
-    def start(self, *more: str) -> str:
-        """Start it, and return what the group of `ready` holds.
-
-        Raises:
-            StandaloneError: if it ends, or is not ready in time.
-        """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        before = self.log.stat().st_size if self.log.exists() else 0
+    def start(self, *more: str) -> None:
+        """Start it; `await_ready` waits until it serves."""
+        self._said_before = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
                 [str(_SPARK_CLASS), *self.command, *more],
@@ -115,10 +112,17 @@ class Daemon:
                 start_new_session=True,
             )
 
+    def await_ready(self) -> str:
+        """Wait until it serves; returns what the group of `ready` holds.
+
+        Raises:
+            StandaloneError: if it ends, or is not ready in time.
+        """
+
         def said() -> str | None:
             if not self.is_alive:
                 raise StandaloneError(f"{self.name} ended: {self.log_tail()}")
-            found = re.search(self.ready, self.log.read_bytes()[before:].decode(errors="replace"))
+            found = re.search(self.ready, self.log.read_bytes()[self._said_before :].decode(errors="replace"))
             return found[1] if found else None
 
         return wait_for(said, lambda: f"{self.name} is not ready: {self.log_tail()}")
@@ -173,11 +177,14 @@ class StandaloneCluster:
         )
         self.workers = list[Daemon]()
         try:
-            self._page = self.master.start("--port", "0", "--webui-port", "0").rstrip("/")
+            self.master.start("--port", "0", "--webui-port", "0")
+            self._page = self.master.await_ready().rstrip("/")
             self.url: str = self._state()["url"]
             self.workers = [self._worker(number) for number in (1, 2)]
             for worker in self.workers:
                 worker.start()
+            for worker in self.workers:
+                worker.await_ready()
         except BaseException:
             self.close()
             raise
@@ -186,6 +193,7 @@ class StandaloneCluster:
         """Start the killed Master again at its old address; it reads its state and waits for those it knows."""
         ports = [self.url.rpartition(":")[2], self._page.rpartition(":")[2]]
         self.master.start("--port", ports[0], "--webui-port", ports[1])
+        self.master.await_ready()
 
     def live_workers(self) -> set[str]:
         """Return the addresses of the Workers that the Master counts as alive."""
@@ -209,6 +217,7 @@ class StandaloneCluster:
             else:
                 worker.kill_all()  # what it has started and left behind
                 worker.start()
+                worker.await_ready()
         self.wait(lambda: len(self.live_workers()) == len(self.workers), "both Workers are alive")
 
     def wait(self, happened: Callable[[], bool], what: str) -> None:
