@@ -45,6 +45,14 @@ def test_duplicates_are_counted_in_rows_and_in_counts() -> None:
     assert judge(SENT, TOPIC, rows(*TOPIC[1:], TOPIC[1])).contradicts(Shows.DUPLICATES, BATCH) is not None
 
 
+def test_what_may_be_seen_is_bounded_and_of_one_kind() -> None:
+    less, more = rows(*TOPIC[2:]), rows(*TOPIC, TOPIC[0])
+    for found, may in ((rows(*TOPIC), True), (less, True), (rows(*TOPIC[4:]), False), (more, False)):
+        assert (judge(SENT, TOPIC, found).contradicts(Shows.MAYBE_LOSS, BATCH) is None) is may
+    for found, may in ((rows(*TOPIC), True), (more, True), (rows(*TOPIC, *TOPIC[:4]), False), (less, False)):
+        assert (judge(SENT, TOPIC, found).contradicts(Shows.MAYBE_DUPLICATES, BATCH) is None) is may
+
+
 def test_a_row_that_is_no_record_is_wrong_whatever_must_be_shown() -> None:
     elsewhere = Record(1, 99, b"k0", b"v0")
     changed = Record(TOPIC[0].partition, TOPIC[0].offset, b"k0", b"something else")
