@@ -79,16 +79,17 @@ def plan_copy(now: Stored, then: Stored, copied_from: str) -> ManualChange:
     """Copy offsets and batch numbers from the table that this one is a clone of: ``then``, as it was cloned.
 
     Raises:
-        RecoveryError: if there are none, if this table has some of the same applications already, or for upserts.
+        RecoveryError: if there are none, if this table has some of the same applications already, or if delta-spark
+            writes the rows.
     """
     apps = then.app_ids
     if not apps:
         raise RecoveryError(f"{copied_from} holds no offsets of sparkonce: there is nothing to copy")
-    merging = sorted(apps & then.recorded.keys())
-    if merging:
+    numbered = sorted(apps & then.recorded.keys())
+    if numbered:
         raise RecoveryError(
-            f"{copied_from} is the table of offsets of upserts (appId {merging[0]}), whose numbers are in their "
-            "result too. Start from scratch, with a new result and a new table of offsets"
+            f"{copied_from} is the table of offsets of writes by delta-spark (appId {numbered[0]}), whose numbers are "
+            "in their result too. Start from scratch, with a new result and a new table of offsets"
         )
     there = sorted(apps & now.app_ids)
     if there:
@@ -103,7 +104,7 @@ def plan_copy(now: Stored, then: Stored, copied_from: str) -> ManualChange:
 
 
 def check_settled(now: Stored, change: ManualChange) -> None:
-    """Reject a change of offsets that a MERGE, begun and not confirmed, is about to move as well.
+    """Reject a change of offsets that a write, begun and not confirmed, is about to move as well.
 
     Raises:
         RecoveryError: if an application concerned has one.
@@ -111,16 +112,16 @@ def check_settled(now: Stored, change: ManualChange) -> None:
     for app_id, sequence in sorted(now.unconfirmed.items()):
         if app_id in change.app_ids:
             raise RecoveryError(
-                f"{describe_unconfirmed(app_id, sequence)} If that is not possible, because this MERGE fails each "
+                f"{describe_unconfirmed(app_id, sequence)} If that is not possible, because this write fails each "
                 "time, repeat with --despite-unconfirmed: if it is in the result anyway, the offsets that you "
                 "set stay, and those of its other partitions move to its end"
             )
 
 
 def describe_unconfirmed(app_id: str, sequence: int) -> str:
-    """Describe a MERGE that was recorded and not confirmed, and how to resolve it."""
+    """Describe a write that was recorded and not confirmed, and how to resolve it."""
     return (
-        f"appId {app_id}: MERGE {sequence} is recorded and not confirmed: it may be in the result. Stop the driver, "
+        f"appId {app_id}: write {sequence} is recorded and not confirmed: it may be in the result. Stop the driver, "
         "start the pipeline once, which resolves it, then repeat."
     )
 

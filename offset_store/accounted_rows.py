@@ -10,6 +10,9 @@ rows. They are ours, and their offsets elsewhere, if
 3. its history does not show it (the commits were cleaned up, or files were converted to a table), and a file has a name
    as our sink writes it, or lies in another table's folder.
 
+Rows whose offsets moved elsewhere are the fourth case: once delta-spark writes an application's rows
+(`connectors.delta_spark`), its offsets are in a table of their own, and what the result still stores is old.
+
 Not detected: rows that a query copied (``CREATE TABLE … AS SELECT``), and those of a clone whose log was cleaned
 up after its files were rewritten.
 """
@@ -29,7 +32,7 @@ from sparkonce.offset_store.delta_log import DeltaLog
 from sparkonce.offset_store.errors import OffsetStoreError, RowsWithoutOffsetsError
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.record import Writes
-from sparkonce.offset_store.txn_ids import parse_txn_id
+from sparkonce.offset_store.txn_ids import intent_txn_id, merge_txn_id, parse_txn_id
 
 _OWN_FILE = re.compile(r"part-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.\w+\.parquet")
 """As `connectors.delta_sink.parquet` names files. Those of delta-spark and delta-rs have a number after ``part-``."""
@@ -56,6 +59,21 @@ def check_rows_have_offsets(table: DeltaTable, log: DeltaLog, location: Location
         raise RowsWithoutOffsetsError(
             f"the table {location} holds rows that sparkonce wrote, and no offsets: {reason}. "
             + _BY_HAND.format(location)
+        )
+
+
+def check_no_numbered_writes(table: DeltaTable, location: Location, app_id: str) -> None:
+    """Reject offsets that are old, since delta-spark writes the application's rows into the table by now.
+
+    Raises:
+        RowsWithoutOffsetsError: if it does.
+    """
+    sequence = table.transaction_version(merge_txn_id(app_id))
+    if sequence is not None and table.transaction_version(intent_txn_id(app_id)) is None:
+        raise RowsWithoutOffsetsError(
+            f"AppendWriter or MergeWriter writes to the table {location} with the appId {app_id} (write {sequence}), "
+            "so offsets in the table itself are old. Continue with that writer, and on the source set offsetStore to "
+            "its offset_store; or use another appId"
         )
 
 

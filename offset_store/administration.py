@@ -3,9 +3,10 @@
 A manual change is a commit like any other: its ``txn`` actions set next offsets (Delta lets them go backward), and its
 ``commitInfo`` records under the key of our batches what moved from where to where, so that history and audit can
 distinguish a manual change from data loss. It is decided from one handle and committed through it, as every batch is.
-It also writes the batch numbers of the application's queries again, unchanged, and the numbers of its MERGEs: so any
-commit that a driver made in between conflicts, even one of other partitions, or one that only records a MERGE. (Before
-its first batch or first MERGE an application has no such numbers: there only changes of the same partitions conflict.)
+It also writes the batch numbers of the application's queries again, unchanged, and the numbers of its writes by
+delta-spark: so any commit that a driver made in between conflicts, even one of other partitions, or one that only
+records such a write. (Before its first batch or first such write an application has no such numbers: there only changes
+of the same partitions conflict.)
 
 A batch that is written in two commits (at-least-once, at-most-once) may be half written during a manual change. The
 second commit looks for such a change among the commits after the first, and is not made if there is one. Both also
@@ -227,15 +228,15 @@ def _timestamp_ms(value: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """All offsets, batch numbers and numbers of MERGEs of ours that a table has at one version."""
+    """All offsets, batch numbers and numbers of writes of ours that a table has at one version."""
 
     version: int
     offsets: Mapping[OffsetTxn, int]
     batches: Mapping[QueryTxn, int]
     recorded: Mapping[str, int] = field(default_factory=dict)
-    """For each application with upserts, the number of the last MERGE that was begun."""
+    """For each application whose rows delta-spark writes, the number of the last write that was begun."""
     confirmed: Mapping[str, int] = field(default_factory=dict)
-    """The number of the last MERGE whose offsets are among these."""
+    """The number of the last write whose offsets are among these."""
 
     @property
     def app_ids(self) -> set[str]:
@@ -244,7 +245,7 @@ class Stored:
 
     @property
     def unconfirmed(self) -> dict[str, int]:
-        """For each application with a MERGE that may be in the result, and is not in these offsets: its number."""
+        """For each application with a write that may be in the result, and is not in these offsets: its number."""
         return {app_id: at for app_id, at in self.recorded.items() if at > self.confirmed.get(app_id, 0)}
 
     def of(self, app_id: str) -> Stored:
@@ -262,7 +263,7 @@ class Stored:
         return replace(self, offsets={key: at for key, at in self.offsets.items() if key.source == source})
 
     def numbers(self, app_ids: Iterable[str]) -> dict[str, int]:
-        """Return the transaction ids of these applications' batch numbers and MERGEs, with their versions."""
+        """Return the transaction ids of these applications' batch numbers and writes, with their versions."""
         wanted = set(app_ids)
         return (
             {query_txn_id(key.app_id, key.query_id): at for key, at in self.batches.items() if key.app_id in wanted}

@@ -22,7 +22,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction
 
-from sparkonce.offset_store.accounted_rows import check_rows_have_offsets, table_name
+from sparkonce.offset_store.accounted_rows import check_no_numbered_writes, check_rows_have_offsets, table_name
 from sparkonce.offset_store.administration import CommitEntry, read_entry
 from sparkonce.offset_store.delta_log import DeltaLog, StoredTransactions
 from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError, plain
@@ -76,6 +76,7 @@ class DeltaOffsetStore:
             snapshot = self.snapshot()
         except StoreMissingError:
             return {}
+        check_no_numbered_writes(snapshot.table, self.location, self.app_id)
         found = read_offsets(snapshot, source, partitions)
         if not found:
             check_rows_have_offsets(snapshot.table, self.log(), self.location, self.app_id)

@@ -14,9 +14,11 @@ from sparkonce.offset_store.record import COMMIT_INFO_KEY
 from sparkonce.offset_store.txn_ids import IntentTxn, MergeTxn, parse_txn_id
 
 INTENT_INFO_KEY = "sparkonceIntent"
-"""The field of the commit info that records a MERGE before it runs."""
+"""The field of the commit info that records a write of delta-spark before it runs."""
 SEQUENCE_KEY = "sequence"
-"""The number of a MERGE, in the record of an intent and of a confirmation."""
+"""The number of such a write, in the record of an intent and of a confirmation."""
+BATCH_INFO_KEY = "sparkonceWrite"
+"""The field of the commit info of a batch write (``df.write``): its attempt, number of rows and idempotency key."""
 COMPACTION_INFO_KEY = "sparkonceCompaction"
 """The field of the commit info of all commits of `sparkonce compact`."""
 CLAIMED_UNTIL_KEY = "claimedUntil"
@@ -26,10 +28,12 @@ CLAIMED_UNTIL_KEY = "claimedUntil"
 class OwnCommit(Enum):
     """A kind of commit, as reports name it."""
 
-    MERGE_INTENT = "MERGE intent"
-    MERGE = "MERGE"
-    """In the result of upserts."""
-    MERGE_CONFIRMATION = "MERGE confirmation"
+    WRITE_INTENT = "write intent"
+    NUMBERED_WRITE = "numbered write"
+    """In a result that delta-spark writes."""
+    WRITE_CONFIRMATION = "write confirmation"
+    BATCH_WRITE = "batch write"
+    """Of rows without offsets, by ``df.write``."""
     COMPACTION = "compaction"
     COMPACTION_CLAIM = "compaction claim"
     OFFSETS_SET = "offsets set by hand"
@@ -50,15 +54,17 @@ def own_commit(info: Mapping[str, Any], txn_ids: Iterable[str]) -> OwnCommit | N
     """Return the kind of our commit from its ``commitInfo``; None for commits only of batches, and of others."""
     compaction, record = info.get(COMPACTION_INFO_KEY), info.get(COMMIT_INFO_KEY)
     if isinstance(info.get(INTENT_INFO_KEY), Mapping):
-        return OwnCommit.MERGE_INTENT
+        return OwnCommit.WRITE_INTENT
+    if isinstance(info.get(BATCH_INFO_KEY), Mapping):
+        return OwnCommit.BATCH_WRITE
     if isinstance(compaction, Mapping):
         return OwnCommit.COMPACTION_CLAIM if CLAIMED_UNTIL_KEY in compaction else OwnCommit.COMPACTION
     if isinstance(record, Mapping):
         if SEQUENCE_KEY in record:
-            return OwnCommit.MERGE_CONFIRMATION
+            return OwnCommit.WRITE_CONFIRMATION
         return _BY_HAND.get(str(record.get("kind")))
     kinds = {type(parse_txn_id(txn_id)) for txn_id in txn_ids}
     if MergeTxn in kinds:
         # All of its offsets may have been moved manually meanwhile: then only its number is confirmed, with no record.
-        return OwnCommit.MERGE_CONFIRMATION if IntentTxn in kinds else OwnCommit.MERGE
+        return OwnCommit.WRITE_CONFIRMATION if IntentTxn in kinds else OwnCommit.NUMBERED_WRITE
     return None

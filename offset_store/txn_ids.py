@@ -4,7 +4,8 @@ A Delta ``txn`` action is a pair (application id, version), and a table keeps th
 Three kinds of ids are ours: the next offset of a partition of a source, the last batch of a query, and the fingerprints
 of its last batches (`offset_store.fingerprint`: a ring of ids, one for each batch id modulo the ring's size). The first
 is accompanied by the leader epoch of the record before that offset, written only when it changes.
-MERGEs have two more: the last sequence number that was recorded, and the last that landed or is confirmed.
+Writes by delta-spark (the first were MERGEs, so that is the name) have two more: the last sequence number that was
+recorded, and the last that landed or is confirmed.
 Ids cannot collide: ``appId`` and the source's name are percent-encoded, so a slash only ever separates parts, and a
 topic is named by its id, so a recreated topic has ids of its own. Brokers before Kafka 2.8 have no topic ids: there the
 topic is named by its name, after a character that neither ids nor names have.
@@ -28,6 +29,7 @@ from sparkonce.offset_store.record import BatchRecord, PartitionKey, Writes
 from sparkonce.offset_store.store import Commit, FileT
 
 PREFIX = "sparkonce"
+WRITE_PREFIX = "sparkonce-write"
 
 MOVED_TO_ID = -1
 """Stored under a topic's name once its offset is stored under its id."""
@@ -147,6 +149,19 @@ def parse_txn_id(text: str) -> OffsetTxn | QueryTxn | BatchTxn | MergeTxn | Inte
         case [str(prefix), app_id, "intent"] if prefix == PREFIX:
             return IntentTxn(unquote(app_id))
     return None
+
+
+def write_txn_id(key: str) -> str:
+    """Return the id of a batch write with an idempotency key, whose version is the number of its rows.
+
+    Not of `PREFIX`: it belongs to no application, and says nothing about offsets.
+    """
+    return f"{WRITE_PREFIX}/{_encode(key)}"
+
+
+def is_of_application(txn_id: str, app_id: str) -> bool:
+    """Whether an id is ours, of any kind, and of this application."""
+    return txn_id.startswith(f"{PREFIX}/{_encode(app_id)}/")
 
 
 @lru_cache(maxsize=1024)

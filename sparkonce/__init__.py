@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.config import BrokerConfig, ConfigError
     from sparkonce.broker_lite.embedded import BrokerStartError, EmbeddedBroker
     from sparkonce.broker_lite.embedded_cluster import EmbeddedCluster
+    from sparkonce.connectors.delta_spark.append import AppendWriter
+    from sparkonce.connectors.delta_spark.merge import MergeWriter
     from sparkonce.connectors.lag.listener import LagListener
     from sparkonce.connectors.lag.state import PartitionLag, QueryLag, SourceLag
     from sparkonce.connectors.reference.typed_options import delta_sink_options, kafka_sink_options, source_options
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from sparkonce.connectors.settings.options import OptionError
     from sparkonce.connectors.sinks.dead_letters import mark
     from sparkonce.connectors.sinks.foreach import SqlResult
-    from sparkonce.connectors.upserts.merge import MergeWriter
     from sparkonce.exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError
     from sparkonce.exactly_once.foreach_batch import ForeachBatch, RowsOnly
     from sparkonce.exactly_once.guarantee import Guarantee
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _WHERE = {
+    "AppendWriter": "connectors.delta_spark.append",
     "BrokerConfig": "broker_lite.config",
     "BrokerStartError": "broker_lite.embedded",
     "ConfigError": "broker_lite.config",
@@ -49,7 +51,7 @@ _WHERE = {
     "ForeachBatch": "exactly_once.foreach_batch",
     "Guarantee": "exactly_once.guarantee",
     "LagListener": "connectors.lag.listener",
-    "MergeWriter": "connectors.upserts.merge",
+    "MergeWriter": "connectors.delta_spark.merge",
     "OffsetMismatchError": "exactly_once.errors",
     "OffsetStoreError": "offset_store.errors",
     "OptionError": "connectors.settings.options",
@@ -71,6 +73,7 @@ _WHERE = {
 """Names, and the modules that they are loaded from."""
 
 __all__ = [
+    "AppendWriter",
     "BrokerConfig",
     "BrokerStartError",
     "ConfigError",

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-AREAS = ("broker", "merge", "sink", "source", "transaction")
+AREAS = ("broker", "intent", "sink", "source", "transaction")
 """The first words of all points."""
 
 

@@ -163,7 +163,9 @@ def refusals(facts: TableFacts, *, replace: bool = False) -> list[str]:
         elif bare is not None:
             problems.append(f"its columns are mapped ({MODE}={mode}), and column {bare} has no physical name or id")
     if replace and facts.is_append_only:
-        problems.append(f"it has {APPEND_ONLY}=true, and outputMode complete replaces its rows")
+        problems.append(
+            f"it has {APPEND_ONLY}=true, and outputMode complete (of a batch: mode overwrite) replaces its rows"
+        )
     return problems
 
 

@@ -18,7 +18,7 @@ from sparkonce.connectors.sinks.dead_letters import DOC, DeadLetterPlace, dead_l
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.offset_store import DELTA, GROUP, check_spec
 from sparkonce.offset_store.locations import Location
-from sparkonce.settings import REQUIRED, boolean, camel_case, long, settings_of, text
+from sparkonce.settings import REQUIRED, Scope, boolean, camel_case, long, settings_of, text
 
 FORMAT = "delta_once"
 TABLE = "table"
@@ -29,6 +29,12 @@ _TABLE_GROUP, _ONCE, _FILES = "The table", "Exactly once", "Files"
 def _named(text: str) -> str:
     if not text.strip():
         raise ValueError("it is empty; choose a name for this pipeline that stays the same")
+    return text
+
+
+def _key(text: str) -> str:
+    if not text.strip():
+        raise ValueError("it is empty; choose a name for this one write, such as the date that it is for")
     return text
 
 
@@ -65,56 +71,17 @@ _ELSEWHERE = {
 """Options of Delta's own sink, and what to use instead; this sink's own options take precedence."""
 
 
-@dataclass(frozen=True, slots=True)
-class SinkOptions:
-    """The options of one query, read and checked."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions:
+    """The options of every write: which table, and how its files are written."""
 
     table: Location = text(
         REQUIRED,
-        "where the table is; start(path) sets it too",
+        "where the table is; start(path) and save(path) set it too",
         name="path",
         parse=Location.parse,
         value="path or URI",
         group=_TABLE_GROUP,
-    )
-    app_id: str = text(
-        REQUIRED,
-        "a name for this pipeline, stable over restarts: the table keeps the pipeline's offsets under it. Two "
-        "pipelines into one table need two names",
-        parse=_named,
-        value="name",
-        group=_ONCE,
-    )
-    checkpoint: str = text(
-        REQUIRED,
-        "Spark's checkpoint directory, as an option of the query: set by Spark configuration alone it does not "
-        "reach the sink, which reads each batch's offsets from it",
-        name="checkpointLocation",
-        parse=_directory,
-        value="path or URI",
-        group=_ONCE,
-    )
-    guarantee: Guarantee = text(
-        Guarantee.EXACTLY_ONCE,
-        "what a crash may do to the rows: at-most-once, at-least-once or exactly-once",
-        name="deliveryGuarantee",
-        choices=tuple(guarantee.value for guarantee in Guarantee),
-        parse=Guarantee,
-        group=_ONCE,
-    )
-    offset_store: str | None = text(
-        None,
-        "where the offsets live: table, in the commits of the rows; delta:<path>, a Delta table of their own; or "
-        "group:<id>, a Kafka consumer group (with kafka.bootstrap.servers). With exactly-once they are always in "
-        "the commits of the rows, and the store that is named gets a copy after each batch",
-        parse=_store,
-        default_text=TABLE,
-        value="table|delta:<path>|group:<id>",
-        group=_ONCE,
-    )
-    """A store separate from the table, or None."""
-    dead_letters: DeadLetterPlace | None = text(
-        None, DOC, parse=DeadLetterPlace.parse, value="topic:<name>|table:<path>", group=_TABLE_GROUP
     )
     partition_by: tuple[str, ...] = text(
         (),
@@ -153,12 +120,94 @@ class SinkOptions:
         group=_FILES,
     )
     compression: str = text("snappy", "of the Parquet files", choices=("snappy", "zstd"), group=_FILES)
+    app_id: str = ""
+    """Of a stream: a batch has none."""
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """May hold keys to a store: never shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOptions(TableOptions):
+    """The options of one ``df.write``, read and checked."""
+
+    idempotency_key: str | None = text(
+        None,
+        "a name for this one write, new for each: the table remembers it, and a write with a key that it has writes "
+        "nothing. So a job can be repeated, whatever became of its last attempt. Only the number of rows is compared: "
+        "another one stops the write",
+        parse=_key,
+        value="name",
+        default_text="none: each write adds its rows",
+        scope=Scope.BATCH,
+        group=_ONCE,
+    )
+
+    @classmethod
+    def read(cls, given: Mapping[str, str]) -> BatchOptions:
+        """Check the options from Spark.
+
+        Raises:
+            OptionError: for an option that is unknown, for streams only, missing or not readable.
+        """
+        return cls(storage_options=storage_options(given), **BATCH_OPTIONS.read(given))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions(TableOptions):
+    """The options of one streaming query, read and checked."""
+
+    app_id: str = text(
+        REQUIRED,
+        "a name for this pipeline, stable over restarts: the table keeps the pipeline's offsets under it. Two "
+        "pipelines into one table need two names",
+        parse=_named,
+        value="name",
+        scope=Scope.STREAM,
+        group=_ONCE,
+    )
+    checkpoint: str = text(
+        REQUIRED,
+        "Spark's checkpoint directory, as an option of the query: set by Spark configuration alone it does not "
+        "reach the sink, which reads each batch's offsets from it",
+        name="checkpointLocation",
+        parse=_directory,
+        value="path or URI",
+        scope=Scope.STREAM,
+        group=_ONCE,
+    )
+    guarantee: Guarantee = text(
+        Guarantee.EXACTLY_ONCE,
+        "what a crash may do to the rows: at-most-once, at-least-once or exactly-once",
+        name="deliveryGuarantee",
+        choices=tuple(guarantee.value for guarantee in Guarantee),
+        parse=Guarantee,
+        scope=Scope.STREAM,
+        group=_ONCE,
+    )
+    offset_store: str | None = text(
+        None,
+        "where the offsets live: table, in the commits of the rows; delta:<path>, a Delta table of their own; or "
+        "group:<id>, a Kafka consumer group (with kafka.bootstrap.servers). With exactly-once they are always in "
+        "the commits of the rows, and the store that is named gets a copy after each batch",
+        parse=_store,
+        default_text=TABLE,
+        value="table|delta:<path>|group:<id>",
+        scope=Scope.STREAM,
+        group=_ONCE,
+    )
+    """A store separate from the table, or None."""
+    dead_letters: DeadLetterPlace | None = text(
+        None,
+        DOC,
+        parse=DeadLetterPlace.parse,
+        value="topic:<name>|table:<path>",
+        scope=Scope.STREAM,
+        group=_TABLE_GROUP,
+    )
     kafka: ClientSettings | None = field(default=None, repr=False)
     """The cluster of the consumer group with the offsets, and of the topic of dead letters."""
     producer: ProducerSettings | None = None
     """How dead letters are sent to a topic."""
-    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """May hold keys to a store: never shown."""
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> SinkOptions:
@@ -167,7 +216,13 @@ class SinkOptions:
         Raises:
             OptionError: for an option that is unknown, missing or not readable.
         """
-        options = cls(**OPTIONS.read(given))
+        values = OPTIONS.read(given)
+        if values.pop("idempotency_key") is not None:
+            raise OptionError(
+                f"{FORMAT}: option idempotencyKey is for batches (df.write): in a stream the offsets in the commits "
+                "tell which batches the table has; leave it out"
+            )
+        options = cls(**values)
         store = _apart(options.offset_store, options.table)
         if options.dead_letters is not None:
             _check_dead_letters(options.dead_letters, options.table, store, options.app_id)
@@ -177,13 +232,37 @@ class SinkOptions:
         )
 
 
+_BATCH, _STREAM = settings_of(BatchOptions, camel_case), settings_of(SinkOptions, camel_case)
+_GROUPS = (_TABLE_GROUP, _ONCE, _FILES)
+
 OPTIONS = SettingTable(
     FORMAT,
-    settings_of(SinkOptions, camel_case),
+    dict(sorted({**_STREAM, **_BATCH}.items(), key=lambda each: _GROUPS.index(each[1].group))),
     "delta-sink",
     passed_through=(f"{STORAGE_PREFIX}*", f"{KAFKA_PREFIX}*", "queryName"),
     elsewhere=_ELSEWHERE,
 )
+"""All options; `SinkOptions.read` rejects those of batches."""
+
+BATCH_OPTIONS = SettingTable(
+    FORMAT,
+    _BATCH,
+    "delta-sink",
+    passed_through=(f"{STORAGE_PREFIX}*",),
+    elsewhere={
+        **_ELSEWHERE,
+        **dict.fromkeys(
+            (*(name for name in _STREAM if name not in _BATCH), "queryName", f"{KAFKA_PREFIX}*"),
+            "is for writeStream: a batch (df.write) has no offsets to keep; leave it out",
+        ),
+        "txnAppId": "is of Delta's own sink; here idempotencyKey names a write that is made once",
+        "txnVersion": "is of Delta's own sink; here idempotencyKey names a write that is made once: leave it out",
+        "userMetadata": "is of Delta's own sink; leave it out",
+        "overwriteSchema": "is of Delta's own sink; for new columns set mergeSchema=true",
+        "autoCompact": "is of Delta's own sink; merge small files by sparkonce compact",
+    },
+)
+"""The options of ``df.write``."""
 
 
 def _apart(spec: str | None, table: Location) -> str | None:

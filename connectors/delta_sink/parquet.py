@@ -53,6 +53,10 @@ class DataFile:
     statistics: str
 
 
+FILE_PREFIX = "part"
+"""What the names of files begin with whose rows have their offsets in the log."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileSettings:
     """How the files of one query are written, and for which table; goes to every task."""
@@ -65,6 +69,8 @@ class FileSettings:
     statistics_columns: tuple[Path, ...] | None = None
     row_group_bytes: int | None = None
     row_group_rows: int | None = None
+    prefix: str = FILE_PREFIX
+    """What the names of the files begin with."""
 
     @property
     def covered(self) -> dict[Path, pa.DataType]:
@@ -256,4 +262,4 @@ def _random_folder() -> str:
 
 
 def _new_name(settings: FileSettings) -> str:
-    return f"part-{uuid.uuid4()}.{settings.compression}.parquet"
+    return f"{settings.prefix}-{uuid.uuid4()}.{settings.compression}.parquet"

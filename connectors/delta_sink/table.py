@@ -28,7 +28,7 @@ from pyarrow import fs
 from pyspark.sql import types as t
 
 from sparkonce.connectors.delta_sink.features import TableFacts, growth_refusals, refusals
-from sparkonce.connectors.delta_sink.options import SinkOptions
+from sparkonce.connectors.delta_sink.options import TableOptions
 from sparkonce.connectors.delta_sink.schema import (
     Fit,
     SchemaError,
@@ -39,6 +39,7 @@ from sparkonce.connectors.delta_sink.schema import (
 )
 from sparkonce.connectors.runtime.cache import LruCache
 from sparkonce.exactly_once.errors import FilesGoneError
+from sparkonce.offset_store.accounted_rows import check_no_numbered_writes
 from sparkonce.offset_store.delta import DeltaOffsetStore, DeltaSnapshot
 from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError, plain
 from sparkonce.offset_store.locations import Location
@@ -46,11 +47,17 @@ from sparkonce.offset_store.record import Writes
 from sparkonce.offset_store.store import Commit, FileT
 from sparkonce.offset_store.tables import append, check_keeps_transaction_ids, join, table_filesystem
 
-_INSTEAD = "write to it with delta-spark (foreachBatch), or to another table"
+_INSTEAD = (
+    "let delta-spark write to it, with the same guarantee: sparkonce.AppendWriter, for foreachBatch "
+    "(docs/append_with_delta_spark.md); or write to another table"
+)
+_INSTEAD_OF_A_CATALOG = "write to it with delta-spark and its catalog, or to another table"
 _CATALOG_MANAGED = "catalog-managed"
 """In delta-rs's error: it does not load such a table at all."""
 _MERGE_ATTEMPTS = 10
 """How often comparing and adding columns is retried when other writers change the table at the same time."""
+
+_LOST = "Nothing names them; its offsets are stored already, so these rows are lost, as at-most-once allows"
 
 ASKED_AT_ONCE = 32
 NAMED = 3
@@ -61,10 +68,13 @@ class TableError(ValueError):
     """A table that this sink must not write to; the message names the reason and what to do."""
 
 
+_with_own_offsets: set[tuple[Location, str, str]] = set()
+"""Tables, by location and id, with applications whose rows delta-spark did not write when this process checked."""
+
 _kept_stores: LruCache[tuple[str, str, tuple[tuple[str, str], ...]], DeltaOffsetStore] = LruCache()
 
 
-def cached_store(options: SinkOptions) -> DeltaOffsetStore:
+def cached_store(options: TableOptions) -> DeltaOffsetStore:
     """Return this process's store for a table: its handle is brought up to date rather than loaded each batch."""
     key = (options.table.text, options.app_id, tuple(sorted(options.storage_options.items())))
     return _kept_stores.get(key, lambda: DeltaOffsetStore(options.table, options.app_id, options.storage_options))
@@ -94,16 +104,28 @@ class ResultSnapshot(DeltaSnapshot):
             TableError: if there are files, and they were written for another schema.
             FilesGoneError: if one of them is gone.
         """
-        changed = self.written_as is not None and (self.fit.grown or not self.written_as.fits(self.fit.write_schema))
-        if commit.files and changed:
-            record = commit.record
-            raise TableError(
-                f"the schema of the table {self.location} changed while batch {record.batch_id} of query "
-                f"{record.query_id} (appId {record.app_id}) was written; start the query again"
-            )
-        if commit.files:
-            check_files_are_there(commit, self.location, self.table._storage_options or {})
+        record = commit.record
+        what = f"batch {record.batch_id} of query {record.query_id} (appId {record.app_id})"
+        lost = commit.is_second and Writes.OFFSETS not in commit.writes
+        self.check_files(commit.files, what, _LOST if lost else "Nothing was committed")
         DeltaSnapshot.commit(self, commit)
+
+    def check_files(self, files: Sequence[Any], what: str, ending: str = "Nothing was committed") -> None:
+        """Check that files may be committed: written for this schema, and still there.
+
+        ``what`` they are of, and the ``ending``, are for messages.
+
+        Raises:
+            TableError: if there are files, and they were written for another schema.
+            FilesGoneError: if one of them is gone.
+        """
+        if not files:
+            return
+        if self.written_as is not None and (self.fit.grown or not self.written_as.fits(self.fit.write_schema)):
+            raise TableError(
+                f"the schema of the table {self.location} changed while {what} was written; start the query again"
+            )
+        check_files_are_there(files, self.location, self.table._storage_options or {}, what, ending)
 
     def write(self, transactions: Mapping[str, int], info: Mapping[str, Any], files: Sequence[AddAction]) -> None:
         """See `DeltaSnapshot.write`."""
@@ -119,7 +141,7 @@ class ResultTable:
 
     def __init__(
         self,
-        options: SinkOptions,
+        options: TableOptions,
         query: t.StructType,
         table_id: str | None = None,
         written_as: WriteSchema | None = None,
@@ -149,6 +171,7 @@ class ResultTable:
         except StoreMissingError:
             self._create()
             snapshot = self.snapshot_unchecked()
+        self._check_offsets_are_here(snapshot.table)
         facts = TableFacts.of(snapshot.table)
         if facts != self._facts:
             self._fit = self._check(facts)
@@ -182,7 +205,7 @@ class ResultTable:
                 where = self._options.table
                 raise TableError(
                     f"delta_once cannot write to the table {where}: a catalog makes its commits (the feature "
-                    f"catalogManaged). Instead, {_INSTEAD}"
+                    f"catalogManaged). Instead, {_INSTEAD_OF_A_CATALOG}"
                 ) from error
             raise
         if self._wanted_id not in (None, str(snapshot.table.metadata().id)):
@@ -261,14 +284,21 @@ class ResultTable:
                 why = " ".join(plain(error).split())  # the first line says only that it failed, not why
                 raise TableError(f"cannot create the table {self._options.table}: {why}") from error
 
+    def _check_offsets_are_here(self, table: DeltaTable) -> None:
+        """Check this once in each process: a look-up of an id that is not stored may take ten milliseconds."""
+        place = self._options.table, str(table.metadata().id), self._options.app_id
+        if place not in _with_own_offsets:
+            check_no_numbered_writes(table, self._options.table, self._options.app_id)
+            _with_own_offsets.add(place)
+
     def _check(self, facts: TableFacts) -> Fit:
         where = self._options.table
         check_keeps_transaction_ids(where, dict(facts.configuration))
         problems = refusals(facts, replace=self.replaces)
         if problems:
-            raise TableError(
-                f"delta_once cannot write to the table {where}: {'; '.join(problems)}. Instead, {_INSTEAD}"
-            )
+            keeps_rows = self.replaces and facts.is_append_only
+            instead = "append to it, or write to another table" if keeps_rows else _INSTEAD
+            raise TableError(f"delta_once cannot write to the table {where}: {'; '.join(problems)}. Instead, {instead}")
         wanted = self._options.partition_by
         if wanted and _lower(wanted) != _lower(facts.partition_columns):
             has = ", ".join(facts.partition_columns) or "no column"
@@ -300,33 +330,29 @@ def _lower(names: Sequence[str]) -> list[str]:
     return [name.lower() for name in names]
 
 
-def check_files_are_there(commit: Commit[Any], location: Location, storage_options: Mapping[str, str]) -> None:
-    """Reject a commit unless all its files are in the table's folder, with the size with which they were written.
+def check_files_are_there(
+    files: Sequence[Any], location: Location, storage_options: Mapping[str, str], what: str, ending: str
+) -> None:
+    """Reject files unless all are in the table's folder, with the size with which they were written.
 
     Raises:
-        FilesGoneError: if one is not.
+        FilesGoneError: if one is not; ``what`` they are of and the ``ending`` are for its message.
         OSError: if the object store does not answer.
     """
-    sizes = _sizes([file.path for file in commit.files], location, storage_options)
+    sizes = _sizes([file.path for file in files], location, storage_options)
     gone = [
         f"{file.path} ({'gone' if size is None else f'of another size: {size} bytes, written were {file.size}'})"
-        for file, size in zip(commit.files, sizes, strict=True)
+        for file, size in zip(files, sizes, strict=True)
         if size != file.size
     ]
     if not gone:
         return
     named = ", ".join(gone[:NAMED]) + (", …" if len(gone) > NAMED else "")
-    record = commit.record
-    if commit.is_second and Writes.OFFSETS not in commit.writes:
-        ending = "Nothing names them; its offsets are stored already, so these rows are lost, as at-most-once allows"
-    else:
-        ending = "Nothing was committed"
     raise FilesGoneError(
-        f"batch {record.batch_id} of query {record.query_id} (appId {record.app_id}): {len(gone)} of its "
-        f"{len(commit.files)} data files are gone from {location} before their commit: {named}. A VACUUM that retains "
-        "less than a batch takes removes them, as it does all files that no commit names yet; or they were deleted "
-        f"manually. {ending}. Start the query again, and let VACUUM retain more than the longest batch takes (Delta's "
-        "default is 7 days)"
+        f"{what}: {len(gone)} of its {len(files)} data files are gone from {location} before their commit: {named}. A "
+        "VACUUM that retains less than a batch takes removes them, as it does all files that no commit names yet; or "
+        f"they were deleted manually. {ending}. Start the query again, and let VACUUM retain more than the longest "
+        "batch takes (Delta's default is 7 days)"
     )
 
 

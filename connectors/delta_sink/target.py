@@ -20,8 +20,8 @@ import pyarrow as pa
 from deltalake.transaction import AddAction
 from pyspark.sql.types import StructType
 
-from sparkonce.connectors.delta_sink.options import SinkOptions
-from sparkonce.connectors.delta_sink.parquet import DataFile, FileSettings, TableWriter, delete_quietly
+from sparkonce.connectors.delta_sink.options import SinkOptions, TableOptions
+from sparkonce.connectors.delta_sink.parquet import FILE_PREFIX, DataFile, FileSettings, TableWriter, delete_quietly
 from sparkonce.connectors.delta_sink.schema import WriteSchema
 from sparkonce.connectors.delta_sink.separate_store import copy_offsets, separate_store
 from sparkonce.connectors.delta_sink.table import ResultTable
@@ -103,18 +103,7 @@ class DeltaTarget:
         if self._options.merge_schema and isinstance(decide(self.stored(batch), batch), Fresh):
             table.grow()
         plan = delivery.begin(batch)
-        facts, options = table.facts, self._options
-        settings = FileSettings(
-            facts.table_id,
-            table.write_schema,
-            options.compression,
-            options.target_file_bytes,
-            facts.indexed_columns,
-            facts.statistics_columns,
-            options.row_group_bytes,
-            options.row_group_rows,
-        )
-        return DeltaPlan(plan, settings)
+        return DeltaPlan(plan, file_settings(table, self._options))
 
     def open(self, plan: TargetPlan, task: Task) -> FileWriter | None:
         """See `Target.open`: with at-most-once, a retried task writes nothing."""
@@ -140,7 +129,7 @@ class DeltaTarget:
         own = _own(plan)
         table, delivery = self._delivery(own.settings.table_id, own.settings.schema)
         with self._store_errors():
-            delivery.finish(batch, own.plan, [_add_action(file) for file in _files(parts)])
+            delivery.finish(batch, own.plan, [add_action(file) for file in _files(parts)])
         copy = separate_store(self._options)
         if delivery.offsets is None and copy is not None:
             copy_offsets(table, copy, batch, self._options.storage_options)
@@ -226,7 +215,24 @@ def _files(parts: Sequence[object]) -> list[DataFile]:
     return [file for part in parts for file in cast("tuple[DataFile, ...]", part)]
 
 
-def _add_action(file: DataFile) -> AddAction:
+def file_settings(table: ResultTable, options: TableOptions, prefix: str = FILE_PREFIX) -> FileSettings:
+    """Return how files of a table, as of its last snapshot, are written."""
+    facts = table.facts
+    return FileSettings(
+        facts.table_id,
+        table.write_schema,
+        options.compression,
+        options.target_file_bytes,
+        facts.indexed_columns,
+        facts.statistics_columns,
+        options.row_group_bytes,
+        options.row_group_rows,
+        prefix,
+    )
+
+
+def add_action(file: DataFile) -> AddAction:
+    """Return the action of a commit that names a file."""
     return AddAction(
         path=file.path,
         size=file.size,

@@ -91,7 +91,13 @@ def letters_table(
     from sparkonce.connectors.delta_sink.options import SinkOptions
     from sparkonce.connectors.delta_sink.target import DeltaTarget
 
-    options = SinkOptions(table, app_id, checkpoint, guarantee, storage_options=storage_options or {})
+    options = SinkOptions(
+        table=table,
+        app_id=app_id,
+        checkpoint=checkpoint,
+        guarantee=guarantee,
+        storage_options=storage_options or {},
+    )
     place = DeadLetterPlace(table=table)
     return DeadLetterTarget(DeltaTarget(options, LETTER, Place("the table of dead letters", f"delta:{table}")), place)
 

@@ -12,7 +12,8 @@ import sparkonce.connectors.runtime.spark_version  # noqa: F401 - complains, bef
 from pyspark.sql.datasource import DataSource, DataSourceWriter
 from pyspark.sql.types import StructType
 
-from sparkonce.connectors.delta_sink.options import FORMAT, SinkOptions
+from sparkonce.connectors.delta_sink.batch_writer import DeltaBatchWriter
+from sparkonce.connectors.delta_sink.options import FORMAT, BatchOptions, SinkOptions
 from sparkonce.connectors.delta_sink.target import DeltaTarget
 from sparkonce.connectors.formats.dead_letter_target import (
     DeadLetterTarget,
@@ -30,7 +31,7 @@ from sparkonce.exactly_once.guarantee import Guarantee
 
 
 class DeltaOnceDataSource(DataSource):
-    """The format ``delta_once`` of ``writeStream``."""
+    """The format ``delta_once`` of ``writeStream`` and ``write``."""
 
     @classmethod
     def name(cls) -> str:
@@ -45,13 +46,14 @@ class DeltaOnceDataSource(DataSource):
         """
         raise OptionError(f"{FORMAT} only writes: read the table with delta-spark or deltalake")
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002
-        """Reject ``df.write``: a batch has no offsets to commit.
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of a batch.
 
         Raises:
-            OptionError: always.
+            OptionError: for options that cannot work.
+            TableError, SchemaError, OffsetStoreError: if the rows must not go into the table.
         """
-        raise OptionError(f"{FORMAT} is for writeStream: write a batch with delta-spark or deltalake")
+        return DeltaBatchWriter(checked(BatchOptions.read, self.options), schema, replace=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:  # noqa: N802
         """Return the writer of one batch; see `connectors.sinks.stream_sink` for when.

@@ -128,7 +128,7 @@ def _add_apply(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--despite-unconfirmed",
         action="store_true",
-        help="for upserts: even if a MERGE was begun and is not confirmed, which may be in the result",
+        help="for writes by delta-spark: even if one was begun and is not confirmed, which may be in the result",
     )
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import avg, col, count, expr, from_json, window
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sparkonce.connectors.upserts.merge import MergeWriter
+from sparkonce.connectors.delta_spark.merge import MergeWriter
 from sparkonce.jobs.etl.enrich_flights import flight_columns
 from sparkonce.jobs.etl.job_settings import JobSettings, run_job
 

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 from sparkonce.broker_lite.handlers.crash_points import BrokerPoint
+from sparkonce.connectors.delta_spark.crash_points import IntentPoint
 from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
 from sparkonce.connectors.kafka_source.crash_points import SourcePoint
-from sparkonce.connectors.upserts.crash_points import MergePoint
 from sparkonce.crash_points import MARK_SUFFIX, PLAN_SUFFIX, RELEASE_SUFFIX, CrashPlan, CrashPoint
 from sparkonce.exactly_once.crash_points import SinkPoint
 
-POINTS: tuple[CrashPoint, ...] = (*SourcePoint, *SinkPoint, *MergePoint, *TransactionPoint, *BrokerPoint)
+POINTS: tuple[CrashPoint, ...] = (*SourcePoint, *SinkPoint, *IntentPoint, *TransactionPoint, *BrokerPoint)
 """All points of all packages."""
 
 

@@ -99,7 +99,7 @@ def test_hourly_delays(
     delta_spark: SparkSession, broker: EmbeddedBroker, flights: pa.Table, tmp_path: Path, crash: Path
 ) -> None:
     job = settings("hourly_delays", ("window", "watermark"), broker, tmp_path)
-    plan = arm(crash, "crash", "merge.recorded@1=raise")
+    plan = arm(crash, "crash", "intent.recorded@1=raise")
     with pytest.raises(StreamingQueryException, match="injected failure"):
         hourly_delays.start(delta_spark, job, NOW).awaitTermination()
     assert fired(plan)

@@ -19,9 +19,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 from sparkonce import crash_points
-from sparkonce.connectors.upserts import merge_sequence
-from sparkonce.connectors.upserts.crash_points import MergePoint
-from sparkonce.connectors.upserts.merge import OFFSETS_FOLDER, MergeWriter
+from sparkonce.connectors.delta_spark import sequence
+from sparkonce.connectors.delta_spark.crash_points import IntentPoint
+from sparkonce.connectors.delta_spark.merge import MergeWriter
+from sparkonce.connectors.delta_spark.writer import OFFSETS_FOLDER
 from sparkonce.crash_points import CrashPlans, CrashPoint, InjectedCrashError
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.shared.crash_plans import arm, fired
@@ -106,7 +107,7 @@ def test_batches_add_up(pipeline: Pipeline, guarantee: str) -> None:
 @pytest.mark.parametrize(
     ("guarantee", "point", "counts"),
     [
-        ("exactly-once", "merge.recorded", 20),
+        ("exactly-once", "intent.recorded", 20),
         ("exactly-once", "sink.after_commit", 20),
         ("at-least-once", "sink.between_writes", 30),
         ("at-most-once", "sink.between_writes", 10),
@@ -128,22 +129,22 @@ def dies_unconfirmed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Let the next driver die after a MERGE has landed: from then on it gets to see nothing."""
 
     def arm_it() -> None:
-        real_snapshot = merge_sequence.MergeTable.snapshot
+        real_snapshot = sequence.NumberedTable.snapshot
         dead = False
 
         def reach(point: CrashPoint, batch_id: int | None = None, app_id: str | None = None) -> None:
             nonlocal dead
-            if point is MergePoint.UNCONFIRMED and batch_id == 1:
+            if point is IntentPoint.UNCONFIRMED and batch_id == 1:
                 dead = True
                 raise InjectedCrashError("the driver died")
 
-        def snapshot(table: merge_sequence.MergeTable) -> merge_sequence.MergeSnapshot:
+        def snapshot(table: sequence.NumberedTable) -> sequence.NumberedSnapshot:
             if dead:
                 raise InjectedCrashError("the driver is dead")
             return real_snapshot(table)
 
-        monkeypatch.setattr(merge_sequence, "reach", reach)
-        monkeypatch.setattr(merge_sequence.MergeTable, "snapshot", snapshot)
+        monkeypatch.setattr(sequence, "reach", reach)
+        monkeypatch.setattr(sequence.NumberedTable, "snapshot", snapshot)
 
     return arm_it
 
@@ -184,11 +185,11 @@ def test_a_driver_that_is_overtaken_before_its_merge_stops(pipeline: Pipeline, m
     recorded, go_on = threading.Event(), threading.Event()
 
     def reach(point: CrashPoint, batch_id: int | None = None, app_id: str | None = None) -> None:
-        if point is MergePoint.RECORDED and not recorded.is_set():
+        if point is IntentPoint.RECORDED and not recorded.is_set():
             recorded.set()
             assert go_on.wait(DEADLINE_S)
 
-    monkeypatch.setattr(merge_sequence, "reach", reach)
+    monkeypatch.setattr(sequence, "reach", reach)
     slow = pipeline.start(20, "slow")
     assert recorded.wait(DEADLINE_S)
     pipeline.run(20, "quick")
@@ -265,7 +266,7 @@ def run_groups(pipeline: Pipeline, end: int, **options: Any) -> None:
 
 
 def test_an_aggregation_in_update_mode(pipeline: Pipeline, faults: Path) -> None:
-    arm(faults, "crash", "merge.recorded@1=raise")
+    arm(faults, "crash", "intent.recorded@1=raise")
     with pytest.raises(StreamingQueryException, match="injected failure"):
         run_groups(pipeline, 20)
     run_groups(pipeline, 20)

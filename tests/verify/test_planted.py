@@ -78,7 +78,7 @@ KAFKA_BUGS = (
     ),
 )
 MERGE_BUGS = (
-    Bug("merge_left_unconfirmed", "exactly-once_merge_merge.unconfirmed_driver-killed", "duplicated"),
+    Bug("merge_left_unconfirmed", "exactly-once_merge_intent.unconfirmed_driver-killed", "duplicated"),
     Bug(
         "merge_numbers_are_batch_ids",
         "exactly-once_merge_sink.before_commit_exception_no-checkpoint",

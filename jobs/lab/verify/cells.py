@@ -38,12 +38,18 @@ class Result(Enum):
     """`delta_once` appends them."""
     MERGE = "merge"
     """`foreachBatch` merges them by key, and counts how often each key came."""
+    APPEND_WRITER = "append-writer"
+    """`AppendWriter` has delta-spark append them to a table that `delta_once` rejects."""
     FOREACH_BATCH = "foreach-batch"
     """`ForeachBatch` inserts them into a database (SQLite)."""
     TOPIC = "topic"
     """`kafka_once` sends them to a topic."""
     DEAD_LETTERS = "dead-letters"
     """`delta_once` appends them, but for those that a rule rejects: these go to a topic of dead letters."""
+
+
+BY_DELTA_SPARK = frozenset({Result.MERGE, Result.APPEND_WRITER})
+"""Results that delta-spark writes; their offsets are in a table of their own."""
 
 
 class Shows(Enum):

@@ -32,7 +32,7 @@ from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.lab.spark_process import SessionError
 from sparkonce.jobs.lab.standalone import StandaloneCluster, StandaloneError, check_master
 from sparkonce.jobs.lab.verify.brokers import Kafka, open_kafka
-from sparkonce.jobs.lab.verify.cells import Cell, Kind, Outcome, Result, Shows
+from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, Outcome, Result, Shows
 from sparkonce.jobs.lab.verify.cluster.cells import ClusterCell, Fault, all_faults, quick_faults
 from sparkonce.jobs.lab.verify.cluster.cells import must_show as shown_on_a_cluster
 from sparkonce.jobs.lab.verify.cluster.engine import ClusterEngine
@@ -41,6 +41,7 @@ from sparkonce.jobs.lab.verify.engine import ON_A_CLUSTER, RETRYING_ON_A_CLUSTER
 from sparkonce.jobs.lab.verify.matrix import full, must_show
 from sparkonce.jobs.lab.verify.pairwise import quick
 from sparkonce.jobs.lab.verify.setback.cells import (
+    SINKS_BY_DELTA_SPARK,
     Query,
     SetBack,
     SetBackCell,
@@ -188,7 +189,7 @@ def _wants(options: argparse.Namespace, option: str, value: Enum) -> bool:
 
 def needs_delta_spark(cell: AnyChosen) -> bool:
     """Whether a cell needs delta-spark's jars."""
-    return cell.sink in (Sink.MERGE, Sink.DELTA_SPARK) if isinstance(cell, SetBackCell) else cell.result is Result.MERGE
+    return cell.sink in SINKS_BY_DELTA_SPARK if isinstance(cell, SetBackCell) else cell.result in BY_DELTA_SPARK
 
 
 def shows(cell: AnyChosen) -> Shows:

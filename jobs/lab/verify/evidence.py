@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from sparkonce.exactly_once.audit import Auditor, Scope
-from sparkonce.jobs.lab.verify.cells import Moment, Result
+from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Moment, Result
 from sparkonce.jobs.lab.verify.judge import Verdict, judge, judge_copies, judge_dead_letters, read_database, read_rows
 from sparkonce.jobs.lab.verify.pipelines import Pipeline
 from sparkonce.jobs.lab.verify.records import Delivered, Record, read_delivered, read_topic
@@ -25,8 +25,8 @@ from sparkonce.jobs.lab.verify.transactions import held_up, lags, open_transacti
 from sparkonce.offset_store.commit_log import CommitLog
 from sparkonce.offset_store.locations import Location
 
-OFFSETS_OF_MERGES = "_sparkonce"
-"""The table of offsets inside a merged table's folder."""
+OFFSETS_FOLDER = "_sparkonce"
+"""The table of offsets inside the folder of a table that delta-spark writes."""
 TOGETHER_S = 0.1
 """Records that are sent within such a time of each other are one moment."""
 _FIELD = "sparkonce"
@@ -89,7 +89,7 @@ def broken_chain(table: Path, app_id: str, result: Result) -> str | None:
     """
     if result in (Result.TOPIC, Result.FOREACH_BATCH):  # no Delta table
         return None
-    audited = table / OFFSETS_OF_MERGES if result is Result.MERGE else table
+    audited = table / OFFSETS_FOLDER if result in BY_DELTA_SPARK else table
     log = CommitLog.open(Location.parse(str(audited)), {})
     auditor = Auditor(Scope(app_id), log.oldest_state())
     for commit in log.commits():
@@ -103,7 +103,7 @@ def broken_chain(table: Path, app_id: str, result: Result) -> str | None:
 def commits(table: Path, began_wall_s: float) -> list[Moment]:
     """Return a moment for each commit of the pipeline; none where the table cannot be read."""
     moments = []
-    for entry in [*_history(table), *_history(table / OFFSETS_OF_MERGES)]:
+    for entry in [*_history(table), *_history(table / OFFSETS_FOLDER)]:
         what = _what(entry)
         if what is not None:
             moments.append(Moment(max(entry["timestamp"] / 1000 - began_wall_s, 0.0), "commit", what))
@@ -131,7 +131,7 @@ def _history(table: Path) -> list[dict[str, Any]]:
 def _what(entry: Mapping[str, Any]) -> str | None:
     """Say what a commit of ours holds; None for others."""
     if isinstance(entry.get(_INTENT_FIELD), dict):
-        return f"intent to merge batch {entry[_INTENT_FIELD].get('batchId', '?')}"
+        return f"intent to write batch {entry[_INTENT_FIELD].get('batchId', '?')}"
     info = entry.get(_FIELD)
     with contextlib.suppress(ValueError, TypeError, AttributeError):
         info = info or json.loads(entry["userMetadata"]).get(_FIELD) if "userMetadata" in entry else info

@@ -26,13 +26,13 @@ from functools import cache
 from itertools import product
 
 from sparkonce.broker_lite.handlers.crash_points import BrokerPoint
+from sparkonce.connectors.delta_spark.crash_points import IntentPoint
 from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
 from sparkonce.connectors.kafka_source.crash_points import SourcePoint
-from sparkonce.connectors.upserts.crash_points import MergePoint
 from sparkonce.crash_points import CrashPoint
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.lab.verify.cells import Cell, Kind, Result, Shows
+from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, Result, Shows
 from sparkonce.jobs.shared.crash_plans import POINTS
 
 
@@ -42,8 +42,8 @@ class Write(Enum):
     OFFSETS = "offsets"
     ROWS = "rows"
     BOTH = "both at once"
-    """In one commit; or, for a merge, by the number in the commit of the rows, which settles what becomes of the intent
-    that was recorded; or, in Kafka, by the decision, which settles what becomes of the tasks' transactions."""
+    """In one commit; or, by delta-spark, by the number in the commit of the rows, which settles what becomes of the
+    intent that was recorded; or, in Kafka, by the decision, which settles what becomes of the tasks' transactions."""
     DEAD_OFFSETS = "offsets of the dead letters"
     DEAD_ROWS = "dead letters"
     DEAD_BOTH = "dead letters and their offsets at once"
@@ -85,8 +85,8 @@ _STEPS: dict[tuple[Guarantee, Result], tuple[Step, ...]] = {
         Write.OFFSETS, SinkPoint.OFFSETS_LANDED, SinkPoint.AFTER_COMMIT,
     ),
     (Guarantee.EXACTLY_ONCE, Result.MERGE): (
-        *_PRODUCED, *_PLANNED, SinkPoint.BEFORE_COMMIT, MergePoint.RECORDED, *_READ,
-        Write.BOTH, MergePoint.UNCONFIRMED, SinkPoint.ROWS_LANDED, SinkPoint.AFTER_COMMIT,
+        *_PRODUCED, *_PLANNED, SinkPoint.BEFORE_COMMIT, IntentPoint.RECORDED, *_READ,
+        Write.BOTH, IntentPoint.UNCONFIRMED, SinkPoint.ROWS_LANDED, SinkPoint.AFTER_COMMIT,
     ),
     (Guarantee.AT_MOST_ONCE, Result.MERGE): (
         *_PRODUCED, *_PLANNED,
@@ -137,12 +137,13 @@ _STEPS: dict[tuple[Guarantee, Result], tuple[Step, ...]] = {
         Write.OFFSETS,
     ),
 }  # fmt: skip
+_STEPS |= {(guarantee, Result.APPEND_WRITER): _STEPS[guarantee, Result.MERGE] for guarantee in Guarantee}
 _STEPS |= {
     (guarantee, Result.FOREACH_BATCH): _STEPS[guarantee, Result.MERGE]
     for guarantee in (Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE)
 }
 
-LANDED = frozenset({SinkPoint.OFFSETS_LANDED, SinkPoint.ROWS_LANDED, MergePoint.UNCONFIRMED})
+LANDED = frozenset({SinkPoint.OFFSETS_LANDED, SinkPoint.ROWS_LANDED, IntentPoint.UNCONFIRMED})
 """Points between a commit and its answer: after an error there, the log is read again."""
 BROKER_POINTS = frozenset(BrokerPoint)
 APPENDS = frozenset({BrokerPoint.APPENDING, BrokerPoint.APPENDED})
@@ -151,7 +152,7 @@ SOURCE_POINTS = frozenset({*SourcePoint, BrokerPoint.OFFSETS, BrokerPoint.FETCHE
 """Points that the source comes to, or takes the broker to."""
 SENDING = frozenset({Result.TOPIC, Result.DEAD_LETTERS})
 """Results whose rows, or some of them, go to a topic."""
-BY_FUNCTION = frozenset({Result.MERGE, Result.FOREACH_BATCH})
+BY_FUNCTION = BY_DELTA_SPARK | {Result.FOREACH_BATCH}
 """Results that a function of ``foreachBatch`` writes, in the driver's own Python process."""
 TASK_POINTS = frozenset(
     {SourcePoint.READING, SourcePoint.READ, TransactionPoint.BEGUN, SinkPoint.WRITING, SinkPoint.FILE_WRITTEN}
@@ -162,7 +163,7 @@ IN_A_TRANSACTION = frozenset({SinkPoint.BEFORE_COMMIT, TransactionPoint.DECIDING
 _TO_A_TABLE = frozenset({BrokerPoint.APPENDING, SinkPoint.WRITING, SinkPoint.BEFORE_COMMIT, SinkPoint.BETWEEN_WRITES})
 BEFORE_A_WRITE = {
     Result.APPEND: _TO_A_TABLE,
-    Result.MERGE: _TO_A_TABLE | {MergePoint.RECORDED, MergePoint.UNCONFIRMED},
+    **dict.fromkeys(BY_DELTA_SPARK, _TO_A_TABLE | {IntentPoint.RECORDED, IntentPoint.UNCONFIRMED}),
     Result.FOREACH_BATCH: _TO_A_TABLE,
     Result.TOPIC: frozenset({BrokerPoint.APPENDING}),
     Result.DEAD_LETTERS: frozenset({BrokerPoint.APPENDING, SinkPoint.BETWEEN_TARGETS}),
@@ -181,7 +182,7 @@ class Impossible:
 IMPOSSIBLE = (
     Impossible(
         "the pipeline never comes there: exactly-once has one write and so nothing between two, and records an intent "
-        "only for a merge; a merge's files are written by Delta; transactions are those of exactly-once into a topic",
+        "only for what delta-spark writes, as it does its files; transactions are those of exactly-once into a topic",
         lambda cell: cell.point not in steps(cell.guarantee, cell.result),
     ),
     Impossible(
@@ -244,7 +245,7 @@ def why_impossible(cell: Cell) -> str | None:
 
 def in_the_driver(cell: Cell) -> bool:
     """Whether the driver's own Python process reaches the cell's point: it runs the functions of ``foreachBatch``."""
-    return cell.result in BY_FUNCTION and isinstance(cell.point, SinkPoint | MergePoint)
+    return cell.result in BY_FUNCTION and isinstance(cell.point, SinkPoint | IntentPoint)
 
 
 def crashes_while_producing(cell: Cell) -> bool:

@@ -17,7 +17,7 @@ from itertools import combinations
 from math import lcm
 from typing import TypeVar
 
-from sparkonce.jobs.lab.verify.cells import Cell, Kind, Result
+from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Kind
 from sparkonce.jobs.lab.verify.matrix import SOURCE_POINTS, must_show
 
 _POINT, _RESULT = 0, 3
@@ -65,7 +65,7 @@ def _without_needless(chosen: Sequence[CellT], brings: Mapping[CellT, set[Pair]]
 
 def _costs_more(cell: Cell) -> tuple[bool, bool]:
     """Put what takes long to run after what does not: `max` takes the first of equals."""
-    return cell.result is Result.MERGE, cell.kind is Kind.DRIVER_KILLED
+    return cell.result in BY_DELTA_SPARK, cell.kind is Kind.DRIVER_KILLED
 
 
 def pairs(cell: Cell) -> set[Pair]:

@@ -146,12 +146,24 @@ def _leaving_dead_letters(spark: SparkSession, pipeline: Pipeline) -> DataStream
 
 
 def _merging(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
-    from sparkonce.connectors.upserts.merge import MergeWriter
+    from sparkonce.connectors.delta_spark.merge import MergeWriter
 
     writer = MergeWriter(
         str(pipeline.table), pipeline.app_id, str(pipeline.checkpoint), merge=_count, guarantee=pipeline.guarantee
     )
     records = _records(spark, pipeline, writer.offset_store).selectExpr(*COLUMNS, f"1 AS {COUNT_COLUMN}")
+    return records.writeStream.foreachBatch(writer)
+
+
+def _appending_by_delta_spark(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
+    from sparkonce.connectors.delta_spark.append import AppendWriter
+
+    spark.sql(
+        f"CREATE TABLE IF NOT EXISTS delta.`{pipeline.table}` (key BINARY, value BINARY, partition INT, offset BIGINT, "
+        "next BIGINT GENERATED ALWAYS AS (offset + 1)) USING delta CLUSTER BY (offset)"
+    )
+    writer = AppendWriter(str(pipeline.table), pipeline.app_id, str(pipeline.checkpoint), guarantee=pipeline.guarantee)
+    records = _records(spark, pipeline, writer.offset_store).select(*COLUMNS)
     return records.writeStream.foreachBatch(writer)
 
 
@@ -186,6 +198,7 @@ def _insert(connection: sqlite3.Connection, rows: DataFrame) -> None:
 _BUILDERS = {
     Result.APPEND: _appending,
     Result.MERGE: _merging,
+    Result.APPEND_WRITER: _appending_by_delta_spark,
     Result.FOREACH_BATCH: _inserting,
     Result.TOPIC: _sending,
     Result.DEAD_LETTERS: _leaving_dead_letters,

@@ -39,7 +39,7 @@ body { max-width: 1400px } .legend li { break-inside: avoid; padding-left: 1.8re
   font-weight: 700; font-size: .8rem; text-decoration: none; color: var(--on-tile); border-radius: 3px;
   border: 2px solid transparent; background-clip: padding-box }
 .tile.merge { border-radius: 50% } .tile.topic { border-radius: 50% 0 } .tile.dead-letters { border-radius: 0 50% }
-.tile.foreach-batch { border-radius: 0 0 50% 50% }
+.tile.foreach-batch { border-radius: 0 0 50% 50% } .tile.append-writer { border-radius: 50% 50% 0 0 }
 .tile.deleted { border: 2px dashed var(--ink) }
 .held { background-color: var(--held) } .loss { background-color: var(--loss) }
 .duplicates { background-color: var(--duplicates) } .wrong { background-color: var(--wrong) }
@@ -52,6 +52,7 @@ details > div { scroll-margin-top: 4rem; padding: .3rem 0 1rem } pre { white-spa
 _RESULT_WORDS = {
     Result.APPEND: "square: rows are appended to a table",
     Result.MERGE: "round: rows are merged into a table by key",
+    Result.APPEND_WRITER: "round above: rows are appended to a table by delta-spark",
     Result.FOREACH_BATCH: "round below: rows are inserted into a database",
     Result.TOPIC: "two round corners, the first on the left above: rows are sent to a topic",
     Result.DEAD_LETTERS: "two round corners, the first on the right above: rows are appended, dead letters sent",

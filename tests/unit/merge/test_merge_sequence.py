@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparkonce.connectors.upserts.crash_points import MergePoint
-from sparkonce.connectors.upserts.merge_sequence import Intent, Landed, MergeTable, ResultState
+from sparkonce.connectors.delta_spark.crash_points import IntentPoint
+from sparkonce.connectors.delta_spark.sequence import Intent, Landed, NumberedTable, ResultState
 from sparkonce.crash_points import CrashPoint
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.commit import Delivery
@@ -43,19 +43,19 @@ class FakeResult:
         self.step("look at the result")
         return ResultState(len(self.log), self.log[-1].sequence if self.log else 0)
 
-    def merge(self, rows: object, intent: Intent) -> None:
-        self.step("begin a MERGE")
+    def write(self, rows: object, intent: Intent) -> None:
+        self.step("begin a write")
         read_at = len(self.log)
         if self.log and self.log[-1].sequence >= intent.sequence:
             return
-        self.step("commit a MERGE")
+        self.step("commit a write")
         if any(later.sequence >= intent.sequence for later in self.log[read_at:]):
             raise CommitConflictError("ConcurrentTransactionException")
         self.log.append(intent)
-        self.step("after a MERGE")
+        self.step("after a write")
 
     def find(self, sequence: int, since_version: int | None = None) -> Landed | None:
-        self.step("find a MERGE")
+        self.step("find a write")
         if not self.remembers:
             return None
         found = [(at, intent) for at, intent in enumerate(self.log) if intent.sequence == sequence]
@@ -170,32 +170,32 @@ def batch(batch_id: int, start: int, end: int, attempt: str, query: str = "q") -
     )
 
 
-def deliver(table: MergeTable, incoming: Batch) -> bool:
+def deliver(table: NumberedTable, incoming: Batch) -> bool:
     delivery = Delivery(table, ORDERS[Guarantee.EXACTLY_ONCE])
     return delivery.finish(incoming, delivery.begin(incoming), ["rows"])
 
 
-def tables(result: FakeResult | None = None, intents: FakeIntents | None = None) -> MergeTable:
-    return MergeTable(result or FakeResult(), intents or FakeIntents())
+def tables(result: FakeResult | None = None, intents: FakeIntents | None = None) -> NumberedTable:
+    return NumberedTable(result or FakeResult(), intents or FakeIntents())
 
 
 def test_numbers_follow_each_other() -> None:
     result, intents = FakeResult(), FakeIntents()
     for number in range(3):
-        assert deliver(MergeTable(result, intents), batch(number, number, number + 1, f"a{number}"))
+        assert deliver(NumberedTable(result, intents), batch(number, number, number + 1, f"a{number}"))
     assert [each.sequence for each in result.log] == [1, 2, 3]
     assert intents.snapshot().next_offsets([KEY]) == {KEY: 3}
-    assert not deliver(MergeTable(result, intents), batch(2, 2, 3, "again"))
+    assert not deliver(NumberedTable(result, intents), batch(2, 2, 3, "again"))
     assert len(result.log) == 3
 
 
 CRASHING_STEPS = (
     "write an intent",
     "after an intent",
-    "begin a MERGE",
-    "commit a MERGE",
-    "after a MERGE",
-    "find a MERGE",
+    "begin a write",
+    "commit a write",
+    "after a write",
+    "find a write",
     "write a confirmation",
     "after a confirmation",
 )
@@ -211,10 +211,10 @@ def test_a_crash_at_every_step(at: str) -> None:
 
     result, intents = FakeResult(step=step), FakeIntents(step=step)
     with pytest.raises(Crash):
-        deliver(MergeTable(result, intents), batch(0, 0, 5, "first"))
+        deliver(NumberedTable(result, intents), batch(0, 0, 5, "first"))
     armed = False
-    deliver(MergeTable(result, intents), batch(0, 0, 5, "second"))
-    deliver(MergeTable(result, intents), batch(1, 5, 9, "third"))
+    deliver(NumberedTable(result, intents), batch(0, 0, 5, "second"))
+    deliver(NumberedTable(result, intents), batch(1, 5, 9, "third"))
     assert result.covered() == [(0, 5), (5, 9)]
     assert [each.sequence for each in result.log] == [1, 2]
 
@@ -231,10 +231,10 @@ def test_an_exception_at_every_step_after_which_the_store_is_well(at: str) -> No
 
     result, intents = FakeResult(step=step), FakeIntents(step=step)
     try:
-        deliver(MergeTable(result, intents), batch(0, 0, 5, "first"))
+        deliver(NumberedTable(result, intents), batch(0, 0, 5, "first"))
     except OSError:
         assert result.covered() == []
-        deliver(MergeTable(result, intents), batch(0, 0, 5, "second"))
+        deliver(NumberedTable(result, intents), batch(0, 0, 5, "second"))
     assert result.covered() == [(0, 5)]
     assert intents.snapshot().next_offsets([KEY]) == {KEY: 5}
 
@@ -243,24 +243,24 @@ def test_a_driver_that_lost_the_number_names_the_winner(monkeypatch: pytest.Monk
     result, intents = FakeResult(), FakeIntents()
 
     def rival(point: CrashPoint, batch_id: int | None = None, app_id: str | None = None) -> None:
-        if point is MergePoint.RECORDED:
+        if point is IntentPoint.RECORDED:
             monkeypatch.undo()
-            deliver(MergeTable(result, intents), batch(0, 0, 5, "winner", "other"))
+            deliver(NumberedTable(result, intents), batch(0, 0, 5, "winner", "other"))
 
-    monkeypatch.setattr("sparkonce.connectors.upserts.merge_sequence.reach", rival)
+    monkeypatch.setattr("sparkonce.connectors.delta_spark.sequence.reach", rival)
     with pytest.raises(FencedError, match=r"batch 0 of query other \(attempt winner\)"):
-        deliver(MergeTable(result, intents), batch(0, 0, 7, "loser"))
+        deliver(NumberedTable(result, intents), batch(0, 0, 7, "loser"))
     assert result.covered() == [(0, 5)]
 
 
 def crashed_after_the_merge() -> tuple[FakeResult, FakeIntents]:
     def step(name: str) -> None:
-        if name == "after a MERGE":
+        if name == "after a write":
             raise Crash
 
     result, intents = FakeResult(step=step), FakeIntents()
     with pytest.raises(Crash):
-        deliver(MergeTable(result, intents), batch(0, 0, 5, "first"))
+        deliver(NumberedTable(result, intents), batch(0, 0, 5, "first"))
     result.step = no_step
     return result, intents
 
@@ -268,62 +268,62 @@ def crashed_after_the_merge() -> tuple[FakeResult, FakeIntents]:
 def test_the_intent_tells_what_landed_when_the_log_of_the_result_is_gone() -> None:
     result, intents = crashed_after_the_merge()
     result.remembers = False
-    assert MergeTable(result, intents).snapshot().next_offsets([KEY]) == {KEY: 5}
+    assert NumberedTable(result, intents).snapshot().next_offsets([KEY]) == {KEY: 5}
 
 
 def test_the_log_of_the_result_tells_what_landed_when_the_offsets_are_gone() -> None:
     result, intents = FakeResult(), FakeIntents()
     for number in range(3):
-        deliver(MergeTable(result, intents), batch(number, number, number + 1, f"a{number}"))
-    assert MergeTable(result, FakeIntents()).snapshot().next_offsets([KEY]) == {KEY: 3}
+        deliver(NumberedTable(result, intents), batch(number, number, number + 1, f"a{number}"))
+    assert NumberedTable(result, FakeIntents()).snapshot().next_offsets([KEY]) == {KEY: 3}
 
 
 def test_two_intents_of_one_number_without_a_log_stop() -> None:
     result, intents = crashed_after_the_merge()
     intents.commits.append(Intent(1, batch(0, 0, 7, "other", "other").record))
-    assert MergeTable(result, intents).snapshot().next_offsets([KEY]) == {KEY: 5}
+    assert NumberedTable(result, intents).snapshot().next_offsets([KEY]) == {KEY: 5}
     del intents.commits[-1]
     result.remembers = False
     with pytest.raises(DeliveryError, match="names 2 different batches for it"):
-        MergeTable(result, intents).snapshot()
+        NumberedTable(result, intents).snapshot()
 
 
 def test_nothing_known_of_a_number_stops() -> None:
     result, intents = crashed_after_the_merge()
     result.remembers = intents.remembers = False
     with pytest.raises(DeliveryError, match="names no batch for it"):
-        MergeTable(result, intents).snapshot()
+        NumberedTable(result, intents).snapshot()
 
 
 def test_a_result_that_is_behind_stops() -> None:
     result, intents = FakeResult(), FakeIntents()
-    deliver(MergeTable(result, intents), batch(0, 0, 1, "a"))
+    deliver(NumberedTable(result, intents), batch(0, 0, 1, "a"))
     with pytest.raises(OffsetMismatchError, match="deleted, replaced"):
-        MergeTable(FakeResult(), intents).snapshot()
+        NumberedTable(FakeResult(), intents).snapshot()
 
 
 def test_a_result_whose_log_never_tells_stops() -> None:
     result, intents = FakeResult(remembers=False), FakeIntents(remembers=False)
     with pytest.raises(UnknownOutcomeError):
-        deliver(MergeTable(result, intents), batch(0, 0, 1, "a"))
+        deliver(NumberedTable(result, intents), batch(0, 0, 1, "a"))
 
 
 def test_offsets_that_were_moved_by_hand_stay_where_they_are() -> None:
     result, intents = FakeResult(), FakeIntents()
-    deliver(MergeTable(result, intents), batch(0, 0, 5, "a"))
+    deliver(NumberedTable(result, intents), batch(0, 0, 5, "a"))
     armed = True
 
     def step(name: str) -> None:
-        if armed and name == "after a MERGE":
+        if armed and name == "after a write":
             raise Crash
 
     result.step = step
     with pytest.raises(Crash):
-        deliver(MergeTable(result, intents), batch(1, 5, 9, "b"))
+        deliver(NumberedTable(result, intents), batch(1, 5, 9, "b"))
     armed = False
     by_hand = Landed(Intent(1, replace(batch(0, 0, 2, "hand").record)), None)
     intents.commits.append(Confirmed(by_hand, moves=True))
-    assert MergeTable(result, intents).snapshot().next_offsets([KEY]) == {KEY: 2}
+    assert NumberedTable(result, intents).snapshot().next_offsets([KEY]) == {KEY: 2}
 
 
 class Scheduler:
@@ -402,7 +402,7 @@ class Driver:
 
     def run(self, size: int, until: int) -> None:
         """Go on from the checkpoint, or from the stored offsets if there is none, until a batch is refused."""
-        table = MergeTable(self.result, self.intents)
+        table = NumberedTable(self.result, self.intents)
         stored = table.snapshot().next_offsets([KEY]).get(KEY, 0)
         while True:
             if self.done == len(self.logged):

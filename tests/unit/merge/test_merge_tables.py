@@ -17,17 +17,16 @@ from deltalake.schema import PrimitiveType
 from pyspark.errors import PySparkException
 
 from sparkonce.connectors.delta_sink.table import TableError
-from sparkonce.connectors.upserts.merge import MergeWriter
-from sparkonce.connectors.upserts.merge_offsets import DeltaIntents, intent_from_info, intent_to_info
-from sparkonce.connectors.upserts.merge_result import (
+from sparkonce.connectors.delta_spark.intents import DeltaIntents, intent_from_info, intent_to_info
+from sparkonce.connectors.delta_spark.merge import MergeWriter, merging
+from sparkonce.connectors.delta_spark.result import (
     TXN_APP_ID,
     TXN_VERSION,
     USER_METADATA,
     DeltaResult,
-    PlainMerge,
-    upsert_on,
+    PlainResult,
 )
-from sparkonce.connectors.upserts.merge_sequence import Intent, Landed, MergeTable
+from sparkonce.connectors.delta_spark.sequence import Intent, Landed, NumberedTable
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.commit import Delivery
 from sparkonce.exactly_once.errors import OffsetMismatchError
@@ -61,11 +60,12 @@ class Tables:
         self.folder = folder
         DeltaTable.create(folder / "result", Schema([Field("n", PrimitiveType("long"))]))
 
-    def open(self, app_id: str = "app") -> MergeTable:
+    def open(self, app_id: str = "app") -> NumberedTable:
         """Open both anew, as a driver that starts."""
         result = DeltaOffsetStore(Location.parse(str(self.folder / "result")), app_id)
         offsets = DeltaOffsetStore(Location.parse(str(self.folder / "offsets")), app_id, create_missing=True)
-        return MergeTable(ResultWithoutSpark(result, "unused", upsert_on(["n"])), DeltaIntents(offsets))
+        without_spark = ResultWithoutSpark(result, "unused", lambda path, rows: lambda: None)
+        return NumberedTable(without_spark, DeltaIntents(offsets))
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def batch(batch_id: int, start: int, end: int, attempt: str = "a", query: str = 
     return Batch(BatchRecord(app_id, query, batch_id, attempt, {KEY: OffsetRange(start, end)}), stateful=False)
 
 
-def deliver(table: MergeTable, incoming: Batch) -> bool:
+def deliver(table: NumberedTable, incoming: Batch) -> bool:
     delivery = Delivery(table, ORDERS[Guarantee.EXACTLY_ONCE])
     return delivery.finish(incoming, delivery.begin(incoming), ["rows"])
 
@@ -114,7 +114,7 @@ def test_what_landed_is_confirmed_by_whoever_looks_next(
     abandoned, landing = Intent(2, batch(1, 5, 7, "lost").record), Intent(2, batch(1, 5, 7, "won").record)
     offsets.record(abandoned)
     table.intents.snapshot().record(landing)
-    table.result.merge("rows", landing)
+    table.result.write("rows", landing)
     if not log_tells:
         monkeypatch.setattr(DeltaResult, "find", lambda *_: None)
     snapshot = tables.open().snapshot()
@@ -189,7 +189,7 @@ def test_a_result_made_anew_is_refused(tables: Tables) -> None:
 def test_a_plain_merge_finds_its_own_rows(tables: Tables) -> None:
     table = tables.open()
     assert isinstance(table.result, DeltaResult)
-    plain = PlainMerge(table.result)
+    plain = PlainResult(table.result)
     before = plain.snapshot()
     incoming = batch(0, 0, 5)
     offsets = DeltaOffsetStore(Location.parse(str(tables.folder / "offsets")), "app", create_missing=True)
@@ -214,7 +214,7 @@ def test_a_plain_merge_numbers_its_history_from_its_own_picture(tables: Tables) 
         result.run("rows", {USER_METADATA: json.dumps({"sparkonce": info})})  # type: ignore[arg-type]
 
     merge("mine")
-    snapshot = PlainMerge(result).snapshot()
+    snapshot = PlainResult(result).snapshot()
     merge("theirs")
     assert [(each.version, each.record.attempt_id) for each in snapshot.history(1)] == [(1, "mine")]
 
@@ -250,7 +250,7 @@ class Conf:
 
 
 @pytest.mark.parametrize("conflict", [name for name in dir(exceptions) if name.endswith("Exception")])
-def test_a_conflict_of_delta_spark_is_one_of_ours(monkeypatch: pytest.MonkeyPatch, conflict: str) -> None:
+def test_a_conflict_of_delta_spark_is_one_of_ours(conflict: str) -> None:
     conf = Conf(**{USER_METADATA: "the user's"})
     rows = SimpleNamespace(sparkSession=SimpleNamespace(conf=conf))
 
@@ -258,13 +258,11 @@ def test_a_conflict_of_delta_spark_is_one_of_ours(monkeypatch: pytest.MonkeyPatc
         conf.seen.append(dict(conf.values))
         raise getattr(exceptions, conflict)("somebody was quicker")
 
-    table = SimpleNamespace(forPath=lambda session, path: path)
-    monkeypatch.setattr("sparkonce.connectors.upserts.merge_result._delta_table", lambda: table)
     store = DeltaOffsetStore(Location.parse("nowhere"), "app")
-    result = DeltaResult(store, "file:/nowhere", lambda target, rows: SimpleNamespace(execute=execute))  # type: ignore
+    result = DeltaResult(store, "file:/nowhere", lambda path, rows: execute)
     intent = Intent(3, batch(0, 0, 5).record)
     with pytest.raises(CommitConflictError, match="somebody was quicker"):
-        result.merge(rows, intent)  # type: ignore[arg-type]
+        result.write(rows, intent)  # type: ignore[arg-type]
     assert (conf.seen[0][TXN_APP_ID], conf.seen[0][TXN_VERSION]) == ("sparkonce/app/merge", "3")
     assert '"sequence":3' in conf.seen[0][USER_METADATA]
     assert conf.values == {USER_METADATA: "the user's"}
@@ -319,7 +317,7 @@ def test_a_delta_spark_for_another_spark_is_named(tmp_path: Path, said: str, tol
     def merge(target: Any, rows: Any) -> Any:
         raise PySparkException(LINKAGE + said)
 
-    result = DeltaResult(DeltaOffsetStore(Location.parse(str(tmp_path)), "app"), str(tmp_path), merge)
+    result = DeltaResult(DeltaOffsetStore(Location.parse(str(tmp_path)), "app"), str(tmp_path), merging(merge))
     rows: Any = SimpleNamespace(sparkSession=SimpleNamespace(version="4.3.0"))
     kind = TableError if "apache.spark.sql" in said else PySparkException
     with patch("delta.tables.DeltaTable.forPath"), pytest.raises(kind, match=told):

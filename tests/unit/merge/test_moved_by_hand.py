@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.connectors.upserts.merge_offsets import DeltaIntents
-from sparkonce.connectors.upserts.merge_sequence import Intent, Landed, MergeTable, ResultState
+from sparkonce.connectors.delta_spark.intents import DeltaIntents
+from sparkonce.connectors.delta_spark.sequence import Intent, Landed, NumberedTable, ResultState
 from sparkonce.exactly_once.recovery import plan_set
 from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store.administration import CommitEntry, ManualChange, OffsetsTable
@@ -45,7 +45,7 @@ class Result:
     def look(self) -> ResultState:
         return ResultState(len(self.landed), len(self.landed))
 
-    def merge(self, rows: object, intent: Intent) -> None:
+    def write(self, rows: object, intent: Intent) -> None:
         self.landed.append(intent)
 
     def find(self, sequence: int, since_version: int | None = None) -> Landed | None:
@@ -62,10 +62,10 @@ class Pipeline:
     path: Path
     result: Result = field(default_factory=Result)
 
-    def table(self) -> MergeTable:
+    def table(self) -> NumberedTable:
         """Open both tables anew, as a driver that starts."""
         store = DeltaOffsetStore(Location.parse(str(self.path)), APP, create_missing=True)
-        return MergeTable(self.result, DeltaIntents(store))
+        return NumberedTable(self.result, DeltaIntents(store))
 
     def begin(self, batch: BatchRecord, *, landing: bool) -> None:
         """Go as far as a driver that is killed before its MERGE, or before the confirmation."""
@@ -73,7 +73,7 @@ class Pipeline:
         intent = Intent(snapshot.state.sequence + 1, batch)
         snapshot.offsets.record(intent)
         if landing:
-            self.result.merge("rows", intent)
+            self.result.write("rows", intent)
 
     def opened(self) -> OffsetsTable:
         return OffsetsTable.open(Location.parse(str(self.path)))
@@ -173,7 +173,7 @@ def test_a_merge_that_is_not_confirmed_is_settled_first(
     pipeline: Pipeline, landing: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pipeline.begin(NEXT, landing=landing)
-    said = f"appId {APP}: MERGE 2 is recorded and not confirmed: it may be in the result. Stop the driver, start"
+    said = f"appId {APP}: write 2 is recorded and not confirmed: it may be in the result. Stop the driver, start"
     version = pipeline.opened().version
     assert pipeline.set_offset(0, 50) == 1
     assert said in capsys.readouterr().err
@@ -206,7 +206,7 @@ def test_applications_do_not_wait_for_each_other(pipeline: Pipeline, capsys: pyt
     assert main(["offsets", "set", str(pipeline.path), "--app-id", "other", *words]) == 0
     capsys.readouterr()
     assert main(["offsets", "show", str(pipeline.path), "--app-id", "other"]) == 0
-    assert "MERGE" not in capsys.readouterr().out
+    assert "is recorded" not in capsys.readouterr().out
 
 
 def test_the_audit_follows_the_hand(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
@@ -227,12 +227,12 @@ def test_the_audit_names_what_merges_and_hands_commit(pipeline: Pipeline, capsys
     capsys.readouterr()
     assert main(["audit", str(pipeline.path)]) == 0
     shown = capsys.readouterr().out
-    assert "other commits of sparkonce: MERGE intent 2, MERGE confirmation 2, offsets set by hand 1\n" in shown
+    assert "other commits of sparkonce: write intent 2, write confirmation 2, offsets set by hand 1\n" in shown
     assert "WRITE" not in shown
     assert ", offsets set by hand: [moved-on-purpose] shop.orders-0" in shown
     assert main(["audit", str(pipeline.path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["commits"]["ofSparkonce"] == {
-        "MERGE intent": 2,
-        "MERGE confirmation": 2,
+        "write intent": 2,
+        "write confirmation": 2,
         "offsets set by hand": 1,
     }

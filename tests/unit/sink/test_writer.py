@@ -368,9 +368,7 @@ def test_files_of_a_table_that_was_deleted_are_not_committed_to_the_next(query: 
     assert query.rows() == 2
 
 
-def test_only_streams_are_written_and_nothing_is_read() -> None:
+def test_nothing_is_read() -> None:
     source = DeltaOnceDataSource({})
-    with pytest.raises(OptionError, match="is for writeStream: write a batch with delta-spark or deltalake"):
-        source.writer(SCHEMA, overwrite=False)
     with pytest.raises(OptionError, match="only writes: read the table with"):
         source.schema()

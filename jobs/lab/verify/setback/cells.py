@@ -72,6 +72,8 @@ class Sink(Enum):
 
     APPEND = "append"
     MERGE = "merge"
+    APPEND_WRITER = "append-writer"
+    """`AppendWriter`, by delta-spark."""
     TOPIC = "topic"
     DEAD_LETTERS = "dead-letters"
     FOREACH_BATCH = "foreach-batch"
@@ -80,6 +82,7 @@ class Sink(Enum):
     """Delta's own sink, to compare with: it promises nothing to us, and none of its cells is wrong."""
 
 
+SINKS_BY_DELTA_SPARK = frozenset({Sink.MERGE, Sink.APPEND_WRITER, Sink.DELTA_SPARK})
 STATELESS_QUERIES = frozenset({Query.STATELESS, Query.UNION, Query.FILES})
 OF_THE_TABLE = frozenset({SetBack.REWOUND, SetBack.TABLE_COPY})
 """What leaves the checkpoint as it is."""

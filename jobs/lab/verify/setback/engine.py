@@ -18,7 +18,12 @@ from sparkonce.jobs.lab.verify.setback.judge import Found, find, left_behind
 from sparkonce.jobs.lab.verify.setback.queries import Setup
 from sparkonce.jobs.lab.verify.wave import AT_ONCE, POLL_S, RUN_LIMIT_S
 
-_AUDITED = {Sink.APPEND: Result.APPEND, Sink.DEAD_LETTERS: Result.DEAD_LETTERS, Sink.MERGE: Result.MERGE}
+_AUDITED = {
+    Sink.APPEND: Result.APPEND,
+    Sink.DEAD_LETTERS: Result.DEAD_LETTERS,
+    Sink.MERGE: Result.MERGE,
+    Sink.APPEND_WRITER: Result.APPEND_WRITER,
+}
 """Whose tables the audit has a say about."""
 _TROUBLE = (*START_UP_TROUBLE, SESSION_ENDED)
 """Errors for which a cell says nothing: Spark's own, and the end of the session when another cell's query hangs."""

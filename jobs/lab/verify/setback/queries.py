@@ -61,6 +61,7 @@ class Setup(Place):
             Sink.APPEND: f"delta:{self.table}",
             Sink.DEAD_LETTERS: f"delta:{self.table}",
             Sink.MERGE: f"delta:{self.table}/_sparkonce",
+            Sink.APPEND_WRITER: f"delta:{self.table}/_sparkonce",
             Sink.TOPIC: f"group:{self.app_id}",
         }.get(Sink(self.sink))
 
@@ -209,11 +210,17 @@ def _sending(rows: DataFrame, setup: Setup) -> DataStreamWriter:
 
 
 def _merging(rows: DataFrame, setup: Setup) -> DataStreamWriter:
-    from sparkonce.connectors.upserts.merge import MergeWriter
+    from sparkonce.connectors.delta_spark.merge import MergeWriter
 
     merge = _replace if Query(setup.query) is Query.WINDOW_UPDATE else _count
     writer = MergeWriter(str(setup.table), setup.app_id, str(setup.checkpoint), merge=merge)
     return rows.selectExpr("*", f"1 AS {COUNT_COLUMN}").writeStream.foreachBatch(writer)
+
+
+def _appending_by_delta_spark(rows: DataFrame, setup: Setup) -> DataStreamWriter:
+    from sparkonce.connectors.delta_spark.append import AppendWriter
+
+    return rows.writeStream.foreachBatch(AppendWriter(str(setup.table), setup.app_id, str(setup.checkpoint)))
 
 
 def _count(target: DeltaTable, rows: DataFrame) -> DeltaMergeBuilder:
@@ -249,6 +256,7 @@ def _by_delta_spark(rows: DataFrame, setup: Setup) -> DataStreamWriter:
 _SINKS = {
     Sink.APPEND: _appending,
     Sink.MERGE: _merging,
+    Sink.APPEND_WRITER: _appending_by_delta_spark,
     Sink.TOPIC: _sending,
     Sink.DEAD_LETTERS: _with_dead_letters,
     Sink.FOREACH_BATCH: _into_database,

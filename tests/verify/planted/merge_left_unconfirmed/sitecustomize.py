@@ -4,13 +4,13 @@ from planting import plant
 
 
 def change(sequence):
-    confirming, commit = sequence.MergeTable.snapshot, sequence.MergeSnapshot.commit
+    confirming, commit = sequence.NumberedTable.snapshot, sequence.NumberedSnapshot.commit
     own = []
 
     def snapshot(self):
         if own:
             return confirming(self)
-        return sequence.MergeSnapshot(self, self.intents.snapshot(), self.result.look())
+        return sequence.NumberedSnapshot(self, self.intents.snapshot(), self.result.look())
 
     def commit_and_confirm(self, what):
         own.append(self)
@@ -19,8 +19,8 @@ def change(sequence):
         finally:
             own.pop()
 
-    sequence.MergeTable.snapshot = snapshot
-    sequence.MergeSnapshot.commit = commit_and_confirm
+    sequence.NumberedTable.snapshot = snapshot
+    sequence.NumberedSnapshot.commit = commit_and_confirm
 
 
-plant("sparkonce.connectors.upserts.merge_sequence", change)
+plant("sparkonce.connectors.delta_spark.sequence", change)

@@ -8,4 +8,4 @@ def change(sequence):
     sequence.Intent = lambda number, record: intent(record.batch_id + 1, record)
 
 
-plant("sparkonce.connectors.upserts.merge_sequence", change)
+plant("sparkonce.connectors.delta_spark.sequence", change)

@@ -1,8 +1,8 @@
-"""Upserts with a guarantee: `MergeWriter`, for ``writeStream.foreachBatch``.
+"""What the writers of this folder share: one function for ``writeStream.foreachBatch``, with a guarantee.
 
-It runs a MERGE of delta-spark for each batch and keeps the offsets in a Delta table of their own, inside the result's
-folder by default (``_sparkonce``, which Delta's readers and VACUUM ignore). How the two tables are kept consistent is
-in `merge_sequence`.
+delta-spark writes the rows, in one commit for each batch, so a table may require of its writers whatever delta-spark
+supports. The offsets are in a Delta table of their own, inside the result's folder by default (``_sparkonce``, which
+Delta's readers and VACUUM ignore). How the two tables are kept consistent is in `sequence`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from sparkonce.connectors.upserts.merge_offsets import DeltaIntents
-from sparkonce.connectors.upserts.merge_result import DeltaResult, MergeFunction, PlainMerge, upsert_on
-from sparkonce.connectors.upserts.merge_sequence import MergeTable
+from sparkonce.connectors.delta_spark.intents import DeltaIntents
+from sparkonce.connectors.delta_spark.result import DeltaResult, PlainResult, WriteFunction
+from sparkonce.connectors.delta_spark.sequence import NumberedTable
+from sparkonce.connectors.delta_spark.taking_over import take_over
 from sparkonce.exactly_once.foreach_batch import ForeachBatch
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.exactly_once.refusals import Place
@@ -27,8 +28,8 @@ OFFSETS_FOLDER = "_sparkonce"
 
 
 @dataclass(slots=True)
-class MergeWriter:
-    """Merges each batch into the Delta table at ``path``; pass it to ``writeStream.foreachBatch``.
+class DeltaWriter:
+    """Writes each batch into the Delta table at ``path``; a subclass says how: `MergeWriter`, `AppendWriter`.
 
     Create it before the query starts: it resolves what a crash has left, so that a source with `offset_store` starts
     from the right offsets.
@@ -37,10 +38,6 @@ class MergeWriter:
         path: the result, a local path or a URI. The table is created from the first batch's columns if it is missing.
         app_id: a name for this pipeline, stable over restarts: its offsets are kept under it.
         checkpoint: the query's ``checkpointLocation``.
-        keys: the columns that identify a row. Rows of one batch must differ in them, unless ``newest_by`` is set.
-        newest_by: with ``keys``: a column without nulls; of a batch's rows with equal keys the highest is used.
-        merge: instead of updating and inserting all columns by ``keys``: a function of the target and the batch's rows
-            that returns the MERGE to run.
         guarantee: ``exactly-once``, ``at-least-once`` or ``at-most-once``.
         offsets: where the table of offsets is, if not in the result's folder.
         partition_by: the partition columns of a new table.
@@ -55,40 +52,34 @@ class MergeWriter:
     path: str
     app_id: str
     checkpoint: str
-    keys: Sequence[str] = ()
-    merge: MergeFunction | None = None
-    guarantee: str | Guarantee = Guarantee.EXACTLY_ONCE
-    offsets: str | None = None
-    partition_by: Sequence[str] = ()
-    schema: StructType | str | None = None
-    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    newest_by: str | None = None
+    guarantee: str | Guarantee = field(default=Guarantee.EXACTLY_ONCE, kw_only=True)
+    offsets: str | None = field(default=None, kw_only=True)
+    partition_by: Sequence[str] = field(default=(), kw_only=True)
+    schema: StructType | str | None = field(default=None, kw_only=True)
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False, kw_only=True)
     _result: DeltaResult = field(init=False, repr=False)
     _intents: DeltaIntents = field(init=False, repr=False)
     _foreach_batch: ForeachBatch = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.keys, str) or isinstance(self.partition_by, str):
-            raise ValueError("keys and partition_by are lists of column names")
-        if bool(self.keys) == (self.merge is not None):
-            raise ValueError("pass either keys, for update-or-insert, or merge, a function that builds the MERGE")
-        if self.newest_by is not None and not self.keys:
-            raise ValueError("newest_by needs keys: with merge, your function chooses the rows")
+        if isinstance(self.partition_by, str):
+            raise ValueError("partition_by is a list of column names")
+        function = self._function()
         result = Location.parse(self.path)
         offsets = Location.parse(self.offsets or f"{self.path.rstrip('/')}/{OFFSETS_FOLDER}")
         self._result = DeltaResult(
             DeltaOffsetStore(result, self.app_id, self.storage_options),
             f"file:{result.text}" if result.is_local else self.path,
-            self.merge or upsert_on(self.keys, self.newest_by),
+            function,
         )
         self._intents = DeltaIntents(
             DeltaOffsetStore(offsets, self.app_id, self.storage_options, create_missing=True),
         )
-        table = MergeTable(self._result, self._intents)
+        table = NumberedTable(self._result, self._intents)
         guarantee = Guarantee(self.guarantee)
         together = guarantee is Guarantee.EXACTLY_ONCE
         self._foreach_batch = ForeachBatch(
-            table if together else PlainMerge(self._result),
+            table if together else PlainResult(self._result),
             self.checkpoint,
             self.app_id,
             guarantee,
@@ -97,27 +88,35 @@ class MergeWriter:
             self.storage_options,
         )
         if self._result.exists():
+            take_over(self._result.store, self._intents.store)
             table.snapshot()
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
-        """Merge one batch, unless it is there already.
+        """Write one batch, unless it is there already.
 
         Raises:
-            ValueError: if the rows have no column that ``keys`` or ``newest_by`` names.
+            ValueError: if the arguments do not fit the rows or the query.
             DeliveryError, TableError, SchemaError: if it must not be written; the query then stops.
         """
-        self._check_columns(rows.columns)
+        self._check(rows)
         self._result.create_missing(rows.sparkSession, self._columns(rows), self.partition_by)
         self._foreach_batch(rows, batch_id)
 
-    def _check_columns(self, columns: Sequence[str]) -> None:
-        """Find a wrong name before a table is created; Spark's own error for it is hundreds of lines long."""
-        known = {column.lower() for column in columns}
-        newest_by = [] if self.newest_by is None else [self.newest_by]
-        for argument, names in (("keys", self.keys), ("newest_by", newest_by)):
-            for name in names:
-                if name.lower() not in known:
-                    raise ValueError(f"{argument}: no column {name!r}; the rows have {', '.join(columns)}")
+    def _function(self) -> WriteFunction:
+        """Check the arguments, and return what writes a batch.
+
+        Raises:
+            ValueError: for arguments that cannot work.
+        """
+        raise NotImplementedError
+
+    def _check(self, rows: DataFrame) -> None:
+        """Check a batch before a table is created for it.
+
+        Raises:
+            ValueError: if the arguments do not fit.
+        """
+        raise NotImplementedError
 
     def _columns(self, rows: DataFrame) -> StructType:
         if not isinstance(self.schema, str):

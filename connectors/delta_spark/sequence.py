@@ -1,19 +1,19 @@
-"""The protocol of an exactly-once MERGE: one sequence number for each batch that changes the result.
+"""The protocol of an exactly-once write by delta-spark: one sequence number for each batch that changes the result.
 
-A MERGE of delta-spark cannot carry a batch's offsets: a commit of it has room for one transaction id, and Delta skips
-a MERGE whose version is not above the stored one silently. So rows and offsets are in two tables, and one number links
-them. The *result* stores the sequence number of the last MERGE, in the MERGE's own commit: that is authoritative. The
-*table of offsets* stores what was intended, and what of it is confirmed:
+A commit of delta-spark, be it a MERGE, an append or an overwrite, cannot carry a batch's offsets: it has room for one
+transaction id, and Delta skips a write whose version is not above the stored one silently. So rows and offsets are in
+two tables, and one number links them. The *result* stores the sequence number of the last write, in the write's own
+commit: that is authoritative. The *table of offsets* stores what was intended, and what of it is confirmed:
 
 1. the next number, ranges and attempt id are recorded in the table of offsets (an `Intent`);
-2. the MERGE runs with that number as its transaction version, and the record in its commit info;
+2. delta-spark writes the rows with that number as the transaction version, and the record in the commit info;
 3. the result's log must show that the commit with that number is of our attempt: else another driver was first;
 4. the offsets are moved in the table of offsets, with the number as *confirmed*.
 
-A crash before the MERGE's commit leaves an intent whose number the result does not have: the next attempt uses the
+A crash before the write's commit leaves an intent whose number the result does not have: the next attempt uses the
 number again. A crash after it leaves a number that is in the result and not confirmed: the next snapshot confirms it
-before anything is compared (`MergeTable.snapshot`), so every comparison is exact. Two drivers may record the same
-number; only one MERGE with it lands.
+before anything is compared (`NumberedTable.snapshot`), so every comparison is exact. Two drivers may record the same
+number; only one write with it lands.
 
 The number of the result is always read after the table of offsets, and numbers only grow, so a result that is behind
 what is confirmed was deleted or replaced. Nothing of Spark is imported here.
@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, Protocol
 
-from sparkonce.connectors.upserts.crash_points import MergePoint
+from sparkonce.connectors.delta_spark.crash_points import IntentPoint
 from sparkonce.crash_points import reach
 from sparkonce.exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError, UnknownOutcomeError
 from sparkonce.offset_store.administration import CommitEntry
@@ -41,7 +41,7 @@ MAX_CONFLICTS = 10
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A batch, and the sequence number that its MERGE is to have."""
+    """A batch, and the sequence number that its write is to have."""
 
     sequence: int
     record: BatchRecord
@@ -49,7 +49,7 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """An intent whose MERGE is in the result."""
+    """An intent whose write is in the result."""
 
     intent: Intent
     version: int | None
@@ -62,27 +62,27 @@ class ResultState:
 
     version: int
     sequence: int
-    """The number of the last MERGE that landed; 0 before the first."""
+    """The number of the last write that landed; 0 before the first."""
 
 
 class ResultLog(Protocol):
-    """The result, for MERGEs with numbers."""
+    """The result, for writes with numbers."""
 
     def look(self) -> ResultState:
         """Read the current state of the result."""
 
-    def merge(self, rows: Any, intent: Intent) -> None:
-        """Run the MERGE of ``intent``; do nothing if its number, or a higher one, is in the result.
+    def write(self, rows: Any, intent: Intent) -> None:
+        """Write the rows of ``intent``; do nothing if its number, or a higher one, is in the result.
 
         Raises:
             CommitConflictError: if others changed the result meanwhile, and it can be tried again.
         """
 
     def find(self, sequence: int, since_version: int | None = None) -> Landed | None:
-        """Return the MERGE with this number, if the log still has it; None otherwise."""
+        """Return the write with this number, if the log still has it; None otherwise."""
 
     def entries(self) -> Iterator[CommitEntry]:
-        """Return the commits that the log still has, newest first, of all writers; a MERGE with its record."""
+        """Return the commits that the log still has, newest first, of all writers; a numbered write with its record."""
 
 
 class IntentSnapshot(Protocol):
@@ -134,13 +134,13 @@ class IntentLog(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class MergeTable:
+class NumberedTable:
     """A result and its table of offsets, as one target for rows and offsets together."""
 
     result: ResultLog
     intents: IntentLog
 
-    def snapshot(self) -> MergeSnapshot:
+    def snapshot(self) -> NumberedSnapshot:
         """Confirm what landed, then return a snapshot.
 
         Raises:
@@ -152,10 +152,10 @@ class MergeTable:
             offsets = self.intents.snapshot()
             state = self.result.look()
             if state.sequence == offsets.confirmed:
-                return MergeSnapshot(self, offsets, state)
+                return NumberedSnapshot(self, offsets, state)
             if state.sequence < offsets.confirmed:
                 raise OffsetMismatchError(
-                    f"{self.intents} has confirmed MERGE {offsets.confirmed}, and {self.result} holds "
+                    f"{self.intents} has confirmed write {offsets.confirmed}, and {self.result} holds "
                     f"{state.sequence or 'none'}: the result was deleted, replaced, or dropped transaction ids (table "
                     "property delta.setTransactionRetentionDuration). To fill it again from the start, use a new "
                     "appId and a new checkpointLocation; otherwise restore the result"
@@ -167,7 +167,7 @@ class MergeTable:
                 conflicts += 1
                 if conflicts == MAX_CONFLICTS:
                     raise DeliveryError(
-                        f"gave up confirming MERGE {landed.intent.sequence} in {self.intents} after {MAX_CONFLICTS} "
+                        f"gave up confirming write {landed.intent.sequence} in {self.intents} after {MAX_CONFLICTS} "
                         f"commits of others: {error}"
                     ) from error
 
@@ -182,7 +182,7 @@ class MergeTable:
             return Landed(intents[0], None)
         known = "no batch" if not batches else f"{len(batches)} different batches"
         raise DeliveryError(
-            f"{self.result} holds MERGE {sequence}, which {self.intents} has not confirmed. Which batch that was "
+            f"{self.result} holds write {sequence}, which {self.intents} has not confirmed. Which batch that was "
             f"is unknown: the result's log no longer has its commit, and the table of offsets names {known} for "
             "it. Check which records the result holds; then continue with a new appId, a new checkpointLocation and "
             "startingOffsets after those records"
@@ -193,10 +193,10 @@ class MergeTable:
 
 
 @dataclass(frozen=True, slots=True)
-class MergeSnapshot:
+class NumberedSnapshot:
     """Both tables with nothing left to confirm. Its version is that of the table of offsets."""
 
-    table: MergeTable
+    table: NumberedTable
     offsets: IntentSnapshot
     state: ResultState
 
@@ -218,11 +218,11 @@ class MergeSnapshot:
         return self.offsets.next_offsets(keys)
 
     def commit(self, commit: Commit[FileT]) -> None:
-        """Merge a batch's rows and move its offsets; the one file is the batch's DataFrame.
+        """Write a batch's rows and move its offsets; the one file is the batch's DataFrame.
 
         Raises:
-            FencedError: if another driver's MERGE has taken the number.
-            UnknownOutcomeError: if the result's log no longer shows whose MERGE has it.
+            FencedError: if another driver's write has taken the number.
+            UnknownOutcomeError: if the result's log no longer shows whose write has it.
             CommitConflictError: if another writer was first: read again, and decide again.
         """
         assert commit.writes == Writes.ROWS | Writes.OFFSETS, "other orders do not need sequence numbers"
@@ -230,25 +230,25 @@ class MergeSnapshot:
         record = commit.record
         intent = Intent(self.state.sequence + 1, record)
         self.offsets.record(intent)
-        reach(MergePoint.RECORDED, record.batch_id, record.app_id)
+        reach(IntentPoint.RECORDED, record.batch_id, record.app_id)
         result = self.table.result
-        result.merge(rows, intent)
+        result.write(rows, intent)
         landed = result.find(intent.sequence, self.state.version)
         if landed is None:
             raise UnknownOutcomeError(
                 f"batch {record.batch_id} of query {record.query_id} (appId {record.app_id}): the log of {result} does "
-                f"not show which attempt made MERGE {intent.sequence}. Start the query again: it checks that. If "
+                f"not show which attempt made write {intent.sequence}. Start the query again: it checks that. If "
                 "this error recurs, check that spark.databricks.delta.commitInfo.enabled is not false"
             )
         winner = landed.intent.record
         if winner.attempt_id != record.attempt_id:
             raise FencedError(
-                f"batch {record.batch_id} of query {record.query_id} (appId {record.app_id}) was to be MERGE "
+                f"batch {record.batch_id} of query {record.query_id} (appId {record.app_id}) was to be write "
                 f"{intent.sequence} of {result}; version {landed.version} of it holds that number, made by batch "
                 f"{winner.batch_id} of query {winner.query_id} (attempt {winner.attempt_id}). Another driver runs with "
                 "the same appId: stop one of the two, or give each its own appId"
             )
-        reach(MergePoint.UNCONFIRMED, record.batch_id, record.app_id)
+        reach(IntentPoint.UNCONFIRMED, record.batch_id, record.app_id)
         self.table.snapshot()
 
     def history(self, limit: int | None = None) -> list[CommittedBatch]:
@@ -261,7 +261,7 @@ class MergeSnapshot:
 
 
 def _confirm(offsets: IntentSnapshot, landed: Landed) -> None:
-    """Confirm a MERGE, and move the offsets that are where the batch began.
+    """Confirm a write, and move the offsets that are where the batch began.
 
     The others were moved manually since and stay; their partitions are not recorded.
     """

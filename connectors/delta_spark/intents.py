@@ -1,4 +1,4 @@
-"""The table of offsets beside a merged result: a Delta table without rows, whose commits are intents and confirmations.
+"""The table of offsets of a result that delta-spark writes: without rows, its commits are intents and confirmations.
 
 Two transaction ids more than in a table of `delta_once`: ``sparkonce/<appId>/intent``, the newest sequence number that
 was recorded, and ``sparkonce/<appId>/merge``, the newest that is confirmed. Every commit here moves the first, so of
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from sparkonce.connectors.upserts.merge_sequence import Intent, Landed
+from sparkonce.connectors.delta_spark.sequence import Intent, Landed
 from sparkonce.offset_store.delta import DeltaOffsetStore, DeltaSnapshot
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.own_commits import INTENT_INFO_KEY, SEQUENCE_KEY

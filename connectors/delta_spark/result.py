@@ -1,8 +1,8 @@
-"""The result of a MERGE: written by delta-spark, its log read by delta-rs.
+"""The result: written by delta-spark, its log read by delta-rs, as it reads logs of tables that it cannot write.
 
-The transaction version and the commit info of a MERGE are set by settings of the session. In
+The transaction version and the commit info of a write are set by settings of the session. In
 ``foreachBatch`` the batch has a session of its own, a copy that Spark makes for each query, so they are set there,
-around the MERGE alone, and reset.
+around the write alone, and reset.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col, max_by, struct
 from pyspark.sql.types import StructType
 
 from sparkonce.connectors.delta_sink.schema import check_partition_columns, table_schema
 from sparkonce.connectors.delta_sink.table import TableError
-from sparkonce.connectors.upserts.merge_offsets import intent_from_info, intent_to_info
-from sparkonce.connectors.upserts.merge_sequence import Intent, Landed, ResultState
+from sparkonce.connectors.delta_spark.intents import intent_from_info, intent_to_info
+from sparkonce.connectors.delta_spark.sequence import Intent, Landed, ResultState
 from sparkonce.offset_store.administration import CommitEntry, read_entry
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.errors import CommitConflictError, StoreMissingError
@@ -33,9 +32,10 @@ from sparkonce.offset_store.store import Commit, FileT
 from sparkonce.offset_store.txn_ids import merge_txn_id
 
 if TYPE_CHECKING:
-    from delta.tables import DeltaMergeBuilder, DeltaTable
+    from delta.tables import DeltaTable
 
-MergeFunction: TypeAlias = "Callable[[DeltaTable, DataFrame], DeltaMergeBuilder]"
+WriteFunction: TypeAlias = Callable[[str, DataFrame], Callable[[], object]]
+"""Returns what writes a batch's rows into the table at a path of Spark's, in one commit."""
 
 TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
 TXN_VERSION = "spark.databricks.delta.write.txnVersion"
@@ -46,34 +46,17 @@ LINKAGE_ERROR = re.compile(
 )
 """What the JVM says of a class of Spark or Delta that was compiled against another version (Java's `LinkageError`)."""
 COMPACTION = "OPTIMIZE"
-"""Delta's automatic compaction after a MERGE copies its metadata; it is not the MERGE."""
-
-
-def upsert_on(keys: Sequence[str], newest_by: str | None = None) -> MergeFunction:
-    """Return the default MERGE: update all columns where the keys are equal (null equals null), else insert.
-
-    With ``newest_by``, of rows with equal keys in one batch only the one with the highest value is used.
-    """
-    condition = " AND ".join(f"t.{_quoted(key)} <=> s.{_quoted(key)}" for key in keys)
-
-    def merge(target: DeltaTable, rows: DataFrame) -> DeltaMergeBuilder:
-        if newest_by is not None:
-            newest = max_by(struct("*"), col(_quoted(newest_by))).alias("newest")
-            rows = rows.groupBy(*(col(_quoted(key)) for key in keys)).agg(newest).select("newest.*")
-        builder = target.alias("t").merge(rows.alias("s"), condition)
-        return builder.whenMatchedUpdateAll().whenNotMatchedInsertAll()
-
-    return merge
+"""Delta's automatic compaction after a write copies its metadata; it is not the write."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaResult:
-    """A Delta table that MERGEs of one application go to."""
+    """A Delta table that one application writes to."""
 
     store: DeltaOffsetStore
     spark_path: str
     """The same location in Spark's form."""
-    function: MergeFunction
+    function: WriteFunction
 
     def exists(self) -> bool:
         """Whether there is a Delta table."""
@@ -93,7 +76,7 @@ class DeltaResult:
             return
         wanted = table_schema(schema)
         columns = check_partition_columns(partition_by, wanted)
-        builder = _delta_table().createIfNotExists(session).location(self.spark_path).addColumns(wanted)
+        builder = delta_table().createIfNotExists(session).location(self.spark_path).addColumns(wanted)
         try:
             with _fitting_delta(session):
                 builder.partitionedBy(*columns).execute()
@@ -109,13 +92,13 @@ class DeltaResult:
             return ResultState(-1, 0)
         return ResultState(table.version(), table.transaction_version(merge_txn_id(self.store.app_id)) or 0)
 
-    def merge(self, rows: DataFrame, intent: Intent) -> None:
-        """See `ResultLog.merge`."""
+    def write(self, rows: DataFrame, intent: Intent) -> None:
+        """See `ResultLog.write`."""
         numbered = {TXN_APP_ID: merge_txn_id(self.store.app_id), TXN_VERSION: str(intent.sequence)}
         self.run(rows, {**numbered, USER_METADATA: _to_text(intent_to_info(intent, Writes.ROWS))})
 
     def run(self, rows: DataFrame, settings: Mapping[str, str]) -> None:
-        """Run the user's MERGE under session settings.
+        """Write a batch's rows under session settings.
 
         Raises:
             CommitConflictError: if others changed the table meanwhile.
@@ -125,9 +108,9 @@ class DeltaResult:
         conflicts = _conflicts()
         try:
             with _fitting_delta(session):
-                builder = self.function(_delta_table().forPath(session, self.spark_path), rows)
+                execute = self.function(self.spark_path, rows)
                 with _session_settings(session, settings):
-                    builder.execute()
+                    execute()
         except conflicts as error:
             raise CommitConflictError(str(error)) from error
 
@@ -146,29 +129,29 @@ class DeltaResult:
     def entries(self, limit: int | None = None, version: int | None = None) -> Iterator[CommitEntry]:
         """See `ResultLog.entries`; of the newest ``limit`` up to ``version``, if these are given."""
         for info in self.store.snapshot_unchecked().commit_infos(limit, version):
-            merged = None if info.get("operation") == COMPACTION else _from_text(info.get("userMetadata"))
-            yield read_entry(int(info["version"]), info if merged is None else {**info, COMMIT_INFO_KEY: merged})
+            written = None if info.get("operation") == COMPACTION else _from_text(info.get("userMetadata"))
+            yield read_entry(int(info["version"]), info if written is None else {**info, COMMIT_INFO_KEY: written})
 
     def __str__(self) -> str:
         return str(self.store.location)
 
 
 @dataclass(frozen=True, slots=True)
-class PlainMerge:
-    """The result for the other two guarantees: a MERGE without a number, with its offsets elsewhere."""
+class PlainResult:
+    """The result for the other two guarantees: writes without a number, with their offsets elsewhere."""
 
     result: DeltaResult
 
-    def snapshot(self) -> PlainMergeSnapshot:
+    def snapshot(self) -> PlainSnapshot:
         """Return a snapshot of the result."""
-        return PlainMergeSnapshot(self.result, self.result.look().version)
+        return PlainSnapshot(self.result, self.result.look().version)
 
     def __str__(self) -> str:
         return str(self.result)
 
 
 @dataclass(frozen=True, slots=True)
-class PlainMergeSnapshot:
+class PlainSnapshot:
     """The result at one version; it has rows and their records, but no offsets."""
 
     result: DeltaResult
@@ -187,7 +170,7 @@ class PlainMergeSnapshot:
         return {}
 
     def commit(self, commit: Commit[FileT]) -> None:
-        """Merge a batch's rows; the one file is the batch's DataFrame."""
+        """Write a batch's rows; the one file is the batch's DataFrame."""
         assert commit.writes == Writes.ROWS, "offsets do not go into the result"
         (rows,) = commit.files
         assert isinstance(rows, DataFrame)
@@ -199,7 +182,7 @@ class PlainMergeSnapshot:
         return read_history({**entry, COMMIT_INFO_KEY: _from_text(entry.get("userMetadata"))} for entry in entries)
 
     def entries_since(self, version: int) -> Iterator[CommitEntry]:
-        """As `DeltaSnapshot.entries_since`; a MERGE has its record in the user metadata."""
+        """As `DeltaSnapshot.entries_since`; a write has its record in the user metadata."""
         return self.result.entries(self.version - version, self.version)
 
 
@@ -232,16 +215,17 @@ def _from_text(text: object) -> object:
     return document.get(COMMIT_INFO_KEY) if isinstance(document, dict) else None
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+def delta_table() -> type[DeltaTable]:
+    """Return delta-spark's class.
 
-
-def _delta_table() -> type[DeltaTable]:
+    Raises:
+        ModuleNotFoundError: if it is not installed.
+    """
     try:
         from delta.tables import DeltaTable as Table
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "a MERGE needs delta-spark: pip install delta-spark==4.4.0, and its jar in the session "
+            "this needs delta-spark: pip install delta-spark==4.4.0, and its jar in the session "
             "(spark.jars.packages=io.delta:delta-spark_4.2_2.13:4.4.0)"
         ) from error
     table: type[DeltaTable] = Table

@@ -1,0 +1,76 @@
+"""Append and overwrite with a guarantee: `AppendWriter`, for tables that `delta_once` rejects.
+
+delta-spark writes the rows, so constraints are checked, and generated, default and identity columns filled, as in any
+write of Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame
+
+from sparkonce.connectors.delta_spark.result import WriteFunction
+from sparkonce.connectors.delta_spark.writer import DeltaWriter
+from sparkonce.exactly_once.guarantee import Guarantee
+
+QUERY_ID_PROPERTY = "sql.streaming.queryId"
+"""The property that Spark sets on the thread of a query."""
+_MODES = {"append": "append", "complete": "overwrite"}
+"""What a batch does to the rows of the table, in the terms of `DataFrameWriter.mode`, by ``output_mode``."""
+
+
+@dataclass(slots=True)
+class AppendWriter(DeltaWriter):
+    """Appends each batch to the Delta table at ``path``; pass it to ``writeStream.foreachBatch``.
+
+    Its other arguments are those of `DeltaWriter`.
+
+    Args:
+        output_mode: the query's ``outputMode``: ``append``, or ``complete``, where each batch replaces all rows.
+        merge_schema: whether columns that the rows have and the table lacks are added to the table.
+    """
+
+    output_mode: str = field(default="append", kw_only=True)
+    merge_schema: bool = field(default=False, kw_only=True)
+
+    def _function(self) -> WriteFunction:
+        if self.output_mode not in _MODES:
+            raise ValueError(
+                f"output_mode={self.output_mode!r} is not append or complete; rows that change go into a table with "
+                "MergeWriter"
+            )
+        if self.output_mode == "complete" and Guarantee(self.guarantee) is not Guarantee.EXACTLY_ONCE:
+            raise ValueError("output_mode='complete' replaces all rows, with exactly-once: leave guarantee out")
+        return self._write
+
+    def _write(self, path: str, rows: DataFrame) -> Callable[[], object]:
+        writer = rows.write.format("delta").mode(_MODES[self.output_mode])
+        return partial(writer.option("mergeSchema", self.merge_schema).save, path)
+
+    def _check(self, rows: DataFrame) -> None:
+        """Reject rows of a query in another output mode: they would be in the table several times, or be removed."""
+        mode = _output_mode(rows)
+        if mode is not None and mode != self.output_mode:
+            raise ValueError(
+                f"the query's outputMode is {mode}, and the writer's output_mode {self.output_mode}: set both to the "
+                "same; for outputMode update use MergeWriter"
+            )
+
+
+def _output_mode(rows: DataFrame) -> str | None:
+    """Return the output mode of the query that runs now; None if there is none, or Spark does not show it."""
+    session = rows.sparkSession
+    query_id = session.sparkContext.getLocalProperty(QUERY_ID_PROPERTY)
+    jvm = session._jvm
+    if query_id is None or jvm is None:
+        return None
+    try:
+        running = session._jsparkSession.sharedState().activeStreamingQueries()
+        query = running.get(jvm.java.util.UUID.fromString(query_id))
+        return None if query is None else str(query.outputMode().toString()).lower()
+    except Py4JError:  # this is not an interface of Spark's: other versions may not have it
+        return None

@@ -1,1 +1,0 @@
-"""MERGE into a Delta table from foreachBatch, with the same guarantees."""

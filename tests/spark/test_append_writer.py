@@ -1,0 +1,351 @@
+"""`AppendWriter` with delta-spark, into tables that `delta_once` rejects: with drivers that die, race and move over."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from sparkonce import crash_points
+from sparkonce.connectors.delta_spark import sequence
+from sparkonce.connectors.delta_spark.append import AppendWriter
+from sparkonce.connectors.delta_spark.crash_points import IntentPoint
+from sparkonce.connectors.delta_spark.writer import OFFSETS_FOLDER
+from sparkonce.crash_points import CrashPlans, CrashPoint
+from sparkonce.jobs.cli.main import main
+from sparkonce.jobs.shared.crash_plans import arm, fired
+from tests.spark.sink_support import NumbersSource, numbers
+from tests.spark.sink_support import run as run_delta_once
+
+pytestmark = [pytest.mark.spark, pytest.mark.java]
+DEADLINE_S = 240
+COLUMNS = "partition INT, offset BIGINT, value STRING"
+SOURCE = ("partition", "offset", "value")
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A table that `delta_once` rejects."""
+
+    columns: str = COLUMNS
+    clause: str = ""
+    properties: str = ""
+    alterations: tuple[str, ...] = ()
+    rejected: str = ""
+    """What `delta_once` says of it."""
+    select: tuple[str, ...] = ("*",)
+    """What the query writes."""
+    expect: str = "true"
+    """What holds for each row of the table."""
+    unreadable_by_delta_rs: bool = False
+
+
+CHECK = "ALTER TABLE {table} ADD CONSTRAINT positive CHECK (offset >= 0)"
+FEATURES = {
+    "check": Feature(alterations=(CHECK,), rejected="check constraints: positive"),
+    "not null": Feature(
+        alterations=("ALTER TABLE {table} ADD CONSTRAINT there CHECK (value IS NOT NULL)",), rejected="there"
+    ),
+    "generated": Feature(
+        f"{COLUMNS}, twice BIGINT GENERATED ALWAYS AS (offset * 2)",
+        rejected="twice is generated",
+        expect="twice = offset * 2",
+    ),
+    "default": Feature(
+        f"{COLUMNS}, origin STRING DEFAULT 'kafka'",
+        properties="'delta.feature.allowColumnDefaults' = 'supported'",
+        rejected="column defaults",
+        expect="origin = 'kafka'",
+    ),
+    "identity": Feature(
+        f"{COLUMNS}, n BIGINT GENERATED ALWAYS AS IDENTITY", rejected="identity columns", expect="n IS NOT NULL"
+    ),
+    "cluster by": Feature(clause="CLUSTER BY (offset)", rejected="clustering"),
+    "row tracking": Feature(properties="'delta.enableRowTracking' = 'true'", rejected="row tracking"),
+    "in-commit timestamps": Feature(properties="'delta.enableInCommitTimestamps' = 'true'", rejected="in-commit"),
+    "iceberg": Feature(
+        properties="'delta.enableIcebergCompatV2' = 'true', 'delta.columnMapping.mode' = 'name'", rejected="Iceberg"
+    ),
+    "varchar": Feature(COLUMNS.replace("STRING", "VARCHAR(9)"), rejected="varchar"),
+    "type widening": Feature(
+        properties="'delta.enableTypeWidening' = 'true'",
+        alterations=("ALTER TABLE {table} ALTER COLUMN partition TYPE BIGINT",),
+        rejected="type widening",
+        unreadable_by_delta_rs=True,
+    ),
+    "variant": Feature(
+        f"{COLUMNS}, document VARIANT",
+        rejected="variant",
+        select=("*", "parse_json(CONCAT('{\"offset\":', offset, '}')) AS document"),
+        expect="variant_get(document, '$.offset', 'bigint') = offset",
+    ),
+}  # fmt: skip
+"""Tables with one feature each, for the long run."""
+TOGETHER = {
+    "a table of many features": Feature(
+        f"{COLUMNS}, twice BIGINT GENERATED ALWAYS AS (offset * 2), origin STRING DEFAULT 'kafka', "
+        "n BIGINT GENERATED ALWAYS AS IDENTITY",
+        clause="CLUSTER BY (offset)",
+        properties="'delta.feature.allowColumnDefaults' = 'supported', 'delta.enableRowTracking' = 'true', "
+        "'delta.enableInCommitTimestamps' = 'true'",
+        alterations=(CHECK,),
+        rejected="clustering",
+        expect="twice = offset * 2 AND origin = 'kafka' AND n IS NOT NULL",
+    ),
+    "widened, with variants": Feature(
+        f"{COLUMNS}, document VARIANT",
+        properties=FEATURES["type widening"].properties,
+        alterations=FEATURES["type widening"].alterations,
+        rejected="type widening",
+        select=FEATURES["variant"].select,
+        expect=FEATURES["variant"].expect,
+        unreadable_by_delta_rs=True,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def session(delta_spark: SparkSession) -> SparkSession:
+    delta_spark.dataSource.register(NumbersSource)
+    return delta_spark
+
+
+@pytest.fixture
+def faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of plans: `foreachBatch` runs in this very process."""
+    folder = tmp_path / "faults"
+    folder.mkdir()
+    monkeypatch.setattr(crash_points, "_plans", CrashPlans(None, folder))
+    return folder
+
+
+class Pipeline:
+    """One table, by name; drivers and checkpoints come and go."""
+
+    def __init__(self, session: SparkSession, folder: Path) -> None:
+        self.session, self.folder = session, folder
+        self.table, self.name = folder / "table", f"append_{uuid.uuid4().hex}"
+        self.select: tuple[str, ...] = ("*",)
+
+    def create(self, feature: Feature) -> None:
+        properties = f"TBLPROPERTIES ({feature.properties})" if feature.properties else ""
+        where = f"LOCATION '{self.table}'"
+        self.session.sql(
+            f"CREATE TABLE {self.name} ({feature.columns}) USING delta {feature.clause} {where} {properties}"
+        )
+        for alteration in feature.alterations:
+            self.session.sql(alteration.format(table=self.name))
+        self.select = feature.select
+
+    def writer(self, checkpoint: str = "c", **options: Any) -> AppendWriter:
+        return AppendWriter(str(self.table), "app", str(self.folder / checkpoint), **options)
+
+    def records(self, end: int, writer: AppendWriter | None = None) -> DataFrame:
+        """Batches of ten; with a ``writer``, from the offsets that it has stored."""
+        store = {} if writer is None else {"offsetStore": writer.offset_store, "appId": "app"}
+        return numbers(self.session, end=end, perBatch=10, **store)
+
+    def start(self, end: int, checkpoint: str = "c", stored: bool = False, **options: Any) -> Any:
+        writer = self.writer(checkpoint, **options)
+        rows = self.records(end, writer if stored else None).selectExpr(*self.select)
+        query = rows.writeStream.foreachBatch(writer).trigger(availableNow=True)
+        return query.option("checkpointLocation", str(self.folder / checkpoint)).start()
+
+    def run(self, end: int, checkpoint: str = "c", **options: Any) -> None:
+        self.start(end, checkpoint, **options).awaitTermination()
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Read the source's columns by the table's name."""
+        return sorted(tuple(row) for row in self.session.table(self.name).select(*SOURCE).collect())
+
+
+@pytest.fixture
+def pipeline(session: SparkSession, tmp_path: Path) -> Iterator[Pipeline]:
+    made = Pipeline(session, tmp_path)
+    yield made
+    session.sql(f"DROP TABLE IF EXISTS {made.name}")
+
+
+def expected(end: int, start: int = 0) -> list[tuple[int, int, str]]:
+    return [(p, n, f"{p}-{n}") for p in range(2) for n in range(start, end)]
+
+
+@pytest.mark.parametrize(
+    "feature",
+    [
+        *(pytest.param(feature, id=name) for name, feature in TOGETHER.items()),
+        *(pytest.param(feature, id=name, marks=pytest.mark.soak) for name, feature in FEATURES.items()),
+    ],
+)
+def test_a_table_that_delta_once_rejects(pipeline: Pipeline, faults: Path, feature: Feature) -> None:
+    pipeline.create(feature)
+    rows = pipeline.records(25).selectExpr(*feature.select)
+    with pytest.raises(StreamingQueryException, match=rf"(?s){feature.rejected}.*sparkonce\.AppendWriter"):
+        run_delta_once(rows, pipeline.table, pipeline.folder / "rejected")
+    for number, point in enumerate(("intent.recorded@1", "intent.unconfirmed@2")):
+        plan = arm(faults, f"crash{number}", f"{point}=raise")
+        with pytest.raises(StreamingQueryException, match="injected failure"):
+            pipeline.run(25)
+        assert fired(plan)
+    pipeline.run(25)
+    assert pipeline.rows() == expected(25)
+    assert pipeline.session.table(pipeline.name).where(f"NOT ({feature.expect})").count() == 0
+    if feature.unreadable_by_delta_rs:
+        with pytest.raises(Exception, match="not yet supported by the deltalake reader"):
+            DeltaTable(pipeline.table).to_pyarrow_table()
+    else:
+        by_delta_rs = DeltaTable(pipeline.table).to_pyarrow_table(columns=list(SOURCE)).to_pylist()
+        assert sorted(tuple(row.values()) for row in by_delta_rs) == expected(25)
+    assert main(["audit", str(pipeline.table / OFFSETS_FOLDER)]) == 0
+
+
+def test_a_row_that_a_constraint_rejects_stops_the_query_and_moves_no_offset(pipeline: Pipeline) -> None:
+    constraint = "ALTER TABLE {table} ADD CONSTRAINT few CHECK (offset < 15)"
+    pipeline.create(Feature(alterations=(constraint,)))
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException, match=r"(?s)DELTA_VIOLATE_CONSTRAINT.*few"):
+            pipeline.run(20)
+        assert pipeline.rows() == expected(10)
+    pipeline.session.sql(f"ALTER TABLE {pipeline.name} DROP CONSTRAINT few")
+    pipeline.run(20)
+    assert pipeline.rows() == expected(20)
+
+
+def test_batches_without_rows_count(pipeline: Pipeline) -> None:
+    pipeline.create(Feature(alterations=(CHECK,)))
+    for end, kept in ((10, "true"), (20, "false"), (30, "true")):
+        writer = pipeline.writer()
+        query = pipeline.records(end).where(kept).writeStream.foreachBatch(writer).trigger(availableNow=True)
+        query.option("checkpointLocation", str(pipeline.folder / "c")).start().awaitTermination()
+    shutil.rmtree(pipeline.folder / "c")
+    pipeline.run(40, stored=True)
+    assert pipeline.rows() == sorted(expected(10) + expected(40, start=20))
+
+
+def test_a_deleted_checkpoint_and_a_driver_that_is_overtaken(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.create(TOGETHER["a table of many features"])
+    pipeline.run(10)
+    recorded, go_on = threading.Event(), threading.Event()
+
+    def reach(point: CrashPoint, batch_id: int | None = None, app_id: str | None = None) -> None:
+        if point is IntentPoint.RECORDED and not recorded.is_set():
+            recorded.set()
+            assert go_on.wait(DEADLINE_S)
+
+    monkeypatch.setattr(sequence, "reach", reach)
+    slow = pipeline.start(20, "slow", stored=True)
+    assert recorded.wait(DEADLINE_S)
+    pipeline.run(20, "quick", stored=True)
+    go_on.set()
+    with pytest.raises(StreamingQueryException, match=r"holds that number, made by batch 0 of query .* Another driver"):
+        slow.awaitTermination()
+    assert pipeline.rows() == expected(20)
+    shutil.rmtree(pipeline.folder / "c")
+    with pytest.raises(StreamingQueryException, match=r"result's offsets.*Set offsetStore=delta:\S*/_sparkonce "):
+        numbers_in_one_batch(pipeline, end=30)
+    assert pipeline.rows() == expected(20)
+
+
+def numbers_in_one_batch(pipeline: Pipeline, end: int) -> None:
+    query = numbers(pipeline.session, end=end).writeStream.foreachBatch(pipeline.writer()).trigger(availableNow=True)
+    query.option("checkpointLocation", str(pipeline.folder / "c")).start().awaitTermination()
+
+
+def run_groups(pipeline: Pipeline, end: int, mode: str = "complete", **options: Any) -> None:
+    frame = pipeline.records(end).groupBy((f.col("offset") % 3).alias("rest"), "partition").agg(f.count("*").alias("n"))
+    query = frame.writeStream.foreachBatch(pipeline.writer(**options)).outputMode(mode).trigger(availableNow=True)
+    query.option("checkpointLocation", str(pipeline.folder / "c")).start().awaitTermination()
+
+
+def test_each_batch_replaces_the_table_in_output_mode_complete(pipeline: Pipeline, faults: Path) -> None:
+    pipeline.create(
+        Feature(
+            "rest BIGINT, partition INT, n BIGINT", alterations=(CHECK.replace("offset", "n"),), clause="CLUSTER BY (n)"
+        )
+    )
+    for number, point in enumerate(("intent.recorded@1", "sink.after_commit@2")):
+        plan = arm(faults, f"crash{number}", f"{point}=raise")
+        with pytest.raises(StreamingQueryException, match="injected failure"):
+            run_groups(pipeline, 30, output_mode="complete")
+        assert fired(plan)
+    run_groups(pipeline, 30, output_mode="complete")
+    rows = pipeline.session.table(pipeline.name).collect()
+    assert sorted(tuple(row) for row in rows) == [(rest, p, 10) for rest in range(3) for p in range(2)]
+    shutil.rmtree(pipeline.folder / "c")
+    with pytest.raises(StreamingQueryException, match="first of a stateful query with a new checkpoint"):
+        run_groups(pipeline, 40, output_mode="complete")
+
+
+@pytest.mark.parametrize(
+    ("mode", "output_mode"), [("complete", "append"), ("update", "append"), ("update", "complete")]
+)
+def test_another_output_mode_than_the_querys_is_rejected(pipeline: Pipeline, mode: str, output_mode: str) -> None:
+    with pytest.raises(
+        StreamingQueryException, match=f"outputMode is {mode}, and the writer's output_mode {output_mode}"
+    ):
+        run_groups(pipeline, 10, mode, output_mode=output_mode)
+    assert not pipeline.table.exists()
+
+
+def test_a_new_table_and_new_columns(pipeline: Pipeline) -> None:
+    pipeline.run(10, partition_by=["partition"])
+    pipeline.select = ("*", "offset % 2 AS rest")
+    with pytest.raises(StreamingQueryException, match=r"(?i)schema mismatch"):
+        pipeline.run(20)
+    pipeline.run(20, merge_schema=True)
+    table = DeltaTable(pipeline.table)
+    assert table.metadata().partition_columns == ["partition"]
+    rests = [(row["offset"], row["rest"]) for row in table.to_pyarrow_table().to_pylist() if row["partition"] == 0]
+    assert sorted(rests) == [(n, None if n < 10 else n % 2) for n in range(20)]
+
+
+@pytest.mark.parametrize("keeps_checkpoint", [True, False])
+def test_a_table_of_delta_once_that_gets_a_constraint(pipeline: Pipeline, keeps_checkpoint: bool) -> None:
+    """The offsets that its commits hold move to the table of offsets, and from then on only those count."""
+    run_delta_once(pipeline.records(20), pipeline.table, pipeline.folder / "c")
+    where = f"CREATE TABLE {pipeline.name} USING delta LOCATION '{pipeline.table}'"
+    for statement in (where, CHECK.format(table=pipeline.name)):
+        pipeline.session.sql(statement)
+    with pytest.raises(StreamingQueryException, match="check constraints: positive"):
+        run_delta_once(pipeline.records(30), pipeline.table, pipeline.folder / "c")
+    shutil.copytree(pipeline.folder / "c", pipeline.folder / "old")
+    if not keeps_checkpoint:
+        shutil.rmtree(pipeline.folder / "c")
+    pipeline.run(30, stored=not keeps_checkpoint)
+    assert pipeline.rows() == expected(30)
+    pipeline.session.sql(f"ALTER TABLE {pipeline.name} DROP CONSTRAINT positive")
+    with pytest.raises(StreamingQueryException, match="AppendWriter or MergeWriter writes to the table"):
+        run_delta_once(pipeline.records(40), pipeline.table, pipeline.folder / "old")
+    with pytest.raises(StreamingQueryException, match="AppendWriter or MergeWriter writes to the table"):
+        run_delta_once(
+            numbers(pipeline.session, end=40, offsetStore=f"delta:{pipeline.table}", appId="app"),
+            pipeline.table,
+            pipeline.folder / "new",
+        )
+    assert pipeline.rows() == expected(30)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"output_mode": "update"}, "not append or complete.*MergeWriter"),
+        ({"output_mode": "complete", "guarantee": "at-least-once"}, "leave guarantee out"),
+        ({"partition_by": "a"}, "partition_by is a list"),
+        ({"guarantee": "twice"}, "twice"),
+    ],
+)
+def test_arguments_that_cannot_work_are_rejected(tmp_path: Path, arguments: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        AppendWriter(str(tmp_path), "app", "c", **arguments)
