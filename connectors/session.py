@@ -12,6 +12,7 @@ import sparkonce.connectors.runtime.spark_version  # noqa: F401 - complains, bef
 # isort: split
 
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 
@@ -42,6 +43,8 @@ def register(spark: SparkSession) -> None:
     """Make the formats known to a session where PySpark does not find them.
 
     It finds them if this package is installed, through the modules ``pyspark_kafka_once`` and ``pyspark_delta_once``.
+    Formats that it finds run in the Python of ``PYSPARK_DRIVER_PYTHON`` if that is set, on the executors too, and
+    without the files of ``--py-files``; registered ones in that of ``PYSPARK_PYTHON``, with these files.
     """
     from sparkonce.connectors.formats.delta_once import DeltaOnceDataSource
     from sparkonce.connectors.formats.kafka_once import KafkaOnceDataSource
@@ -58,19 +61,38 @@ def spark_session(app_name: str, **conf: str) -> SparkSession:
     of ``spark-submit``. Call it in every thread that starts queries: Spark finds the formats only in a session that
     is active in the thread.
 
+    On a cluster Python workers are those of ``PYSPARK_PYTHON`` if that is set, such as ``./environment/bin/python`` of
+    a packed environment.
+
     Raises:
         ValueError: for a name without a dot, which Spark would ignore with a warning.
+        FileNotFoundError: if ``PYSPARK_PYTHON`` is no program on this machine.
     """
     for name in conf:
         if "." not in name:
             raise ValueError(f"{name!r} is not a Spark setting; write spark_session(…, **{{'spark.{name}': …}})")
-    python = worker_python.command(os.environ) if _is_local(conf) else sys.executable
+    local = _is_local(conf)
+    python = worker_python.command(os.environ) if local else _python_of_cluster(conf)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
     builder = SparkSession.builder.appName(app_name)
-    defaults = {**_DEFAULTS, **_ON_ONE_MACHINE} if _is_local(conf) else _DEFAULTS
+    defaults = {**_DEFAULTS, **_ON_ONE_MACHINE} if local else _DEFAULTS
     for name, value in {**defaults, **conf}.items():
         builder = builder.config(name, value)
-    return _active_in_thread(builder.getOrCreate())
+    session = _active_in_thread(builder.getOrCreate())
+    if not local:
+        register(session)
+    return session
+
+
+def _python_of_cluster(conf: Mapping[str, str]) -> str:
+    """Return the Python of the workers, which Spark starts by the same path on the executors and on the driver."""
+    python = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    if shutil.which(python) is None:
+        raise FileNotFoundError(
+            f"PYSPARK_PYTHON={python} is no program on this machine (in {os.getcwd()}), and Spark plans batches with "
+            "it on the driver too: unpack the environment here as it is on the executors (docs/shipping.md)"
+        )
+    return python
 
 
 def _active_in_thread(session: SparkSession) -> SparkSession:

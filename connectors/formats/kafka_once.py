@@ -23,10 +23,11 @@ from pyspark.sql.types import StructType
 from sparkonce.connectors.kafka_source.options import FORMAT, SourceOptions
 from sparkonce.connectors.kafka_source.source import KafkaOnceReader, KafkaOnceStreamReader
 from sparkonce.connectors.reference.hints import checked
+from sparkonce.connectors.runtime.shipping import Shipped
 from sparkonce.connectors.settings.options import OptionError
 
 
-class KafkaOnceDataSource(DataSource):
+class KafkaOnceDataSource(DataSource, metaclass=Shipped):
     """Kafka topics as DataFrames and DataFrames as topics: ``readStream``, ``read``, ``writeStream`` and ``write``.
 
     Example:

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from sparkonce.connectors.kafka_sink.options import KafkaBatchOptions
 from sparkonce.connectors.kafka_sink.rows import RowLayout
 from sparkonce.connectors.kafka_sink.tasks import PlainWriter, Sending
+from sparkonce.connectors.runtime.shipping import Shipped
 from sparkonce.connectors.settings.options import KAFKA_FORMAT as FORMAT
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sinks.dead_letters import COLUMN
@@ -30,7 +31,7 @@ class RowsWritten(WriterCommitMessage):
     rows: int
 
 
-class KafkaBatchWriter(DataSourceArrowWriter):
+class KafkaBatchWriter(DataSourceArrowWriter, metaclass=Shipped):
     """Writes the rows of a batch query. Travels to the tasks."""
 
     def __init__(self, options: KafkaBatchOptions, schema: StructType) -> None:

@@ -29,12 +29,13 @@ from sparkonce.connectors.kafka_source.planner import Planner
 from sparkonce.connectors.kafka_source.planning import TriggerDelay
 from sparkonce.connectors.kafka_source.ranges import KafkaInputPartition
 from sparkonce.connectors.kafka_source.resolving import Offsets, leave_open
+from sparkonce.connectors.runtime.shipping import Shipped
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.crash_points import reach
 from sparkonce.offset_store.offsets import OffsetRange, SourceOffset, TopicPartition
 
 
-class KafkaOnceReader(DataSourceReader):
+class KafkaOnceReader(DataSourceReader, metaclass=Shipped):
     """Reads from one set of offsets to another; ``earliest`` and ``latest`` are resolved when it reads."""
 
     def __init__(self, options: SourceOptions) -> None:
@@ -66,7 +67,7 @@ class KafkaOnceReader(DataSourceReader):
         return _read(self._options, partition)
 
 
-class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, metaclass=Shipped):
     """Reads a stream; every end offset carries where its checkpoint began (see `offset_store.offsets`)."""
 
     def __init__(self, options: SourceOptions) -> None:

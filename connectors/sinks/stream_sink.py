@@ -29,6 +29,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from sparkonce.connectors.runtime.memory import begin_call
+from sparkonce.connectors.runtime.shipping import Shipped
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sinks.target import Routing, Target, TargetPlan, Task, TaskWriter
 from sparkonce.crash_points import reach
@@ -79,7 +80,7 @@ def no_table_of_a_catalog(format_name: str) -> str:
     )
 
 
-class StreamSink(DataSourceStreamArrowWriter):
+class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
     """Writes one batch. Travels to the tasks after `begin`."""
 
     def __init__(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import pickle
 import threading
 import time
 import uuid
@@ -18,6 +17,7 @@ from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+from pyspark import cloudpickle
 from pyspark.sql.datasource_internal import ReadLimitRegistry
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
@@ -257,7 +257,7 @@ class Stream:
         number = self.committed
         start, end = json.loads(self._start_of(number)), json.loads(self.offset_log[number])
         planned = self.reader.partitions(start, end)
-        reader = pickle.loads(pickle.dumps(self.reader))
+        reader = cloudpickle.loads(cloudpickle.dumps(self.reader))
         between()
         rows = [_read(reader, each, between) for each in planned]
         self.batches.append([row for task in rows for row in task])
@@ -315,7 +315,7 @@ def _read(
     reader: KafkaOnceReader | KafkaOnceStreamReader, partition: Any, between: Callable[[], None] = lambda: None
 ) -> list[Row]:
     rows: list[Row] = []
-    for batch in reader.read(pickle.loads(pickle.dumps(partition))):
+    for batch in reader.read(cloudpickle.loads(cloudpickle.dumps(partition))):
         rows += batch.to_pylist()
         between()
     return rows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyspark import cloudpickle
 from pyspark.sql import types as t
 
 from sparkonce import crash_points
@@ -78,9 +78,9 @@ class Pipeline:
         middle = (start + end) // 2
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(StreamSink, "_task", lambda self, number: Task(number, 0, 0, 0))
-            sent: StreamSink = pickle.loads(pickle.dumps(writer))
+            sent: StreamSink = cloudpickle.loads(cloudpickle.dumps(writer))
             messages = [sent.write(iter([rows(*each)])) for each in ((start, middle), (middle, end))]
-        return pickle.loads(pickle.dumps(messages))  # type: ignore[no-any-return]
+        return cloudpickle.loads(cloudpickle.dumps(messages))  # type: ignore[no-any-return]
 
     def run(self, batch_id: int, start: int, end: int) -> None:
         """Log, begin, write and commit; abort if the commit fails, as Spark does."""

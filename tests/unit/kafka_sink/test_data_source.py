@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 import pyspark_kafka_once
@@ -66,7 +66,7 @@ def test_a_batch_writer_travels_to_tasks_without_showing_secrets() -> None:
     writer = KafkaOnceDataSource({**SERVERS, **options, "topic": "t", "kafka.sasl.password": "s3cret"}).writer(
         schema("key binary, value string"), overwrite=False
     )
-    again = pickle.loads(pickle.dumps(writer))
+    again = cloudpickle.loads(cloudpickle.dumps(writer))
     assert "s3cret" not in repr(vars(again))
     assert "h" in repr(vars(again))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import pickle
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyspark import cloudpickle
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -70,12 +70,12 @@ class Query:
         """Begin the newest batch, and run its tasks, which write one row each, or one task that writes ``rows``."""
         writer = self.writer()
         writer.begin()
-        sent: StreamSink = pickle.loads(pickle.dumps(writer))
+        sent: StreamSink = cloudpickle.loads(cloudpickle.dumps(writer))
         given = [[{"v": number}] for number in range(count)] if rows is None else [rows]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sent, "_task", lambda planned_batch_id: Task(planned_batch_id, 0, 0, 0))
             messages = [sent.write(iter(self.batches(each))) for each in given]
-        found: list[TaskMessage] = pickle.loads(pickle.dumps(messages))
+        found: list[TaskMessage] = cloudpickle.loads(cloudpickle.dumps(messages))
         return found
 
     def commit(self, batch_id: int, messages: Sequence[TaskMessage]) -> None:
