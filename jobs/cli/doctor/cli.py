@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", metavar="PLACE", help="check this checkpoint, or the place for it")
     add_storage(parser)
     parser.add_argument(
-        "--master", metavar="URL", default="local[2]", help="start Spark there, and check its workers (local[2])"
+        "--master", metavar="URL", default="local[2]", help="start Spark there, and check its executors too (local[2])"
     )
     parser.add_argument("--without-spark", action="store_true", help="start no Spark, which takes some seconds")
 
@@ -61,8 +61,11 @@ def _examine(options: argparse.Namespace) -> Iterator[Finding]:
         yield warning("Spark", "not started", f"Put the {' and '.join(wrong)} right first")
         return
     from sparkonce.jobs.cli.doctor import spark
+    from sparkonce.jobs.cli.doctor.from_there import Places
+    from sparkonce.jobs.cli.housekeeping.brokers import settings_from
 
-    yield from spark.examine(options.master)
+    places = Places(settings_from(options), options.topic, options.table, options.checkpoint, dict(options.storage))
+    yield from spark.examine(options.master, places)
 
 
 def _brokers(options: argparse.Namespace) -> Iterator[Finding]:
