@@ -27,6 +27,7 @@ from sparkonce.connectors.delta_sink.schema import WriteSchema
 from sparkonce.connectors.delta_sink.table import ResultSnapshot, ResultTable
 from sparkonce.connectors.delta_sink.target import add_action, file_settings, may_land_later, store_errors
 from sparkonce.connectors.runtime.memory import begin_call
+from sparkonce.connectors.runtime.shipping import Shipped
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sinks.dead_letters import COLUMN
 from sparkonce.crash_points import reach
@@ -52,7 +53,7 @@ class TaskFiles(WriterCommitMessage):
     files: tuple[DataFile, ...] = ()
 
 
-class DeltaBatchWriter(DataSourceArrowWriter):
+class DeltaBatchWriter(DataSourceArrowWriter, metaclass=Shipped):
     """Writes the rows of a batch query. Travels to the tasks, and to the process that commits."""
 
     def __init__(self, options: BatchOptions, schema: StructType, *, replace: bool) -> None:

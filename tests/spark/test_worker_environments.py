@@ -10,10 +10,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.spark.standalone import StandaloneCluster
 
 from sparkonce import EmbeddedBroker
 from tests.spark import other_pythons
-from tests.spark.standalone import StandaloneCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 RECORDS = 100

@@ -27,7 +27,7 @@ from sparkonce.crash_points import CrashPoint
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.lab.verify import matrix
-from sparkonce.jobs.lab.verify.cells import Cell, Kind, Result, Shows
+from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, Result, Shows
 from sparkonce.jobs.lab.verify.pairwise import Pair, choose
 
 
@@ -169,7 +169,8 @@ def _possible() -> Iterator[ClusterCell]:
 
 
 _FAMILIES = {
-    Result.APPEND: "a table", Result.MERGE: "a function", Result.FOREACH_BATCH: "a function",
+    Result.APPEND: "a table",
+    Result.MERGE: "a function", Result.APPEND_WRITER: "a function", Result.FOREACH_BATCH: "a function",
     Result.TOPIC: "a topic", Result.DEAD_LETTERS: "a topic",
 }  # fmt: skip
 
@@ -180,7 +181,7 @@ def quick_faults(cells: Sequence[ClusterCell], seed: int = 0) -> tuple[ClusterCe
     Every two that can be together are: fault, family of the result, guarantee, what is to be seen, and whether a task
     or the driver stands at the point; and every point with every result.
     """
-    return choose(cells, _pairs, lambda cell: cell.result is Result.MERGE, seed)
+    return choose(cells, _pairs, lambda cell: cell.result in BY_DELTA_SPARK, seed)
 
 
 def _pairs(cell: ClusterCell) -> set[Pair]:
