@@ -12,12 +12,12 @@ from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.lab.spark_process import essence
 from sparkonce.jobs.lab.verify.brokers import Kafka
-from sparkonce.jobs.lab.verify.cells import Cell, Kind, Outcome, Result, Shows
+from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, Outcome, Result, Shows
 from sparkonce.jobs.lab.verify.cli import add_arguments, choose, is_good, result_line, run, to_json, write_results
 from sparkonce.jobs.lab.verify.engine import WAVE, WAVE_OF_DRIVERS, WAVE_OF_LONERS, waves
 from sparkonce.jobs.lab.verify.matrix import BROKER_POINTS, full
 from sparkonce.jobs.lab.verify.pairwise import quick
-from sparkonce.jobs.lab.verify.setback.cells import SetBackCell, Sink, all_setbacks, quick_setbacks
+from sparkonce.jobs.lab.verify.setback.cells import SINKS_BY_DELTA_SPARK, SetBackCell, Sink, all_setbacks, quick_setbacks
 from sparkonce.jobs.lab.verify.show import line
 
 
@@ -47,8 +47,8 @@ def test_options_narrow_the_choice() -> None:
         (Guarantee.EXACTLY_ONCE, Kind.DRIVER_KILLED, SinkPoint.BEGUN)
     }
     left = choose(options("--without-merge"))
-    assert {cell.result for cell in left if isinstance(cell, Cell)} == set(Result) - {Result.MERGE}
-    assert {cell.sink for cell in left if isinstance(cell, SetBackCell)} == set(Sink) - {Sink.MERGE, Sink.DELTA_SPARK}
+    assert {cell.result for cell in left if isinstance(cell, Cell)} == set(Result) - BY_DELTA_SPARK
+    assert {cell.sink for cell in left if isinstance(cell, SetBackCell)} == set(Sink) - SINKS_BY_DELTA_SPARK
 
 
 def test_options_of_one_dimension_leave_the_other_out() -> None:
