@@ -113,7 +113,7 @@ def spark_kafka_jars() -> list[str]:
                 raise PeerMissingError(f"SPARK_KAFKA_JARS names {jar}, which is not there")
         return jars
     try:
-        return _spark_jars(f"spark-kafka-{SPARK_KAFKA_ARTIFACTS[0][2]}", SPARK_KAFKA_ARTIFACTS)
+        return spark_jars(f"spark-kafka-{SPARK_KAFKA_ARTIFACTS[0][2]}", SPARK_KAFKA_ARTIFACTS)
     except PeerMissingError as error:
         raise PeerMissingError(f"{error}; name the connector's jars, as a comma list, in SPARK_KAFKA_JARS") from error
 
@@ -128,7 +128,7 @@ def delta_jars() -> list[str]:
 
     if not __version__.startswith(f"{DELTA_SPARK}."):
         raise PeerMissingError(f"{NO_DELTA_SPARK}; install pyspark=={DELTA_SPARK}.*")
-    return _spark_jars(f"delta-{DELTA_VERSION}", DELTA_ARTIFACTS)
+    return spark_jars(f"delta-{DELTA_VERSION}", DELTA_ARTIFACTS)
 
 
 def jvm_session() -> dict[str, str]:
@@ -144,12 +144,18 @@ def jvm_session() -> dict[str, str]:
     }
 
 
-def _spark_jars(name: str, artifacts: tuple[tuple[str, str, str], ...]) -> list[str]:
-    """Fetch artifacts and return their jars, except those that Spark has itself, in any version."""
+def spark_jars(name: str, artifacts: tuple[tuple[str, str, str], ...], without: Sequence[str] = ()) -> list[str]:
+    """Fetch artifacts and return their jars, except those that Spark has itself, in any version.
+
+    ``without`` names what is left out of what they need, each as ``group:name``.
+
+    Raises:
+        PeerMissingError: if Maven is missing or fails.
+    """
     import pyspark
 
     directory = cache_directory() / name
-    copy_artifacts(directory, artifacts)
+    copy_artifacts(directory, artifacts, without)
     of_spark = {_without_version(jar) for jar in Path(pyspark.__file__).with_name("jars").glob("*.jar")}
     return [str(jar) for jar in sorted(directory.glob("*.jar")) if _without_version(jar) not in of_spark]
 
@@ -392,8 +398,10 @@ def _kafka_classpath() -> str:
     return str(directory / "*")
 
 
-def copy_artifacts(directory: Path, artifacts: tuple[tuple[str, str, str], ...]) -> None:
+def copy_artifacts(directory: Path, artifacts: tuple[tuple[str, str, str], ...], without: Sequence[str] = ()) -> None:
     """Have Maven copy artifacts (group, name, version) and what they need at run time into `directory`, once.
+
+    ``without`` names what is left out of that, each as ``group:name``.
 
     Raises:
         PeerMissingError: if Maven is missing or fails.
@@ -406,7 +414,7 @@ def copy_artifacts(directory: Path, artifacts: tuple[tuple[str, str, str], ...])
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent) as work:
         project = Path(work) / "pom.xml"
-        project.write_text(_project(artifacts))
+        project.write_text(_project(artifacts, without))
         copied = Path(work) / "jars"
         goal = [
             "-Dstyle.color=never",
@@ -444,9 +452,14 @@ def _move_into_place(copied: Path, directory: Path) -> None:
             copied.rename(directory)
 
 
-def _project(artifacts: tuple[tuple[str, str, str], ...]) -> str:
+def _project(artifacts: tuple[tuple[str, str, str], ...], without: Sequence[str]) -> str:
+    excluded = "".join(
+        f"<exclusion><groupId>{group}</groupId><artifactId>{name}</artifactId></exclusion>"
+        for group, _, name in (each.partition(":") for each in without)
+    )
     dependencies = "".join(
-        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version></dependency>"
+        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
+        f"<exclusions>{excluded}</exclusions></dependency>"
         for group, name, version in artifacts
     )
     return (

@@ -17,9 +17,9 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from sparkonce.jobs.lab.store.s3 import open_s3
 from sparkonce.jobs.shared.crash_plans import arm, disarm, fired
 from tests.spark.sink_support import NumbersSource, numbers, run, start
-from tests.unit.sink.s3_store import s3_store
 
 pytestmark = pytest.mark.spark
 
@@ -370,7 +370,7 @@ def test_another_schema_is_refused_or_merged(
 
 def test_a_query_into_an_object_store(spark: SparkSession, checkpoint: Path, tmp_path: Path) -> None:
     """Checkpoint on the local disk, table in a store with S3's interface: batches, a restart, a lost checkpoint."""
-    with s3_store() as store:
+    with open_s3() as store:
         table = "s3a://bucket/a table"
         run(numbers(spark, end=20, perBatch=10), table, checkpoint, **store.query_options)
         run(numbers(spark, end=30, perBatch=10), table, checkpoint, **store.query_options)

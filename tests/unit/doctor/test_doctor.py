@@ -26,8 +26,8 @@ from sparkonce import EmbeddedBroker
 from sparkonce.connectors.runtime.spark_version import complaint
 from sparkonce.jobs.cli.doctor.stores import PROBE
 from sparkonce.jobs.cli.main import main
+from sparkonce.jobs.lab.store.s3 import SECRET, open_s3
 from sparkonce.offset_store.locations import Location
-from tests.unit.sink.s3_store import SECRET, s3_store
 
 DEADLINE_S = 60
 AUTHORIZED = {
@@ -163,7 +163,7 @@ def test_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_a_table_and_a_checkpoint_in_an_object_store(capsys: pytest.CaptureFixture[str]) -> None:
-    with s3_store() as store:
+    with open_s3() as store:
         words = [word for name, value in store.storage_options.items() for word in ("--storage", f"{name}={value}")]
         places = ["--table", "s3://bucket/new/table", "--checkpoint", "s3a://bucket/new/checkpoint"]
         found = lines(capsys, *places, *words, status=0)

@@ -24,6 +24,7 @@ from sparkonce.connectors.kafka_source.checkpoint import initial_offset_if_any
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.errors import CheckpointError, FencedError, FilesGoneError, UnknownOutcomeError
+from sparkonce.jobs.lab.store.s3 import SECRET, S3Store, open_s3
 from sparkonce.offset_store import open_store
 from sparkonce.offset_store.delta_log import DeltaLog
 from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError
@@ -33,33 +34,16 @@ from sparkonce.offset_store.secrets import hidden_secrets, without_secrets
 from sparkonce.offset_store.tables import append, join, load_table, table_filesystem
 from sparkonce.offset_store.txn_ids import query_txn_id
 from tests.unit.sink.query_by_hand import Query
-from tests.unit.sink.s3_store import SECRET, Store, s3_store
+from tests.unit.sink.stored_query import CheckpointInStore, StoredQuery, upload
 
 
 @pytest.fixture(scope="module")
-def store() -> Iterator[Store]:
-    with s3_store() as running:
+def store() -> Iterator[S3Store]:
+    with open_s3() as running:
         yield running
 
 
-class StoredQuery(Query):
-    """A query whose table is in the store, and its checkpoint on the local disk."""
-
-    def __init__(self, root: Path, store: Store, query_id: str = "q", **options: Any) -> None:
-        super().__init__(root, query_id, **options)
-        self.uri = f"s3://bucket/{root.name}"
-        self.options |= {"path": self.uri, **store.query_options}
-        self.store = store
-
-    def handle(self) -> DeltaTable:
-        return DeltaTable(self.uri, storage_options=dict(self.store.storage_options))
-
-    def values(self) -> list[int]:
-        found: list[int] = self.handle().to_pyarrow_table().column("v").to_pylist()
-        return sorted(found)
-
-
-def test_batches_replays_and_a_lost_checkpoint(tmp_path: Path, store: Store) -> None:
+def test_batches_replays_and_a_lost_checkpoint(tmp_path: Path, store: S3Store) -> None:
     query = StoredQuery(tmp_path, store)
     query.write(0, [{"v": 1}])
     query.write(1, [{"v": 2}])
@@ -71,26 +55,7 @@ def test_batches_replays_and_a_lost_checkpoint(tmp_path: Path, store: Store) -> 
     assert query.handle().transaction_version(query_txn_id("app", "q")) == 1
 
 
-class CheckpointInStore(StoredQuery):
-    """A query whose checkpoint is in the store too."""
-
-    def __init__(self, root: Path, store: Store, **options: Any) -> None:
-        super().__init__(root, store, **options)
-        self.options["checkpointLocation"] = f"s3a://bucket/{root.name}-checkpoint"
-
-    def log(self, batch_id: int, end: int, partitions: int = 1) -> None:
-        super().log(batch_id, end, partitions)
-        upload(self.checkpoint, self.options["checkpointLocation"], self.store)
-
-
-def upload(folder: Path, location: str, store: Store) -> None:
-    filesystem, root = table_filesystem(Location.parse(location), store.storage_options)
-    for path in filter(Path.is_file, folder.rglob("*")):
-        with filesystem.open_output_stream(f"{root}/{path.relative_to(folder)}", buffer_size=1 << 16) as stream:
-            stream.write(path.read_bytes())
-
-
-def test_a_checkpoint_in_the_same_store(tmp_path: Path, store: Store) -> None:
+def test_a_checkpoint_in_the_same_store(tmp_path: Path, store: S3Store) -> None:
     query = CheckpointInStore(tmp_path, store)
     for batch_id in (0, 1, 1):
         query.write(batch_id, [{"v": batch_id}])
@@ -101,7 +66,7 @@ def test_a_checkpoint_in_the_same_store(tmp_path: Path, store: Store) -> None:
     assert Checkpoint.open(query.options["checkpointLocation"], store.storage_options).is_stateful()
 
 
-def test_the_initial_offset_of_spark_s_connector_in_a_store(tmp_path: Path, store: Store) -> None:
+def test_the_initial_offset_of_spark_s_connector_in_a_store(tmp_path: Path, store: S3Store) -> None:
     (tmp_path / "sources/0").mkdir(parents=True)
     (tmp_path / "sources/0/0").write_bytes(b'\0v1\n{"t":{"0":5}}')
     location = f"s3a://bucket/{tmp_path.name}"
@@ -112,7 +77,7 @@ def test_the_initial_offset_of_spark_s_connector_in_a_store(tmp_path: Path, stor
     assert {(tp.topic, position.next) for tp, position in found.positions.items()} == {("t", 5)}
 
 
-def test_rows_are_spooled_beside_a_checkpoint_in_a_store(tmp_path: Path, store: Store) -> None:
+def test_rows_are_spooled_beside_a_checkpoint_in_a_store(tmp_path: Path, store: S3Store) -> None:
     spool = Spool(f"s3a://bucket/{tmp_path.name}", store.storage_options)
     sent = [EncodedBatch("t", number, 1, bytearray(random.Random(number).randbytes(3 << 20))) for number in range(2)]
     file = SpoolFile(spool, cast(Topics, None), "rows")
@@ -124,7 +89,7 @@ def test_rows_are_spooled_beside_a_checkpoint_in_a_store(tmp_path: Path, store: 
         list(spool.read(SpooledRows("rows", 2)))
 
 
-def test_a_checkpoint_s_store_that_does_not_answer(tmp_path: Path, store: Store) -> None:
+def test_a_checkpoint_s_store_that_does_not_answer(tmp_path: Path, store: S3Store) -> None:
     """The message names the settings that would help, and no secret."""
     nowhere = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "max_retries": "0", "AWS_SECRET_ACCESS_KEY": SECRET}
     checkpoint = Checkpoint.open("s3a://bucket/checkpoint", {**store.storage_options, **nowhere})
@@ -137,14 +102,14 @@ def test_a_checkpoint_s_store_that_does_not_answer(tmp_path: Path, store: Store)
         assert SECRET not in str(error.value)
 
 
-def test_a_table_s_store_that_does_not_answer(store: Store) -> None:
+def test_a_table_s_store_that_does_not_answer(store: S3Store) -> None:
     nowhere = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "max_retries": "0", "AWS_SECRET_ACCESS_KEY": SECRET}
     with pytest.raises(OffsetStoreError, match=r"storage\.AWS_ENDPOINT_URL") as error:
         load_table(Location.parse("s3a://bucket/table"), {**store.storage_options, **nowhere})
     assert SECRET not in str(error.value)
 
 
-def test_of_two_drivers_one_stops(tmp_path: Path, store: Store) -> None:
+def test_of_two_drivers_one_stops(tmp_path: Path, store: S3Store) -> None:
     """The store's conditional write decides: `If-None-Match` on the log file of the version."""
     query, rival = StoredQuery(tmp_path, store), StoredQuery(tmp_path, store, "rival")
     for each in (query, rival):
@@ -156,7 +121,7 @@ def test_of_two_drivers_one_stops(tmp_path: Path, store: Store) -> None:
     assert query.values() == [2]
 
 
-def test_two_drivers_within_one_commit(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_drivers_within_one_commit(tmp_path: Path, store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both have checked version 0 when both write version 1."""
     query, rival = StoredQuery(tmp_path, store), StoredQuery(tmp_path, store, "rival")
     for each in (query, rival):
@@ -175,7 +140,7 @@ def test_two_drivers_within_one_commit(tmp_path: Path, store: Store, monkeypatch
     assert query.values() == [2]
 
 
-def test_partitions_growth_and_replacement(tmp_path: Path, store: Store) -> None:
+def test_partitions_growth_and_replacement(tmp_path: Path, store: S3Store) -> None:
     query = StoredQuery(tmp_path, store, partitionBy="v")
     query.schema = t.StructType([t.StructField("v", t.LongType()), t.StructField("w", t.LongType())])
     query.write(0, [{"v": 1, "w": 2}, {"v": 2, "w": 3}])
@@ -189,7 +154,7 @@ def test_partitions_growth_and_replacement(tmp_path: Path, store: Store) -> None
     assert query.values() == [9]
 
 
-def test_a_commit_whose_answer_is_lost(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_whose_answer_is_lost(tmp_path: Path, store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
     query = StoredQuery(tmp_path, store)
     query.log(0, 10)
     messages = query.tasks(rows=[{"v": 1}])
@@ -228,7 +193,7 @@ def test_missing_credentials_are_named(tmp_path: Path, monkeypatch: pytest.Monke
         query.writer().begin()
 
 
-def test_a_bucket_that_is_not_there_is_told_without_the_key(tmp_path: Path, store: Store) -> None:
+def test_a_bucket_that_is_not_there_is_told_without_the_key(tmp_path: Path, store: S3Store) -> None:
     query = StoredQuery(tmp_path, store)
     query.options["path"] = "s3://nowhere/t"
     query.log(0, 10)
@@ -342,7 +307,7 @@ def test_other_errors_pass_as_they_are() -> None:
     assert error.value is wrong
 
 
-def test_a_file_that_is_gone_before_its_commit(tmp_path: Path, store: Store) -> None:
+def test_a_file_that_is_gone_before_its_commit(tmp_path: Path, store: S3Store) -> None:
     query = StoredQuery(tmp_path, store)
     query.log(0, 10)
     messages = query.tasks(2)
