@@ -21,8 +21,10 @@ from pyarrow import fs
 
 from sparkonce.exactly_once.errors import CheckpointError, MissingEntryError
 from sparkonce.offset_store.errors import plain
+from sparkonce.offset_store.first_contact import check_store_answers
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.secrets import without_secrets
+from sparkonce.offset_store.store_hints import store_hint_or_options
 
 NO_OFFSET = "-"
 HEADER_LINES = 2
@@ -69,6 +71,8 @@ class Checkpoint:
         except ValueError as error:
             raise CheckpointError(f"checkpointLocation: {error}") from error
         with _errors_of_store(place, options):
+            if options:  # else pyarrow reads it, not delta-rs
+                check_store_answers(place, options)
             filesystem, root = place.filesystem(options)
         return cls(place, filesystem, root, options)
 
@@ -184,7 +188,8 @@ def _errors_of_store(location: Location, storage_options: Mapping[str, str]) -> 
     try:
         yield
     except (OSError, ValueError) as error:
-        text = f"checkpointLocation={location}: {plain(error)}{location.settings_hint}"
+        why = plain(error)
+        text = f"checkpointLocation={location}: {why}{store_hint_or_options(location, why)}"
         raise CheckpointError(without_secrets(text, storage_options)) from None
 
 

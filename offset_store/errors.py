@@ -7,6 +7,10 @@ import re
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _BACKTRACE = re.compile(r"\s*(?:stack )?backtrace:\s*", re.IGNORECASE)
 _FIRST_FRAME = re.compile(r"\s*0: ")
+_CHAIN = re.compile(r"\s*\n\s*↳ ")
+"""How delta-rs (1.6) breaks the colons of a chain of causes into lines."""
+_ANSWER = re.compile(r"<\?xml.*?<Code>(.*?)</Code>.*?(?:<Message>(.*?)</Message>.*?)?</Error>", re.DOTALL)
+"""The body of an object store's error."""
 _CAUSES = "caused by:"
 """Opens a numbered list too, but one of reasons."""
 
@@ -14,10 +18,13 @@ _CAUSES = "caused by:"
 def plain(error: BaseException) -> str:
     """Return the message of an error of delta-rs, without terminal colours and without Rust's backtrace.
 
-    With ``RUST_BACKTRACE`` set, delta-rs puts the frames of its own stack after its message.
+    With ``RUST_BACKTRACE`` set, delta-rs puts the frames of its own stack after its message. A chain of causes becomes
+    one line, and an object store's answer its code and message.
     """
     kept: list[str] = []
-    for line in _ESCAPES.sub("", str(error)).strip().splitlines():
+    text = _CHAIN.sub(": ", _ESCAPES.sub("", str(error)))
+    text = _ANSWER.sub(lambda found: f"{found[1]}: {found[2]}" if found[2] else found[1], text)
+    for line in text.strip().splitlines():
         if _BACKTRACE.fullmatch(line):
             break
         if _FIRST_FRAME.match(line) and kept and not kept[-1].strip().lower().endswith(_CAUSES):

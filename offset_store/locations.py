@@ -52,17 +52,6 @@ class Location:
         """Whether this is a local file, where a table or a checkpoint would be a folder."""
         return self.is_local and os.path.isfile(self.text)
 
-    @property
-    def settings_hint(self) -> str:
-        """Which settings reach the store, for the end of an error; "" where there are none."""
-        if not self.in_object_store:
-            return ""
-        return (
-            ". The options storage.* (--storage of commands) set endpoint, region and credentials of the store, for "
-            "table and checkpoint alike (S3: storage.AWS_ENDPOINT_URL, storage.AWS_REGION, storage.AWS_ACCESS_KEY_ID, "
-            "storage.AWS_SECRET_ACCESS_KEY); Spark's own settings, fs.s3a.*, are not read here"
-        )
-
     def filesystem(self, storage_options: Mapping[str, str] | None = None) -> tuple[fs.FileSystem, str]:
         """Return a file system for this place, and the path within it.
 

@@ -19,8 +19,10 @@ from deltalake.transaction import AddAction
 from pyarrow import fs
 
 from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError, StoreMissingError, plain
+from sparkonce.offset_store.first_contact import check_store_answers
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.secrets import hidden_secrets
+from sparkonce.offset_store.store_hints import store_hint_or_options
 
 COMMIT_ATTEMPTS = 100
 """How often delta-rs tries the next version after losing to other commits that do not conflict."""
@@ -49,13 +51,14 @@ def load_table(location: Location, storage_options: Mapping[str, str], version: 
         )
     with hidden_secrets(storage_options):
         try:
+            check_store_answers(location, storage_options)
             return DeltaTable(location.text, version=version, storage_options=dict(storage_options) or None)
         except TableNotFoundError as error:
             raise StoreMissingError(f"there is no Delta table at {location}") from error
         except (DeltaError, OSError, ValueError) as error:
-            raise OffsetStoreError(
-                f"cannot load the Delta table at {location}: {plain(error)}{location.settings_hint}"
-            ) from error
+            why = plain(error)
+            hint = store_hint_or_options(location, why)
+            raise OffsetStoreError(f"cannot load the Delta table at {location}: {why}{hint}") from error
 
 
 def check_keeps_transaction_ids(location: Location, configuration: Mapping[str, str | None]) -> None:

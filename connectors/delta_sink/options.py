@@ -227,9 +227,10 @@ class SinkOptions(TableOptions):
         if options.dead_letters is not None:
             _check_dead_letters(options.dead_letters, options.table, store, options.app_id)
         kafka, producer = _kafka_settings(options, given)
-        return replace(
-            options, offset_store=store, kafka=kafka, producer=producer, storage_options=storage_options(given)
-        )
+        of_store = storage_options(given)
+        if of_store:
+            _check_one_store(options.table, options.checkpoint)
+        return replace(options, offset_store=store, kafka=kafka, producer=producer, storage_options=of_store)
 
 
 _BATCH, _STREAM = settings_of(BatchOptions, camel_case), settings_of(SinkOptions, camel_case)
@@ -269,6 +270,25 @@ def _apart(spec: str | None, table: Location) -> str | None:
     """Return the store, unless it is the table itself."""
     itself = spec is not None and spec.startswith(DELTA) and Location.parse(spec.removeprefix(DELTA)) == table
     return None if itself else spec
+
+
+def _check_one_store(table: Location, checkpoint: str | None) -> None:
+    """Reject a table and a checkpoint in two kinds of object stores, which one set of options cannot reach.
+
+    Raises:
+        OptionError: if they are.
+    """
+    other = Location.parse(checkpoint) if checkpoint else table
+    if table.in_object_store and other.in_object_store and _scheme(table) != _scheme(other):
+        raise OptionError(
+            f"{FORMAT}: path={table} and checkpointLocation={other} are in stores of two kinds, and the options "
+            f"{STORAGE_PREFIX}* reach one: put both into one store, or set the credentials of both in the environment "
+            f"and no {STORAGE_PREFIX}*"
+        )
+
+
+def _scheme(location: Location) -> str:
+    return location.text.partition(":")[0]
 
 
 def _check_dead_letters(place: DeadLetterPlace, table: Location, offset_store: str | None, app_id: str) -> None:

@@ -45,6 +45,7 @@ from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError, p
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.record import Writes
 from sparkonce.offset_store.store import Commit, FileT
+from sparkonce.offset_store.store_hints import store_hint
 from sparkonce.offset_store.tables import append, check_keeps_transaction_ids, join, table_filesystem
 
 _INSTEAD = (
@@ -282,7 +283,8 @@ class ResultTable:
                 self._store.snapshot_unchecked()
             except OffsetStoreError:
                 why = " ".join(plain(error).split())  # the first line says only that it failed, not why
-                raise TableError(f"cannot create the table {self._options.table}: {why}") from error
+                where = self._options.table
+                raise TableError(f"cannot create the table {where}: {why}{store_hint(where, why)}") from error
 
     def _check_offsets_are_here(self, table: DeltaTable) -> None:
         """Check this once in each process: a look-up of an id that is not stored may take ten milliseconds."""

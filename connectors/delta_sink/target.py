@@ -4,8 +4,7 @@ Tasks write Parquet files into the table's folder and return their names, so not
 commit names them all. Files of a batch that failed are deleted only when the log shows that they did not land, and on
 an object store only when no commit was attempted.
 
-Errors of object stores get a hint where credentials are missing: without any, delta-rs asks the cloud's metadata
-service, whose error does not mention them. They are reported without the secrets that `offset_store.secrets` knows.
+Errors of object stores say what to do (`offset_store.store_hints`), and show no secret (`offset_store.secrets`).
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import pyarrow as pa
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 from pyspark.sql.types import StructType
 
@@ -25,7 +25,6 @@ from sparkonce.connectors.delta_sink.parquet import FILE_PREFIX, DataFile, FileS
 from sparkonce.connectors.delta_sink.schema import WriteSchema
 from sparkonce.connectors.delta_sink.separate_store import copy_offsets, separate_store
 from sparkonce.connectors.delta_sink.table import ResultTable
-from sparkonce.connectors.settings.options import STORAGE_PREFIX
 from sparkonce.connectors.sinks.target import TargetPlan, Task, WrappedPlan
 from sparkonce.crash_points import reach
 from sparkonce.exactly_once.batch import Batch
@@ -35,20 +34,13 @@ from sparkonce.exactly_once.decision import Fresh, Stored, decide
 from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
 from sparkonce.exactly_once.refusals import THE_TABLE, Place
 from sparkonce.offset_store import DELTA
-from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.errors import OffsetStoreError, plain
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.secrets import shows_secret, with_message, without_secrets
+from sparkonce.offset_store.store_hints import store_hint
 from sparkonce.offset_store.tables import join, table_filesystem
 
 _log = logging.getLogger(__name__)
-
-_METADATA_SERVICES = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
-_CREDENTIALS = {
-    "s3": ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
-    "gs": ("GOOGLE_SERVICE_ACCOUNT",),
-    "abfss": ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT_KEY"),
-    "az": ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT_KEY"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +237,7 @@ def add_action(file: DataFile) -> AddAction:
 
 @contextmanager
 def store_errors(location: Location, storage_options: Mapping[str, str]) -> Iterator[None]:
-    """Pass errors on unchanged, unless they show a secret, or come from missing credentials.
+    """Pass errors on unchanged, unless they show a secret, or something can be done about the store.
 
     Raises:
         OffsetStoreError: in place of those; but an error of our own that shows a secret keeps its class.
@@ -253,23 +245,14 @@ def store_errors(location: Location, storage_options: Mapping[str, str]) -> Iter
     try:
         yield
     except Exception as error:
-        text = str(error)
-        told = without_secrets(text, storage_options)
-        hint = credentials_hint(location, text)
+        text = plain(error)
+        of_store = isinstance(error, OSError | DeltaError | OffsetStoreError)
+        # Our own errors that come from a load have their hint.
+        hint = store_hint(location, text) if of_store else ""
+        hint = "" if hint in text else hint
+        told = without_secrets(text, storage_options) + hint
         if shows_secret(error, storage_options):
-            raise with_message(error, told + hint) from None
+            raise with_message(error, told) from None
         if hint:
-            raise OffsetStoreError(told + hint) from error
+            raise OffsetStoreError(f"{location}: {told}") from error
         raise
-
-
-def credentials_hint(location: Location, text: str) -> str:
-    """Return which credentials a store needs, if an error shows that none were found; else ""."""
-    if location.is_local or not any(service in text for service in _METADATA_SERVICES):
-        return ""
-    names = _CREDENTIALS.get(location.text.partition(":")[0], ())
-    options = " and ".join(STORAGE_PREFIX + name for name in names) or f"options {STORAGE_PREFIX}*"
-    return (
-        f". No credentials for {location} were found: set {options}, or the environment variables of these names "
-        "for the driver and the executors, or assign a role to the machine"
-    )

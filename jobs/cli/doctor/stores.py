@@ -19,6 +19,7 @@ from sparkonce.jobs.cli.doctor.findings import SKEW_S, Finding, warning, wrong
 from sparkonce.offset_store.errors import OffsetStoreError, plain
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.secrets import without_secrets
+from sparkonce.offset_store.store_hints import store_hint_or_options
 from sparkonce.offset_store.tables import check_keeps_transaction_ids, load_table
 
 PROBE = ".sparkonce-doctor-"
@@ -132,7 +133,8 @@ def _told(location: Location, storage: Mapping[str, str], what: str, error: Base
     text = " ".join(plain(error).split())
     what = _IN_ADDRESS.sub("://***@", what)
     text = _IN_ADDRESS.sub("://***@", text)
-    return without_secrets(f"{what}: {text[:_LONGEST]}{'…' * (len(text) > _LONGEST)}{location.settings_hint}", storage)
+    hint = store_hint_or_options(location, text)
+    return without_secrets(f"{what}: {text[:_LONGEST]}{'…' * (len(text) > _LONGEST)}{hint}", storage)
 
 
 def _join(root: str, name: str) -> str:

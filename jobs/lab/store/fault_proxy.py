@@ -160,6 +160,7 @@ def handler(to: str, rules: _Rules, page_keys: int) -> type[BaseHTTPRequestHandl
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # headers and body are two writes: a client would acknowledge late between them
 
         def handle_one_request(self) -> None:
             with contextlib.suppress(OSError):  # a client that has gone

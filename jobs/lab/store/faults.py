@@ -50,5 +50,5 @@ class Rule:
 
 COMMIT = r"_delta_log/\d{20}\.json$"
 """The path of a commit."""
-DATA_FILE = r"\.parquet$"
+DATA_FILE = r"\.parquet(\?|$)"
 LISTING = r"[?&]list-type=2"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -92,13 +93,19 @@ def test_rows_are_spooled_beside_a_checkpoint_in_a_store(tmp_path: Path, store: 
 def test_a_checkpoint_s_store_that_does_not_answer(tmp_path: Path, store: S3Store) -> None:
     """The message names the settings that would help, and no secret."""
     nowhere = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "max_retries": "0", "AWS_SECRET_ACCESS_KEY": SECRET}
-    checkpoint = Checkpoint.open("s3a://bucket/checkpoint", {**store.storage_options, **nowhere})
-    for ask in (checkpoint.latest_batch_id, checkpoint.query_id, checkpoint.is_stateful):
+    options = {**store.storage_options, **nowhere}
+    there = Checkpoint.open("s3a://bucket/checkpoint", store.storage_options)
+    gone = replace(there, filesystem=there.location.filesystem(options)[0], storage_options=options)
+    for ask in (
+        lambda: Checkpoint.open("s3a://bucket/checkpoint", options),
+        gone.latest_batch_id,
+        gone.query_id,
+        gone.is_stateful,
+    ):
         with pytest.raises(CheckpointError) as error:
             ask()
-        assert "checkpointLocation=s3://bucket/checkpoint: " in str(error.value)
-        assert "The options storage.*" in str(error.value)
-        assert "storage.AWS_ENDPOINT_URL" in str(error.value)
+        assert str(error.value).startswith("checkpointLocation=s3://bucket/checkpoint: ")
+        assert "No store answers there: check storage.AWS_ENDPOINT_URL" in str(error.value)
         assert SECRET not in str(error.value)
 
 
@@ -216,7 +223,8 @@ def test_a_secret_in_an_error_is_hidden_in_all_its_causes(tmp_path: Path, monkey
     def quotes(*args: Any, **kwargs: Any) -> None:
         raise OSError(f"Error performing GET https://account.blob.core.windows.net/box/t?{signature}&comp=list")
 
-    monkeypatch.setattr("sparkonce.offset_store.tables.DeltaTable", quotes)
+    for name in ("tables.DeltaTable", "first_contact.DeltaStorageHandler"):
+        monkeypatch.setattr(f"sparkonce.offset_store.{name}", quotes)
     with pytest.raises(OffsetStoreError, match=r"windows.net/box/t\?\*\*\*&comp=list") as error:
         query.writer().begin()
     assert error.value.__cause__ is None
@@ -253,8 +261,8 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> Location:
     def quotes(*args: Any, **kwargs: Any) -> None:
         raise OSError(f"GET https://account.blob.core.windows.net/box/t?{SIGNATURE}&comp=list")
 
-    for name in ("sparkonce.offset_store.tables.DeltaTable", "sparkonce.offset_store.tables.DeltaStorageHandler"):
-        monkeypatch.setattr(name, quotes)
+    for name in ("tables.DeltaTable", "tables.DeltaStorageHandler", "first_contact.DeltaStorageHandler"):
+        monkeypatch.setattr(f"sparkonce.offset_store.{name}", quotes)
     monkeypatch.setattr(DeltaTable, "create_write_transaction", quotes)
     return Location.parse("abfss://box@account.dfs.core.windows.net/t")
 

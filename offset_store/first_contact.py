@@ -1,0 +1,38 @@
+"""Whether an object store answers at all: asked once in a process, with little patience.
+
+delta-rs repeats a read for three minutes, and says nothing meanwhile. That is right for a query that runs, whose store
+may be down for a moment, and wrong for one that starts with a wrong endpoint.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from deltalake.fs import DeltaStorageHandler
+
+from sparkonce.offset_store.locations import Location
+
+IMPATIENT = {"connect_timeout": "5s", "timeout": "10s", "max_retries": "1", "retry_timeout": "10s"}
+"""Options of delta-rs; a user's own ones take precedence."""
+_NO_ANSWER = re.compile(r"dns error|tcp connect error|client error \(Connect\)|timed out")
+_answered: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
+
+
+def check_store_answers(location: Location, storage_options: Mapping[str, str]) -> None:
+    """Ask for a file of the folder, whether it is there or not; other errors than no answer are left to later requests.
+
+    Raises:
+        OSError: if nothing answers.
+    """
+    bucket = "/".join(location.text.split("/")[:3])
+    key = bucket, tuple(sorted(storage_options.items()))
+    if not location.in_object_store or key in _answered:
+        return
+    try:
+        handler = DeltaStorageHandler(location.text, {**IMPATIENT, **storage_options})
+        handler.get_file_info(["_delta_log/_last_checkpoint"])
+    except (OSError, ValueError) as error:
+        if _NO_ANSWER.search(str(error)):
+            raise
+    _answered.add(key)

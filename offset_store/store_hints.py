@@ -1,0 +1,86 @@
+"""What to do about an error of an object store: one sentence for the end of its message.
+
+An error of delta-rs quotes the request and the store's answer; what its user should change is not in it. The patterns
+are the codes of S3's error answers, and words of the Rust crates ``object_store`` and ``hyper``.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sparkonce.offset_store.locations import Location
+
+_KEYS = {
+    "s3": ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+    "gs": ("GOOGLE_SERVICE_ACCOUNT",),
+    "abfss": ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT_KEY"),
+    "az": ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT_KEY"),
+}
+_ENDPOINTS = {"s3": "AWS_ENDPOINT_URL", "abfss": "AZURE_STORAGE_ENDPOINT", "az": "AZURE_STORAGE_ENDPOINT"}
+_RENEWED = "; a query that outlives its keys needs some that are renewed: leave them out, and give the machines a role"
+_HINTS = (
+    (
+        r"169\.254\.169\.254|169\.254\.170\.2|metadata\.google\.internal",
+        "No credentials for {place} were found: set {keys}, or the environment variables of these names for the driver "
+        "and the executors, or assign a role to the machine; Spark's own settings, fs.s3a.*, are not read here",
+    ),
+    (
+        r"ExpiredToken|TokenRefreshRequired|RequestExpired|token (?:has|is) expired",
+        "The credentials have expired: set new ones ({keys}, a session token too), and start the query again"
+        + _RENEWED,
+    ),
+    (
+        r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|AuthorizationHeaderMalformed|\b401\b",
+        "The store does not accept these credentials: check {keys}, the session token if there is one, and the region",
+    ),
+    (
+        r"AccessDenied|necessary privileges|\b403\b",
+        "These credentials may not do that: a query lists, reads, writes and deletes in the folders of table and "
+        "checkpoint (S3: s3:ListBucket, s3:GetObject, s3:PutObject, s3:DeleteObject, s3:AbortMultipartUpload)",
+    ),
+    (r"NoSuchBucket", "There is no such bucket at this endpoint: create it, or correct {place} or {endpoint}"),
+    (r"URL scheme is not allowed", "For an endpoint with http:// set storage.AWS_ALLOW_HTTP=true, or use https://"),
+    (r"incorrectly configured region|PermanentRedirect", "The bucket is in another region: set storage.AWS_REGION"),
+    (
+        r"dns error|tcp connect error|client error \(Connect\)",
+        "No store answers there: check {endpoint}, and the network from this machine",
+    ),
+    (
+        r"timed out",
+        "The store did not answer in time: check {endpoint} and the network; storage.timeout (default 30 seconds) says "
+        "how long a request waits, storage.retry_timeout (180 seconds) how long reads are repeated. Start the query "
+        "again: what has landed is found in the table",
+    ),
+    (
+        r"\b(?:429|50[0-9])\b",
+        "The store is overloaded or down: start the query again when it serves; storage.max_retries (default 10) and "
+        "storage.retry_timeout (180 seconds) say how long requests are repeated",
+    ),
+    (
+        r"reading a body|connection closed|error sending request|IncompleteMessage",
+        "The connection to the store broke: start the query again; what has landed is found in the table",
+    ),
+)
+_IN_GENERAL = (
+    "The options storage.* (--storage of commands) set endpoint, region and credentials of the store, for table and "
+    "checkpoint alike (S3: storage.AWS_ENDPOINT_URL, storage.AWS_REGION, storage.AWS_ACCESS_KEY_ID, "
+    "storage.AWS_SECRET_ACCESS_KEY); Spark's own settings, fs.s3a.*, are not read here"
+)
+
+
+def store_hint(location: Location, text: str) -> str:
+    """Return what to do about an error with this text, as ``. A sentence``; "" if nothing is known, or it is local."""
+    if not location.in_object_store:
+        return ""
+    scheme = location.text.partition(":")[0]
+    for pattern, hint in _HINTS:
+        if re.search(pattern, text):
+            keys = " and ".join(f"storage.{name}" for name in _KEYS.get(scheme, ())) or "options storage.*"
+            endpoint = f"storage.{_ENDPOINTS[scheme]}" if scheme in _ENDPOINTS else "the address"
+            return ". " + hint.format(place=location, keys=keys, endpoint=endpoint)
+    return ""
+
+
+def store_hint_or_options(location: Location, text: str) -> str:
+    """Return the same; without anything known, which options reach the store."""
+    return store_hint(location, text) or (f". {_IN_GENERAL}" if location.in_object_store else "")

@@ -1,0 +1,129 @@
+"""What a user is told who names a store wrongly: one line with the place, the reason and what to do, and soon."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sparkonce.connectors.delta_sink.options import SinkOptions
+from sparkonce.connectors.settings.options import OptionError
+from sparkonce.jobs.lab.store.fault_proxy import FaultProxy
+from sparkonce.jobs.lab.store.faults import Rule
+from sparkonce.jobs.lab.store.s3 import SECRET, S3Store, open_s3
+from sparkonce.offset_store import first_contact
+from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.first_contact import check_store_answers
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.store_hints import store_hint
+from sparkonce.offset_store.tables import load_table
+from tests.unit.sink.stored_query import StoredQuery
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[S3Store]:
+    with open_s3() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def proxy(store: S3Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultProxy]:
+    with FaultProxy(store.address, tmp_path_factory.mktemp("proxy")) as running:
+        yield running
+
+
+def told_of(query: StoredQuery) -> str:
+    """Start a batch, and return the error, which is one line without the secret."""
+    query.log(0, 10)
+    with pytest.raises(Exception, match="s3://") as error:
+        query.tasks(rows=[{"v": 1}])
+    text = str(error.value)
+    assert "\n" not in text
+    assert "\x1b" not in text
+    assert SECRET not in text
+    return text
+
+
+def test_a_wrong_endpoint(tmp_path: Path, store: S3Store) -> None:
+    query = StoredQuery(tmp_path, S3Store("http://127.0.0.1:1"))
+    assert told_of(query).endswith(
+        "No store answers there: check storage.AWS_ENDPOINT_URL, and the network from this machine"
+    )
+
+
+def test_a_name_that_does_not_resolve(tmp_path: Path) -> None:
+    query = StoredQuery(tmp_path, S3Store("http://no-such-store.invalid:9000"))
+    assert "No store answers there: check storage.AWS_ENDPOINT_URL" in told_of(query)
+
+
+def test_an_endpoint_that_takes_connections_and_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without `check_store_answers` delta-rs would wait for three minutes."""
+    monkeypatch.setitem(first_contact.IMPATIENT, "timeout", "300ms")
+    monkeypatch.setitem(first_contact.IMPATIENT, "retry_timeout", "600ms")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silence = S3Store(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(OffsetStoreError, match=r"The store did not answer in time: check storage.AWS_ENDPOINT_URL"):
+            load_table(Location.parse("s3://bucket/t"), silence.storage_options)
+
+
+def test_http_that_was_not_allowed(tmp_path: Path, store: S3Store) -> None:
+    query = StoredQuery(tmp_path, store)
+    query.options["storage.AWS_ALLOW_HTTP"] = "false"
+    assert "set storage.AWS_ALLOW_HTTP=true, or use https://" in told_of(query)
+
+
+def test_a_bucket_that_is_not_there(tmp_path: Path, store: S3Store) -> None:
+    query = StoredQuery(tmp_path, store)
+    query.options["path"] = "s3://nowhere/t"
+    told = told_of(query)
+    assert told.startswith("cannot load the Delta table at s3://nowhere/t: ")
+    assert "There is no such bucket at this endpoint: create it, or correct s3://nowhere/t or storage.AWS_" in told
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_credentials_that_may_only_read(tmp_path: Path, store: S3Store, proxy: FaultProxy, exists: bool) -> None:
+    if exists:
+        StoredQuery(tmp_path, store, "other", appId="other").write(0, [])
+    proxy.use(Rule("DENIED", "PUT|POST|DELETE", times=0))
+    told = told_of(StoredQuery(tmp_path, S3Store(proxy.address)))
+    assert "AccessDenied" in told
+    assert "These credentials may not do that: a query lists, reads, writes and deletes in the folders" in told
+    assert proxy.fired()[0] > 0
+
+
+def test_a_token_that_has_expired(tmp_path: Path, proxy: FaultProxy) -> None:
+    proxy.use(Rule("EXPIRED", times=0))
+    told = told_of(StoredQuery(tmp_path, S3Store(proxy.address)))
+    assert "ExpiredToken" in told
+    assert "The credentials have expired: set new ones (storage.AWS_ACCESS_KEY_ID and storage.AWS_SECRET_ACC" in told
+
+
+def test_table_and_checkpoint_in_stores_of_two_kinds() -> None:
+    options = {"path": "s3://bucket/t", "appId": "a", "checkpointLocation": "gs://other/c"}
+    SinkOptions.read(options)
+    with pytest.raises(OptionError, match=r"path=s3://bucket/t and checkpointLocation=gs://other/c are in stores of"):
+        SinkOptions.read(options | {"storage.AWS_REGION": "us-east-1"})
+    SinkOptions.read(options | {"checkpointLocation": "s3a://other/c", "storage.AWS_REGION": "us-east-1"})
+    SinkOptions.read(options | {"checkpointLocation": "/local", "storage.AWS_REGION": "us-east-1"})
+
+
+def test_a_store_that_answers_with_an_error_is_left_to_the_patient(
+    proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(first_contact, "_answered", set())
+    proxy.use(Rule("UNAVAILABLE", times=0))
+    check_store_answers(Location.parse("s3://bucket/t"), S3Store(proxy.address).storage_options)
+    assert proxy.fired() == [2]
+
+
+def test_hints_of_other_stores() -> None:
+    azure, google = Location.parse("abfss://box@account.dfs.core.windows.net/t"), Location.parse("gs://bucket/t")
+    assert "storage.AZURE_STORAGE_ENDPOINT" in store_hint(azure, "dns error")
+    assert "check the address, and" in store_hint(google, "dns error")
+    assert "set storage.GOOGLE_SERVICE_ACCOUNT, or" in store_hint(google, "GET http://metadata.google.internal/")
+    assert store_hint(Location.parse("/local"), "403") == ""
+    assert store_hint(azure, "a conflict") == ""
