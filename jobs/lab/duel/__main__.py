@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
@@ -27,6 +27,7 @@ from sparkonce.jobs.lab.duel.arena import APP_ID, Arena, TableArena, TopicArena
 from sparkonce.jobs.lab.duel.driver import Settings
 from sparkonce.jobs.lab.duel.match import Match
 from sparkonce.jobs.lab.duel.rival import LIMIT_S, POLL_S, DuelError, Rival, Stop
+from sparkonce.jobs.lab.store.stores import KINDS, LOCAL, LOCAL_KIND, Store, open_store
 from sparkonce.jobs.lab.verify.brokers import open_kafka
 from sparkonce.jobs.lab.verify.cells import Shows
 from sparkonce.jobs.lab.verify.judge import Verdict
@@ -51,6 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kafka", default="embedded", help="embedded (default), real (Apache Kafka from Maven) or host:port"
     )
+    parser.add_argument(
+        "--store", default=LOCAL_KIND, choices=KINDS, help="where the table is: local (default), s3 (versitygw) or moto"
+    )
     parser.add_argument("--keep", type=empty_folder, metavar="FOLDER", help="keep table, checkpoints and logs there")
 
 
@@ -60,14 +64,20 @@ def run(options: argparse.Namespace) -> int:
         print(f"sparkonce duel: --pauses {options.pauses}: expected at least 1", file=sys.stderr)
         return 2
     try:
-        with working_folder(options.keep, "duel-") as folder, open_kafka(options.kafka) as kafka:
-            return duel(kafka.broker.bootstrap_servers, folder, options.pauses, options.seed, options.sink)
+        with (
+            working_folder(options.keep, "duel-") as folder,
+            open_kafka(options.kafka) as kafka,
+            open_store(options.store) as store,
+        ):
+            return duel(kafka.broker.bootstrap_servers, folder, options.pauses, options.seed, options.sink, store)
     except (ValueError, PeerMissingError, LoadError, DuelError) as error:
         print(f"sparkonce duel: {error}", file=sys.stderr)
         return 2
 
 
-def duel(bootstrap_servers: str, folder: Path, pauses: int, seed: int | None, sink: str = "delta") -> int:
+def duel(
+    bootstrap_servers: str, folder: Path, pauses: int, seed: int | None, sink: str = "delta", store: Store = LOCAL
+) -> int:
     """Let two drivers compete, judge, and return the exit code.
 
     Raises:
@@ -75,19 +85,22 @@ def duel(bootstrap_servers: str, folder: Path, pauses: int, seed: int | None, si
     """
     seed = secrets.randbelow(1_000_000) if seed is None else seed
     topic = f"duel-{uuid.uuid4().hex[:8]}"
-    table, output = (folder / "table", None) if sink == "delta" else (None, f"{topic}-copies")
-    what = "topic" if table is None else "table"
+    place = f"{store.location(folder) or folder}/table" if sink == "delta" else None
+    output = None if sink == "delta" else f"{topic}-copies"
+    what = "topic" if place is None else "table"
     _say(f"two drivers, one appId, one {what}; seed {seed}: the same moments come with --seed {seed}")
     create_topic(bootstrap_servers, topic)
-    place = None if table is None else str(table)
-    with _arena(bootstrap_servers, topic, table, output) as arena:
+    with _arena(bootstrap_servers, topic, place, output, store.storage_options) as arena:
         with ExitStack() as stack:
             feed = _Feed(bootstrap_servers, topic)
             feed.start()
             rivals = []
             for name in NAMES:
                 checkpoints = str(folder / f"{name}.checkpoints")
-                settings = Settings(bootstrap_servers, topic, place, output, APP_ID, checkpoints, RECORDS_PER_BATCH)
+                settings = Settings(
+                    bootstrap_servers, topic, place, output, APP_ID, checkpoints, RECORDS_PER_BATCH,
+                    store.storage_options,
+                )  # fmt: skip
                 rivals.append(Rival(name, settings, folder))
                 stack.callback(rivals[-1].kill)
             match = Match((rivals[0], rivals[1]), arena, random.Random(seed), _say)  # noqa: S311
@@ -123,9 +136,11 @@ class _Feed(threading.Thread):
 
 
 @contextmanager
-def _arena(bootstrap_servers: str, topic: str, table: Path | None, output: str | None) -> Iterator[Arena]:
+def _arena(
+    bootstrap_servers: str, topic: str, table: str | None, output: str | None, storage_options: Mapping[str, str]
+) -> Iterator[Arena]:
     if table is not None:
-        yield TableArena(bootstrap_servers, topic, table)
+        yield TableArena(bootstrap_servers, topic, table, storage_options)
         return
     assert output is not None
     arena = TopicArena(bootstrap_servers, topic, output)

@@ -6,8 +6,7 @@ Of a topic, the decisions are read with librdkafka from the topic they stand in,
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
@@ -16,7 +15,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from sparkonce.exactly_once.transactions import Decision, decision_key
 from sparkonce.jobs.bench.load import DEADLINE_S, LoadError, reader
-from sparkonce.jobs.lab.verify.judge import Verdict, judge, judge_copies, read_rows
+from sparkonce.jobs.lab.verify.judge import Row, Verdict, judge, judge_copies, read_rows
 from sparkonce.jobs.lab.verify.records import create_topic, read_delivered, read_topic
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.errors import StoreMissingError
@@ -47,34 +46,40 @@ class Arena(Protocol):
 class TableArena:
     """A Delta table."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, table: Path) -> None:
+    def __init__(
+        self, bootstrap_servers: str, topic: str, table: str, storage_options: Mapping[str, str] | None = None
+    ) -> None:
         self._servers = bootstrap_servers
         self._topic = topic
         self._table = table
+        self._storage_options = dict(storage_options or {})
 
     def version(self) -> int:
         """See `Arena`."""
         try:
-            return DeltaTable(self._table).version()
+            return DeltaTable(self._table, storage_options=self._storage_options or None).version()
         except TableNotFoundError:
             return -1
 
     def commits_after(self, version: int) -> list[CommittedBatch]:
         """See `Arena`."""
         try:
-            snapshot = DeltaOffsetStore(Location.parse(str(self._table)), APP_ID).snapshot()
+            snapshot = DeltaOffsetStore(Location.parse(self._table), APP_ID, self._storage_options).snapshot()
         except StoreMissingError:
             return []
         return snapshot.history(max(snapshot.version - version, 0))
 
     def records(self) -> int:
         """See `Arena`."""
-        return len({(row.record.partition, row.record.offset) for row in read_rows(self._table, merged=False)})
+        return len({(row.record.partition, row.record.offset) for row in self._rows()})
 
     def judged(self, acknowledged: Sequence[tuple[bytes, bytes]]) -> tuple[Verdict, int]:
         """See `Arena`."""
-        rows = read_rows(self._table, merged=False)
+        rows = self._rows()
         return judge(acknowledged, read_topic(self._servers, self._topic), rows), len(rows)
+
+    def _rows(self) -> list[Row]:
+        return read_rows(self._table, merged=False, storage_options=self._storage_options)
 
 
 class TopicArena:

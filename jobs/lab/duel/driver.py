@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -45,6 +46,8 @@ class Settings:
     checkpoints: str
     """A folder; each query gets a new one in it."""
     records_per_batch: int
+    storage_options: Mapping[str, str]
+    """What delta-rs needs to reach the table."""
 
 
 def start(spark: SparkSession, settings: Settings, number: int) -> StreamingQuery:
@@ -58,9 +61,10 @@ def start(spark: SparkSession, settings: Settings, number: int) -> StreamingQuer
         .option("maxOffsetsPerTrigger", str(settings.records_per_batch))
         .option("offsetStore", offset_store)
         .option("appId", settings.app_id)
+        .options(**_of_store(settings))
         .load()
     )
-    writer = _into_topic(records, settings) if settings.table is None else _into_table(records, settings.table)
+    writer = _into_topic(records, settings) if settings.table is None else _into_table(records, settings)
     return (
         writer.option("checkpointLocation", str(Path(settings.checkpoints) / str(number)))
         .option("appId", settings.app_id)
@@ -69,8 +73,13 @@ def start(spark: SparkSession, settings: Settings, number: int) -> StreamingQuer
     )
 
 
-def _into_table(records: DataFrame, table: str) -> DataStreamWriter:
-    return records.select("key", "value", "partition", "offset").writeStream.format("delta_once").option("path", table)
+def _into_table(records: DataFrame, settings: Settings) -> DataStreamWriter:
+    writer = records.select("key", "value", "partition", "offset").writeStream.format("delta_once")
+    return writer.option("path", settings.table).options(**_of_store(settings))
+
+
+def _of_store(settings: Settings) -> dict[str, str]:
+    return {f"storage.{name}": value for name, value in settings.storage_options.items()}
 
 
 def _into_topic(records: DataFrame, settings: Settings) -> DataStreamWriter:

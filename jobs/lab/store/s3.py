@@ -16,15 +16,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparkonce.jobs.lab.store.moto_server import BUCKET
 from sparkonce.jobs.shared.child_process import ChildEndedError, ChildProcess
 from sparkonce.jobs.shared.peers import PeerMissingError
-from sparkonce.jobs.shared.s3_peers import versitygw
+from sparkonce.jobs.shared.s3_peers import s3a_jars, versitygw
 
 ACCESS_KEY, SECRET = "sparkonce", "s3cret-key-of-the-store"
 REGION = "us-east-1"
+BUCKET = "bucket"
 START_LIMIT_S = 60.0
-KINDS = ("moto", "versitygw")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,28 +61,34 @@ class S3Store:
         }
         return {f"spark.hadoop.fs.s3a.{name}": value for name, value in settings.items()}
 
-    def location(self, name: str) -> str:
-        """Return the URI of a folder in the bucket."""
-        return f"s3a://{BUCKET}/{name}"
+    @property
+    def jars(self) -> list[str]:
+        """Jars that such a session needs.
+
+        Raises:
+            PeerMissingError: if they are not to be had.
+        """
+        return s3a_jars()
+
+    def location(self, folder: Path) -> str:
+        """Return the URI of the folder in the bucket that has the name of a local one."""
+        return f"s3a://{BUCKET}/{folder.name}"
 
 
 @contextmanager
-def open_s3(kind: str = "moto") -> Iterator[S3Store]:
-    """Run a store.
+def open_s3(*, real: bool = False) -> Iterator[S3Store]:
+    """Run a store: moto, or with ``real`` versitygw.
 
     Raises:
         PeerMissingError: if it is not to be had, or does not start.
-        ValueError: for a kind that is not one of `KINDS`.
     """
     with tempfile.TemporaryDirectory(prefix="s3-", ignore_cleanup_errors=True) as folder:
-        if kind == "moto":
-            with MotoStore(Path(folder)) as moto:
-                yield S3Store(moto.address)
-        elif kind == "versitygw":
+        if real:
             with _versitygw(Path(folder)) as address:
                 yield S3Store(address)
         else:
-            raise ValueError(f"{kind}: expected {' or '.join(KINDS)}")
+            with MotoStore(Path(folder)) as moto:
+                yield S3Store(moto.address)
 
 
 class MotoStore(ChildProcess):

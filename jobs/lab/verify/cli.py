@@ -31,6 +31,7 @@ from typing import TypeVar
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.lab.spark_process import SessionError
 from sparkonce.jobs.lab.standalone import StandaloneCluster, StandaloneError, check_master
+from sparkonce.jobs.lab.store.stores import KINDS, LOCAL, LOCAL_KIND, Store, open_store
 from sparkonce.jobs.lab.verify.brokers import Kafka, open_kafka
 from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, Outcome, Result, Shows
 from sparkonce.jobs.lab.verify.cluster.cells import ClusterCell, Fault, all_faults, quick_faults
@@ -87,6 +88,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kafka", default="embedded", help="embedded (default), real (Apache Kafka from Maven) or host:port"
     )
+    parser.add_argument(
+        "--store",
+        default=LOCAL_KIND,
+        choices=KINDS,
+        help="where tables and checkpoints are: local (default), s3 (versitygw, a server that Go builds once) or moto "
+        "(moto's S3 server); on S3 no checkpoints are set back",
+    )
     parser.add_argument("--without-merge", action="store_true", help="leave out merges, which need delta-spark's jars")
     parser.add_argument("--report", type=result_file, metavar="FILE", help="write an HTML page there")
     parser.add_argument("--json", type=result_file, metavar="FILE", help="write the outcomes there")
@@ -131,10 +139,13 @@ def choose(options: argparse.Namespace) -> list[AnyChosen]:
     """
     of_setbacks, of_crashes = options.setback or options.query or options.state, options.point or options.kind
     on_a_cluster = options.cluster or options.master
+    elsewhere = on_a_cluster or options.store != LOCAL_KIND
     if options.fault and not on_a_cluster:
         raise ValueError("--fault needs --cluster or --master")
+    if of_setbacks and options.store != LOCAL_KIND:
+        raise ValueError(f"--store {options.store}: checkpoints are set back in local folders only")
     crashes = [] if of_setbacks or options.fault else _crashes(options)
-    setbacks = [] if of_crashes or options.fault or (on_a_cluster and not of_setbacks) else _setbacks(options)
+    setbacks = [] if of_crashes or options.fault or (elsewhere and not of_setbacks) else _setbacks(options)
     faults = [] if of_setbacks or options.kind or not on_a_cluster else _faults(options)
     cells: list[AnyChosen] = [*crashes, *setbacks, *faults]
     if options.without_merge:
@@ -215,17 +226,17 @@ def run(options: argparse.Namespace) -> int:
     try:
         if options.master is not None:
             check_master(options.master)
-        with open_kafka(options.kafka) as kafka:
-            return verify(cells, kafka, options)
+        with open_kafka(options.kafka) as kafka, open_store(options.store) as store:
+            return verify(cells, kafka, options, store)
     except (ValueError, PeerMissingError, SessionError, StandaloneError) as error:
         print(f"sparkonce verify: {error}", file=sys.stderr)
         return 2
 
 
-def verify(cells: Sequence[AnyChosen], kafka: Kafka, options: argparse.Namespace) -> int:
-    """Run cells on a Kafka, show them, write the requested files, and return the exit code."""
+def verify(cells: Sequence[AnyChosen], kafka: Kafka, options: argparse.Namespace, store: Store = LOCAL) -> int:
+    """Run cells on a Kafka and a store, show them, write the requested files, and return the exit code."""
     began_s = time.monotonic()
-    conf, missing = _settings(cells, "local:" if options.cluster or options.master else "")
+    conf, missing = _settings(cells, store, "local:" if options.cluster or options.master else "")
     reasons = {cell: _cannot_run(cell, kafka, missing, options.master) for cell in cells}
     possible = [cell for cell in cells if reasons[cell] is None]
     _tell_left_out(reasons)
@@ -233,7 +244,9 @@ def verify(cells: Sequence[AnyChosen], kafka: Kafka, options: argparse.Namespace
     with ExitStack() as stack:
         folder = stack.enter_context(working_folder(options.keep, "verify-"))
         show = stack.enter_context(open_show(len(possible)))
-        engine = Engine(kafka, folder, conf, keep=options.keep is not None, tell=show.say, progress=_tell_progress)
+        engine = Engine(
+            kafka, folder, conf, store=store, keep=options.keep is not None, tell=show.say, progress=_tell_progress
+        )
         cluster = stack.enter_context(StandaloneCluster(folder / "cluster")) if options.cluster else None
         if (master := options.master if cluster is None else cluster.url) is not None:
             engine.conf = {**conf, "spark.master": master, **ON_A_CLUSTER}
@@ -296,14 +309,20 @@ def _tell_progress(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _settings(cells: Sequence[AnyChosen], scheme: str) -> tuple[dict[str, str], str | None]:
-    """Return the session settings that the cells need, and why those with delta-spark cannot run if they cannot."""
+def _settings(cells: Sequence[AnyChosen], store: Store, scheme: str) -> tuple[dict[str, str], str | None]:
+    """Return the session settings that cells and store need, and why those with delta-spark cannot run if so.
+
+    Jars get the ``scheme`` with which executors find them.
+    """
+    jars = [f"{scheme}{jar}" for jar in store.jars]
+    plain = {**store.session, **({"spark.jars": ",".join(jars)} if jars else {})}
     if not any(needs_delta_spark(cell) for cell in cells):
-        return {}, None
+        return plain, None
     try:
-        return merge_session(scheme), None
+        merging = merge_session(scheme)
     except PeerMissingError as error:
-        return {}, f"delta-spark's jars are missing: {error}"
+        return plain, f"delta-spark's jars are missing: {error}"
+    return {**plain, **merging, "spark.jars": ",".join([merging["spark.jars"], *jars])}, None
 
 
 def _tell_left_out(reasons: Mapping[AnyChosen, str | None]) -> None:

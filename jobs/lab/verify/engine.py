@@ -18,10 +18,12 @@ from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
 from sparkonce.connectors.runtime import worker_daemon
 from sparkonce.jobs.lab import class_archive
 from sparkonce.jobs.lab.spark_process import Login, SessionError, SparkProcess
+from sparkonce.jobs.lab.store.stores import LOCAL, Store
 from sparkonce.jobs.lab.verify.brokers import Kafka
 from sparkonce.jobs.lab.verify.cells import Cell, Kind, Outcome, Result
 from sparkonce.jobs.lab.verify.evidence import broken_chain, commits, sendings, verdict
 from sparkonce.jobs.lab.verify.matrix import BROKER_POINTS, ends_the_run, must_say, must_show
+from sparkonce.jobs.lab.verify.pipelines import Place
 from sparkonce.jobs.lab.verify.wave import AT_ONCE, RECORDS_PER_BATCH, Running, Wave
 from sparkonce.jobs.shared.crash_plans import disarm
 from sparkonce.jobs.shared.peers import delta_jars
@@ -71,8 +73,8 @@ def merge_session(scheme: str = "") -> dict[str, str]:
     }
 
 
-SecondOpinion = Callable[[Path, str, Result], str | None]
-"""Takes a table, the application and the kind of result; returns what else is wrong with it."""
+SecondOpinion = Callable[[Place, Result], str | None]
+"""Takes where a pipeline's table is, and the kind of result; returns what else is wrong with it."""
 
 
 @dataclass(slots=True)
@@ -84,6 +86,8 @@ class Engine:
     conf: Mapping[str, str] = field(default_factory=dict)
     retrying: Mapping[str, str] = field(default_factory=lambda: RETRYING)
     """What is different in a session in which Spark runs tasks again."""
+    store: Store = LOCAL
+    """Where tables and checkpoints are."""
     keep: bool = False
     """Whether the tables and checkpoints of cells stay when they have been judged."""
     second_opinion: SecondOpinion = broken_chain
@@ -191,8 +195,11 @@ class Engine:
         if cell.point in BROKER_POINTS:
             assert self.kafka.own_broker is not None, "cells that cannot run here were left out"
             own = self.kafka.own_broker(folder)
-            return Running(cell, folder, topic, own, folder, own)
-        return Running(cell, folder, topic, self.kafka.broker, self.crash_folder)
+            running = Running(cell, folder, topic, own, folder, own)
+        else:
+            running = Running(cell, folder, topic, self.kafka.broker, self.crash_folder)
+        running.stored_in, running.storage_options = self.store.location(folder), self.store.storage_options
+        return running
 
 
 def waves(cells: Sequence[Cell]) -> list[tuple[Cell, ...]]:
@@ -239,11 +246,11 @@ def _outcome(one: Running, second_opinion: SecondOpinion) -> Outcome[Cell]:
         # What is left behind explains what is lost: readers wait for a transaction that is never ended.
         wrong = wrong or _why_wrong(one) or "; ".join(one.evidence.left_behind)
         wrong = wrong or found.contradicts(shows, RECORDS_PER_BATCH)
-        wrong = wrong or second_opinion(one.pipeline().table, one.app_id, one.cell.result)
+        wrong = wrong or second_opinion(one.pipeline(), one.cell.result)
     except Exception as error:  # a table that cannot be read is a finding, not the end of the run
         wrong = wrong or f"the result cannot be judged: {type(error).__name__}: {error}"
     landed = [
-        *commits(one.pipeline().table, one.began_wall_s),
+        *commits(one.pipeline(), one.began_wall_s),
         *sendings(one.evidence.delivered, one.began_wall_s),
     ]
     moments = sorted([*one.moments, *landed], key=lambda each: each.at_s)

@@ -10,7 +10,6 @@ import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
@@ -19,7 +18,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from sparkonce.exactly_once.audit import Auditor, Scope
 from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Moment, Result
 from sparkonce.jobs.lab.verify.judge import Verdict, judge, judge_copies, judge_dead_letters, read_database, read_rows
-from sparkonce.jobs.lab.verify.pipelines import Pipeline
+from sparkonce.jobs.lab.verify.pipelines import Pipeline, Place
 from sparkonce.jobs.lab.verify.records import Delivered, Record, read_delivered, read_topic
 from sparkonce.jobs.lab.verify.transactions import held_up, lags, open_transactions
 from sparkonce.offset_store.commit_log import CommitLog
@@ -72,13 +71,13 @@ def verdict(pipeline: Pipeline, acknowledged: Sequence[tuple[bytes, bytes]], evi
         return judge_copies(acknowledged, evidence.in_topic, evidence.delivered)
     if result is Result.FOREACH_BATCH:
         return judge(acknowledged, evidence.in_topic, read_database(pipeline.database))
-    rows = read_rows(pipeline.table, merged=result is Result.MERGE)
+    rows = read_rows(pipeline.table, result is Result.MERGE, pipeline.storage_options)
     if result is Result.DEAD_LETTERS:
         return judge_dead_letters(acknowledged, evidence.in_topic, rows, evidence.delivered, pipeline.topic)
     return judge(acknowledged, evidence.in_topic, rows)
 
 
-def broken_chain(table: Path, app_id: str, result: Result) -> str | None:
+def broken_chain(place: Place, result: Result) -> str | None:
     """Return what the audit of a table's log finds against its chain of offsets; None if nothing, or without a table.
 
     A second opinion: `verdict` looks at rows and at nothing that our code says of itself, this at what the commits say
@@ -89,9 +88,9 @@ def broken_chain(table: Path, app_id: str, result: Result) -> str | None:
     """
     if result in (Result.TOPIC, Result.FOREACH_BATCH):  # no Delta table
         return None
-    audited = table / OFFSETS_FOLDER if result in BY_DELTA_SPARK else table
-    log = CommitLog.open(Location.parse(str(audited)), {})
-    auditor = Auditor(Scope(app_id), log.oldest_state())
+    audited = f"{place.table}/{OFFSETS_FOLDER}" if result in BY_DELTA_SPARK else place.table
+    log = CommitLog.open(Location.parse(audited), place.storage_options)
+    auditor = Auditor(Scope(place.app_id), log.oldest_state())
     for commit in log.commits():
         auditor.add(commit)
     report = auditor.finish(log.stored)
@@ -100,10 +99,11 @@ def broken_chain(table: Path, app_id: str, result: Result) -> str | None:
     return f"the audit found: {report.first_bad.message if report.first_bad else 'a broken chain'}"
 
 
-def commits(table: Path, began_wall_s: float) -> list[Moment]:
+def commits(place: Place, began_wall_s: float) -> list[Moment]:
     """Return a moment for each commit of the pipeline; none where the table cannot be read."""
     moments = []
-    for entry in [*_history(table), *_history(table / OFFSETS_FOLDER)]:
+    tables = (place.table, f"{place.table}/{OFFSETS_FOLDER}")
+    for entry in [entry for table in tables for entry in _history(table, place.storage_options)]:
         what = _what(entry)
         if what is not None:
             moments.append(Moment(max(entry["timestamp"] / 1000 - began_wall_s, 0.0), "commit", what))
@@ -121,9 +121,9 @@ def sendings(delivered: Sequence[Delivered], began_wall_s: float) -> list[Moment
     return [Moment(max(each[0] - began_wall_s, 0.0), "commit", f"{len(each)} rows are sent") for each in groups]
 
 
-def _history(table: Path) -> list[dict[str, Any]]:
+def _history(table: str, storage_options: Mapping[str, str]) -> list[dict[str, Any]]:
     try:
-        return DeltaTable(table).history()
+        return DeltaTable(table, storage_options=dict(storage_options) or None).history()
     except (TableNotFoundError, DeltaError, OSError):
         return []
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -170,11 +170,11 @@ def _some(what: str, found: Sequence[object]) -> list[str]:
     return [f"{len(found)} {what}: {examples}"] if found else []
 
 
-def read_rows(table: Path, merged: bool) -> list[Row]:
-    """Read the table; one that does not exist has no rows."""
+def read_rows(table: str | Path, merged: bool, storage_options: Mapping[str, str] | None = None) -> list[Row]:
+    """Read the table at a path or a URI; one that does not exist has no rows."""
     columns = ["partition", "offset", "key", "value", *([COUNT_COLUMN] if merged else [])]
     try:
-        data = DeltaTable(table).to_pyarrow_table(columns=columns)
+        data = DeltaTable(table, storage_options=dict(storage_options or {}) or None).to_pyarrow_table(columns=columns)
     except TableNotFoundError:
         return []
     parts = [data[column].to_pylist() for column in columns]

@@ -7,8 +7,9 @@ session side builds the query from it.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,11 +37,15 @@ class Place:
     bootstrap_servers: str
     topic: str
     folder: str
+    stored_in: str = field(default="", kw_only=True)
+    """The URI of the folder of table and checkpoint, if that is not `folder`."""
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False, kw_only=True)
+    """What delta-rs needs to reach it."""
 
     @property
-    def table(self) -> Path:
-        """Where the rows go, if they go to a table."""
-        return Path(self.folder) / "table"
+    def table(self) -> str:
+        """Where the rows go, if they go to a table: a path or a URI."""
+        return f"{self.stored_in or self.folder}/table"
 
     @property
     def database(self) -> Path:
@@ -48,9 +53,14 @@ class Place:
         return Path(self.folder) / "result.db"
 
     @property
-    def checkpoint(self) -> Path:
-        """What Spark remembers of the query."""
-        return Path(self.folder) / "checkpoint"
+    def checkpoint(self) -> str:
+        """What Spark remembers of the query: a path or a URI."""
+        return f"{self.stored_in or self.folder}/checkpoint"
+
+    @property
+    def query_options(self) -> dict[str, str]:
+        """Options of source and sink with which they reach the store."""
+        return {f"storage.{name}": value for name, value in self.storage_options.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +93,7 @@ class Pipeline(Place):
 def start(spark: SparkSession, pipeline: Pipeline) -> StreamingQuery:
     """Start the query, which ends on its own."""
     build = _BUILDERS[Result(pipeline.result)]
-    return (
-        build(spark, pipeline).option("checkpointLocation", str(pipeline.checkpoint)).trigger(availableNow=True).start()
-    )
+    return build(spark, pipeline).option("checkpointLocation", pipeline.checkpoint).trigger(availableNow=True).start()
 
 
 def _records(spark: SparkSession, pipeline: Pipeline, offset_store: str | None) -> DataFrame:
@@ -96,6 +104,7 @@ def _records(spark: SparkSession, pipeline: Pipeline, offset_store: str | None) 
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", str(pipeline.records_per_batch))
         .option("appId", pipeline.app_id)
+        .options(**pipeline.query_options)
     )
     if offset_store is not None:
         reader = reader.option("offsetStore", offset_store)
@@ -109,8 +118,9 @@ def _appending(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
 def _into_table(rows: DataFrame, pipeline: Pipeline) -> DataStreamWriter:
     return (
         rows.writeStream.format("delta_once")
-        .option("path", str(pipeline.table))
+        .option("path", pipeline.table)
         .option("appId", pipeline.app_id)
+        .options(**pipeline.query_options)
         .option("deliveryGuarantee", pipeline.guarantee)
     )
 
@@ -121,6 +131,7 @@ def _sending(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
         records.writeStream.format("kafka_once")
         .option("topic", pipeline.output_topic)
         .option("appId", pipeline.app_id)
+        .options(**pipeline.query_options)
         .option("deliveryGuarantee", pipeline.guarantee)
     )
     return _with_kafka(writer, pipeline)
@@ -149,7 +160,12 @@ def _merging(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
     from sparkonce.connectors.delta_spark.merge import MergeWriter
 
     writer = MergeWriter(
-        str(pipeline.table), pipeline.app_id, str(pipeline.checkpoint), merge=_count, guarantee=pipeline.guarantee
+        pipeline.table,
+        pipeline.app_id,
+        pipeline.checkpoint,
+        merge=_count,
+        guarantee=pipeline.guarantee,
+        storage_options=pipeline.storage_options,
     )
     records = _records(spark, pipeline, writer.offset_store).selectExpr(*COLUMNS, f"1 AS {COUNT_COLUMN}")
     return records.writeStream.foreachBatch(writer)
@@ -187,7 +203,9 @@ def _inserting(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
     result = SqlResult(lambda: sqlite3.connect(pipeline.database), pipeline.app_id, _insert)
     apart = SqlResult(lambda: sqlite3.connect(Path(pipeline.folder) / "offsets.db"), pipeline.app_id, _insert)
     offsets = None if guarantee is Guarantee.EXACTLY_ONCE else apart
-    writer = ForeachBatch(result, str(pipeline.checkpoint), pipeline.app_id, guarantee, offsets)
+    writer = ForeachBatch(
+        result, pipeline.checkpoint, pipeline.app_id, guarantee, offsets, storage_options=pipeline.storage_options
+    )
     return _records(spark, pipeline, None).select(*DATABASE_COLUMNS).writeStream.foreachBatch(writer)
 
 

@@ -15,10 +15,12 @@ import contextlib
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
+
+from pyarrow import fs
 
 from sparkonce.connectors.kafka_source.crash_points import SourcePoint
 from sparkonce.crash_points import CrashAction, CrashPlan
@@ -28,10 +30,11 @@ from sparkonce.jobs.lab.verify.brokers import Broker, CrashableBroker
 from sparkonce.jobs.lab.verify.cells import Cell, Kind, Moment
 from sparkonce.jobs.lab.verify.evidence import Evidence, gather
 from sparkonce.jobs.lab.verify.matrix import BROKER_POINTS, crashes_while_producing
-from sparkonce.jobs.lab.verify.pipelines import Pipeline
+from sparkonce.jobs.lab.verify.pipelines import Pipeline, Place
 from sparkonce.jobs.lab.verify.records import Sending, create_topic, make
 from sparkonce.jobs.lab.verify.transactions import open_transactions
 from sparkonce.jobs.shared.crash_plans import arm, disarm, fired, release
+from sparkonce.offset_store.locations import Location
 
 RECORDS_PER_BATCH = 8
 BEFORE_THE_CRASH = 16
@@ -88,6 +91,9 @@ class Running:
     crash_folder: Path
     """Where the plan of this cell is armed: the session's folder, or that of the cell's own broker."""
     own_broker: CrashableBroker | None = None
+    stored_in: str = ""
+    """See `Place`."""
+    storage_options: Mapping[str, str] = field(default_factory=dict)
     began_s: float = 0.0
     began_wall_s: float = 0.0
     moments: list[Moment] = field(default_factory=list)
@@ -157,6 +163,7 @@ class Running:
             self.app_id, self.broker.bootstrap_servers, self.topic, str(self.folder), cell.guarantee.value,
             cell.result.value, RECORDS_PER_BATCH,
             TRANSACTION_TIMEOUT_MS if cell.kind is Kind.TRANSACTION_TIMED_OUT else None,
+            stored_in=self.stored_in, storage_options=self.storage_options,
         )  # fmt: skip
 
 
@@ -352,7 +359,7 @@ class Wave:
         disarm(one.crash_folder, one.folder.name)  # what has not fired by now shall not fire later
         one.released = True
         if one.cell.delete_checkpoint:
-            remove_checkpoint(one.pipeline().checkpoint)
+            remove_checkpoint(one.pipeline())
             one.note("checkpoint", "is deleted")
         self._produce(one, range(BEFORE_THE_CRASH, BEFORE_THE_CRASH + AFTER_THE_CRASH))
 
@@ -368,7 +375,13 @@ class Wave:
             one.evidence = gather(one.pipeline())
 
 
-def remove_checkpoint(checkpoint: Path) -> None:
+def remove_checkpoint(place: Place) -> None:
     """Delete a checkpoint directory, which may not be there yet."""
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(checkpoint)
+    location = Location.parse(place.checkpoint)
+    if location.is_local:
+        shutil.rmtree(location.text, ignore_errors=True)
+        return
+    filesystem, root = location.filesystem(place.storage_options)
+    for info in filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True, recursive=True)):
+        if info.type is fs.FileType.File:
+            filesystem.delete_file(info.path)

@@ -292,12 +292,12 @@ class ClusterEngine:
             found = verdict(pipeline, one.acknowledged, evidence)
             lost, duplicated = found.lost, found.duplicated
             wrong = wrong or "; ".join(evidence.left_behind) or found.contradicts(shows, _most(one))
-            wrong = wrong or self.around.second_opinion(pipeline.table, pipeline.app_id, one.cell.result)
+            wrong = wrong or self.around.second_opinion(pipeline, one.cell.result)
             landed = sendings(evidence.delivered, one.began_wall_s)
         except Exception as error:  # a table that cannot be read is a finding, not the end of the run
             wrong = wrong or f"the result cannot be judged: {type(error).__name__}: {error}"
         moments = sorted(
-            [*one.moments, *landed, *commits(pipeline.table, one.began_wall_s)], key=lambda each: each.at_s
+            [*one.moments, *landed, *commits(pipeline, one.began_wall_s)], key=lambda each: each.at_s
         )
         if not self.around.keep:
             shutil.rmtree(one.folder, ignore_errors=True)

@@ -105,7 +105,7 @@ class Running:
     @property
     def checkpoint(self) -> Path:
         """Where Spark keeps the query's checkpoint."""
-        return self.setup().checkpoint
+        return Path(self.setup().checkpoint)
 
     def feed(self, batches: int) -> None:
         """Produce records and files for so many batches."""
@@ -160,7 +160,7 @@ class Running:
         Raises:
             CourseError: if it fails.
         """
-        command = ["offsets", "rewind", str(self.setup().table), *options, "--apply"]
+        command = ["offsets", "rewind", self.setup().table, *options, "--apply"]
         ended = subprocess.run(
             [sys.executable, "-m", "sparkonce.jobs.cli.main", *command], capture_output=True, text=True, check=False
         )

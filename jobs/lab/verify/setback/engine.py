@@ -107,7 +107,7 @@ class SetBackEngine:
             wrong = wrong or f"the result cannot be judged: {type(error).__name__}: {error}"
         if not self.around.keep:
             shutil.rmtree(one.folder, ignore_errors=True)
-        moments = sorted([*one.moments, *commits(one.setup().table, one.began_wall_s)], key=lambda each: each.at_s)
+        moments = sorted([*one.moments, *commits(one.setup(), one.began_wall_s)], key=lambda each: each.at_s)
         return Outcome(
             cell=one.cell,
             must_show=Shows.NEITHER,
@@ -133,7 +133,7 @@ class SetBackEngine:
         result = _AUDITED.get(one.cell.sink)
         if result is None or one.cell.query is Query.FILES:  # files have no offsets of ours
             return None
-        return self.around.second_opinion(one.setup().table, one.app_id, result)
+        return self.around.second_opinion(one.setup(), result)
 
 
 def _remark(one: Running, found: Found) -> str:

@@ -77,7 +77,7 @@ def start(spark: SparkSession, setup: Setup) -> StreamingQuery:
     writer = _SINKS[Sink(setup.sink)](_ROWS[query](session, setup), setup)
     if query is Query.WINDOW_UPDATE:
         writer = writer.outputMode("update")
-    return writer.option("checkpointLocation", str(setup.checkpoint)).trigger(availableNow=True).start()
+    return writer.option("checkpointLocation", setup.checkpoint).trigger(availableNow=True).start()
 
 
 # Rows.
@@ -192,7 +192,7 @@ _ROWS = {
 
 
 def _appending(rows: DataFrame, setup: Setup) -> DataStreamWriter:
-    return rows.writeStream.format("delta_once").option("path", str(setup.table)).option("appId", setup.app_id)
+    return rows.writeStream.format("delta_once").option("path", setup.table).option("appId", setup.app_id)
 
 
 def _with_dead_letters(rows: DataFrame, setup: Setup) -> DataStreamWriter:
@@ -213,7 +213,7 @@ def _merging(rows: DataFrame, setup: Setup) -> DataStreamWriter:
     from sparkonce.connectors.delta_spark.merge import MergeWriter
 
     merge = _replace if Query(setup.query) is Query.WINDOW_UPDATE else _count
-    writer = MergeWriter(str(setup.table), setup.app_id, str(setup.checkpoint), merge=merge)
+    writer = MergeWriter(setup.table, setup.app_id, setup.checkpoint, merge=merge)
     return rows.selectExpr("*", f"1 AS {COUNT_COLUMN}").writeStream.foreachBatch(writer)
 
 
@@ -242,7 +242,7 @@ def _into_database(rows: DataFrame, setup: Setup) -> DataStreamWriter:
         connection.execute("CREATE TABLE IF NOT EXISTS result (key TEXT, value TEXT)")
         connection.commit()
     result = SqlResult(lambda: sqlite3.connect(setup.database), setup.app_id, _insert)
-    return rows.writeStream.foreachBatch(ForeachBatch(result, str(setup.checkpoint), setup.app_id))
+    return rows.writeStream.foreachBatch(ForeachBatch(result, setup.checkpoint, setup.app_id))
 
 
 def _insert(connection: sqlite3.Connection, rows: DataFrame) -> None:
@@ -250,7 +250,7 @@ def _insert(connection: sqlite3.Connection, rows: DataFrame) -> None:
 
 
 def _by_delta_spark(rows: DataFrame, setup: Setup) -> DataStreamWriter:
-    return rows.writeStream.format("delta").option("path", str(setup.table))
+    return rows.writeStream.format("delta").option("path", setup.table)
 
 
 _SINKS = {
