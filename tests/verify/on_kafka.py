@@ -11,6 +11,7 @@ import argparse
 import os
 import sys
 
+from sparkonce.jobs.lab.store.stores import open_store
 from sparkonce.jobs.lab.verify.brokers import SETTINGS, Kafka
 from sparkonce.jobs.lab.verify.cli import add_arguments, choose, run, verify
 
@@ -26,10 +27,10 @@ def main() -> int:
         return run(options)
     from tests.containers.kafka import start_container
 
-    with start_container(
-        **{f"KAFKA_{name.upper().replace('.', '_')}": str(value) for name, value in SETTINGS.items()}
-    ) as broker:
-        return verify(choose(options), Kafka("Apache Kafka in a container", broker, may_be_killed=True), options)
+    settings = {f"KAFKA_{name.upper().replace('.', '_')}": str(value) for name, value in SETTINGS.items()}
+    with start_container(**settings) as broker, open_store(options.store) as store:
+        kafka = Kafka("Apache Kafka in a container", broker, may_be_killed=True)
+        return verify(choose(options), kafka, options, store)
 
 
 if __name__ == "__main__":

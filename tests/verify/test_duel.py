@@ -27,8 +27,8 @@ PLACES = {"delta": "the table", "kafka": "the consumer group duel"}
 """What the loser's message calls the place where both look which batches are there."""
 
 
-def duel(folder: Path, pauses: int, limit_s: float, sink: str = "delta") -> None:
-    words = ["--sink", sink, "--pauses", str(pauses), "--seed", "7", "--keep", str(folder)]
+def duel(folder: Path, pauses: int, limit_s: float, sink: str = "delta", store: str = "local") -> None:
+    words = ["--sink", sink, "--pauses", str(pauses), "--seed", "7", "--keep", str(folder), "--store", store]
     command = [sys.executable, "-m", "sparkonce.jobs.cli.main", "duel", *words]
     ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=limit_s, check=False)
     told = ended.stdout + ended.stderr[-3000:]
@@ -48,8 +48,8 @@ def duel(folder: Path, pauses: int, limit_s: float, sink: str = "delta") -> None
     assert len(zombies) >= pauses // 2
     assert all("stopped: FencedError" in line for line in zombies)
     assert fenced >= len(zombies)
-    if sink == "kafka":
-        return  # the broker is gone; the last line says what librdkafka read there
+    if sink == "kafka" or store != "local":
+        return  # the broker or the store is gone; the last line says what librdkafka or delta-rs read there
     table = DeltaTable(folder / "table").to_pyarrow_table(columns=["key"])
     assert set(Counter(table["key"].to_pylist()).values()) == {1}
     assert table.num_rows == rows
@@ -67,3 +67,11 @@ def test_two_pauses_over_a_topic(tmp_path: Path) -> None:
 @pytest.mark.parametrize("sink", PLACES)
 def test_twenty_four_pauses(sink: str, tmp_path: Path) -> None:
     duel(tmp_path / "duel", 24, 1780, sink)
+
+
+@pytest.mark.spark
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_twelve_pauses_over_a_table_on_s3(tmp_path: Path) -> None:
+    """Which driver's commit exists is the store's decision alone."""
+    duel(tmp_path / "duel", 12, 1780, store="s3")

@@ -18,6 +18,14 @@ from sparkonce.jobs.shared.peers import PeerMissingError, delta_jars
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def has_merges() -> bool:
+    try:
+        delta_jars()
+    except PeerMissingError:
+        return False
+    return True
+
+
 def verify(page: Path, *words: str) -> str:
     """Run the command and give its last line; a failure shows the wrong cells and how to run them again."""
     module = (
@@ -25,11 +33,7 @@ def verify(page: Path, *words: str) -> str:
         if os.environ.get("KAFKA", "embedded") == "embedded"
         else ["tests.verify.on_kafka"]
     )
-    try:
-        delta_jars()
-        merges = []
-    except PeerMissingError:
-        merges = ["--without-merge"]
+    merges = [] if has_merges() else ["--without-merge"]
     command = [sys.executable, "-m", *module, "--report", str(page), *words, *merges]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     wrong = [line for line in ended.stdout.splitlines() if "WRONG" in line]
@@ -48,6 +52,33 @@ def test_the_quick_choice_shows_what_it_must(tmp_path: Path) -> None:
     assert found, result
     assert int(found[1]) > 30
     assert "<svg" in (tmp_path / "page.html").read_text()
+
+
+STORED = (
+    "exactly-once_append_sink.file_written_worker-killed_no-checkpoint",
+    "exactly-once_append_sink.before_commit_driver-killed",
+    "exactly-once_append_sink.rows_landed_lost-acknowledgement",
+    "exactly-once_merge_sink.rows_landed_driver-killed",
+    "exactly-once_topic_sink.after_commit_exception",
+)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_a_handful_of_cells_with_table_and_checkpoint_on_s3(tmp_path: Path) -> None:
+    words = [word for name in STORED for word in ("--cell", name) if has_merges() or "_merge_" not in name]
+    result = verify(tmp_path / "page.html", "--store", "moto", *words)
+    assert result == f"RESULT cells={len(words) // 2} lost=0 duplicated=0 wrong=0"
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.timeout(2 * 3600)
+def test_the_quick_choice_with_tables_and_checkpoints_on_s3(tmp_path: Path) -> None:
+    result = verify(tmp_path / "page.html", "--store", "s3", "--quick")
+    found = re.fullmatch(r"RESULT cells=(\d+) lost=0 duplicated=0 wrong=0", result)
+    assert found, result
+    assert int(found[1]) > 30
 
 
 @pytest.mark.soak

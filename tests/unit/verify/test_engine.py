@@ -56,7 +56,7 @@ class FakeSpark:
     def start(self, name: str, pipeline: Pipeline) -> None:
         run = self.runs[len(self.started)]
         self.started.append(name)
-        pipeline.checkpoint.mkdir(exist_ok=True)
+        Path(pipeline.checkpoint).mkdir(exist_ok=True)
         error = run(pipeline, self.folder / f"{Path(pipeline.folder).name}{MARK_SUFFIX}")
         if callable(error):
             self._running[name] = error

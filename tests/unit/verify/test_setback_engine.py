@@ -72,10 +72,10 @@ def outcomes(kafka: Kafka, folder: Path, run: Run, *cells: SetBackCell) -> tuple
 def write_new_files(setup: Setup) -> None:
     """Do what a query does whose sink knows what it has written."""
     for log in ("offsets", "commits"):
-        folder = setup.checkpoint / log
+        folder = Path(setup.checkpoint) / log
         folder.mkdir(parents=True, exist_ok=True)
         (folder / str(len(list(folder.iterdir())))).write_text("")
-    seen = setup.table.with_name("seen")
+    seen = Path(setup.table).with_name("seen")
     seen.mkdir(exist_ok=True)
     lines = []
     for path in sorted(setup.files.iterdir()):
@@ -97,7 +97,7 @@ def test_a_query_that_goes_on_with_right_rows_is_right(kafka: Kafka, tmp_path: P
 
 def test_silence_over_wrong_rows_is_wrong_but_for_other_sinks(kafka: Kafka, tmp_path: Path) -> None:
     def forgets(setup: Setup) -> None:
-        seen = setup.table.with_name("seen")
+        seen = Path(setup.table).with_name("seen")
         for path in seen.glob("0000.txt"):
             path.unlink()
         write_new_files(setup)
