@@ -222,15 +222,16 @@ def _check_guarantee(options: KafkaSinkOptions) -> None:
 
 
 def _check_storage(given: Mapping[str, str], options: KafkaSinkOptions) -> None:
-    """Reject options for a Delta table where there is none: they would be ignored silently."""
+    """Reject options for an object store where nothing can be in one: they would be ignored silently."""
     named = sorted(key for key in given if key.lower().startswith(STORAGE_PREFIX))
     dead_letters = options.dead_letters
     has_table = options.offset_store.startswith(DELTA) or (dead_letters is not None and dead_letters.table is not None)
-    if named and not has_table:
+    if named and not has_table and not Location.parse(options.checkpoint).in_object_store:
         raise OptionError(
-            f"{FORMAT}: option {named[0]} is for offsetStore=delta:<path> or deadLetters=table:<path>, and offsetStore "
-            f"is {options.offset_store!r}, deadLetters {str(dead_letters) if dead_letters else 'not set'}: the sink "
-            "uses no table for anything else. Leave it out, or set it on the source"
+            f"{FORMAT}: option {named[0]} is for a checkpointLocation in an object store, offsetStore=delta:<path> or "
+            f"deadLetters=table:<path>, and offsetStore is {options.offset_store!r}, deadLetters "
+            f"{str(dead_letters) if dead_letters else 'not set'}: the sink uses no store for anything else. Leave it "
+            "out, or set it on the source"
         )
 
 

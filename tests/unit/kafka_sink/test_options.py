@@ -71,8 +71,14 @@ def test_dead_letters_may_go_to_a_table() -> None:
 @pytest.mark.parametrize("use", [{}, {"offsetStore": "group:g"}, {"deadLetters": "topic:bad"}])
 def test_options_of_a_table_that_is_not_used_are_refused(use: dict[str, str]) -> None:
     text = refusal(**use, **{"storage.AWS_SECRET_ACCESS_KEY": SECRET})
-    assert "option storage.AWS_SECRET_ACCESS_KEY is for offsetStore=delta:<path> or deadLetters=table:<path>" in text
+    assert "option storage.AWS_SECRET_ACCESS_KEY is for a checkpointLocation in an object store, offsetStore=del" in text
     assert SECRET not in text
+
+
+def test_a_checkpoint_in_a_store_needs_its_options() -> None:
+    """The sink reads it."""
+    found = read(checkpointlocation="s3a://bucket/c", **{"storage.AWS_REGION": "us-east-1"})
+    assert found.storage_options == {"AWS_REGION": "us-east-1"}
 
 
 @pytest.mark.parametrize("name", ["appId", "checkpointLocation"])
