@@ -7,10 +7,11 @@ Delta's readers and VACUUM ignore). How the two tables are kept consistent is in
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from sparkonce.connectors.delta_spark.intents import DeltaIntents
@@ -22,6 +23,8 @@ from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.exactly_once.refusals import Place
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.locations import Location
+
+_log = logging.getLogger(__name__)
 
 OFFSETS_FOLDER = "_sparkonce"
 """The table of offsets, within the result's folder. A name with an underscore is hidden from readers and VACUUM."""
@@ -60,6 +63,7 @@ class DeltaWriter:
     _result: DeltaResult = field(init=False, repr=False)
     _intents: DeltaIntents = field(init=False, repr=False)
     _foreach_batch: ForeachBatch = field(init=False, repr=False)
+    _warned: bool = field(init=False, repr=False, default=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.partition_by, str):
@@ -99,6 +103,7 @@ class DeltaWriter:
             DeliveryError, TableError, SchemaError: if it must not be written; the query then stops.
         """
         self._check(rows)
+        self._warn_of_second_driver(rows.sparkSession)
         self._result.create_missing(rows.sparkSession, self._columns(rows), self.partition_by)
         self._foreach_batch(rows, batch_id)
 
@@ -117,6 +122,23 @@ class DeltaWriter:
             ValueError: if the arguments do not fit.
         """
         raise NotImplementedError
+
+    def _warn_of_second_driver(self, spark: SparkSession) -> None:
+        """Log once that delta-spark's own commits on S3 are safe within one JVM only, if no other way is configured."""
+        place = Location.parse(self.path)
+        scheme = self.path.partition(":")[0]
+        if self._warned or not place.text.startswith("s3:"):
+            return
+        self._warned = True
+        setting = f"spark.delta.logStore.{scheme}.impl"
+        if spark.conf.get(setting, None) is None:
+            _log.warning(
+                "%s: %s is written by delta-spark, whose default LogStore for S3 keeps apart writers of one JVM only: "
+                "never run two drivers with this result, or name another LogStore in %s",
+                type(self).__name__,
+                place,
+                setting,
+            )
 
     def _columns(self, rows: DataFrame) -> StructType:
         if not isinstance(self.schema, str):

@@ -71,9 +71,7 @@ def test_dead_letters_may_go_to_a_table() -> None:
 @pytest.mark.parametrize("use", [{}, {"offsetStore": "group:g"}, {"deadLetters": "topic:bad"}])
 def test_options_of_a_table_that_is_not_used_are_refused(use: dict[str, str]) -> None:
     text = refusal(**use, **{"storage.AWS_SECRET_ACCESS_KEY": SECRET})
-    assert (
-        "option storage.AWS_SECRET_ACCESS_KEY is for a checkpointLocation in an object store, offset" in text
-    )
+    assert "option storage.AWS_SECRET_ACCESS_KEY is for a checkpointLocation in an object store, offset" in text
     assert SECRET not in text
 
 
