@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
+from tests.unit.sink.s3_store import Store, s3_store
 
 from sparkonce import EmbeddedBroker
 from tests.spark.recovery_page import Block, World, parts
 from tests.spark.source_support import Topics, values
-from tests.unit.sink.s3_store import Store, s3_store
 
 pytestmark = pytest.mark.spark
 

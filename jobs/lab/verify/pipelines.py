@@ -178,7 +178,13 @@ def _appending_by_delta_spark(spark: SparkSession, pipeline: Pipeline) -> DataSt
         f"CREATE TABLE IF NOT EXISTS delta.`{pipeline.table}` (key BINARY, value BINARY, partition INT, offset BIGINT, "
         "next BIGINT GENERATED ALWAYS AS (offset + 1)) USING delta CLUSTER BY (offset)"
     )
-    writer = AppendWriter(str(pipeline.table), pipeline.app_id, str(pipeline.checkpoint), guarantee=pipeline.guarantee)
+    writer = AppendWriter(
+        pipeline.table,
+        pipeline.app_id,
+        pipeline.checkpoint,
+        guarantee=pipeline.guarantee,
+        storage_options=pipeline.storage_options,
+    )
     records = _records(spark, pipeline, writer.offset_store).select(*COLUMNS)
     return records.writeStream.foreachBatch(writer)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparkonce.connectors.upserts.merge import MergeWriter
+from sparkonce.connectors.delta_spark.merge import MergeWriter
 from sparkonce.jobs.lab.store.s3 import open_s3
 
 

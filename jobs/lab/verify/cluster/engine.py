@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -86,6 +86,9 @@ class Running:
     folder: Path
     topic: str
     bootstrap_servers: str
+    stored_in: str = ""
+    """See `Place`."""
+    storage_options: Mapping[str, str] = field(default_factory=dict)
     began_s: float = field(default_factory=time.monotonic)
     began_wall_s: float = field(default_factory=time.time)
     runs: int = 0
@@ -117,6 +120,7 @@ class Running:
         return Pipeline(
             f"{cell.name}_{self.topic}", self.bootstrap_servers, self.topic, str(self.folder),
             cell.guarantee.value, cell.result.value, RECORDS_PER_BATCH,
+            stored_in=self.stored_in, storage_options=self.storage_options,
         )  # fmt: skip
 
     def feed(self, numbers: range) -> None:
@@ -179,7 +183,9 @@ class ClusterEngine:
 
     def _begin(self, cell: ClusterCell) -> Running:
         folder, topic = self.around.place(cell.name)
-        return Running(cell, folder, topic, self.around.kafka.broker.bootstrap_servers)
+        store = self.around.store
+        servers = self.around.kafka.broker.bootstrap_servers
+        return Running(cell, folder, topic, servers, store.location(folder), store.storage_options)
 
     def _guarded(self, step: Callable[[], None]) -> str | None:
         try:
@@ -296,9 +302,7 @@ class ClusterEngine:
             landed = sendings(evidence.delivered, one.began_wall_s)
         except Exception as error:  # a table that cannot be read is a finding, not the end of the run
             wrong = wrong or f"the result cannot be judged: {type(error).__name__}: {error}"
-        moments = sorted(
-            [*one.moments, *landed, *commits(pipeline, one.began_wall_s)], key=lambda each: each.at_s
-        )
+        moments = sorted([*one.moments, *landed, *commits(pipeline, one.began_wall_s)], key=lambda each: each.at_s)
         if not self.around.keep:
             shutil.rmtree(one.folder, ignore_errors=True)
         return Outcome(
