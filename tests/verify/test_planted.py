@@ -77,6 +77,11 @@ KAFKA_BUGS = (
         "rows_before_dead_letters", "exactly-once_dead-letters_sink.between_targets_driver-killed_no-checkpoint", "lost"
     ),
 )
+CLUSTER_BUGS = (
+    Bug("orphans_left", "cluster_machine-killed_sink.file_written_exactly-once_topic", _HANGING),
+    Bug("decision_not_finished", "cluster_driver-moved_sink.rows_landed_exactly-once_topic", _HANGING),
+    Bug("replay_written_again", "cluster_driver-moved_sink.rows_landed_exactly-once_append", "duplicated"),
+)
 MERGE_BUGS = (
     Bug("merge_left_unconfirmed", "exactly-once_merge_intent.unconfirmed_driver-killed", "duplicated"),
     Bug(
@@ -101,6 +106,7 @@ def verify(bug: str | None, folder: Path, *cells: str) -> tuple[int, list[dict],
     """Run cells; returns the exit code, the outcomes, and all that was printed."""
     report = folder / "outcomes.json"
     words = [word for cell in cells for word in ("--cell", cell)]
+    words += ["--cluster"] if any(cell.startswith("cluster_") for cell in cells) else []
     ended = sparkonce(bug, "verify", "--json", str(report), *words)
     told = ended.stdout + ended.stderr[-3000:]
     assert report.exists(), told
@@ -123,7 +129,7 @@ def assert_found(bug: Bug, folder: Path) -> None:
     "bug",
     [
         pytest.param(bug, id=f"{bug.name}-{bug.cell}", marks=[] if bug.quick else [pytest.mark.soak])
-        for bug in (*BUGS, *KAFKA_BUGS, *SETBACK_BUGS)
+        for bug in (*BUGS, *KAFKA_BUGS, *SETBACK_BUGS, *CLUSTER_BUGS)
     ],
 )
 def test_the_matrix_finds(bug: Bug, tmp_path: Path) -> None:
@@ -183,5 +189,5 @@ def test_two_commits_that_were_compared_at_once_do_not_both_land() -> None:
 
 def test_every_planted_bug_is_looked_for() -> None:
     planted = {path.parent.name for path in PLANTED.glob("*/sitecustomize.py")}
-    looked_for = {bug.name for bug in (*BUGS, *KAFKA_BUGS, *MERGE_BUGS, *SETBACK_BUGS)}
+    looked_for = {bug.name for bug in (*BUGS, *KAFKA_BUGS, *MERGE_BUGS, *SETBACK_BUGS, *CLUSTER_BUGS)}
     assert planted == looked_for | {"comparison_only_before_tasks", "another_handle", "point_after_comparison"}
