@@ -126,8 +126,10 @@ def _measure(spark: SparkSession, partitions: int, per_batch: int, records: int)
 
 
 def _fill(servers: str, partitions: int, records: int) -> None:
-    created = AdminClient({"bootstrap.servers": servers}).create_topics([NewTopic(TOPIC, partitions, 1)])
-    created[TOPIC].result(DEADLINE_S)
+    admin = AdminClient(
+        {"bootstrap.servers": servers}
+    )  # which ends, and its requests with it, when nothing refers to it
+    admin.create_topics([NewTopic(TOPIC, partitions, 1)])[TOPIC].result(DEADLINE_S)
     producer = Producer({"bootstrap.servers": servers, "queue.buffering.max.messages": 1_000_000, "linger.ms": 20})
     for number in range(records):
         producer.produce(TOPIC, f"{number:0{VALUE_BYTES}}".encode(), partition=number % partitions)
