@@ -1,8 +1,9 @@
-"""The files in deploy/: manifests by Kubernetes' schemas, the service by systemd, arguments by the job itself."""
+"""The files in deploy/: manifests and compose file by their schemas, the service by systemd, the image by a linter."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
+import pyspark
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
@@ -18,6 +20,9 @@ from jsonschema import Draft202012Validator
 PROJECT = Path(__file__).resolve().parents[2]
 DEPLOY = PROJECT / "deploy"
 MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+DOCKER = DEPLOY / "docker"
+COMPOSE = DOCKER / "compose.yaml"
+COMPOSE_SCHEMA = "github.com/compose-spec/compose-go/v2@v2.9.0"
 OPERATOR = "github.com/kubeflow/spark-operator/v2@v2.3.0"
 CRD = Path("config", "crd", "bases", "sparkoperator.k8s.io_sparkapplications.yaml")
 
@@ -64,6 +69,9 @@ def commands() -> Iterator[tuple[str, list[str]]]:
     """Return every use of the job in deploy/, with its arguments."""
     args = of_kind("Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
     yield "deployment", args[args.index("/opt/etl/orders.py") + 1 :]
+    services = documents(COMPOSE)[0]["services"]
+    command = services["orders"]["command"]
+    yield "compose", command[command.index("/opt/etl/orders.py") + 1 :]
     yield "operator", of_kind("SparkApplication")["spec"]["arguments"]
     unit = (DEPLOY / "systemd" / "orders.service").read_text().replace("\\\n", " ")
     (start,) = (line for line in unit.splitlines() if line.startswith("ExecStart="))
@@ -120,3 +128,58 @@ def test_the_operator_accepts_the_application(tmp_path: Path) -> None:
     spec = of_kind("SparkApplication")["spec"]
     Draft202012Validator(schema).validate(spec)
     assert not Draft202012Validator(schema).is_valid({**spec, "restartPolicies": {}})
+
+
+@pytest.mark.soak
+def test_compose_accepts_its_file(tmp_path: Path) -> None:
+    schema = json.loads((module(COMPOSE_SCHEMA, tmp_path) / "schema" / "compose-spec.json").read_text())
+    document = documents(COMPOSE)[0]
+    Draft202012Validator(schema).validate(document)
+    assert not Draft202012Validator(schema).is_valid({**document, "service": {}})
+
+
+def test_the_services_wait_for_services_that_there_are() -> None:
+    services = documents(COMPOSE)[0]["services"]
+    for service in services.values():
+        for needed, condition in service.get("depends_on", {}).items():
+            assert needed in services
+            assert condition["condition"] != "service_healthy" or "healthcheck" in services[needed]
+
+
+def test_the_linter_of_dockerfiles_finds_nothing() -> None:
+    linter = Path(sys.executable).with_name("hadolint")
+    done = subprocess.run([linter, DOCKER / "Dockerfile"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+ENTRYPOINT = DOCKER / "entrypoint.sh"
+
+
+def test_the_image_runs_commands() -> None:
+    done = subprocess.run(["bash", ENTRYPOINT, "echo", "a b"], capture_output=True, text=True, check=False)
+    assert done.stdout == "a b\n"
+
+
+@pytest.mark.spark
+def test_executors_on_kubernetes_get_what_they_want() -> None:
+    """Started as Spark on Kubernetes starts it: it knows every option, and ends since there is no such driver."""
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@127.0.0.1:1",
+        "SPARK_EXECUTOR_ID": "1",
+        "SPARK_EXECUTOR_CORES": "1",
+        "SPARK_EXECUTOR_MEMORY": "256m",
+        "SPARK_APPLICATION_ID": "spark-1",
+        "SPARK_EXECUTOR_POD_IP": "127.0.0.1",
+        "SPARK_EXECUTOR_POD_NAME": "orders-exec-1",
+        "SPARK_RESOURCE_PROFILE_ID": "0",
+        "SPARK_JAVA_OPT_0": "-Dspark.rpc.numRetries=1",
+    }
+    done = subprocess.run(
+        ["bash", ENTRYPOINT, "executor"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    said = done.stdout + done.stderr
+    assert "Unrecognized options" not in said
+    assert "Failed to connect to /127.0.0.1:1" in said

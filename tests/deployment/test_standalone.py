@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from sparkonce import EmbeddedBroker
+from sparkonce.jobs.lab.standalone import StandaloneCluster
 from tests.deployment.pages import BIN, PAGES, Place, submissions
-from tests.spark.standalone import StandaloneCluster
 
 REFUSAL = "Cluster deploy mode is currently not supported for python applications on standalone clusters."
 
@@ -20,7 +20,7 @@ REFUSAL = "Cluster deploy mode is currently not supported for python application
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
 def test_the_commands_of_the_page(tmp_path: Path) -> None:
-    with EmbeddedBroker(process=True) as broker, StandaloneCluster(tmp_path) as cluster:
+    with EmbeddedBroker(process=True) as broker, StandaloneCluster(tmp_path / "cluster") as cluster:
         place = Place(broker, tmp_path, {"spark://master:7077": cluster.url})
         on_one_machine, on_the_cluster = submissions("standalone.md")
         place.send(5)

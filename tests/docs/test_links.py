@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = sorted(DOCS.glob("*.md"))
+PAGES = sorted(DOCS.rglob("*.md"))
 
 
 def anchors(page: Path) -> set[str]:
@@ -18,11 +18,11 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^a-z0-9_ -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 def test_every_link_leads_somewhere(page: Path) -> None:
     prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     for target, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)", prose):
-        found = (DOCS / target).resolve() if target else page
+        found = (page.parent / target).resolve() if target else page
         assert found.exists(), f"{page.name}: {target}"
         if anchor and found.suffix == ".md":
             assert anchor in anchors(found), f"{page.name}: {target}#{anchor}"

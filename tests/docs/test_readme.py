@@ -44,7 +44,8 @@ def test_every_link_of_the_readme_leads_somewhere() -> None:
 
 
 def test_the_index_names_every_page_once() -> None:
-    pages = {page.name for page in (PROJECT / "docs").glob("*.md")} - {"README.md"}
+    docs = PROJECT / "docs"
+    pages = {str(page.relative_to(docs)) for page in docs.rglob("*.md")} - {"README.md"}
     assert sorted(re.findall(r"\]\(([^)]+)\)", INDEX)) == sorted(pages)
 
 
