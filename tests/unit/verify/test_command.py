@@ -17,7 +17,13 @@ from sparkonce.jobs.lab.verify.cli import add_arguments, choose, is_good, result
 from sparkonce.jobs.lab.verify.engine import WAVE, WAVE_OF_DRIVERS, WAVE_OF_LONERS, waves
 from sparkonce.jobs.lab.verify.matrix import BROKER_POINTS, full
 from sparkonce.jobs.lab.verify.pairwise import quick
-from sparkonce.jobs.lab.verify.setback.cells import SINKS_BY_DELTA_SPARK, SetBackCell, Sink, all_setbacks, quick_setbacks
+from sparkonce.jobs.lab.verify.setback.cells import (
+    SINKS_BY_DELTA_SPARK,
+    SetBackCell,
+    Sink,
+    all_setbacks,
+    quick_setbacks,
+)
 from sparkonce.jobs.lab.verify.show import line
 
 
