@@ -23,9 +23,11 @@ from sparkonce.connectors.runtime import worker_daemon, worker_python
 REDACTED = "(?i)url|^kafka[.]ssl[.]keystore[.]key$|^storage[.].*key"
 """Options whose text Spark redacts in plans, besides those named like passwords: Spark's own default, and ours."""
 
-_DEFAULTS = {
+_OF_THE_DRIVER = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+}
+_OF_A_SESSION = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.redaction.options.regex": REDACTED,
     # As large as the Arrow batches of the source: fewer, larger transfers between the JVM and Python.
@@ -64,6 +66,9 @@ def spark_session(app_name: str, **conf: str) -> SparkSession:
     On a cluster Python workers are those of ``PYSPARK_PYTHON`` if that is set, such as ``./environment/bin/python`` of
     a packed environment.
 
+    With ``spark.remote``, or the variable ``SPARK_REMOTE``, it is a session of Spark Connect. Python workers are
+    then those of the server.
+
     Raises:
         ValueError: for a name without a dot, which Spark would ignore with a warning.
         FileNotFoundError: if ``PYSPARK_PYTHON`` is no program on this machine.
@@ -71,17 +76,23 @@ def spark_session(app_name: str, **conf: str) -> SparkSession:
     for name in conf:
         if "." not in name:
             raise ValueError(f"{name!r} is not a Spark setting; write spark_session(…, **{{'spark.{name}': …}})")
+    if "spark.remote" in conf or "SPARK_REMOTE" in os.environ:
+        return _configured(app_name, {**_OF_A_SESSION, **conf})
     local = _is_local(conf)
     python = worker_python.command(os.environ) if local else _python_of_cluster(conf)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
-    builder = SparkSession.builder.appName(app_name)
-    defaults = {**_DEFAULTS, **_ON_ONE_MACHINE} if local else _DEFAULTS
-    for name, value in {**defaults, **conf}.items():
-        builder = builder.config(name, value)
-    session = _active_in_thread(builder.getOrCreate())
+    defaults = {**_OF_A_SESSION, **_OF_THE_DRIVER, **(_ON_ONE_MACHINE if local else {})}
+    session = _active_in_thread(_configured(app_name, {**defaults, **conf}))
     if not local:
         register(session)
     return session
+
+
+def _configured(app_name: str, conf: Mapping[str, str]) -> SparkSession:
+    builder = SparkSession.builder.appName(app_name)
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
 
 
 def _python_of_cluster(conf: Mapping[str, str]) -> str:

@@ -23,12 +23,13 @@ from sparkonce.exactly_once.refusals import Place
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
 from sparkonce.offset_store.store import Commit, FileT
+from sparkonce.shipping import Shipped
 
 THE_RESULT = Place("the result", None)
 
 
 @dataclass(frozen=True, slots=True)
-class ForeachBatch:
+class ForeachBatch(metaclass=Shipped):
     """Writes each batch of a query to ``result``, once, at most once or at least once.
 
     Args:

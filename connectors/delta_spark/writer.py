@@ -23,6 +23,7 @@ from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.exactly_once.refusals import Place
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.locations import Location
+from sparkonce.shipping import Shipped
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ OFFSETS_FOLDER = "_sparkonce"
 
 
 @dataclass(slots=True)
-class DeltaWriter:
+class DeltaWriter(metaclass=Shipped):
     """Writes each batch into the Delta table at ``path``; a subclass says how: `MergeWriter`, `AppendWriter`.
 
     Create it before the query starts: it resolves what a crash has left, so that a source with `offset_store` starts
@@ -99,9 +100,14 @@ class DeltaWriter:
         """Write one batch, unless it is there already.
 
         Raises:
-            ValueError: if the arguments do not fit the rows or the query.
+            ValueError: if the arguments do not fit the rows or the query, or it is a query of Spark Connect.
             DeliveryError, TableError, SchemaError: if it must not be written; the query then stops.
         """
+        if type(rows).__module__.startswith("pyspark.sql.connect"):
+            raise ValueError(
+                f"{type(self).__name__} runs delta-spark in the driver's own session, and this query is of Spark Connect: "
+                "run the job by spark-submit, or write with ForeachBatch, or append with delta_once (docs/connect.md)"
+            )
         self._check(rows)
         self._warn_of_second_driver(rows.sparkSession)
         self._result.create_missing(rows.sparkSession, self._columns(rows), self.partition_by)

@@ -24,11 +24,11 @@ from sparkonce.connectors.formats.dead_letter_target import (
     split,
 )
 from sparkonce.connectors.reference.hints import checked
-from sparkonce.connectors.runtime.shipping import Shipped
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sinks.stream_sink import StreamSink, called_to_commit
 from sparkonce.connectors.sinks.target import Target
 from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.shipping import Shipped
 
 
 class DeltaOnceDataSource(DataSource, metaclass=Shipped):

@@ -23,8 +23,8 @@ from pyspark.sql.types import StructType
 from sparkonce.connectors.kafka_source.options import FORMAT, SourceOptions
 from sparkonce.connectors.kafka_source.source import KafkaOnceReader, KafkaOnceStreamReader
 from sparkonce.connectors.reference.hints import checked
-from sparkonce.connectors.runtime.shipping import Shipped
 from sparkonce.connectors.settings.options import OptionError
+from sparkonce.shipping import Shipped
 
 
 class KafkaOnceDataSource(DataSource, metaclass=Shipped):

@@ -17,11 +17,11 @@ from pyspark.sql.types import StructType
 from sparkonce.connectors.kafka_sink.options import KafkaBatchOptions
 from sparkonce.connectors.kafka_sink.rows import RowLayout
 from sparkonce.connectors.kafka_sink.tasks import PlainWriter, Sending
-from sparkonce.connectors.runtime.shipping import Shipped
 from sparkonce.connectors.settings.options import KAFKA_FORMAT as FORMAT
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sinks.dead_letters import COLUMN
 from sparkonce.connectors.sinks.target import Task
+from sparkonce.shipping import Shipped
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,10 @@ from sparkonce.connectors.kafka_source.planner import Planner
 from sparkonce.connectors.kafka_source.planning import TriggerDelay
 from sparkonce.connectors.kafka_source.ranges import KafkaInputPartition
 from sparkonce.connectors.kafka_source.resolving import Offsets, leave_open
-from sparkonce.connectors.runtime.shipping import Shipped
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.crash_points import reach
 from sparkonce.offset_store.offsets import OffsetRange, SourceOffset, TopicPartition
+from sparkonce.shipping import Shipped
 
 
 class KafkaOnceReader(DataSourceReader, metaclass=Shipped):

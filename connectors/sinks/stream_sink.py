@@ -29,7 +29,6 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from sparkonce.connectors.runtime.memory import begin_call
-from sparkonce.connectors.runtime.shipping import Shipped
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sinks.target import Routing, Target, TargetPlan, Task, TaskWriter
 from sparkonce.crash_points import reach
@@ -38,6 +37,7 @@ from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.errors import CheckpointError
 from sparkonce.offset_store.errors import counted
+from sparkonce.shipping import Shipped
 
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
 CALL_SITE_PROPERTY = "callSite.short"

@@ -60,6 +60,11 @@ def _examine(options: argparse.Namespace) -> Iterator[Finding]:
     if wrong:
         yield warning("Spark", "not started", f"Put the {' and '.join(wrong)} right first")
         return
+    if options.master.startswith("sc://"):
+        raise OptionError(
+            f"--master {options.master} is a Spark Connect server, whose executors are seen from its own machine "
+            "only: run the doctor there, with the server's own master"
+        )
     from sparkonce.jobs.cli.doctor import spark
     from sparkonce.jobs.cli.doctor.from_there import Places
     from sparkonce.jobs.cli.housekeeping.brokers import settings_from
