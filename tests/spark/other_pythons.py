@@ -18,14 +18,26 @@ def empty(folder: Path) -> Path:
     return folder / "bin" / Path(sys.executable).name
 
 
+def without_sparkonce(folder: Path) -> Path:
+    """Return the Python of an environment with all of this one's packages but sparkonce."""
+    return _borrowing(folder, "")
+
+
 def with_older_sparkonce(folder: Path) -> Path:
     """Return the Python of an environment with all of this one's packages, whose sparkonce says that it is older."""
-    python = empty(folder)
+    python = _borrowing(folder, f"{PROJECT}\n")
     (packages,) = folder.glob("lib/python*/site-packages")
-    (packages / "borrowed.pth").write_text(f"{sysconfig.get_path('purelib')}\n{PROJECT}\n")
     metadata = packages / f"sparkonce-{OLDER}.dist-info" / "METADATA"
     metadata.parent.mkdir()
     metadata.write_text(f"Metadata-Version: 2.1\nName: sparkonce\nVersion: {OLDER}\n")
+    return python
+
+
+def _borrowing(folder: Path, more: str) -> Path:
+    """Make an environment that finds this one's packages, but not this checkout, which has a ``.pth`` of its own."""
+    python = empty(folder)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "borrowed.pth").write_text(f"{sysconfig.get_path('purelib')}\n{more}")
     return python
 
 

@@ -24,7 +24,9 @@ from pyarrow.fs import FileSelector
 
 from sparkonce import EmbeddedBroker
 from sparkonce.connectors.runtime.spark_version import complaint
+from sparkonce.jobs.cli.doctor.from_there import Places, look
 from sparkonce.jobs.cli.doctor.stores import PROBE
+from sparkonce.jobs.cli.doctor.workers import reason
 from sparkonce.jobs.cli.main import main
 from sparkonce.jobs.lab.store.s3 import SECRET, open_s3
 from sparkonce.offset_store.locations import Location
@@ -217,3 +219,49 @@ def test_an_older_spark_ends_in_a_sentence() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     told = "ImportError: sparkonce needs Spark 4.2 or newer, and this is PySpark 4.1.1"
     assert done.stderr.splitlines()[-1] == told
+
+
+def test_a_connect_server_is_no_master(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--master", "sc://127.0.0.1:1"]) == 2
+    assert "run the doctor there, with the server's own master" in capsys.readouterr().err
+
+
+LOST = (
+    "An error occurred while calling o1.collect.\n: org.apache.spark.SparkException: Job aborted due to stage failure: "
+    "Lost task 0.3 in stage 1.0 (TID 4) (10.0.0.7 executor 1): "
+)
+MISMATCH = "pyspark.errors.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12"
+TRACEBACK = 'Traceback (most recent call last):\n  File "worker.py", line 9, in main\n    check(infile)\n'
+NO_PROGRAM = 'java.io.IOException: Cannot run program "/opt/python": error=2, No such file'
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (f"{LOST}org.apache.spark.PythonException: {TRACEBACK}{MISMATCH}\n\n\tat org.x\n", f"10.0.0.7: {MISMATCH}"),
+        (f"{LOST}{NO_PROGRAM}\n\tat org.x", f"10.0.0.7: {NO_PROGRAM}"),
+        ("\nall in one line\n\tat org.y", "all in one line"),
+    ],
+)
+def test_the_reason_of_a_job_that_failed(error: str, said: str) -> None:
+    assert reason(RuntimeError(error)) == said
+
+
+def test_a_worker_looks_at_its_machine(kafka_broker: EmbeddedBroker, tmp_path: Path) -> None:
+    kafka = {"kafka.bootstrap.servers": kafka_broker.bootstrap_servers}
+    places = Places(kafka, ["nowhere"], str(tmp_path / "table"), str(tmp_path / "checkpoint"))
+    found = {what: (state, text) for what, text, state, _ in look(places.as_document())}
+    assert found == {
+        "machine code": ("ok", "compiled functions run"),
+        "topic nowhere": ("WRONG", "it does not exist"),
+        "table": ("ok", f"{tmp_path} can be written to"),
+        "checkpoint": ("ok", f"{tmp_path} can be written to"),
+    }
+
+
+def test_a_trust_store_that_a_worker_does_not_have(kafka_broker: EmbeddedBroker, tmp_path: Path) -> None:
+    kafka = {"kafka.bootstrap.servers": kafka_broker.bootstrap_servers, "kafka.security.protocol": "SSL"}
+    places = Places({**kafka, "kafka.ssl.truststore.location": str(tmp_path / "trust.jks")})
+    (wrong,) = (text for _, text, state, _ in look(places.as_document()) if state == "WRONG")
+    assert f"kafka.ssl.truststore.location={tmp_path / 'trust.jks'} cannot be read on " in wrong
+    assert "the file must be on every machine that runs tasks" in wrong
