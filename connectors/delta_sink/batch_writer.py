@@ -27,7 +27,6 @@ from sparkonce.connectors.delta_sink.schema import WriteSchema
 from sparkonce.connectors.delta_sink.table import ResultSnapshot, ResultTable
 from sparkonce.connectors.delta_sink.target import add_action, file_settings, may_land_later, store_errors
 from sparkonce.connectors.runtime.memory import begin_call
-from sparkonce.connectors.runtime.shipping import Shipped
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sinks.dead_letters import COLUMN
 from sparkonce.crash_points import reach
@@ -38,6 +37,7 @@ from sparkonce.offset_store.errors import CommitConflictError, counted
 from sparkonce.offset_store.own_commits import BATCH_INFO_KEY
 from sparkonce.offset_store.tables import join, table_filesystem
 from sparkonce.offset_store.txn_ids import write_txn_id
+from sparkonce.shipping import Shipped
 
 FILE_PREFIX = "batch"
 """Names of files, unlike those of streams: rows without offsets, which a stream need not account for."""

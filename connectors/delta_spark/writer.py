@@ -105,8 +105,8 @@ class DeltaWriter(metaclass=Shipped):
         """
         if type(rows).__module__.startswith("pyspark.sql.connect"):
             raise ValueError(
-                f"{type(self).__name__} runs delta-spark in the driver's own session, and this query is of Spark Connect: "
-                "run the job by spark-submit, or write with ForeachBatch, or append with delta_once (docs/connect.md)"
+                f"{type(self).__name__} runs delta-spark in the driver's own session, and this query is of Spark "
+                "Connect: run it by spark-submit, write with ForeachBatch, or append with delta_once (docs/connect.md)"
             )
         self._check(rows)
         self._warn_of_second_driver(rows.sparkSession)

@@ -15,7 +15,7 @@ from sparkonce import spark_session
 def main(master: str, servers: str, table: str) -> None:
     """Run both queries in one session."""
     conf = {} if master == "-" else {"spark.master": master}
-    spark = spark_session("copy", **conf, **{"spark.log.level": "OFF", "spark.executor.memory": "600m"})
+    spark = spark_session("copy", **conf, **{"spark.log.level": "OFF"})
     kafka = {"kafka.bootstrap.servers": servers, "subscribe": "orders", "startingOffsets": "earliest"}
     try:
         query = (

@@ -41,6 +41,14 @@ def _borrowing(folder: Path, more: str) -> Path:
     return python
 
 
+def one_core_each(folder: Path) -> dict[str, str]:
+    """Return variables by which sessions take one executor of one core on each of two workers."""
+    folder.mkdir()
+    settings = ("spark.cores.max 2", "spark.executor.cores 1", "spark.executor.memory 600m")
+    (folder / "spark-defaults.conf").write_text("\n".join(settings))
+    return {"SPARK_CONF_DIR": str(folder), "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
 def by_machine(script: Path, pythons: Mapping[str, Path | str]) -> Path:
     """Write a program that becomes another Python in the folders of each worker, and this one elsewhere.
 

@@ -35,7 +35,7 @@ def test_what_works_and_what_is_refused(kafka_broker: Any, tmp_path: Path) -> No
         found = steps(address, kafka_broker.bootstrap_servers, tmp_path)
     how, refusal = found.pop("merge")
     assert how == "failed"
-    assert "MergeWriter runs MERGE in the driver's own session, and this query is of Spark Connect" in refusal
+    assert "MergeWriter runs delta-spark in the driver's own session, and this query is of Spark Connect" in refusal
     assert found == {
         "registered": ("done", None),
         "read": ("done", RECORDS),

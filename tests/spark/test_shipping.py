@@ -15,8 +15,8 @@ import pyspark
 import pytest
 
 from sparkonce import EmbeddedBroker
+from sparkonce.jobs.lab.standalone import StandaloneCluster
 from tests.spark import other_pythons
-from tests.spark.standalone import StandaloneCluster
 from tests.wheel import build_wheel
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(1800)]
@@ -35,11 +35,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespac
     with StandaloneCluster(folder) as spark, EmbeddedBroker(config={"num.partitions": 2}) as broker:
         servers = broker.bootstrap_servers
         sent = ["verifiable-producer", "--bootstrap-servers", servers, "--topic", "orders"]
-        subprocess.run([sys.executable, "-m", "sparkonce", *sent, "--max-messages", str(RECORDS)], check=True)
+        subprocess.run(
+            [sys.executable, "-m", "sparkonce", *sent, "--max-messages", str(RECORDS)], check=True, capture_output=True
+        )
+        of_spark = other_pythons.one_core_each(folder / "conf")
 
         def submit(table: str, python: str, *options: str) -> str:
-            environment = {**os.environ, "SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
-            environment["PYSPARK_PYTHON"] = python
+            environment = {**os.environ, **of_spark, "SPARK_HOME": str(HOME), "PYSPARK_PYTHON": python}
             command = [str(HOME / "bin/spark-submit"), "--master", spark.url, *options]
             done = subprocess.run(
                 [*command, str(JOB), "-", servers, str(folder / table)],
@@ -49,7 +51,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespac
                 text=True,
                 timeout=900,
             )
-            return done.stdout + done.stderr[-2000:] * bool(done.returncode)
+            return done.stdout + done.stderr[-5000:] * bool(done.returncode)
 
         yield SimpleNamespace(folder=folder, wheel=wheel, submit=submit)
 

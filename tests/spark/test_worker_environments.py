@@ -10,15 +10,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.spark.standalone import StandaloneCluster
 
 from sparkonce import EmbeddedBroker
+from sparkonce.jobs.lab.standalone import StandaloneCluster
 from tests.spark import other_pythons
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 RECORDS = 100
 JOB = Path(__file__).with_name("copy_job.py")
-OF_ONE_MACHINE = {"SPARK_LOCAL_IP": "127.0.0.1"}
 REMEDY = "install sparkonce==0.1.0 there, or set PYSPARK_PYTHON to a Python that has it (docs/shipping.md)"
 
 
@@ -31,8 +30,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespac
         sent = ["verifiable-producer", "--bootstrap-servers", servers, "--topic", "orders"]
         subprocess.run([sys.executable, "-m", "sparkonce", *sent, "--max-messages", str(RECORDS)], check=True)
 
+        of_spark = other_pythons.one_core_each(folder / "conf")
+
         def run(python: Path, *words: str) -> subprocess.CompletedProcess[str]:
-            environment = {**os.environ, **OF_ONE_MACHINE, "PYSPARK_PYTHON": str(python)}
+            environment = {**os.environ, **of_spark, "PYSPARK_PYTHON": str(python)}
             return subprocess.run(
                 [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=600
             )
@@ -42,7 +43,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespac
 
 def test_the_doctor_names_the_machine_without_the_package(cluster: SimpleNamespace) -> None:
     bare = other_pythons.empty(cluster.folder / "bare")
-    python = other_pythons.by_machine(cluster.folder / "python-bare", {"work-1": bare})
+    python = other_pythons.by_machine(cluster.folder / "python-bare", {"worker-1": bare})
     asked = ["--bootstrap-servers", cluster.servers, "--topic", "orders", "--table", str(cluster.folder / "no-table")]
     done = cluster.run(python, "-m", "sparkonce", "doctor", "--master", cluster.url, *asked)
     assert done.returncode == 1, done.stdout + done.stderr
@@ -58,7 +59,7 @@ def test_the_doctor_names_the_machine_without_the_package(cluster: SimpleNamespa
 
 def test_a_job_names_the_machine_with_another_version(cluster: SimpleNamespace) -> None:
     older = other_pythons.with_older_sparkonce(cluster.folder / "older")
-    python = other_pythons.by_machine(cluster.folder / "python-older", {"work-1": older, "work-2": older})
+    python = other_pythons.by_machine(cluster.folder / "python-older", {"worker-1": older, "worker-2": older})
     done = cluster.run(python, str(JOB), cluster.url, cluster.servers, str(cluster.folder / "table"))
     assert done.returncode == 1, done.stdout + done.stderr
     (error,) = {line for line in done.stdout.splitlines() if line.startswith("ImportError: ")}
