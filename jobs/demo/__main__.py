@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from sparkonce.jobs.demo.check import Verdict, judge
+from sparkonce.jobs.etl.check import Verdict, judge
 from sparkonce.jobs.demo.report import page
 from sparkonce.jobs.demo.settings import DEFAULT_CONFIG, Folder, Settings, SettingsError
 from sparkonce.jobs.demo.show import Demo

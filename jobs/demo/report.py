@@ -13,7 +13,7 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from sparkonce.jobs.demo.check import Verdict
+from sparkonce.jobs.etl.check import Verdict
 from sparkonce.jobs.shared.page import document, table
 from sparkonce.offset_store.record import read_history
 

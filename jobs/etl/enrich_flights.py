@@ -23,7 +23,7 @@ def start(spark: SparkSession, settings: JobSettings, trigger: Mapping[str, Any]
     """Start the query."""
     records = (
         spark.readStream.format("kafka_once")
-        .options(**settings.kafka)
+        .options(**settings.kafka, **settings.storage_options)
         .option("offsetStore", f"delta:{settings.result}")
         .option("appId", settings.app_id)
         .load()
@@ -31,6 +31,7 @@ def start(spark: SparkSession, settings: JobSettings, trigger: Mapping[str, Any]
     return (
         enriched(spark, records)
         .writeStream.format("delta_once")
+        .options(**settings.storage_options)
         .option("appId", settings.app_id)
         .option("deliveryGuarantee", settings.delivery_guarantee)
         .option("partitionBy", settings.own["partition_by"])

@@ -28,10 +28,11 @@ def start(spark: SparkSession, settings: JobSettings, trigger: Mapping[str, Any]
         checkpoint=settings.checkpoint,
         keys=["origin", "hour"],
         guarantee=settings.delivery_guarantee,
+        storage_options=settings.storage,
     )
     records = (
         spark.readStream.format("kafka_once")
-        .options(**settings.kafka)
+        .options(**settings.kafka, **settings.storage_options)
         .option("offsetStore", writer.offset_store)
         .option("appId", settings.app_id)
         .load()

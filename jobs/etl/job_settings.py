@@ -16,7 +16,7 @@ import tomllib
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from sparkonce.connectors.kafka_client.client import KafkaUnreachableError, Miss
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
 from sparkonce.connectors.session import spark_session
-from sparkonce.connectors.settings.options import OptionError
+from sparkonce.connectors.settings.options import STORAGE_PREFIX, OptionError
 from sparkonce.jobs.shared.arguments import CONF, positive
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 from sparkonce.jobs.shared.extras import missing_extra
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 SAMPLE_PARTITIONS = 4
 BOOTSTRAP_SERVERS = "kafka.bootstrap.servers"
 LOG_LEVEL = "spark.log.level"
+STORAGE = "storage"
+"""The section that a configuration may have besides."""
 CHECKPOINT_SUFFIX = "-checkpoint"
 """As the checkpoints' names in ``conf`` end."""
 _TRACEBACK = "Traceback (most recent call last):"
@@ -69,6 +71,13 @@ class JobSettings:
     """Settings of Spark, as they are."""
     own: Mapping[str, str]
     """What only this job has."""
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Settings of the object store that table and checkpoint are in, as delta-rs takes them."""
+
+    @property
+    def storage_options(self) -> dict[str, str]:
+        """Those settings as options of the formats."""
+        return {f"{STORAGE_PREFIX}{name}": value for name, value in self.storage.items()}
 
     @classmethod
     def read(cls, path: Path, own: Sequence[str] = (), result: str = "table") -> JobSettings:
@@ -84,13 +93,14 @@ class JobSettings:
         except tomllib.TOMLDecodeError as error:
             raise JobSettingsError(f"{path} is not TOML: {error}") from error
         texts = ("app_id", result, "checkpoint", "delivery_guarantee", "trigger_interval", *own)
-        known = [*texts, "kafka", "spark"]
+        needed = [*texts, "kafka", "spark"]
+        known = [*needed, STORAGE]
         for name in document:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(known)
                 raise JobSettingsError(f"{path}: unknown entry {name!r}; {hint}")
-        for name in known:
+        for name in needed:
             if name not in document:
                 raise JobSettingsError(f"{path}: entry {name!r} is missing")
         values = {name: _text(document[name], path, name) for name in texts}
@@ -103,6 +113,7 @@ class JobSettings:
             kafka=_section(document["kafka"], path, "kafka"),
             spark=_section(document["spark"], path, "spark"),
             own={name: values[name] for name in own},
+            storage=_section(document.get(STORAGE, {}), path, STORAGE),
         )
 
 

@@ -15,10 +15,10 @@ class PublishError(RuntimeError):
     """A flight that the broker did not acknowledge."""
 
 
-def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
+def create_topic(bootstrap_servers: str, topic: str, partitions: int, replicas: int = 1) -> None:
     """Create the topic."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
+    admin.create_topics([NewTopic(topic, partitions, replicas)])[topic].result()
 
 
 def publish(

@@ -42,7 +42,7 @@ def start(spark: SparkSession, settings: JobSettings, trigger: Mapping[str, Any]
     return (
         routed(spark, records, settings.result, int(settings.own["latest_minutes_early"]))
         .writeStream.format("kafka_once")
-        .options(**connection(settings.kafka))
+        .options(**connection(settings.kafka), **settings.storage_options)
         .option("kafka.compression.type", settings.own["compression"])
         .option("appId", settings.app_id)
         .option("deliveryGuarantee", settings.delivery_guarantee)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from sparkonce.jobs.demo.check import ColumnChecksum, Verdict
+from sparkonce.jobs.etl.check import ColumnChecksum, Verdict
 from sparkonce.jobs.demo.report import Event, page
 
 EVENTS = [

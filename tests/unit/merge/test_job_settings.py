@@ -55,6 +55,7 @@ def changed(tmp_path: Path, old: str, new: str) -> Path:
         ("[kafka]", "[kafka.more]", "entry 'kafka.more' is no text and no number"),
         ("app_id =", "app_id", "is not TOML"),
         ('app_id = "enrich-flights"', 'kafka = "x"\napp_id = "a"\n[other]', "unknown entry 'other'; known: app_id"),
+        ("[kafka]", 'storage = "s3"\n[kafka]', "'storage' is a section: [storage]"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -65,6 +66,13 @@ def test_what_is_wrong_is_named(tmp_path: Path, old: str, new: str, message: str
         JobSettings.read(path, OWN["enrich_flights"])
     assert message in str(error.value)
     assert str(path) in str(error.value)
+
+
+def test_a_store_is_a_section_that_may_be_there(tmp_path: Path) -> None:
+    path = changed(tmp_path, "[kafka]", '[storage]\nAWS_SECRET_ACCESS_KEY = "s3cret"\n[kafka]')
+    settings = JobSettings.read(path, OWN["enrich_flights"])
+    assert settings.storage_options == {"storage.AWS_SECRET_ACCESS_KEY": "s3cret"}
+    assert "s3cret" not in repr(settings)
 
 
 def test_a_section_that_is_no_section(tmp_path: Path) -> None:

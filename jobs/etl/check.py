@@ -7,6 +7,7 @@ Each column of both sides, sorted by id, gets a checksum over its values; equal 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,9 +55,10 @@ class Verdict:
         )
 
 
-def judge(table_path: Path) -> Verdict:
+def judge(table: Path | str, storage_options: Mapping[str, str] | None = None) -> Verdict:
     """Read the table with delta-rs and hold it against the flights of the package."""
-    return compare(dataset.expected(), DeltaTable(table_path).to_pyarrow_table())
+    found = DeltaTable(table, storage_options=dict(storage_options or {}))
+    return compare(dataset.expected(), found.to_pyarrow_table())
 
 
 def compare(expected: pa.Table, found: pa.Table) -> Verdict:
