@@ -350,11 +350,15 @@ def check_files_are_there(
     if not gone:
         return
     named = ", ".join(gone[:NAMED]) + (", …" if len(gone) > NAMED else "")
+    elsewhere = (
+        f"; or a task wrote them on another machine, and {location} is a folder of each machine's own: driver and "
+        "executors need storage that they share"
+    )
     raise FilesGoneError(
         f"{what}: {len(gone)} of its {len(files)} data files are gone from {location} before their commit: {named}. A "
         "VACUUM that retains less than a batch takes removes them, as it does all files that no commit names yet; or "
-        f"they were deleted manually. {ending}. Start the query again, and let VACUUM retain more than the longest "
-        "batch takes (Delta's default is 7 days)"
+        f"they were deleted manually{elsewhere if location.is_local else ''}. {ending}. Start the query again, and let "
+        "VACUUM retain more than the longest batch takes (Delta's default is 7 days)"
     )
 
 

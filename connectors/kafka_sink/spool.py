@@ -9,6 +9,7 @@ through its own transaction, the one that holds the decision too. Nothing of the
 from __future__ import annotations
 
 import logging
+import socket
 import struct
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -39,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 class SpoolError(RuntimeError):
-    """A spooled file is truncated."""
+    """A spooled file is truncated, or is not where the driver reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +67,12 @@ class Spool:
         """Yield the record batches of a file in order.
 
         Raises:
-            SpoolError: if it ends too early, which is only known at its end.
+            SpoolError: if it is missing, or ends too early, which is only known at its end.
             OSError: if it cannot be read.
         """
         filesystem, folder = self.place()
         rows = 0
-        with filesystem.open_input_stream(f"{folder}/{spooled.name}") as stream:
+        with self._open(filesystem, f"{folder}/{spooled.name}") as stream:
             while head := stream.read(_FRAME.size):
                 if len(head) < _FRAME.size:
                     raise SpoolError(f"{folder}/{spooled.name} ends within a record batch")
@@ -83,6 +84,16 @@ class Spool:
                 yield EncodedBatch(topic.decode(), partition, count, data)
         if rows != spooled.rows:
             raise SpoolError(f"{folder}/{spooled.name} ends after {rows} of {counted(spooled.rows, 'row')}")
+
+    def _open(self, filesystem: fs.FileSystem, path: str) -> pa.NativeFile:
+        try:
+            return filesystem.open_input_stream(path)
+        except FileNotFoundError as error:
+            raise SpoolError(
+                f"{path}, which a task has written, is not there for the driver on {socket.gethostname()}: another "
+                "driver of this appId has removed it, or checkpointLocation is a folder of each machine's own. With "
+                "atomicVisibility it must be on storage that driver and executors share"
+            ) from error
 
     def clear(self) -> None:
         """Remove all files; never raises: what stays takes space, and is removed with the next batch."""

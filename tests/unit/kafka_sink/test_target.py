@@ -475,10 +475,22 @@ def test_a_fenced_driver_leaves_the_spool_to_the_one_that_fenced_it(
     first, second = application.start(), application.start()
     loser = application.write(first, application.batch(first, 0, 0, 2))
     winner = application.write(second, application.batch(second, 0, 0, 2))
-    with pytest.raises((DeliveryError, FileNotFoundError)):
+    with pytest.raises((DeliveryError, SpoolError)):
         application.finish(first, loser)
     application.finish(second, winner)
     check_whole(observer, application, 2)
+
+
+def test_rows_spooled_on_another_machine_are_asked_for_by_name(
+    application: Application, observer: Client, tmp_path: Path
+) -> None:
+    application.options["spool"] = Spool(str(tmp_path / "driver"))
+    incarnation = application.start()
+    written = application.write(incarnation, application.batch(incarnation, 0, 0, 4))
+    (tmp_path / "driver").rename(tmp_path / "executor")
+    with pytest.raises(SpoolError, match="it must be on storage that driver and executors share"):
+        application.finish(incarnation, written)
+    assert committed_rows(observer, application.topic) == []
 
 
 @pytest.mark.parametrize("kept", ["nothing", "one record batch", "half a record batch"])
