@@ -22,7 +22,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from sparkonce import EmbeddedBroker, spark_session
+from sparkonce.broker_lite.embedded import EmbeddedBroker
+from sparkonce.connectors.session import spark_session
 from sparkonce.jobs.shared.arguments import positive, show_bytes, show_columns
 
 VALUE_BYTES = 1_000
