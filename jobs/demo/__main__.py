@@ -13,11 +13,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from sparkonce.jobs.etl.check import Verdict, judge
 from sparkonce.jobs.demo.report import page
 from sparkonce.jobs.demo.settings import DEFAULT_CONFIG, Folder, Settings, SettingsError
 from sparkonce.jobs.demo.show import Demo
 from sparkonce.jobs.demo.supervisor import JobFailedError
+from sparkonce.jobs.etl.check import Verdict, judge
 
 OWNER = ".sparkonce-demo"
 

@@ -1,0 +1,185 @@
+"""One run: flights are published for some minutes, and every few seconds something is killed.
+
+Theory of operation: a publisher sends the flights at an even pace. The job reads them, continuously, on a cluster; a
+supervisor starts it again whenever it ends, and the cluster's workers, too. Every `Plan.every_s` seconds it is the next
+one's turn to be killed by SIGKILL: an executor, a worker with its executors, the driver with its JVM and Python
+workers. A turn waits for its victim: a kill that hits nothing would prove nothing. When the last flight is published,
+nothing more is killed, and the run goes on until the table has a row for each flight.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import cycle
+
+import psutil
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from sparkonce.jobs.etl import dataset
+from sparkonce.jobs.etl.publish import publish
+from sparkonce.jobs.lab.endurance.supervised_job import JobFailedError, SupervisedJob
+from sparkonce.jobs.lab.standalone import Daemon, StandaloneCluster
+from sparkonce.jobs.shared.child_process import session_members
+
+POLL_S = 0.2
+DRAIN_LIMIT_S = 900.0
+"""How long the job may take for what is left when nothing is killed any more."""
+MOST_FAILURES = 20
+"""How often the job may end by itself: one that loses all its executors at once may."""
+
+EXECUTOR_CLASS = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+
+
+class Victim(Enum):
+    """What is killed."""
+
+    EXECUTOR = "executor"
+    WORKER = "worker"
+    DRIVER = "driver"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Where the rows go."""
+
+    uri: str
+    storage_options: dict[str, str]
+
+    def rows(self) -> int:
+        """Return how many rows it has, by its log; 0 if it is not there yet."""
+        try:
+            table = DeltaTable(self.uri, storage_options=self.storage_options)
+        except TableNotFoundError:
+            return 0
+        return sum(table.get_add_actions().column("num_records").to_pylist())
+
+
+@dataclass(slots=True)
+class Course:
+    """The parts of one run.
+
+    Args:
+        cluster: that the job runs on.
+        job: the job.
+        table: that it fills.
+        minutes: how long the flights are published.
+        every_s: seconds between two kills.
+        tell: takes a line for each thing that happens.
+    """
+
+    cluster: StandaloneCluster
+    job: SupervisedJob
+    table: Table
+    minutes: float
+    every_s: float
+    tell: Callable[[str], None]
+    kills: Counter[Victim] = field(default_factory=Counter)
+    _began_s: float = field(default_factory=time.monotonic)
+
+    def run(self, bootstrap_servers: str, topic: str) -> None:
+        """Publish, kill, and wait until the table has all rows.
+
+        Raises:
+            JobFailedError: if the job ends by itself too often, or does not come to its end.
+            PublishError: if flights were not acknowledged.
+        """
+        flights = dataset.flights()
+        publisher = _Publisher(bootstrap_servers, topic, flights.num_rows, self.minutes)
+        publisher.start()
+        turns, due_s = cycle(Victim), self._began_s + self.every_s
+        victim = next(turns)
+        while publisher.is_alive():
+            self._keep_up()
+            if time.monotonic() >= due_s and self._kill(victim):
+                due_s, victim = time.monotonic() + self.every_s, next(turns)
+            time.sleep(POLL_S)
+        publisher.check()
+        self.tell(f"all {flights.num_rows} flights are published; nothing more is killed")
+        self._drain(flights.num_rows)
+
+    def _drain(self, rows: int) -> None:
+        until_s = time.monotonic() + DRAIN_LIMIT_S
+        while (found := self.table.rows()) < rows:
+            self._keep_up()
+            if time.monotonic() > until_s:
+                raise JobFailedError(f"the table has {found} of {rows} rows; the job's log:\n{self.job.log_tail()}")
+            time.sleep(POLL_S)
+
+    def _keep_up(self) -> None:
+        for worker in self.cluster.workers:
+            if not worker.is_alive:
+                worker.start()
+                self.tell(f"{self._now()} {worker.name} is started again")
+        if self.job.keep_up():
+            self.tell(f"{self._now()} the job is started again")
+            if self.job.failures > MOST_FAILURES:
+                raise JobFailedError(f"the job ended by itself {MOST_FAILURES} times:\n{self.job.log_tail()}")
+
+    def _kill(self, victim: Victim) -> bool:
+        """Kill the next one of a kind; return whether there was one."""
+        working = [(worker, executors) for worker in self.cluster.workers if (executors := _executors(worker))]
+        if not working:
+            return False  # the job has only just started: whoever is killed now had nothing to do
+        worker, executors = working[self.kills[victim] % len(working)]
+        match victim:
+            case Victim.EXECUTOR:
+                executors[0].kill()
+                what = f"an executor of {worker.name}"
+            case Victim.WORKER:
+                worker.kill_all()
+                what = f"{worker.name} and its {len(executors)} executors"
+            case Victim.DRIVER:
+                what = f"the driver: {self.job.kill()} processes"
+        self.kills[victim] += 1
+        self.tell(f"{self._now()} killed: {what}; the table has {self.table.rows()} rows")
+        return True
+
+    def _now(self) -> str:
+        return f"{time.monotonic() - self._began_s:6.1f} s"
+
+
+def _executors(worker: Daemon) -> list[psutil.Process]:
+    return [process for process in session_members(worker.pid) if _is_executor(process)]
+
+
+def _is_executor(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return EXECUTOR_CLASS in process.cmdline()
+    return False
+
+
+class _Publisher(threading.Thread):
+    """Sends all flights within some minutes."""
+
+    def __init__(self, bootstrap_servers: str, topic: str, flights: int, minutes: float) -> None:
+        super().__init__(name="publisher")
+        self._where = (bootstrap_servers, topic)
+        self._gap_s = minutes * 60 / flights
+        self._error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            publish(*self._where, _paced(dataset.messages(dataset.flights()), self._gap_s), lambda _: None)
+        except Exception as error:
+            self._error = error
+
+    def check(self) -> None:
+        """Raise what ended it, if it failed."""
+        if self._error is not None:
+            raise self._error
+
+
+def _paced(messages: Iterable[tuple[bytes, bytes]], gap_s: float) -> Iterator[tuple[bytes, bytes]]:
+    began_s = time.monotonic()
+    for number, message in enumerate(messages):
+        ahead_s = began_s + number * gap_s - time.monotonic()
+        if ahead_s > POLL_S:
+            time.sleep(ahead_s)
+        yield message
