@@ -159,7 +159,7 @@ class _Publisher(threading.Thread):
     """Sends all flights within some minutes."""
 
     def __init__(self, bootstrap_servers: str, topic: str, flights: int, minutes: float) -> None:
-        super().__init__(name="publisher")
+        super().__init__(name="publisher", daemon=True)
         self._where = (bootstrap_servers, topic)
         self._gap_s = minutes * 60 / flights
         self._error: Exception | None = None
