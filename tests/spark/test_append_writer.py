@@ -192,7 +192,7 @@ def test_a_table_that_delta_once_rejects(pipeline: Pipeline, faults: Path, featu
     rows = pipeline.records(25).selectExpr(*feature.select)
     with pytest.raises(StreamingQueryException, match=rf"(?s){feature.rejected}.*sparkonce\.AppendWriter"):
         run_delta_once(rows, pipeline.table, pipeline.folder / "rejected")
-    for number, point in enumerate(("intent.recorded@1", "intent.unconfirmed@2")):
+    for number, point in enumerate(("intent.recorded@1", "sink.after_commit@2")):
         plan = arm(faults, f"crash{number}", f"{point}=raise")
         with pytest.raises(StreamingQueryException, match="injected failure"):
             pipeline.run(25)

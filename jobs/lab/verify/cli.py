@@ -6,7 +6,7 @@ One line for each cell as it is judged (a progress bar on a terminal), the wrong
 ``RESULT cells=… lost=… duplicated=… wrong=…``: lost and duplicated count exactly-once cells' records, wrong counts
 cells that did not show what they must. Exit code: 0 if all three are 0, 1 if not or if a result file could not be
 written, 2 if the command line cannot be used, no cell matches it, or cells could not be run for want of software
-(merges need delta-spark's jars; ``--without-merge`` does without).
+(some results need delta-spark's jars; ``--without-merge`` does without).
 """
 
 from __future__ import annotations
@@ -95,7 +95,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where tables and checkpoints are: local (default), s3 (versitygw, a server that Go builds once) or moto "
         "(moto's S3 server); on S3 no checkpoints are set back",
     )
-    parser.add_argument("--without-merge", action="store_true", help="leave out merges, which need delta-spark's jars")
+    parser.add_argument(
+        "--without-merge", action="store_true", help="leave out what delta-spark writes, which needs its jars"
+    )
     parser.add_argument("--report", type=result_file, metavar="FILE", help="write an HTML page there")
     parser.add_argument("--json", type=result_file, metavar="FILE", help="write the outcomes there")
     parser.add_argument("--keep", type=empty_folder, metavar="FOLDER", help="keep tables, checkpoints and logs there")
