@@ -12,8 +12,9 @@ from functools import partial
 
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
+from pyspark.sql import types as t
 
-from sparkonce.connectors.delta_spark.result import WriteFunction
+from sparkonce.connectors.delta_spark.result import WriteFunction, quoted
 from sparkonce.connectors.delta_spark.writer import DeltaWriter
 from sparkonce.exactly_once.guarantee import Guarantee
 
@@ -21,6 +22,14 @@ QUERY_ID_PROPERTY = "sql.streaming.queryId"
 """The property that Spark sets on the thread of a query."""
 _MODES = {"append": "append", "complete": "overwrite"}
 """What a batch does to the rows of the table, in the terms of `DataFrameWriter.mode`, by ``output_mode``."""
+
+
+_WIDENING = (
+    (t.ByteType, t.ShortType, t.IntegerType, t.LongType),
+    (t.ByteType, t.ShortType, t.IntegerType, t.DoubleType),
+    (t.FloatType, t.DoubleType),
+)
+"""Types in whose order values can be widened (PROTOCOL.md of Delta, "Type Widening"), but for decimals and dates."""
 
 
 @dataclass(slots=True)
@@ -48,7 +57,11 @@ class AppendWriter(DeltaWriter):
         return self._write
 
     def _write(self, path: str, rows: DataFrame) -> Callable[[], object]:
-        writer = rows.write.format("delta").mode(_MODES[self.output_mode])
+        writer = (
+            _widened(rows, rows.sparkSession.read.format("delta").load(path).schema)
+            .write.format("delta")
+            .mode(_MODES[self.output_mode])
+        )
         return partial(writer.option("mergeSchema", self.merge_schema).save, path)
 
     def _check(self, rows: DataFrame) -> None:
@@ -59,6 +72,23 @@ class AppendWriter(DeltaWriter):
                 f"the query's outputMode is {mode}, and the writer's output_mode {self.output_mode}: set both to the "
                 "same; for outputMode update use MergeWriter"
             )
+
+
+def _widened(rows: DataFrame, table: t.StructType) -> DataFrame:
+    """Cast columns whose type is narrower than the table's, as after ``ALTER COLUMN … TYPE``: Delta rejects them."""
+    types = {column.name.lower(): column.dataType for column in table}
+    wider = {
+        column.name: types[column.name.lower()]
+        for column in rows.schema
+        if column.name.lower() in types and _is_wider(types[column.name.lower()], column.dataType)
+    }
+    return rows.withColumns({name: rows[quoted(name)].cast(wanted) for name, wanted in wider.items()})
+
+
+def _is_wider(wanted: t.DataType, given: t.DataType) -> bool:
+    """Whether each value of ``given`` is one of ``wanted``, and the types differ."""
+    chain = next((each for each in _WIDENING if isinstance(given, each) and isinstance(wanted, each)), None)
+    return chain is not None and chain.index(type(given)) < chain.index(type(wanted))
 
 
 def _output_mode(rows: DataFrame) -> str | None:

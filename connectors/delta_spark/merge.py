@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, max_by, struct
 
-from sparkonce.connectors.delta_spark.result import WriteFunction, delta_table
+from sparkonce.connectors.delta_spark.result import WriteFunction, delta_table, quoted
 from sparkonce.connectors.delta_spark.writer import DeltaWriter
 
 if TYPE_CHECKING:
@@ -70,17 +70,13 @@ def upsert_on(keys: Sequence[str], newest_by: str | None = None) -> MergeFunctio
 
     With ``newest_by``, of rows with equal keys in one batch only the one with the highest value is used.
     """
-    condition = " AND ".join(f"t.{_quoted(key)} <=> s.{_quoted(key)}" for key in keys)
+    condition = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
 
     def merge(target: DeltaTable, rows: DataFrame) -> DeltaMergeBuilder:
         if newest_by is not None:
-            newest = max_by(struct("*"), col(_quoted(newest_by))).alias("newest")
-            rows = rows.groupBy(*(col(_quoted(key)) for key in keys)).agg(newest).select("newest.*")
+            newest = max_by(struct("*"), col(quoted(newest_by))).alias("newest")
+            rows = rows.groupBy(*(col(quoted(key)) for key in keys)).agg(newest).select("newest.*")
         builder = target.alias("t").merge(rows.alias("s"), condition)
         return builder.whenMatchedUpdateAll().whenNotMatchedInsertAll()
 
     return merge
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

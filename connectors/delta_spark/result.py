@@ -215,6 +215,11 @@ def _from_text(text: object) -> object:
     return document.get(COMMIT_INFO_KEY) if isinstance(document, dict) else None
 
 
+def quoted(name: str) -> str:
+    """Return a column's name as SQL has it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def delta_table() -> type[DeltaTable]:
     """Return delta-spark's class.
 
