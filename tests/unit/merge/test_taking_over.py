@@ -1,0 +1,84 @@
+"""A table of `delta_once` that delta-spark writes from now on: its offsets move once, and only the moved ones count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from sparkonce.connectors.delta_spark.taking_over import take_over
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.jobs.cli.main import main
+from sparkonce.offset_store.delta import DeltaOffsetStore
+from sparkonce.offset_store.errors import RowsWithoutOffsetsError
+from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.offsets import OffsetRange
+from sparkonce.offset_store.record import BatchRecord, Writes
+from sparkonce.offset_store.store import Commit
+from tests.unit.merge.test_merge_tables import KEY, Tables, deliver
+
+PRINT = Fingerprint.from_int(12345)
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    return Tables(tmp_path)
+
+
+def store(tables: Tables, name: str, app_id: str = "app") -> DeltaOffsetStore:
+    return DeltaOffsetStore(Location.parse(str(tables.folder / name)), app_id, create_missing=name == "offsets")
+
+
+def record(batch_id: int, start: int, end: int, app_id: str = "app", attempt: str = "a") -> BatchRecord:
+    return BatchRecord(app_id, "q", batch_id, attempt, {KEY: OffsetRange(start, end, 3)}, PRINT)
+
+
+def by_delta_once(tables: Tables, of: BatchRecord) -> None:
+    store(tables, "result", of.app_id).snapshot().commit(Commit(of, Writes.ROWS | Writes.OFFSETS))
+
+
+def test_everything_of_the_application_is_copied_once(tables: Tables, capsys: pytest.CaptureFixture[str]) -> None:
+    by_delta_once(tables, record(0, 0, 5))
+    by_delta_once(tables, record(1, 5, 7))
+    by_delta_once(tables, record(0, 0, 90, "other"))
+    for _ in range(2):
+        take_over(store(tables, "result"), store(tables, "offsets"))
+    snapshot = tables.open().snapshot()
+    assert DeltaTable(tables.folder / "offsets").version() == 1
+    assert snapshot.next_offsets([KEY]) == {KEY: 7}
+    assert (snapshot.last_batch("q"), snapshot.fingerprint("q", 1)) == (1, PRINT)
+    assert store(tables, "offsets").epochs(KEY[0], [KEY[1]]) == {KEY[1]: 3}
+    assert store(tables, "offsets", "other").read(KEY[0], [KEY[1]]) == {}
+    assert not deliver(tables.open(), Batch(record(1, 5, 7, attempt="again"), stateful=False))
+    assert deliver(tables.open(), Batch(record(2, 7, 9, attempt="b"), stateful=False))
+    assert main(["audit", str(tables.folder / "offsets")]) == 0, capsys.readouterr()
+
+
+def test_offsets_that_moved_are_not_read_where_they_were(tables: Tables) -> None:
+    by_delta_once(tables, record(0, 0, 5))
+    take_over(store(tables, "result"), store(tables, "offsets"))
+    assert store(tables, "result").read(KEY[0], [KEY[1]]) == {KEY[1]: 5}
+    deliver(tables.open(), Batch(record(1, 5, 7, attempt="b"), stateful=False))
+    with pytest.raises(
+        RowsWithoutOffsetsError, match=r"AppendWriter or MergeWriter writes to the table .* \(write 1\)"
+    ):
+        store(tables, "result").read(KEY[0], [KEY[1]])
+    assert store(tables, "offsets").read(KEY[0], [KEY[1]]) == {KEY[1]: 7}
+
+
+def test_a_new_table_has_nothing_to_copy(tables: Tables) -> None:
+    take_over(store(tables, "result"), store(tables, "offsets"))
+    assert tables.open().snapshot().next_offsets([KEY]) == {}
+
+
+def test_the_table_of_offsets_is_lost_after_the_move(tables: Tables) -> None:
+    """It is made again from the table's own commits: the offsets that it had, and the numbered writes after them."""
+    by_delta_once(tables, record(0, 0, 5))
+    take_over(store(tables, "result"), store(tables, "offsets"))
+    for number in (1, 2):
+        deliver(tables.open(), Batch(record(number, number + 4, number + 5, attempt=f"b{number}"), stateful=False))
+    (tables.folder / "offsets").rename(tables.folder / "gone")
+    take_over(store(tables, "result"), store(tables, "offsets"))
+    assert tables.open().snapshot().next_offsets([KEY]) == {KEY: 7}
