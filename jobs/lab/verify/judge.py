@@ -51,10 +51,10 @@ class Verdict:
     strange: tuple[str, ...]
     """What is in topic or table and should not be: examples, in words."""
 
-    def contradicts(self, shows: Shows, batch: int) -> str | None:
+    def contradicts(self, shows: Shows, batch: int, times: int = 2) -> str | None:
         """Return why this is not what a cell must show, or None if it is.
 
-        One crash hurts one batch, of ``batch`` records; if that comes again it comes twice.
+        One crash hurts one batch, of ``batch`` records; if that comes again a record comes ``times`` times at most.
         """
         if self.strange:
             return "; ".join(self.strange)
@@ -66,16 +66,16 @@ class Verdict:
                 f"a loss and no duplicates, {batch} records at most",
             ),
             Shows.DUPLICATES: (
-                self.lost == 0 and 0 < self.duplicated <= batch and self.most_times == 2,
-                f"duplicates and no loss, {batch} records at most and none more than twice",
+                self.lost == 0 and 0 < self.duplicated <= batch * (times - 1) and 1 < self.most_times <= times,
+                f"duplicates and no loss, {batch} records at most and none more than {times} times",
             ),
             Shows.MAYBE_LOSS: (
                 self.lost <= batch and self.duplicated == 0,
                 f"no duplicates, and a loss of {batch} at most",
             ),
             Shows.MAYBE_DUPLICATES: (
-                self.lost == 0 and self.duplicated <= batch,
-                f"no loss, and {batch} duplicates at most",
+                self.lost == 0 and self.duplicated <= batch * (times - 1) and self.most_times <= times,
+                f"no loss, and duplicates of {batch} records at most, none more than {times} times",
             ),
         }
         right, what = expected[shows]

@@ -53,6 +53,15 @@ def test_what_may_be_seen_is_bounded_and_of_one_kind() -> None:
         assert (judge(SENT, TOPIC, found).contradicts(Shows.MAYBE_DUPLICATES, BATCH) is None) is may
 
 
+def test_how_often_a_record_may_come_is_bounded() -> None:
+    verdict = judge(SENT, TOPIC, rows(*TOPIC, *TOPIC[:3], *TOPIC[:3]))
+    assert (verdict.duplicated, verdict.most_times) == (6, 3)
+    for shows in (Shows.DUPLICATES, Shows.MAYBE_DUPLICATES):
+        assert verdict.contradicts(shows, BATCH, 3) is None
+        assert "none more than 2 times" in (verdict.contradicts(shows, BATCH) or "")
+        assert verdict.contradicts(shows, BATCH - 1, 3) is not None
+
+
 def test_a_row_that_is_no_record_is_wrong_whatever_must_be_shown() -> None:
     elsewhere = Record(1, 99, b"k0", b"v0")
     changed = Record(TOPIC[0].partition, TOPIC[0].offset, b"k0", b"something else")

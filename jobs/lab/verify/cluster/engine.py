@@ -297,7 +297,7 @@ class ClusterEngine:
             evidence = gather(pipeline)
             found = verdict(pipeline, one.acknowledged, evidence)
             lost, duplicated = found.lost, found.duplicated
-            wrong = wrong or "; ".join(evidence.left_behind) or found.contradicts(shows, _most(one))
+            wrong = wrong or "; ".join(evidence.left_behind) or found.contradicts(shows, *_most(one))
             wrong = wrong or self.around.second_opinion(pipeline, one.cell.result)
             landed = sendings(evidence.delivered, one.began_wall_s)
         except Exception as error:  # a table that cannot be read is a finding, not the end of the run
@@ -319,6 +319,11 @@ class ClusterEngine:
         )
 
 
-def _most(one: Running) -> int:
-    """Return how many records may be lost, or come again, where any may: a batch; any batch may be speculated on."""
-    return len(one.acknowledged) if one.cell.fault is Fault.SPECULATION else RECORDS_PER_BATCH
+def _most(one: Running) -> tuple[int, int]:
+    """Return how many records may be lost or come again where any may, and how often one may come.
+
+    It is one batch that is hurt, and its records come twice. But Spark may speculate on any batch, and a task that
+    fails too often has sent its rows each time.
+    """
+    records = len(one.acknowledged) if one.cell.fault is Fault.SPECULATION else RECORDS_PER_BATCH
+    return records, 2 if one.cell.fault is not Fault.TASK_FAILED else TASK_FAILURES + 1
