@@ -56,7 +56,7 @@ class Watch:
         for process in psutil.Process().children(recursive=True):
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 command = process.cmdline()
-                role = next((name for name in ("worker", "daemon", "runner") if name in " ".join(command[1:4])), None)
+                role = next((name for name in ("daemon", "worker", "runner") if name in " ".join(command[1:4])), None)
                 if role is None or "java" in command[0]:
                     continue
                 self._note(process, self._role(process, role))
