@@ -16,6 +16,8 @@ public class MiniYarn {
     conf.setInt("yarn.nodemanager.resource.cpu-vcores", 8);
     conf.setBoolean("yarn.nodemanager.vmem-check-enabled", false);
     conf.set("yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage", "99.9");
+    conf.set("yarn.scheduler.capacity.root.queues", "default");
+    conf.set("yarn.scheduler.capacity.root.default.capacity", "100");
     conf.set("yarn.scheduler.capacity.maximum-am-resource-percent", "0.9");
     Path folder = Path.of(args[0]);
     System.setProperty("test.build.data", folder.resolve("yarn").toString());
@@ -30,6 +32,9 @@ public class MiniYarn {
       }
       System.out.println("READY");
       System.in.readAllBytes();
+    } catch (Throwable failure) {
+      failure.printStackTrace();
+      System.exit(1); // other threads would go on
     }
     System.exit(0);
   }
