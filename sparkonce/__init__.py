@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.config import BrokerConfig, ConfigError
     from sparkonce.broker_lite.embedded import BrokerStartError, EmbeddedBroker
     from sparkonce.broker_lite.embedded_cluster import EmbeddedCluster
+    from sparkonce.connectors.catalogs.tables import table_path
+    from sparkonce.connectors.catalogs.writer import write_stream
     from sparkonce.connectors.delta_spark.append import AppendWriter
     from sparkonce.connectors.delta_spark.merge import MergeWriter
     from sparkonce.connectors.lag.listener import LagListener
@@ -69,6 +71,8 @@ _WHERE = {
     "register": "connectors.session",
     "source_options": "connectors.reference.typed_options",
     "spark_session": "connectors.session",
+    "table_path": "connectors.catalogs.tables",
+    "write_stream": "connectors.catalogs.writer",
 }
 """Names, and the modules that they are loaded from."""
 
@@ -103,6 +107,8 @@ __all__ = [
     "register",
     "source_options",
     "spark_session",
+    "table_path",
+    "write_stream",
 ]
 
 

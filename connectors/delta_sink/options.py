@@ -22,6 +22,8 @@ from sparkonce.settings import REQUIRED, Scope, boolean, camel_case, long, setti
 
 FORMAT = "delta_once"
 TABLE = "table"
+PATH, TABLE_NAME, PARTITION_BY, CREATE_TABLE = "path", "table", "partitionBy", "createTable"
+WRITE_STREAM = 'sparkonce.write_stream(rows) in place of rows.writeStream.format("delta_once")'
 
 _TABLE_GROUP, _ONCE, _FILES = "The table", "Exactly once", "Files"
 
@@ -77,8 +79,8 @@ class TableOptions:
 
     table: Location = text(
         REQUIRED,
-        "where the table is; start(path) and save(path) set it too",
-        name="path",
+        f"where the table is; start(path) and save(path) set it too. For the name of a table, use {WRITE_STREAM}",
+        name=PATH,
         parse=Location.parse,
         value="path or URI",
         group=_TABLE_GROUP,
@@ -86,7 +88,8 @@ class TableOptions:
     partition_by: tuple[str, ...] = text(
         (),
         "the table's partition columns, when it is created; for an existing table, leave it out or name the "
-        "same. (writeStream.partitionBy does not reach a Python sink.)",
+        "same. (rows.writeStream.partitionBy does not reach a Python sink, sparkonce.write_stream(rows).partitionBy "
+        "sets this option.)",
         parse=_columns,
         value="columnA,columnB",
         default_text="none",
@@ -96,6 +99,12 @@ class TableOptions:
         False,
         "true: columns, and fields of structs, that the query has and the table lacks are added to the table, in a "
         "commit of their own before the rows; false: they stop the query",
+        group=_TABLE_GROUP,
+    )
+    create_table: bool = boolean(
+        True,
+        "true: a missing table is created; false: it stops the write. A table with a name is created in its catalog "
+        "before the query starts, and never by the sink",
         group=_TABLE_GROUP,
     )
     target_file_bytes: int = long(
@@ -204,6 +213,17 @@ class SinkOptions(TableOptions):
         scope=Scope.STREAM,
         group=_TABLE_GROUP,
     )
+    table_name: str | None = text(
+        None,
+        "the name of the table in a catalog of Spark, in place of path: it is looked up, or created, when the query "
+        f"starts. Only with {WRITE_STREAM}; toTable(name) sets it too",
+        name=TABLE_NAME,
+        value="[catalog.][schema.]table",
+        default_text="none",
+        scope=Scope.STREAM,
+        group=_TABLE_GROUP,
+    )
+    """None for the sink itself, which cannot ask a catalog."""
     kafka: ClientSettings | None = field(default=None, repr=False)
     """The cluster of the consumer group with the offsets, and of the topic of dead letters."""
     producer: ProducerSettings | None = None
@@ -214,8 +234,13 @@ class SinkOptions(TableOptions):
         """Check the options from Spark.
 
         Raises:
-            OptionError: for an option that is unknown, missing or not readable.
+            OptionError: for an option that is unknown, missing or not readable, and for the name of a table.
         """
+        name = _given(given, TABLE_NAME)
+        if name is not None:
+            raise OptionError(
+                f"{FORMAT}: option {TABLE_NAME}={name}: a sink in Python cannot ask Spark's catalog: use {WRITE_STREAM}"
+            )
         values = OPTIONS.read(given)
         if values.pop("idempotency_key") is not None:
             raise OptionError(
@@ -231,6 +256,32 @@ class SinkOptions(TableOptions):
         if of_store:
             _check_one_store(options.table, options.checkpoint)
         return replace(options, offset_store=store, kafka=kafka, producer=producer, storage_options=of_store)
+
+    @classmethod
+    def read_with_name(cls, given: Mapping[str, str]) -> SinkOptions:
+        """Check options that may name the table, before its path is known; then `table` is no real place.
+
+        Raises:
+            OptionError: as `read`, and if path and name are given together.
+        """
+        name, path = _given(given, TABLE_NAME), _given(given, PATH)
+        if name is None:
+            return cls.read(given)
+        if path is not None:
+            raise OptionError(
+                f"{FORMAT}: the options {PATH}={path} and {TABLE_NAME}={name} (or toTable) exclude each other: the "
+                f"catalog knows where {name} is. For a new table at that path: CREATE TABLE {name} (…) USING delta "
+                f"LOCATION '{path}', before the query"
+            )
+        others = {key: value for key, value in given.items() if key.lower() != TABLE_NAME}
+        return replace(cls.read({**others, PATH: _NOWHERE}), table_name=name)
+
+
+_NOWHERE = "/sparkonce: where the table is, is not known yet"
+
+
+def _given(given: Mapping[str, str], name: str) -> str | None:
+    return next((value for key, value in given.items() if key.lower() == name.lower()), None)
 
 
 _BATCH, _STREAM = settings_of(BatchOptions, camel_case), settings_of(SinkOptions, camel_case)
@@ -256,6 +307,7 @@ BATCH_OPTIONS = SettingTable(
             (*(name for name in _STREAM if name not in _BATCH), "queryName", f"{KAFKA_PREFIX}*"),
             "is for writeStream: a batch (df.write) has no offsets to keep; leave it out",
         ),
+        TABLE_NAME: "is for writeStream: write a batch to the path that sparkonce.table_path(spark, name) returns",
         "txnAppId": "is of Delta's own sink; here idempotencyKey names a write that is made once",
         "txnVersion": "is of Delta's own sink; here idempotencyKey names a write that is made once: leave it out",
         "userMetadata": "is of Delta's own sink; leave it out",

@@ -14,6 +14,7 @@ detected.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -55,6 +56,7 @@ _INSTEAD = (
 _INSTEAD_OF_A_CATALOG = "write to it with delta-spark and its catalog, or to another table"
 _CATALOG_MANAGED = "catalog-managed"
 """In delta-rs's error: it does not load such a table at all."""
+_log = logging.getLogger(__name__)
 _MERGE_ATTEMPTS = 10
 """How often comparing and adding columns is retried when other writers change the table at the same time."""
 
@@ -169,7 +171,12 @@ class ResultTable:
         """
         try:
             snapshot = self.snapshot_unchecked()
-        except StoreMissingError:
+        except StoreMissingError as error:
+            if not self._options.create_table:
+                raise TableError(
+                    f"the table {self._options.table} is not there, and createTable=false: it was dropped, or never "
+                    "created. Create it (with a name: start the query again, which creates it in the catalog)"
+                ) from error
             self._create()
             snapshot = self.snapshot_unchecked()
         self._check_offsets_are_here(snapshot.table)
@@ -278,6 +285,12 @@ class ResultTable:
                 partition_by=columns,
                 storage_options=dict(self._options.storage_options) or None,
             )
+            if not columns:
+                _log.warning(
+                    "delta_once: created the table %s without partition columns. rows.writeStream.partitionBy does not "
+                    "reach this sink: for a partitioned table, set the option partitionBy before it is created",
+                    self._options.table,
+                )
         except (DeltaError, OSError) as error:
             try:
                 self._store.snapshot_unchecked()

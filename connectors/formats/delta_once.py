@@ -9,7 +9,7 @@ import sparkonce.connectors.runtime.spark_version  # noqa: F401 - complains, bef
 
 # isort: split
 
-from pyspark.sql.datasource import DataSource, DataSourceWriter
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from sparkonce.connectors.delta_sink.batch_writer import DeltaBatchWriter
@@ -46,6 +46,17 @@ class DeltaOnceDataSource(DataSource, metaclass=Shipped):
             OptionError: always.
         """
         raise OptionError(f"{FORMAT} only writes: read the table with delta-spark or deltalake")
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
+        """Reject an entry of a catalog that has this format, as a plain ``toTable`` or ``saveAsTable`` makes it.
+
+        Raises:
+            OptionError: always.
+        """
+        raise OptionError(
+            f"{FORMAT} only writes: toTable of a plain rows.writeStream (or saveAsTable) made this entry of the "
+            "catalog, and nothing can read it. Drop it (DROP TABLE <name>), and write with sparkonce.write_stream(rows)"
+        )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch.

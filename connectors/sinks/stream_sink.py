@@ -29,7 +29,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from sparkonce.connectors.runtime.memory import begin_call
-from sparkonce.connectors.settings.options import OptionError
+from sparkonce.connectors.settings.options import KAFKA_FORMAT, OptionError
 from sparkonce.connectors.sinks.target import Routing, Target, TargetPlan, Task, TaskWriter
 from sparkonce.crash_points import reach
 from sparkonce.exactly_once.batch import Batch, read_batch
@@ -72,11 +72,14 @@ class TaskMessage(WriterCommitMessage):
 
 def no_table_of_a_catalog(format_name: str) -> str:
     """Return why ``toTable`` is rejected: Spark makes the query's format the table's provider, and cannot read it."""
+    instead = (
+        "for a table's name, use sparkonce.write_stream(rows) in place of rows.writeStream"
+        if format_name != KAFKA_FORMAT
+        else "use start with the option topic"
+    )
     return (
         f"{format_name}: toTable creates a table in Spark's catalog whose provider is {format_name}, which nothing can "
-        "read. No row was written. Drop that table (DROP TABLE <name>), and use start with a path or topic. For "
-        "Delta, register the table afterwards: CREATE TABLE <name> USING delta LOCATION '<path>'; partition "
-        "columns are the option partitionBy"
+        f"read. No row was written. Drop that entry, which holds nothing (DROP TABLE <name>); {instead}"
     )
 
 

@@ -51,13 +51,13 @@ def kafka_sink_options(options: KafkaSink) -> dict[str, str]:
 
 
 def delta_sink_options(options: DeltaSink) -> dict[str, str]:
-    """Check options of the Delta sink; here the path is one of them, and ``start()`` takes none.
+    """Check options of the Delta sink; here ``path`` or ``table`` is one of them, and ``start()`` takes none.
 
     Raises:
         OptionError: for what cannot work.
     """
     texts = _texts(options)
-    checked(SinkOptions.read, texts)
+    checked(SinkOptions.read_with_name, texts)
     return texts
 
 

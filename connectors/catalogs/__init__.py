@@ -1,0 +1,1 @@
+"""Tables by their names in a catalog of Spark."""

@@ -1,0 +1,207 @@
+"""`sparkonce.write_stream`: tables by name, created in Spark's catalog and read there by name."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import Row
+
+from sparkonce import OptionError, table_path, write_stream
+from sparkonce.connectors.catalogs.writer import DeltaStreamWriter
+from sparkonce.jobs.cli.main import main
+from tests.spark.sink_support import NumbersSource, numbers
+
+pytestmark = [pytest.mark.java, pytest.mark.spark]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _numbers(delta_spark: SparkSession) -> None:
+    delta_spark.dataSource.register(NumbersSource)
+
+
+@pytest.fixture
+def schema(delta_spark: SparkSession, tmp_path: Path) -> Iterator[str]:
+    """A schema of its own, in a folder whose name needs care in URIs."""
+    name = f"names_{uuid.uuid4().hex}"
+    delta_spark.sql(f"CREATE SCHEMA {name} LOCATION '{tmp_path}/ware house é'")
+    yield name
+    delta_spark.catalog.dropTempView("passing")
+    delta_spark.sql(f"DROP SCHEMA {name} CASCADE")
+
+
+def writer(rows: DataFrame, tmp_path: Path) -> DeltaStreamWriter:
+    return (
+        write_stream(rows).trigger(availableNow=True).options(appId="app", checkpointLocation=tmp_path / "checkpoint")
+    )
+
+
+def values(rows: DataFrame) -> Counter[str]:
+    return Counter(row["value"] for row in rows.collect())
+
+
+def expected(end: int) -> Counter[str]:
+    return Counter(f"{index}-{offset}" for index in range(2) for offset in range(end))
+
+
+def tables(spark: SparkSession, schema: str) -> list[str]:
+    return [table.name for table in spark.catalog.listTables(schema)]
+
+
+def test_a_new_table_is_read_by_its_name(delta_spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    name = f"spark_catalog.{schema}.`Numbers`"
+    for end in (10, 25):
+        rows = numbers(delta_spark, end=end, perBatch=10)
+        writer(rows, tmp_path).partitionBy(["partition"]).toTable(name).awaitTermination()
+
+    session = delta_spark.newSession()
+    assert values(session.table(name)) == expected(25)
+    assert session.sql(f"SELECT count(*) AS n FROM {schema}.numbers WHERE partition = 1").collect() == [Row(n=25)]
+    stream = session.readStream.table(name).writeStream.format("memory").queryName("by_name").trigger(availableNow=True)
+    stream.start().awaitTermination()
+    assert values(session.table("by_name")) == expected(25)
+    (detail,) = session.sql(f"DESCRIBE DETAIL {name}").collect()
+    assert detail["partitionColumns"] == ["partition"]
+
+    path = table_path(delta_spark, name)
+    assert path.startswith(f"{tmp_path}/ware house é/")
+    assert Counter(DeltaTable(path).to_pyarrow_table()["value"].to_pylist()) == expected(25)
+    assert main(["audit", path]) == 0
+    assert "createTable" not in str(DeltaTable(path).history())
+
+
+def test_existing_tables_are_found(delta_spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    """Managed or not, without the schema in the current one, and by the option in place of toTable."""
+    columns = "partition int, offset bigint, value string"
+    outside = tmp_path / "out side é"
+    delta_spark.sql(f"CREATE TABLE {schema}.managed ({columns}) USING delta PARTITIONED BY (partition)")
+    delta_spark.sql(f"CREATE TABLE {schema}.`external` ({columns}) USING delta LOCATION '{outside}'")
+    rows = numbers(delta_spark, end=5)
+    current = delta_spark.catalog.currentDatabase()
+    delta_spark.catalog.setCurrentDatabase(schema)
+    try:
+        writer(rows, tmp_path / "1").option("table", "managed").start().awaitTermination()
+    finally:
+        delta_spark.catalog.setCurrentDatabase(current)
+    writer(rows, tmp_path / "2").toTable(f"{schema}.external").awaitTermination()
+    assert (
+        values(delta_spark.table(f"{schema}.managed")) == values(delta_spark.table(f"{schema}.external")) == expected(5)
+    )
+    assert table_path(delta_spark, f"{schema}.external") == str(outside)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("{schema}.view", r"table=\S+\.view is a view"),
+        ("passing", "table=passing is a temporary view"),
+        ("{schema}.parquet", r"table=\S+ is a table of the format parquet, and delta_once writes Delta: drop it"),
+        ("{schema}.`new-one`", "has only names of letters, digits and _, and 'new-one' is none"),
+        ("no_schema_of_this_name.t", r"does not exist, and cannot be created: \[SCHEMA_NOT_FOUND\]"),
+        ("no_catalog.a.t", r"table=no_catalog.a.t: the catalog does not tell where it is: \[REQUIRES_SINGLE_PART_NAME"),
+        ("delta.`/data/t`", "is the path of a table, not a name: use start"),
+        ("a-b", "table='a-b' is not the name of a table"),
+    ],
+)
+def test_what_is_not_a_table_of_delta(
+    delta_spark: SparkSession, schema: str, tmp_path: Path, name: str, told: str
+) -> None:
+    delta_spark.sql(f"CREATE VIEW {schema}.view AS SELECT 1 AS a")
+    delta_spark.sql(f"CREATE TABLE {schema}.parquet (a int) USING parquet")
+    delta_spark.createDataFrame([], "a int").createOrReplaceTempView("passing")
+    with pytest.raises(OptionError, match=told) as error:
+        writer(numbers(delta_spark, end=1), tmp_path).toTable(name.format(schema=schema))
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "checkpoint").exists()
+    assert not list((tmp_path / "ware house é").rglob("_delta_log"))
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"path": "/data/t"}, "path=/data/t and table=.* exclude each other"),
+        ({"partionBy": "value"}, "did you mean 'partitionBy'"),
+        ({"partitionBy": "nothing"}, "nothing"),
+        ({"deliveryGuarantee": "twice"}, "deliveryGuarantee"),
+        ({"deadLetters": "topic:dead"}, "deadLetters=topic:dead"),
+        ({"format": "delta"}, r"for format\('delta'\) use rows.writeStream"),
+    ],
+)
+def test_no_table_is_created_for_options_that_cannot_work(
+    delta_spark: SparkSession, schema: str, tmp_path: Path, given: dict[str, str], told: str
+) -> None:
+    with pytest.raises(ValueError, match=told):
+        writer(numbers(delta_spark, end=1), tmp_path).toTable(f"{schema}.t", **given)
+    assert tables(delta_spark, schema) == []
+
+
+def test_a_dropped_table_is_not_created_beside_the_catalog(
+    delta_spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
+    """A query that goes on, after its table was dropped, stops; the next start creates the table by its name."""
+    name = f"{schema}.dropped"
+    query = (
+        write_stream(numbers(delta_spark, end=30, perBatch=10))
+        .options(appId="app", checkpointLocation=tmp_path / "checkpoint")
+        .trigger(processingTime="0 seconds")
+        .toTable(name)
+    )
+    path = Path(table_path(delta_spark, name))
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert values(delta_spark.table(name)) == expected(30)
+    delta_spark.sql(f"DROP TABLE {name}")
+    assert not path.exists()
+    with pytest.raises(StreamingQueryException) as error:
+        writer(numbers(delta_spark, end=40), tmp_path).toTable(name).awaitTermination()
+    assert "X" in str(error.value)
+
+
+def test_a_plain_writer_says_what_to_use(delta_spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    """Its toTable leaves an entry that nothing can read, and that says so."""
+    plain = numbers(delta_spark, end=1).writeStream.format("delta_once").trigger(availableNow=True)
+    plain = plain.options(appId="app", checkpointLocation=tmp_path / "checkpoint")
+    instead = r"sparkonce.write_stream\(rows\) in place of rows.writeStream"
+    with pytest.raises(StreamingQueryException, match=instead):
+        plain.option("table", f"{schema}.t").start().awaitTermination()
+    assert tables(delta_spark, schema) == []
+    again = numbers(delta_spark, end=1).writeStream.format("delta_once").trigger(availableNow=True)
+    again = again.options(appId="app", checkpointLocation=tmp_path / "another")
+    with pytest.raises(StreamingQueryException, match=instead):
+        again.toTable(f"{schema}.t").awaitTermination()
+    with pytest.raises(AnalysisException, match="which holds nothing"):
+        delta_spark.table(f"{schema}.t").collect()
+    with pytest.raises(OptionError, match=r"of the format delta_once.*toTable of rows.writeStream made this entry"):
+        writer(numbers(delta_spark, end=1), tmp_path).toTable(f"{schema}.t")
+    delta_spark.sql(f"DROP TABLE {schema}.t")
+    writer(numbers(delta_spark, end=1), tmp_path / "new").toTable(f"{schema}.t").awaitTermination()
+    assert values(delta_spark.table(f"{schema}.t")) == expected(1)
+
+
+def test_paths_and_modes_work_too(delta_spark: SparkSession, tmp_path: Path) -> None:
+    counts = numbers(delta_spark, end=3).groupBy("partition").count()
+    complete = writer(counts, tmp_path).outputMode("complete").queryName("counts").partitionBy("partition")
+    complete.start(str(tmp_path / "table")).awaitTermination()
+    table = DeltaTable(tmp_path / "table")
+    assert sorted(map(tuple, (row.values() for row in table.to_pyarrow_table().to_pylist()))) == [(0, 3), (1, 3)]
+    assert table.metadata().partition_columns == ["partition"]
+    with pytest.raises(OptionError, match="these are of a batch"):
+        write_stream(delta_spark.range(1))
+
+
+def test_a_session_without_delta_says_what_is_missing(delta_spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    session = delta_spark.newSession()
+    session.conf.unset("spark.sql.catalog.spark_catalog")
+    with pytest.raises(OptionError, match="Delta is not configured in this session: start Spark with delta-spark"):
+        writer(numbers(session, end=1), tmp_path).toTable(f"{schema}.t")
+    assert tables(delta_spark, schema) == []
+    with pytest.raises(OptionError, match=r"there is no such table in the schema spark_catalog\.default"):
+        table_path(delta_spark, "nothing_of_this_name")
