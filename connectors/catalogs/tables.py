@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from sparkonce.connectors.catalogs.names import TableName
+from sparkonce.connectors.delta_sink.schema import check_partition_columns, table_schema
 from sparkonce.connectors.settings.options import OptionError
 
 _DETAILS = "# Detailed Table Information"
@@ -33,17 +33,10 @@ _HOW_TO_HAVE_DELTA = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class NamedTable:
-    """A Delta table that a catalog knows."""
-
-    name: TableName
-    path: str
-    """Its location: an absolute path for local files, without a scheme and as it is on disk; a URI for the rest."""
-
-
 def table_path(spark: SparkSession, name: str) -> str:
     """Return where a Delta table is, for what takes a path: ``offsetStore``, `MergeWriter`, the commands.
+
+    Local files have an absolute path without a scheme, as it is on disk; the rest has a URI.
 
     Example:
         >>> store = "delta:" + table_path(spark, "shop.orders")  # doctest: +SKIP
@@ -52,14 +45,29 @@ def table_path(spark: SparkSession, name: str) -> str:
         OptionError: if there is no such table, or it is a view or of another format than Delta.
     """
     parsed = TableName.parse(name)
-    table = find_table(spark, parsed)
-    if table is None:
+    path = find_table(spark, parsed)
+    if path is None:
         raise OptionError(f"table={parsed}: there is no such table in {_searched(spark, parsed)}")
-    return table.path
+    return path
 
 
-def find_table(spark: SparkSession, name: TableName) -> NamedTable | None:
-    """Look a table up in the catalogs of a session; None if no table or view has this name.
+def find_or_create_table(spark: SparkSession, name: str, rows: StructType, partition_by: Sequence[str] = ()) -> str:
+    """Return where a Delta table is; if there is none of this name, one is created for these rows.
+
+    Raises:
+        OptionError: if the name is of something else, or the catalog does not create the table.
+        SchemaError: if a Delta table cannot have these columns, or not be partitioned by them.
+    """
+    parsed = TableName.parse(name)
+    path = find_table(spark, parsed)
+    if path is not None:
+        return path
+    schema = table_schema(rows)
+    return create_table(spark, parsed, schema, check_partition_columns(partition_by, schema))
+
+
+def find_table(spark: SparkSession, name: TableName) -> str | None:
+    """Return where a table is, by the catalogs of a session; None if no table or view has this name.
 
     Raises:
         OptionError: if it is a view or of another format than Delta, or the catalog cannot be asked.
@@ -71,11 +79,11 @@ def find_table(spark: SparkSession, name: TableName) -> NamedTable | None:
     except Exception as error:
         raise OptionError(f"table={name}: the catalog does not tell where it is: {_reason(error)}") from error
     details = _details([(str(line[0]), str(line[1])) for line in lines])
-    return NamedTable(name, _location(name, details))
+    return _location(name, details)
 
 
-def create_table(spark: SparkSession, name: TableName, schema: StructType, partition_by: Sequence[str]) -> NamedTable:
-    """Create an empty Delta table, managed by its catalog; if another driver just has, that one is returned.
+def create_table(spark: SparkSession, name: TableName, schema: StructType, partition_by: Sequence[str]) -> str:
+    """Create an empty Delta table, managed by its catalog, unless another driver just has; return where it is.
 
     Raises:
         OptionError: if the catalog does not create it.
@@ -90,11 +98,11 @@ def create_table(spark: SparkSession, name: TableName, schema: StructType, parti
         writer.create()
     except Exception as error:
         failure = error
-    table = find_table(spark, name)
-    if table is None:
+    path = find_table(spark, name)
+    if path is None:
         why = "the catalog does not know it afterwards" if failure is None else _reason(failure)
         raise OptionError(f"table={name} does not exist, and cannot be created: {why}") from failure
-    return table
+    return path
 
 
 def _details(lines: Sequence[tuple[str, str]]) -> Mapping[str, str]:

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
-from sparkonce.connectors.catalogs.names import TableName
-from sparkonce.connectors.catalogs.tables import create_table, find_table
+from sparkonce.connectors.catalogs.tables import find_or_create_table
 from sparkonce.connectors.delta_sink.options import CREATE_TABLE, FORMAT, PARTITION_BY, PATH, TABLE_NAME, SinkOptions
-from sparkonce.connectors.delta_sink.schema import check_partition_columns, table_schema
 from sparkonce.connectors.formats.dead_letter_target import rows_schema
 from sparkonce.connectors.formats.delta_once import stream_sink
 from sparkonce.connectors.reference.hints import checked
@@ -150,12 +148,9 @@ class DeltaStreamWriter:
         stream_sink(options, self._rows.schema, replace=self._replaces)
         if options.table_name is None:
             return self._options
-        spark, name = self._rows.sparkSession, TableName.parse(options.table_name)
-        table = find_table(spark, name)
-        if table is None:
-            schema = table_schema(rows_schema(self._rows.schema))
-            table = create_table(spark, name, schema, check_partition_columns(options.partition_by, schema))
+        columns = rows_schema(self._rows.schema)
+        path = find_or_create_table(self._rows.sparkSession, options.table_name, columns, options.partition_by)
         given = {key: value for key, value in self._options.items() if key.lower() != TABLE_NAME}
-        given |= {PATH: table.path, CREATE_TABLE: "false"}
+        given |= {PATH: path, CREATE_TABLE: "false"}
         checked(SinkOptions.read, given)  # again: what must not be the same table
         return given

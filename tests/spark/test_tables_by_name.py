@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 from pyspark.errors import AnalysisException, StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import Row
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.functions import lit
 
 from sparkonce import OptionError, table_path, write_stream
 from sparkonce.connectors.catalogs.writer import DeltaStreamWriter
 from sparkonce.jobs.cli.main import main
-from tests.spark.sink_support import NumbersSource, numbers
+from tests.spark.sink_support import PROJECT, NumbersSource, numbers
 
 pytestmark = [pytest.mark.java, pytest.mark.spark]
 
@@ -74,6 +76,21 @@ def test_a_new_table_is_read_by_its_name(delta_spark: SparkSession, schema: str,
     assert Counter(DeltaTable(path).to_pyarrow_table()["value"].to_pylist()) == expected(25)
     assert main(["audit", path]) == 0
     assert "createTable" not in str(DeltaTable(path).history())
+
+
+def test_the_examples_of_the_page(delta_spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    page = (PROJECT / "docs" / "catalogs.md").read_text()
+    code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    code = code.replace("shop.", f"{schema}.").replace("/data/", f"{tmp_path}/")
+    names: dict[str, Any] = {
+        "spark": delta_spark,
+        "rows": numbers(delta_spark, end=4).withColumn("day", lit("2026-11-23")),
+    }
+    exec(code, names)
+    names["query"].awaitTermination()
+    assert values(delta_spark.table(f"{schema}.orders")) == expected(4)
+    path = table_path(delta_spark, f"{schema}.orders")
+    assert main(["audit", path]) == main(["offsets", path]) == 0
 
 
 def test_existing_tables_are_found(delta_spark: SparkSession, schema: str, tmp_path: Path) -> None:
