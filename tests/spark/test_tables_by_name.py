@@ -161,25 +161,17 @@ def test_no_table_is_created_for_options_that_cannot_work(
 def test_a_dropped_table_is_not_created_beside_the_catalog(
     delta_spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
-    """A query that goes on, after its table was dropped, stops; the next start creates the table by its name."""
+    """What the sink does when the table of a running query was dropped, and what the next start by name does."""
     name = f"{schema}.dropped"
-    query = (
-        write_stream(numbers(delta_spark, end=30, perBatch=10))
-        .options(appId="app", checkpointLocation=tmp_path / "checkpoint")
-        .trigger(processingTime="0 seconds")
-        .toTable(name)
-    )
+    writer(numbers(delta_spark, end=30), tmp_path).toTable(name).awaitTermination()
     path = Path(table_path(delta_spark, name))
-    try:
-        query.processAllAvailable()
-    finally:
-        query.stop()
-    assert values(delta_spark.table(name)) == expected(30)
     delta_spark.sql(f"DROP TABLE {name}")
+    rows = numbers(delta_spark, end=40)
+    with pytest.raises(StreamingQueryException, match="is not there, and createTable=false"):
+        writer(rows, tmp_path).start(str(path), createTable=False).awaitTermination()
     assert not path.exists()
-    with pytest.raises(StreamingQueryException) as error:
-        writer(numbers(delta_spark, end=40), tmp_path).toTable(name).awaitTermination()
-    assert "X" in str(error.value)
+    writer(rows, tmp_path).toTable(name).awaitTermination()
+    assert values(delta_spark.table(name)) == expected(40) - expected(30)
 
 
 def test_a_plain_writer_says_what_to_use(delta_spark: SparkSession, schema: str, tmp_path: Path) -> None:
