@@ -186,7 +186,7 @@ def test_a_plain_writer_says_what_to_use(delta_spark: SparkSession, schema: str,
     again = again.options(appId="app", checkpointLocation=tmp_path / "another")
     with pytest.raises(StreamingQueryException, match=instead):
         again.toTable(f"{schema}.t").awaitTermination()
-    with pytest.raises(AnalysisException, match="which holds nothing"):
+    with pytest.raises(AnalysisException, match="nothing can read it"):
         delta_spark.table(f"{schema}.t").collect()
     with pytest.raises(OptionError, match=r"of the format delta_once.*toTable of rows.writeStream made this entry"):
         writer(numbers(delta_spark, end=1), tmp_path).toTable(f"{schema}.t")
