@@ -18,7 +18,7 @@ REFUSED = "Refused"
 STORAGE = Setting(
     f"{STORAGE_PREFIX}*",
     Kind.PASSWORD,
-    documentation="handed to delta-rs, for the store that a table lies in: `storage.AWS_REGION`, "
+    documentation="handed to delta-rs, for the store of tables and checkpoint: `storage.AWS_REGION`, "
     "`storage.AWS_ENDPOINT_URL`, …",
     value="text",
     group="Object stores",
