@@ -30,11 +30,11 @@ _HINTS = (
         + _RENEWED,
     ),
     (
-        r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|AuthorizationHeaderMalformed|\b401\b",
+        r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|AuthorizationHeaderMalformed|\b401 Unauthorized",
         "The store does not accept these credentials: check {keys}, the session token if there is one, and the region",
     ),
     (
-        r"AccessDenied|necessary privileges|\b403\b",
+        r"AccessDenied|necessary privileges|\b403 Forbidden",
         "These credentials may not do that: a query lists, reads, writes and deletes in the folders of table and "
         "checkpoint (S3: s3:ListBucket, s3:GetObject, s3:PutObject, s3:DeleteObject, s3:AbortMultipartUpload)",
     ),
@@ -52,7 +52,7 @@ _HINTS = (
         "again: what has landed is found in the table",
     ),
     (
-        r"\b(?:429|50[0-9])\b",
+        r"\b(?:429 Too Many|50[0-9] [A-Z])",
         "The store is overloaded or down: start the query again when it serves; storage.max_retries (default 10) and "
         "storage.retry_timeout (180 seconds) say how long requests are repeated",
     ),

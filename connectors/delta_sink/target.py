@@ -246,10 +246,8 @@ def store_errors(location: Location, storage_options: Mapping[str, str]) -> Iter
         yield
     except Exception as error:
         text = plain(error)
-        of_store = isinstance(error, OSError | DeltaError | OffsetStoreError)
-        # Our own errors that come from a load have their hint.
-        hint = store_hint(location, text) if of_store else ""
-        hint = "" if hint in text else hint
+        # Our own errors say what to do themselves.
+        hint = store_hint(location, text) if isinstance(error, OSError | DeltaError) else ""
         told = without_secrets(text, storage_options) + hint
         if shows_secret(error, storage_options):
             raise with_message(error, told) from None

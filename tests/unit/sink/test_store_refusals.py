@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from sparkonce.connectors.delta_sink.options import SinkOptions
+from sparkonce.connectors.delta_sink.target import store_errors
 from sparkonce.connectors.settings.options import OptionError
+from sparkonce.exactly_once.errors import FencedError
 from sparkonce.jobs.lab.store.fault_proxy import FaultProxy
 from sparkonce.jobs.lab.store.faults import Rule
 from sparkonce.jobs.lab.store.s3 import SECRET, S3Store, open_s3
 from sparkonce.offset_store import first_contact
-from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError, StoreMissingError
 from sparkonce.offset_store.first_contact import check_store_answers
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.store_hints import store_hint
@@ -125,5 +127,15 @@ def test_hints_of_other_stores() -> None:
     assert "storage.AZURE_STORAGE_ENDPOINT" in store_hint(azure, "dns error")
     assert "check the address, and" in store_hint(google, "dns error")
     assert "set storage.GOOGLE_SERVICE_ACCOUNT, or" in store_hint(google, "GET http://metadata.google.internal/")
-    assert store_hint(Location.parse("/local"), "403") == ""
+    assert store_hint(Location.parse("/local"), "403 Forbidden") == ""
     assert store_hint(azure, "a conflict") == ""
+    assert store_hint(azure, "503 Service Unavailable").startswith(". The store is overloaded or down: ")
+    assert store_hint(azure, "version 500 of abfss://box/403/401 has 503 files") == ""
+
+
+@pytest.mark.parametrize("kind", [CommitConflictError, FencedError, StoreMissingError])
+def test_errors_of_ours_stay_what_they_are(kind: type[Exception]) -> None:
+    with pytest.raises(kind) as error, store_errors(Location.parse("s3://b/t"), {}):
+        raise kind("the answer was 503 Service Unavailable")
+    assert type(error.value) is kind
+    assert str(error.value) == "the answer was 503 Service Unavailable"
