@@ -13,12 +13,13 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from sparkonce.exactly_once.errors import FencedError
 from sparkonce.jobs.lab.store.s3 import ACCESS_KEY, BUCKET, REGION, SECRET, S3Store, open_s3
 from sparkonce.jobs.shared.peers import PeerMissingError
 from sparkonce.jobs.shared.s3_peers import versitygw
-from tests.unit.sink.stored_query import CheckpointInStore
+from tests.unit.sink.stored_query import CheckpointInStore, StoredQuery
 
-OBJECTS, WRITERS = 25, 8
+OBJECTS, WRITERS, RACES = 25, 8, 5
 
 
 @pytest.fixture(scope="module", params=["moto", pytest.param("versitygw", marks=pytest.mark.soak)])
@@ -56,6 +57,28 @@ def test_table_and_checkpoint(store: S3Store, tmp_path: Path) -> None:
     for batch_id in (0, 1, 1):
         query.write(batch_id, [{"v": batch_id}])
     assert query.values() == [0, 1]
+
+
+def test_of_two_drivers_within_one_commit_one_stops(store: S3Store, tmp_path: Path) -> None:
+    """Both have compared with version 0 when both write version 1, at the same time."""
+    for number in range(RACES):
+        (root := tmp_path / f"race{number}").mkdir()
+        rivals = [StoredQuery(root, store, name) for name in ("one", "other")]
+        for each in rivals:
+            each.log(0, 10)
+        written = [each.tasks(rows=[{"v": value}]) for value, each in enumerate(rivals)]
+
+        def commit(each: int, rivals: Any = rivals, written: Any = written) -> bool:
+            try:
+                rivals[each].commit(0, written[each])
+            except FencedError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(2) as pool:
+            landed = list(pool.map(commit, (0, 1)))
+        assert sorted(landed) == [False, True]
+        assert rivals[0].values() == [landed.index(True)]
 
 
 def test_without_go_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
