@@ -14,7 +14,7 @@ import pytest
 
 from sparkonce.broker_lite.embedded import EmbeddedBroker
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.lab.spark_process import SparkProcess
+from sparkonce.jobs.lab.spark_process import Login, SparkProcess
 from sparkonce.jobs.lab.store.fault_proxy import FaultProxy
 from sparkonce.jobs.lab.store.faults import COMMIT, DATA_FILE, LISTING, Rule
 from sparkonce.jobs.lab.store.s3 import S3Store, open_s3
@@ -70,7 +70,7 @@ def test_each_record_comes_once(tmp_path: Path) -> None:
             storage_options={**failing.storage_options, **QUICK},
         )  # fmt: skip
         settings = {**SESSION, **failing.session, "spark.jars": ",".join(failing.jars)}
-        with SparkProcess(settings, tmp_path, tmp_path / "spark.log") as session:
+        with SparkProcess(settings, tmp_path, Login(tmp_path)) as session:
             fired = 0
             for number in range(MOST_RUNS):
                 error, hit = follow(session, f"run {number}", pipeline, proxy, chance)
