@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
+from importlib.metadata import requires
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -52,6 +55,21 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespac
             return done.stdout + done.stderr[-5000:] * bool(done.returncode)
 
         yield SimpleNamespace(folder=folder, wheel=wheel, submit=submit)
+
+
+def test_a_packed_environment(cluster: SimpleNamespace) -> None:
+    """All but PySpark, which spark-submit has; as ``./environment`` on the driver, and unpacked on the executors."""
+    environment = cluster.folder / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--copies", str(environment)], check=True)
+    needed = [each for each in requires("sparkonce") or [] if not re.search(r"^pyspark\b|extra ==", each)]
+    pip = [str(environment / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "-c", str(PROJECT / "constraints.txt"), *needed], check=True)
+    subprocess.run([*pip, "--no-deps", str(cluster.wheel)], check=True)
+    with tarfile.open(cluster.folder / "environment.tar.gz", "w:gz", compresslevel=1) as archive:
+        for entry in sorted(environment.iterdir()):
+            archive.add(entry, entry.name)
+    archives = ["--archives", "environment.tar.gz#environment"]
+    assert COPIED in cluster.submit("packed", "./environment/bin/python", *archives)
 
 
 @pytest.mark.parametrize("name", ["sparkonce.zip", "the wheel"])
