@@ -53,13 +53,13 @@ def examine(spark: SparkSession, places: Places) -> Iterator[Finding]:
     finally:
         alarm.cancel()
     ended_s = time.time()
-    for worker in {(each[0], each[2]): Worker(*each) for each in told}.values():
+    for worker in map(Worker._make, told):
         yield _process(worker, spark.version, began_s, ended_s)
         yield from _from_there(worker)
 
 
 def _ask(spark: SparkSession, places: Places) -> list[Any]:
-    """Return what each executor's task reports; a barrier starts all tasks together, so each executor has some."""
+    """Return what one task of each Python reports; a barrier starts all together, so that each executor has some."""
     context = spark.sparkContext
     context.parallelize([0], 1).map(lambda _: 0).collect()
     slots = _slots(spark)
@@ -92,7 +92,12 @@ def _question(places: Places, wanted: str) -> Callable[[Iterable[int]], Iterator
         from importlib import import_module
         from importlib.metadata import PackageNotFoundError, version
 
-        at_s = time.time()
+        from pyspark import BarrierTaskContext
+
+        at_s, host = time.time(), socket.gethostname()
+        context = BarrierTaskContext.get()
+        if context.allGather(f"{host} {sys.executable}").index(f"{host} {sys.executable}") != context.partitionId():
+            return  # another task looks at this one's machine
         findings = []
         try:
             found = version("sparkonce")
@@ -103,7 +108,7 @@ def _question(places: Places, wanted: str) -> Callable[[Iterable[int]], Iterator
         except ImportError as error:
             findings = [("packages", f"sparkonce cannot be loaded: {error}", "WRONG", "Install all that it needs")]
         spark = import_module("pyspark").__version__
-        yield socket.gethostname(), platform.python_version(), sys.executable, found, spark, at_s, findings
+        yield host, platform.python_version(), sys.executable, found, spark, at_s, findings
 
     return tell
 
