@@ -48,6 +48,7 @@ from sparkonce.offset_store.record import Writes
 from sparkonce.offset_store.store import Commit, FileT
 from sparkonce.offset_store.store_hints import store_hint
 from sparkonce.offset_store.tables import append, check_keeps_transaction_ids, join, table_filesystem
+from sparkonce.offset_store.txn_ids import merge_txn_id
 
 _INSTEAD = (
     "let delta-spark write to it, with the same guarantee: sparkonce.AppendWriter, for foreachBatch "
@@ -71,8 +72,8 @@ class TableError(ValueError):
     """A table that this sink must not write to; the message names the reason and what to do."""
 
 
-_with_own_offsets: set[tuple[Location, str, str]] = set()
-"""Tables, by location and id, with applications whose rows delta-spark did not write when this process checked."""
+_with_own_offsets: dict[tuple[Location, str, str], int] = {}
+"""For tables, by location and id, and applications: the version up to which delta-spark has not written their rows."""
 
 _kept_stores: LruCache[tuple[str, str, tuple[tuple[str, str], ...]], DeltaOffsetStore] = LruCache()
 
@@ -300,11 +301,21 @@ class ResultTable:
                 raise TableError(f"cannot create the table {where}: {why}{store_hint(where, why)}") from error
 
     def _check_offsets_are_here(self, table: DeltaTable) -> None:
-        """Check this once in each process: a look-up of an id that is not stored may take ten milliseconds."""
-        place = self._options.table, str(table.metadata().id), self._options.app_id
-        if place not in _with_own_offsets:
-            check_no_numbered_writes(table, self._options.table, self._options.app_id)
-            _with_own_offsets.add(place)
+        """Check the whole table once in each process, and then what was committed since: an id's look-up is slow."""
+        app_id, version = self._options.app_id, table.version()
+        place = self._options.table, str(table.metadata().id), app_id
+        since = _with_own_offsets.get(place)
+        if since is None or self._may_be_numbered(merge_txn_id(app_id), since, version):
+            check_no_numbered_writes(table, self._options.table, app_id)
+        _with_own_offsets[place] = version
+
+    def _may_be_numbered(self, txn_id: str, since: int, version: int) -> bool:
+        if version <= since:
+            return version < since
+        try:
+            return txn_id in self._store.log().transactions(version, since)
+        except OffsetStoreError:  # cleaned up meanwhile
+            return True
 
     def _check(self, facts: TableFacts) -> Fit:
         where = self._options.table
