@@ -2,46 +2,81 @@
 
 That is how a query goes on when its table gets a feature that `delta_once` rejects, a constraint for instance: with the
 same ``appId``, from its checkpoint or without one. Everything that the application has stored is copied in one commit,
-also the fingerprints of batches, so that a batch that Spark runs again is recognized. From then on `delta_once` rejects
-the table for this application (`offset_store.accounted_rows.check_no_numbered_writes`), whose offsets there are old.
+also the fingerprints of batches, so that a batch that Spark runs again is recognized. From the first numbered write on
+`delta_once` rejects the table for this application (`offset_store.accounted_rows.check_no_numbered_writes`), whose
+offsets there are old. Until then it may go on, as after a writer that was created and wrote nothing: what it stored since
+is copied again.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sparkonce.exactly_once.recovery import plan_copy
 from sparkonce.offset_store.accounted_rows import check_rows_have_offsets
-from sparkonce.offset_store.administration import OffsetsTable
+from sparkonce.offset_store.administration import ChangeKind, ManualChange, OffsetsTable, Stored
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.errors import CommitConflictError
 from sparkonce.offset_store.record import COMMIT_INFO_KEY
 from sparkonce.offset_store.tables import append
-from sparkonce.offset_store.txn_ids import intent_txn_id, is_of_application, merge_txn_id
+from sparkonce.offset_store.txn_ids import (
+    intent_txn_id,
+    is_of_application,
+    merge_txn_id,
+    offset_txn_id,
+    query_txn_id,
+)
 
 
 def take_over(result: DeltaOffsetStore, offsets: DeltaOffsetStore) -> None:
-    """Copy the offsets that ``result`` stores to ``offsets``, unless the application has some there.
+    """Copy the offsets that ``result`` stores to ``offsets``, unless the application has moved its offsets there.
 
     Raises:
         RowsWithoutOffsetsError: if the result has rows of the application, and their offsets are in neither of the two.
         OffsetStoreError: if one of them cannot be read or written.
     """
     offsets.snapshot()  # creates it if it is missing
-    target = OffsetsTable.open(offsets.location, offsets.storage_options)
-    if any(is_of_application(txn_id, offsets.app_id) for txn_id in target.log.transactions(target.version)):
+    app_id, target = offsets.app_id, OffsetsTable.open(offsets.location, offsets.storage_options)
+    taken = any(is_of_application(txn_id, app_id) for txn_id in target.log.transactions(target.version))
+    if taken and (_is_numbered(result) or not _is_only_copied(target, app_id)):
         return
     source = OffsetsTable.open(result.location, result.storage_options)
-    stored = source.stored().of(result.app_id)
+    stored, there = source.stored().of(app_id), target.stored().of(app_id)
     if not stored.app_ids:
-        check_rows_have_offsets(source.table, source.log, result.location, result.app_id)
+        if not taken:
+            check_rows_have_offsets(source.table, source.log, result.location, app_id)
         return
-    change = plan_copy(target.stored(), stored, f"delta.`{result.location}` version {source.version}")
-    numbers = {intent_txn_id(result.app_id), merge_txn_id(result.app_id)}
+    if (stored.offsets, stored.batches) == (there.offsets, there.batches):
+        return
+    change = _copy(there, stored, f"delta.`{result.location}` version {source.version}")
+    numbers = {intent_txn_id(app_id), merge_txn_id(app_id)}
     copied = {
         txn_id: at
         for txn_id, at in source.log.transactions(source.version).items()
-        if is_of_application(txn_id, result.app_id) and txn_id not in numbers
+        if is_of_application(txn_id, app_id) and txn_id not in numbers
     }
     try:
         append(target.table, copied, {COMMIT_INFO_KEY: change.to_commit_info()})
     except CommitConflictError:  # another driver of the application copied them first: look again
         take_over(result, offsets)
+
+
+def _is_numbered(result: DeltaOffsetStore) -> bool:
+    """Whether delta-spark has written rows of the application, so that `delta_once` writes none any more."""
+    return result.snapshot().look_up(merge_txn_id(result.app_id)) is not None
+
+
+def _is_only_copied(target: OffsetsTable, app_id: str) -> bool:
+    """Whether all that is stored of an application's offsets was copied, and nothing has moved since."""
+    stored, last = target.stored().of(app_id), target.last_moved()
+    ids = [offset_txn_id(key.app_id, key.source, key.partition) for key in stored.offsets]
+    ids += [query_txn_id(key.app_id, key.query_id) for key in stored.batches]
+    changes = [last[txn_id].change if txn_id in last else None for txn_id in ids]
+    return bool(ids) and all(change is not None and change.kind is ChangeKind.COPY for change in changes)
+
+
+def _copy(there: Stored, stored: Stored, copied_from: str) -> ManualChange:
+    change = plan_copy(replace(there, offsets={}, batches={}), stored, copied_from)
+    moves = tuple(replace(move, before=there.offsets.get(move.key)) for move in change.moves)
+    batches = tuple(replace(move, before=there.batches.get(move.key, move.before)) for move in change.batches)
+    return replace(change, moves=moves, batches=batches)

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql.types import LongType, StructType
 
+from sparkonce.connectors.delta_sink.options import SinkOptions
+from sparkonce.connectors.delta_sink.table import ResultTable
 from sparkonce.connectors.delta_spark.taking_over import take_over
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.jobs.cli.main import main
@@ -82,3 +85,43 @@ def test_the_table_of_offsets_is_lost_after_the_move(tables: Tables) -> None:
     (tables.folder / "offsets").rename(tables.folder / "gone")
     take_over(store(tables, "result"), store(tables, "offsets"))
     assert tables.open().snapshot().next_offsets([KEY]) == {KEY: 7}
+
+
+def test_offsets_that_delta_once_moved_after_the_copy_are_copied_again(
+    tables: Tables, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A writer was created, and wrote nothing: `delta_once` went on, and nothing of that may be read again."""
+    by_delta_once(tables, record(0, 0, 5))
+    take_over(store(tables, "result"), store(tables, "offsets"))
+    by_delta_once(tables, record(1, 5, 7))
+    for _ in range(2):
+        take_over(store(tables, "result"), store(tables, "offsets"))
+        assert store(tables, "offsets").read(KEY[0], [KEY[1]]) == {KEY[1]: 7}
+    assert DeltaTable(tables.folder / "offsets").version() == 2
+    assert not deliver(tables.open(), Batch(record(1, 5, 7, attempt="again"), stateful=False))
+    assert deliver(tables.open(), Batch(record(2, 7, 9, attempt="b"), stateful=False))
+    assert main(["audit", str(tables.folder / "offsets")]) == 0, capsys.readouterr()
+
+
+def test_offsets_that_were_set_after_the_copy_stay(tables: Tables) -> None:
+    by_delta_once(tables, record(0, 0, 5))
+    take_over(store(tables, "result"), store(tables, "offsets"))
+    rewound = ["--app-id", "app", "--source", KEY[0], "--topic", "t", "--partition", "0", "--offset", "3"]
+    assert main(["offsets", "set", str(tables.folder / "offsets"), *rewound, "--apply"]) == 0
+    by_delta_once(tables, record(1, 5, 7))
+    take_over(store(tables, "result"), store(tables, "offsets"))
+    assert store(tables, "offsets").read(KEY[0], [KEY[1]]) == {KEY[1]: 3}
+
+
+def test_a_sink_that_still_runs_is_stopped_by_the_first_numbered_write(tables: Tables) -> None:
+    options = SinkOptions(table=Location.parse(str(tables.folder / "result")), app_id="app", checkpoint="unused")
+    running = ResultTable(options, StructType().add("n", LongType()))
+    running.snapshot()
+    by_delta_once(tables, record(0, 0, 5))
+    take_over(store(tables, "result"), store(tables, "offsets"))
+    by_delta_once(tables, record(0, 0, 5, "other"))
+    running.snapshot()
+    deliver(tables.open(), Batch(record(1, 5, 7, attempt="b"), stateful=False))
+    for table in (running, ResultTable(options, StructType().add("n", LongType()))):
+        with pytest.raises(RowsWithoutOffsetsError, match=r"\(write 1\), so offsets in the table itself are old"):
+            table.snapshot()
