@@ -103,6 +103,26 @@ def plan_copy(now: Stored, then: Stored, copied_from: str) -> ManualChange:
     return ManualChange(ChangeKind.COPY, moves, batches, copied_from=copied_from)
 
 
+def check_not_outdated(stored: Stored, table: str, change: ManualChange | None = None) -> None:
+    """Reject offsets that are old, since delta-spark writes the application's rows by now; all, or those of a change.
+
+    Raises:
+        RecoveryError: if there are any.
+    """
+    concerned = None if change is None or change.kind is ChangeKind.RESTORE else change.app_ids
+    for app_id, sequence in sorted(stored.outdated.items()):
+        if concerned is None or app_id in concerned:
+            raise RecoveryError(f"{table}: {describe_outdated(app_id, sequence)}")
+
+
+def describe_outdated(app_id: str, sequence: int) -> str:
+    """Say that the offsets of an application are in another table, and which to name."""
+    return (
+        f"AppendWriter or MergeWriter writes the rows of appId {app_id} (write {sequence}), so these offsets are old. "
+        "Name the writer's table of offsets: its offset_store, by default the folder _sparkonce in the table's"
+    )
+
+
 def check_settled(now: Stored, change: ManualChange) -> None:
     """Reject a change of offsets that a write, begun and not confirmed, is about to move as well.
 

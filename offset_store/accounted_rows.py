@@ -73,7 +73,7 @@ def check_no_numbered_writes(table: DeltaTable, location: Location, app_id: str)
         raise RowsWithoutOffsetsError(
             f"AppendWriter or MergeWriter writes to the table {location} with the appId {app_id} (write {sequence}), "
             "so offsets in the table itself are old. Continue with that writer, and on the source set offsetStore to "
-            "its offset_store; or use another appId"
+            "its offset_store. Another pipeline needs another appId"
         )
 
 

@@ -244,6 +244,11 @@ class Stored:
         return {key.app_id for key in self.offsets} | {key.app_id for key in self.batches}
 
     @property
+    def outdated(self) -> dict[str, int]:
+        """For each application whose offsets moved to another table, as delta-spark writes its rows: its last write."""
+        return {app_id: at for app_id, at in self.confirmed.items() if app_id not in self.recorded}
+
+    @property
     def unconfirmed(self) -> dict[str, int]:
         """For each application with a write that may be in the result, and is not in these offsets: its number."""
         return {app_id: at for app_id, at in self.recorded.items() if at > self.confirmed.get(app_id, 0)}

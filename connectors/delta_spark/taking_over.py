@@ -2,10 +2,10 @@
 
 That is how a query goes on when its table gets a feature that `delta_once` rejects, a constraint for instance: with the
 same ``appId``, from its checkpoint or without one. Everything that the application has stored is copied in one commit,
-also the fingerprints of batches, so that a batch that Spark runs again is recognized. From the first numbered write on
-`delta_once` rejects the table for this application (`offset_store.accounted_rows.check_no_numbered_writes`), whose
-offsets there are old. Until then it may go on, as after a writer that was created and wrote nothing: what it stored since
-is copied again.
+also the fingerprints of batches, so that a batch that Spark runs again is recognized. From the first numbered write
+on `delta_once` rejects the table for this application (`offset_store.accounted_rows.check_no_numbered_writes`), whose
+offsets there are old. Until then it may go on, as after a writer that was created and wrote nothing: what it stored
+since is copied again.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.errors import CheckpointError
 from sparkonce.exactly_once.recovery import (
     RecoveryError,
+    check_not_outdated,
     check_settled,
     consequence,
     describe,
@@ -171,6 +172,7 @@ def _show_starting_offsets(options: argparse.Namespace, stored: Stored) -> int:
     source = options.source or _only_source(stored, options.app_id)
     if source is None:
         raise UsageError(f"appId {options.app_id} has several sources: name one with --source")
+    check_not_outdated(stored, str(options.table))
     stored = stored.of_source(source)
     view = _broker_view(options, stored)
     assert view is not None
@@ -282,6 +284,7 @@ def _planned_copy(options: argparse.Namespace, opened: OffsetsTable) -> ManualCh
         )
     if options.app_id is not None:
         stored = stored.of(options.app_id)
+    check_not_outdated(stored, str(source))
     return plan_copy(opened.stored(), stored, str(source))
 
 
@@ -300,6 +303,7 @@ def _one_app(app_id: str | None, now: Stored) -> str:
 def _carry_out(options: argparse.Namespace, opened: OffsetsTable, change: ManualChange) -> int:
     if options.if_version is not None:
         _check_unmoved(opened, options.if_version)
+    check_not_outdated(opened.stored(), str(opened.location), change)
     if not options.despite_unconfirmed:
         check_settled(opened.stored(), change)
     print(f"table {opened.location}, version {opened.version}")

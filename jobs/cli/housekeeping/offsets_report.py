@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sparkonce.exactly_once.recovery import Missed, describe, describe_unconfirmed, missed_by_restore, plain_restores
+from sparkonce.exactly_once.recovery import (
+    Missed,
+    describe,
+    describe_outdated,
+    describe_unconfirmed,
+    missed_by_restore,
+    plain_restores,
+)
 from sparkonce.jobs.cli.housekeeping.brokers import BrokerView
 from sparkonce.jobs.shared.arguments import show_columns, show_time
 from sparkonce.offset_store.administration import NOTHING_KEPT, CommitEntry, OffsetsTable, Stored
@@ -57,6 +64,7 @@ def as_document(opened: OffsetsTable, stored: Stored, view: BrokerView | None) -
             {"queryId": query.query_id, "lastBatch": batch_id, **_moved(last.get(txn_id))}
         )
     warnings = [describe_unconfirmed(*each) for each in sorted(stored.unconfirmed.items())]
+    warnings += [describe_outdated(*each) for each in sorted(stored.outdated.items())]
     warnings += [_warning(opened, missed) for missed in _missed(opened, applications)]
     return {
         "table": str(opened.location),

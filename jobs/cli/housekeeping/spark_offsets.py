@@ -123,11 +123,12 @@ def starting_offsets(stored: Stored, view: BrokerView) -> dict[str, dict[str, in
     start, as by a query that goes on.
 
     Raises:
-        RecoveryError: if there are no offsets, their topic was deleted or made again, or a MERGE may have moved them.
+        RecoveryError: if there are no offsets, their topic was deleted or created again, or a write by delta-spark may
+            have moved them.
     """
     if stored.unconfirmed:
         raise RecoveryError(
-            "a MERGE is recorded and not confirmed: start the pipeline once more as it was, then repeat"
+            "a write is recorded and not confirmed: start the pipeline once more as it was, then repeat"
         )
     found: dict[str, dict[str, int]] = {}
     for key, offset in sorted(stored.offsets.items()):

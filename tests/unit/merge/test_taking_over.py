@@ -125,3 +125,37 @@ def test_a_sink_that_still_runs_is_stopped_by_the_first_numbered_write(tables: T
     for table in (running, ResultTable(options, StructType().add("n", LongType()))):
         with pytest.raises(RowsWithoutOffsetsError, match=r"\(write 1\), so offsets in the table itself are old"):
             table.snapshot()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "show --app-id app --starting-offsets --bootstrap-servers localhost:1",
+        "set --app-id app --source s --topic t --topic-id AAAAAAAAAAAAAAAAAAAAAQ --partition 0 --offset 3",
+        "rewind --app-id app --to-version 1",
+        "rewind --restore --to-version 1",
+    ],
+)
+def test_no_command_works_with_the_old_offsets(tables: Tables, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With --restore the rows would go back, and the offsets, which are elsewhere, would stay: rows would be lost."""
+    by_delta_once(tables, record(0, 0, 5))
+    by_delta_once(tables, record(1, 5, 7))
+    take_over(store(tables, "result"), store(tables, "offsets"))
+    deliver(tables.open(), Batch(record(2, 7, 9, attempt="b"), stateful=False))
+    action, *rest = words.split()
+    assert main(["offsets", action, str(tables.folder / "result"), *rest]) == 1
+    wanted = "AppendWriter or MergeWriter writes the rows of appId app (write 1), so these offsets are old"
+    assert wanted in capsys.readouterr().err
+    assert main(["offsets", "show", str(tables.folder / "result")]) == 0
+    assert f"WARNING {wanted}" in capsys.readouterr().out
+
+
+def test_a_clone_of_such_a_table_gets_no_old_offsets(tables: Tables, capsys: pytest.CaptureFixture[str]) -> None:
+    by_delta_once(tables, record(0, 0, 5))
+    take_over(store(tables, "result"), store(tables, "offsets"))
+    deliver(tables.open(), Batch(record(1, 5, 7, attempt="b"), stateful=False))
+    clone = tables.folder / "clone"
+    DeltaTable.create(clone, DeltaTable(tables.folder / "result").schema())
+    words = ["--from", str(tables.folder / "result"), "--from-version", "2"]
+    assert main(["offsets", "copy", str(clone), *words]) == 1
+    assert "so these offsets are old" in capsys.readouterr().err
