@@ -1,4 +1,4 @@
-"""Whether the rows of a replayed batch are still in the table: a RESTORE may have removed them.
+"""Whether rows that were written are still in the table: a RESTORE may have removed them.
 
 Delta's own RESTORE brings back the files of an older version and leaves all transaction ids unchanged. So a batch can
 count as written although its rows are gone. A running query never replays such batches, but one whose checkpoint was
@@ -10,7 +10,7 @@ a batch that Spark replays after a crash that is one commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from sparkonce.offset_store.administration import ChangeKind, CommitEntry
 from sparkonce.offset_store.record import BatchRecord, Writes
@@ -25,28 +25,36 @@ def restore_that_took_out(record: BatchRecord, entries: Iterable[CommitEntry], *
     not kept any more, and the table was restored to an older version than all kept ones, this is unknown: then that
     RESTORE is returned.
     """
+    removed_by: CommitEntry | None = None
+    taken_out_by: CommitEntry | None = None
+    for entry, removed_by in with_restores(entries):
+        batch = entry.batch
+        if batch is None or batch.record.query_id != record.query_id or Writes.ROWS not in batch.writes:
+            continue
+        if _is_same(batch.record, record, stateful):
+            if removed_by is None:
+                return None
+            taken_out_by = taken_out_by or removed_by
+        elif batch.record.batch_id < record.batch_id and removed_by is None:
+            return taken_out_by
+    return taken_out_by or removed_by
+
+
+def with_restores(entries: Iterable[CommitEntry]) -> Iterator[tuple[CommitEntry, CommitEntry | None]]:
+    """Yield commits, newest first, each with the RESTORE after which its rows are not in the table, if there is one.
+
+    A RESTORE to a version before itself counts as removed too: what the last of the kept commits is yielded with tells
+    whether those before it count.
+    """
     kept_to: int | None = None
     restore: CommitEntry | None = None
-    taken_out_by: CommitEntry | None = None
-    oldest = 0
     for entry in entries:
-        oldest = entry.version
         if kept_to is None or entry.version <= kept_to:
             by_us = entry.change is not None and entry.change.kind is ChangeKind.RESTORE
             if by_us or (entry.operation == RESTORE and entry.change is None):
                 target = entry.change.to_version if entry.change is not None else entry.restored_to
                 kept_to, restore = -1 if target is None else target, entry
-        batch = entry.batch
-        if batch is None or batch.record.query_id != record.query_id or Writes.ROWS not in batch.writes:
-            continue
-        is_there = kept_to is None or entry.version <= kept_to
-        if _is_same(batch.record, record, stateful):
-            if is_there:
-                return None
-            taken_out_by = taken_out_by or restore
-        elif batch.record.batch_id < record.batch_id and is_there:
-            return taken_out_by
-    return taken_out_by or (restore if kept_to is not None and kept_to < oldest else None)
+        yield entry, restore if kept_to is not None and entry.version > kept_to else None
 
 
 def _is_same(written: BatchRecord, record: BatchRecord, stateful: bool) -> bool:

@@ -36,7 +36,7 @@ from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError,
 from sparkonce.offset_store.fingerprint import RING
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import TopicPartition
-from sparkonce.offset_store.own_commits import OwnCommit, own_commit
+from sparkonce.offset_store.own_commits import OwnCommit, idempotency_key, own_commit
 from sparkonce.offset_store.record import COMMIT_INFO_KEY, CommittedBatch, read_history
 from sparkonce.offset_store.secrets import hidden_secrets
 from sparkonce.offset_store.tables import append, check_keeps_transaction_ids, commit_properties, load_table
@@ -191,6 +191,8 @@ class CommitEntry:
     """Its kind, if it is ours and not only of a batch."""
     clone: CloneSource | None = None
     """The source of a CLONE, whose files were referenced and whose offsets were not copied."""
+    write_key: str | None = None
+    """The idempotency key of a batch write (``df.write``)."""
 
     @property
     def name(self) -> str:
@@ -217,8 +219,8 @@ def read_entry(version: int, info: Mapping[str, Any], txn_ids: Iterable[str] = (
         target = str(parameters.get("version")) if isinstance(parameters, Mapping) else ""
         restored_to = int(target) if target.isdecimal() else None
     batch = batches[0] if batches else None
-    own, clone = own_commit(info, ids), clone_source(info)
-    return CommitEntry(version, timestamp_ms, operation, batch, change, restored_to, ids, own, clone)
+    own, clone, key = own_commit(info, ids), clone_source(info), idempotency_key(info)
+    return CommitEntry(version, timestamp_ms, operation, batch, change, restored_to, ids, own, clone, key)
 
 
 def _timestamp_ms(value: object) -> int:

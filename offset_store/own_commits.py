@@ -19,6 +19,8 @@ SEQUENCE_KEY = "sequence"
 """The number of such a write, in the record of an intent and of a confirmation."""
 BATCH_INFO_KEY = "sparkonceWrite"
 """The field of the commit info of a batch write (``df.write``): its attempt, number of rows and idempotency key."""
+IDEMPOTENCY_KEY = "idempotencyKey"
+"""The field of that object with the key."""
 COMPACTION_INFO_KEY = "sparkonceCompaction"
 """The field of the commit info of all commits of `sparkonce compact`."""
 CLAIMED_UNTIL_KEY = "claimedUntil"
@@ -68,3 +70,10 @@ def own_commit(info: Mapping[str, Any], txn_ids: Iterable[str]) -> OwnCommit | N
         # All of its offsets may have been moved manually meanwhile: then only its number is confirmed, with no record.
         return OwnCommit.WRITE_CONFIRMATION if IntentTxn in kinds else OwnCommit.NUMBERED_WRITE
     return None
+
+
+def idempotency_key(info: Mapping[str, Any]) -> str | None:
+    """Return the key of a batch write from its ``commitInfo``; None for other commits, and for writes without one."""
+    written = info.get(BATCH_INFO_KEY)
+    key = written.get(IDEMPOTENCY_KEY) if isinstance(written, Mapping) else None
+    return key if isinstance(key, str) else None

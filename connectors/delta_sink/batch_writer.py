@@ -33,8 +33,10 @@ from sparkonce.crash_points import reach
 from sparkonce.exactly_once.commit import MAX_CONFLICTS
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.errors import DeliveryError
+from sparkonce.exactly_once.restored import with_restores
+from sparkonce.offset_store.administration import CommitEntry
 from sparkonce.offset_store.errors import CommitConflictError, counted
-from sparkonce.offset_store.own_commits import BATCH_INFO_KEY
+from sparkonce.offset_store.own_commits import BATCH_INFO_KEY, IDEMPOTENCY_KEY
 from sparkonce.offset_store.tables import join, table_filesystem
 from sparkonce.offset_store.txn_ids import write_txn_id
 from sparkonce.shipping import Shipped
@@ -190,9 +192,27 @@ class DeltaBatchWriter(DataSourceArrowWriter, metaclass=Shipped):
         )
 
     def _rows_there(self, snapshot: ResultSnapshot) -> int | None:
-        """Return how many rows were written under the key; None if none were, or there is no key."""
+        """Return how many rows were written under the key; None if none were, or there is no key.
+
+        Raises:
+            DeliveryError: if a RESTORE has removed these rows, or may have: it leaves transaction ids as they are.
+        """
         key = self._options.idempotency_key
-        return None if key is None else snapshot.look_up(write_txn_id(key))
+        count = None if key is None else snapshot.look_up(write_txn_id(key))
+        if count is None:
+            return None
+        removed_by: CommitEntry | None = None
+        for entry, restore in with_restores(snapshot.entries_since(-1)):
+            removed_by = restore
+            if entry.write_key == key:
+                break
+        if removed_by is not None:
+            raise DeliveryError(
+                f"{FORMAT}: the table {self._options.table} has {self._named}, and by its log version "
+                f"{removed_by.version} (RESTORE) removed that write of {counted(count, 'row')}. Nothing was written: "
+                "to write them again, use another key"
+            )
+        return count
 
     def _has_landed(self) -> bool:
         """Whether a commit since the beginning is this write's."""
@@ -210,7 +230,7 @@ class DeltaBatchWriter(DataSourceArrowWriter, metaclass=Shipped):
 
     def _info(self, count: int) -> dict[str, Any]:
         key = self._options.idempotency_key
-        named = {} if key is None else {"idempotencyKey": key}
+        named = {} if key is None else {IDEMPOTENCY_KEY: key}
         return {"attemptId": self._attempt_id, "rows": count, **named}
 
     @property

@@ -263,3 +263,27 @@ def test_dead_letters_are_no_rows(table: Path) -> None:
     read = BatchOptions.read({"path": str(table)})
     with pytest.raises(OptionError, match=r"a batch .* writes no dead letters"):
         DeltaBatchWriter(read, StructType().add("_dead_letter", StringType()), replace=False)
+
+
+def test_a_key_whose_rows_a_restore_removed_is_not_taken_for_written(table: Path) -> None:
+    Job(table).task(0).commit()
+    Job(table, idempotencyKey="k").task(1, 2).commit()
+    DeltaTable(table).restore(1)
+    with pytest.raises(DeliveryError, match=r"version 3 \(RESTORE\) removed that write of 2 rows.*another"):
+        Job(table, idempotencyKey="k")
+    Job(table, idempotencyKey="k again").task(1, 2).commit()
+    assert rows(table) == [0, 1, 2]
+    DeltaTable(table).restore(2)
+    Job(table, idempotencyKey="k").task(1, 2).commit()
+    assert rows(table) == [0, 1, 2]
+
+
+def test_a_key_from_before_the_kept_log_counts_unless_a_restore_may_have_removed_it(table: Path) -> None:
+    Job(table).task(0).commit()
+    Job(table, idempotencyKey="k").task(1, 2).commit()
+    Job(table).task(3).commit()
+    DeltaTable(table).create_checkpoint()
+    for version in range(3):
+        (table / "_delta_log" / f"{version:020d}.json").unlink()
+    Job(table, idempotencyKey="k").task(1, 2).commit()
+    assert rows(table) == [0, 1, 2, 3]
