@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark import cloudpickle
 
-from sparkonce import ForeachBatch, MergeWriter, __version__
+from sparkonce import AppendWriter, ForeachBatch, MergeWriter, __version__
+from sparkonce.connectors.delta_sink.batch_writer import DeltaBatchWriter
 from sparkonce.connectors.formats.delta_once import DeltaOnceDataSource
 from sparkonce.connectors.formats.kafka_once import KafkaOnceDataSource
 from sparkonce.connectors.kafka_sink.batch_writer import KafkaBatchWriter
@@ -18,6 +19,8 @@ from sparkonce.connectors.session import spark_session
 from sparkonce.connectors.sinks.stream_sink import StreamSink
 
 SENT = (
+    AppendWriter,
+    DeltaBatchWriter,
     DeltaOnceDataSource,
     ForeachBatch,
     KafkaBatchWriter,
