@@ -20,7 +20,7 @@ from sparkonce.connectors.delta_sink.table import ResultSnapshot, TableError
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.exactly_once.errors import DeliveryError, FilesGoneError
 from sparkonce.offset_store.administration import OffsetsTable
-from sparkonce.offset_store.errors import CommitConflictError
+from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError
 from sparkonce.offset_store.locations import Location
 
 SCHEMA = StructType().add("n", LongType()).add("day", StringType())
@@ -169,7 +169,7 @@ def test_an_overwrite_replaces_what_came_meanwhile(table: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("landed", [True, False])
-@pytest.mark.parametrize("error", [DeltaError, OSError, CommitConflictError])
+@pytest.mark.parametrize("error", [DeltaError, OSError, CommitConflictError, OffsetStoreError])
 def test_an_answer_that_is_lost(
     table: Path, landed: bool, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
