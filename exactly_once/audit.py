@@ -390,7 +390,7 @@ class Auditor:
             self._move_manually(txn_id, to, name)
         if commit.entry.operation == "RESTORE":
             self._note_restore(commit.entry.restored_to, name)
-        elif commit.entry.own is None and commit.removed_files:
+        elif commit.entry.own in (None, OwnCommit.BATCH_WRITE) and commit.removed_files:
             self._note_removed(commit.removed_files, name)
         if commit.entry.clone is not None:
             self._note_clone(commit.entry.clone, name)
@@ -426,7 +426,7 @@ class Auditor:
                 )
 
     def _note_removed(self, files: int, name: CommitName) -> None:
-        """Report that another writer's DELETE, TRUNCATE, overwrite, REPLACE or UPDATE may have removed rows of ours."""
+        """Report that a DELETE, TRUNCATE, overwrite, REPLACE or UPDATE may have removed rows of ours."""
         if not self._last_rows:
             return
         apps = ", ".join(f"appId {app_id} wrote" for app_id in sorted(self._last_rows))

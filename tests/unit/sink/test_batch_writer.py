@@ -19,9 +19,11 @@ from sparkonce.connectors.delta_sink.options import BatchOptions, SinkOptions
 from sparkonce.connectors.delta_sink.table import ResultSnapshot, TableError
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.exactly_once.errors import DeliveryError, FilesGoneError
+from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store.administration import OffsetsTable
 from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError
 from sparkonce.offset_store.locations import Location
+from tests.unit.recovery.recovery_support import Pipeline
 
 SCHEMA = StructType().add("n", LongType()).add("day", StringType())
 
@@ -287,3 +289,13 @@ def test_a_key_from_before_the_kept_log_counts_unless_a_restore_may_have_removed
         (table / "_delta_log" / f"{version:020d}.json").unlink()
     Job(table, idempotencyKey="k").task(1, 2).commit()
     assert rows(table) == [0, 1, 2, 3]
+
+
+def test_the_audit_shows_an_overwrite_of_rows_of_a_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline = Pipeline.create(tmp_path / "table")
+    pipeline.commit(0, {0: (0, 5)})
+    job = Job(pipeline.path, StructType().add("x", LongType()), overwrite=True)
+    job.commit()
+    assert pipeline.rows() == []
+    assert main(["audit", str(pipeline.path)]) == 0
+    assert "batch write: [rows-removed] it removed or replaced 1 data file" in capsys.readouterr().out
