@@ -22,6 +22,7 @@ from sparkonce.exactly_once.audit import Auditor, Report, Scope
 from sparkonce.exactly_once.audit_broker import BrokerSide, compare_with_broker
 from sparkonce.exactly_once.audit_findings import Chain, CommitName, Finding, Problem
 from sparkonce.exactly_once.audit_rows import RowCount
+from sparkonce.exactly_once.recovery import describe_outdated
 from sparkonce.jobs.cli.audit_inputs import Coordinates, CoordinatesError, RowCounts, RowsError, ask_broker, count_rows
 from sparkonce.jobs.cli.audit_report import Examined, Verdict, as_json, as_text
 from sparkonce.jobs.cli.housekeeping.brokers import settings_from
@@ -31,7 +32,7 @@ from sparkonce.offset_store.accounted_rows import is_own_or_elsewhere, stored_in
 from sparkonce.offset_store.clones import CloneSource
 from sparkonce.offset_store.commit_log import CommitLog, StoredState
 from sparkonce.offset_store.errors import OffsetStoreError, counted
-from sparkonce.offset_store.txn_ids import OffsetTxn
+from sparkonce.offset_store.txn_ids import OffsetTxn, intent_txn_id, merge_txn_id
 
 PROGRESS_FROM_COMMITS = 2_000
 """Logs shorter than this are read before a progress bar could be of use."""
@@ -98,7 +99,7 @@ def examine(options: argparse.Namespace) -> Examined:
             auditor.add(commit)
             advance()
     report = auditor.finish(log.stored)
-    report = report.adding([*_rows_before(log, kept), *_holes(log)])
+    report = report.adding([*_rows_before(log, kept), *_holes(log), *_by_delta_spark(log, report.chains)])
     _require_chains(options, report)
     sides: Sequence[BrokerSide] | None = None
     if kafka:
@@ -143,6 +144,16 @@ def _rows_before(log: CommitLog, kept: StoredState | None) -> Iterator[Finding]:
         message = f"the checkpoint of version {kept.version} has rows that sparkonce may have written ({first}) and no "
         message += "offsets: the commit that brought them is no longer kept"
         yield Finding(Problem.ROWS_OF_UNKNOWN_ORIGIN, message, CommitName(kept.version))
+
+
+def _by_delta_spark(log: CommitLog, chains: Sequence[Chain]) -> Iterator[Finding]:
+    """Find applications whose rows delta-spark writes by now: where these begin and end is in another table."""
+    for app_id in sorted({chain.app_id for chain in chains}):
+        written, recorded = merge_txn_id(app_id), intent_txn_id(app_id)
+        numbers = log.stored([written, recorded])
+        if written in numbers and recorded not in numbers:
+            message = f"{describe_outdated(app_id, numbers[written])}. The rows of those writes are not examined here"
+            yield Finding(Problem.ROWS_OF_UNKNOWN_ORIGIN, message, None)
 
 
 def _coordinates(text: str) -> Coordinates:

@@ -159,3 +159,16 @@ def test_a_clone_of_such_a_table_gets_no_old_offsets(tables: Tables, capsys: pyt
     words = ["--from", str(tables.folder / "result"), "--from-version", "2"]
     assert main(["offsets", "copy", str(clone), *words]) == 1
     assert "so these offsets are old" in capsys.readouterr().err
+
+
+def test_the_audit_of_the_result_does_not_call_it_proven(tables: Tables, capsys: pytest.CaptureFixture[str]) -> None:
+    by_delta_once(tables, record(0, 0, 5))
+    take_over(store(tables, "result"), store(tables, "offsets"))
+    assert main(["audit", str(tables.folder / "result")]) == 0
+    deliver(tables.open(), Batch(record(1, 5, 7, attempt="b"), stateful=False))
+    capsys.readouterr()
+    assert main(["audit", str(tables.folder / "result")]) == 1
+    said = capsys.readouterr().out
+    assert "writes the rows of appId app (write 1), so these offsets are old" in said
+    assert "verdict=unproven" in said
+    assert main(["audit", str(tables.folder / "offsets")]) == 0
