@@ -1,8 +1,10 @@
 """`write_stream`: the writer of ``delta_once`` for tables with names, and with ``partitionBy``.
 
-It has the methods of PySpark's ``DataStreamWriter``, classic and Connect, and keeps the options until the query starts.
+It has the methods of PySpark's ``DataStreamWriter``, classic and Connect, but those that no path or name goes with
+(``foreach``, ``foreachBatch``) and ``clusterBy``. It keeps the options until the query starts.
 Then it checks them, looks the table up or creates it, and passes the sink a path. So errors in options come from
-``start`` and ``toTable``, before anything is created; a plain ``rows.writeStream`` raises them in the first batch.
+``start`` and ``toTable``, where a plain ``rows.writeStream`` raises them in the first batch; and before anything is
+created, but for options that name the same place as a table whose location is only known then.
 """
 
 from __future__ import annotations
