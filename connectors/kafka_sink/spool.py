@@ -89,10 +89,15 @@ class Spool:
         try:
             return filesystem.open_input_stream(path)
         except FileNotFoundError as error:
+            place = Location.parse(self.checkpoint)
+            where = path if place.is_local else f"{place}/{FOLDER}/{path.rpartition('/')[2]}"
+            elsewhere = (
+                ", or checkpointLocation is a folder of each machine's own. With atomicVisibility it must be on "
+                "storage that driver and executors share"
+            )
             raise SpoolError(
-                f"{path}, which a task has written, is not there for the driver on {socket.gethostname()}: another "
-                "driver of this appId has removed it, or checkpointLocation is a folder of each machine's own. With "
-                "atomicVisibility it must be on storage that driver and executors share"
+                f"{where}, which a task has written, is not there for the driver on {socket.gethostname()}: another "
+                f"driver of this appId has removed it{elsewhere if place.is_local else ''}"
             ) from error
 
     def clear(self) -> None:
