@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from deltalake.fs import DeltaStorageHandler
-
 from sparkonce.offset_store.locations import Location
 
 IMPATIENT = {"connect_timeout": "5s", "timeout": "10s", "max_retries": "1", "retry_timeout": "10s"}
@@ -29,6 +27,8 @@ def check_store_answers(location: Location, storage_options: Mapping[str, str]) 
     key = bucket, tuple(sorted(storage_options.items()))
     if not location.in_object_store or key in _answered:
         return
+    from deltalake.fs import DeltaStorageHandler  # slow to load, and of no use to queries without a store
+
     try:
         handler = DeltaStorageHandler(location.text, {**IMPATIENT, **storage_options})
         handler.get_file_info(["_delta_log/_last_checkpoint"])

@@ -141,8 +141,8 @@ class DeltaStreamWriter:
         Raises:
             OptionError, SchemaError: as `start`.
         """
-        self.option(TABLE_NAME, tableName)
-        return self.start(None, format, outputMode, partitionBy, queryName, **options)
+        self.options(**options).option(TABLE_NAME, tableName)
+        return self.start(None, format, outputMode, partitionBy, queryName)
 
     def _checked(self) -> dict[str, str]:
         """Return the options for the sink, after what needs no table is checked, and the table found or created."""

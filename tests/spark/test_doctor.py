@@ -18,5 +18,5 @@ def test_workers_and_formats_are_looked_at(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     *findings, last = done.stdout.splitlines()
     assert last == "nothing is wrong"
-    assert [line.split()[1] for line in findings[4:]] == ["Spark:", "worker:", "format:", "format:"]
+    assert [line.split()[1] for line in findings[4:]] == ["Spark:", "worker:", "machine", "format:", "format:"]
     assert f"({sys.executable}), sparkonce" in findings[5]

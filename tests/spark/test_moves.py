@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from tests.unit.sink.s3_store import Store, s3_store
 
 from sparkonce import EmbeddedBroker
+from sparkonce.jobs.lab.store.s3 import S3Store, open_s3
 from tests.spark.recovery_page import Block, World, parts
 from tests.spark.source_support import Topics, values
 
@@ -26,7 +26,7 @@ class Mover(World):
     """The page's query on two brokers, the second of which is `new-kafka:9092`, and perhaps an S3 store."""
 
     new: Topics
-    store: Store | None = None
+    store: S3Store | None = None
 
     def __post_init__(self) -> None:
         self.names["spark"] = self.spark
@@ -78,8 +78,8 @@ def mover(spark: SparkSession, tmp_path: Path) -> Iterator[Mover]:
 
 
 @pytest.fixture
-def store(mover: Mover, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    with s3_store() as store:
+def store(mover: Mover, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Store]:
+    with open_s3() as store:
         mover.store = store
         for name, value in store.storage_options.items():
             if name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ALLOW_HTTP"):
@@ -87,7 +87,7 @@ def store(mover: Mover, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
         yield store
 
 
-def test_from_a_local_disk_to_s3(mover: Mover, store: Store) -> None:
+def test_from_a_local_disk_to_s3(mover: Mover, store: S3Store) -> None:
     mover.follow_steps(DEFINITIONS)
     before = list(mover.values)
     mover.send(1, 3)
@@ -107,7 +107,7 @@ def test_from_a_local_disk_to_s3(mover: Mover, store: Store) -> None:
 
 
 def test_a_query_with_state_keeps_its_checkpoint_when_its_table_moves(
-    spark: SparkSession, tmp_path: Path, mover: Mover, store: Store
+    spark: SparkSession, tmp_path: Path, mover: Mover, store: S3Store
 ) -> None:
     def distinct(table: str, **storage: str) -> None:
         source = spark.readStream.format("kafka_once").option("kafka.bootstrap.servers", mover.topics.bootstrap_servers)

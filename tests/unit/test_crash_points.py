@@ -44,7 +44,7 @@ def test_a_plan_may_name_an_application_and_a_batch() -> None:
     "text", ["snik.begun=raise", "begun=raise", "sink.begun", "sink.begun@x=raise", "sink.begun=explode"]
 )
 def test_a_plan_that_cannot_be_read_names_areas_and_actions(text: str) -> None:
-    with pytest.raises(ValueError, match=r"broker, merge, sink, source, transaction; actions: hold, kill"):
+    with pytest.raises(ValueError, match=r"broker, intent, sink, source, transaction; actions: hold, kill"):
         CrashPlans.from_environment({"SPARKONCE_CRASH": text, "SPARKONCE_CRASH_MARK": "m"})
 
 

@@ -53,6 +53,7 @@ def test_defaults_for_one_machine_stay_off_a_cluster(
 ) -> None:
     monkeypatch.setattr(SparkSession, "builder", Builder())
     monkeypatch.setattr(session, "_active_in_thread", lambda made: made)
+    monkeypatch.setattr(session, "register", lambda made: None)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     if submitted:
         monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")

@@ -57,7 +57,7 @@ def test_batches_of_a_thousand_partitions_ask_delta_rs_for_none_of_them(tmp_path
     partitions = [tp for _, tp in KEYS]
     assert set(started.read("s", partitions).values()) == {3}
     assert set(started.epochs("s", partitions).values()) == {4}
-    assert not [txn_id for txn_id in asked if "/query/" not in txn_id]
+    assert {txn_id for txn_id in asked if "/query/" not in txn_id} <= {"sparkonce/app/merge"}
     assert len(asked) <= 4
 
 

@@ -224,8 +224,8 @@ def test_a_secret_in_an_error_is_hidden_in_all_its_causes(tmp_path: Path, monkey
     def quotes(*args: Any, **kwargs: Any) -> None:
         raise OSError(f"Error performing GET https://account.blob.core.windows.net/box/t?{signature}&comp=list")
 
-    for name in ("tables.DeltaTable", "first_contact.DeltaStorageHandler"):
-        monkeypatch.setattr(f"sparkonce.offset_store.{name}", quotes)
+    for name in ("sparkonce.offset_store.tables.DeltaTable", "deltalake.fs.DeltaStorageHandler"):
+        monkeypatch.setattr(name, quotes)
     with pytest.raises(OffsetStoreError, match=r"windows.net/box/t\?\*\*\*&comp=list") as error:
         query.writer().begin()
     assert error.value.__cause__ is None
@@ -262,8 +262,9 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> Location:
     def quotes(*args: Any, **kwargs: Any) -> None:
         raise OSError(f"GET https://account.blob.core.windows.net/box/t?{SIGNATURE}&comp=list")
 
-    for name in ("tables.DeltaTable", "tables.DeltaStorageHandler", "first_contact.DeltaStorageHandler"):
-        monkeypatch.setattr(f"sparkonce.offset_store.{name}", quotes)
+    for name in ("DeltaTable", "DeltaStorageHandler"):
+        monkeypatch.setattr(f"sparkonce.offset_store.tables.{name}", quotes)
+    monkeypatch.setattr("deltalake.fs.DeltaStorageHandler", quotes)
     monkeypatch.setattr(DeltaTable, "create_write_transaction", quotes)
     return Location.parse("abfss://box@account.dfs.core.windows.net/t")
 
