@@ -96,7 +96,7 @@ class _Inputs:
 
 def _read(checkpoint: Checkpoint, batch_id: int) -> _Inputs:
     logged = checkpoint.logged(batch_id)
-    before = checkpoint.logged(batch_id - 1) if batch_id > 0 else LoggedBatch({}, {})
+    before = checkpoint.logged(batch_id - 1) if batch_id > 0 else LoggedBatch({}, {}, 0)
     ends = _source_offsets(checkpoint, batch_id, logged.lines)
     starts = _source_offsets(checkpoint, batch_id - 1, before.lines)
     ranges = _ranges(checkpoint, batch_id, starts, ends)

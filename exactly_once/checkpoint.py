@@ -47,6 +47,8 @@ class LoggedBatch:
     The keys are positions in version 1 and Spark's source ids in version 2, and name the same source in every batch of
     the query.
     """
+    sources: int
+    """How many sources there are, with an offset or without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +121,9 @@ class Checkpoint:
             raise CheckpointError(
                 f"{self.location}/offsets/{batch_id} has version {version!r}; this version of sparkonce reads v1 and v2"
             )
-        known = {key: line for key, line in keyed.items() if line.strip() and line.strip() != NO_OFFSET}
-        return LoggedBatch(_clock(lines[1] if len(lines) > 1 else ""), known)
+        named = {key: line for key, line in keyed.items() if line.strip()}
+        known = {key: line for key, line in named.items() if line.strip() != NO_OFFSET}
+        return LoggedBatch(_clock(lines[1] if len(lines) > 1 else ""), known, len(named))
 
     def files_between(self, key: str, start: str | None, end: str) -> list[list[Any]] | None:
         """Return path and modification time of each file that a file source reads between two offsets, in order.

@@ -111,11 +111,15 @@ class ManualChange:
     attempt_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     copied_from: str | None = None
     """For a copy: the other table, and its version; for offsets of Spark's own source: its checkpoint and batch."""
+    relies_on: Mapping[str, int] = field(default_factory=dict)
+    """Transaction ids of another writer, with their versions, that this was worked out from. They are written again as
+    they are, so that a commit which moves them meanwhile makes this one conflict."""
 
     def transactions(self) -> dict[str, int]:
         """Return the transaction ids that this sets, with their new versions."""
         txns = {offset_txn_id(move.key.app_id, move.key.source, move.key.partition): move.after for move in self.moves}
-        return txns | {query_txn_id(move.key.app_id, move.key.query_id): move.after for move in self.batches}
+        txns |= {query_txn_id(move.key.app_id, move.key.query_id): move.after for move in self.batches}
+        return txns | dict(self.relies_on)
 
     @property
     def app_ids(self) -> set[str]:

@@ -220,7 +220,8 @@ def _planned_from_checkpoint(options: argparse.Namespace, opened: OffsetsTable, 
     view = brokers.ask(kafka, {tp.topic for tp in progress.offsets})
     wanted = with_topic_ids(progress, view, options.app_id, source, kafka[brokers.SERVERS])
     origin = f"{options.from_checkpoint}: batch {progress.batch_id} of query {progress.query_id}"
-    return replace(plan_set(stored, wanted), copied_from=origin)
+    noted = {progress.query_id: progress.batch_id} if progress.noted_in_table else {}
+    return replace(plan_set(stored, wanted), copied_from=origin, relies_on=noted)
 
 
 def _only_source(stored: Stored, app_id: str) -> str | None:

@@ -73,11 +73,12 @@ def _last_batch(checkpoint: Checkpoint, query_id: str, noted: int | None, table:
 
 
 def _kafka_offsets(checkpoint: Checkpoint, batch_id: int) -> dict[TopicPartition, int]:
-    lines = list(checkpoint.logged(batch_id).lines.values())
-    if len(lines) != 1:
+    logged = checkpoint.logged(batch_id)
+    lines = list(logged.lines.values())
+    if logged.sources != 1 or not lines:
         raise CheckpointError(
-            f"the query of {checkpoint.location} reads {len(lines)} sources, and which of ours each becomes is not in "
-            f"the checkpoint: {_KEEP}"
+            f"the query of {checkpoint.location} reads {logged.sources} sources, and which of ours each becomes is not "
+            f"in the checkpoint: {_KEEP}"
         )
     try:
         document = json.loads(lines[0])

@@ -13,6 +13,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 
 from sparkonce import EmbeddedBroker
 from sparkonce.jobs.cli.main import main
+from sparkonce.offset_store.administration import ManualChange, OffsetsTable
 from tests.spark.source_support import Topics, values
 from tests.unit.recovery.recovery_support import Pipeline
 
@@ -83,6 +84,24 @@ def test_a_batch_counts_if_the_table_holds_it(checkpoint: Checkpoint, capsys: py
     assert checkpoint.stored() == {0: 6, 1: 5, 2: 0}
 
 
+def test_a_batch_of_a_query_that_still_runs_is_not_counted_twice(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Delta's sink commits the next batch between the look at the table and the commit of the offsets."""
+    checkpoint.batch(0, line(4, 2))
+    checkpoint.note(0)
+    apply = OffsetsTable.apply
+
+    def overtaken(table: OffsetsTable, change: ManualChange) -> int:
+        checkpoint.note(1)
+        return apply(table, change)
+
+    monkeypatch.setattr(OffsetsTable, "apply", overtaken)
+    assert checkpoint.set("--apply") == 1
+    assert checkpoint.stored() == {}
+    assert "sparkonce offsets set:" in capsys.readouterr().err
+
+
 def test_rows_that_foreach_batch_wrote_are_taken_with_a_warning(
     checkpoint: Checkpoint, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,6 +139,10 @@ def two_sources(checkpoint: Checkpoint) -> None:
     checkpoint.batch(0, line(4, 2), line(1))
 
 
+def a_source_without_an_offset_yet(checkpoint: Checkpoint) -> None:
+    checkpoint.batch(0, line(4, 2), "-")
+
+
 def file_source(checkpoint: Checkpoint) -> None:
     checkpoint.batch(0, {"logOffset": 3})
 
@@ -150,6 +173,7 @@ def recreated_topic(checkpoint: Checkpoint) -> None:
         (older_checkpoint, "the checkpoint is an old copy"),
         (state, "keeps state, which offsets do not carry over"),
         (two_sources, "reads 2 sources"),
+        (a_source_without_an_offset_yet, "reads 2 sources"),
         (file_source, "were written neither by kafka_once nor by Spark's Kafka connector"),
         (rate_source, "is of another kind of source"),
         (past_the_end, "ends at offset 9 at"),
