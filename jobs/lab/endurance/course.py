@@ -3,8 +3,9 @@
 Theory of operation: a publisher sends the flights at an even pace. The job reads them, continuously, on a cluster; a
 supervisor starts it again whenever it ends, and the cluster's workers, too. Every `Plan.every_s` seconds it is the next
 one's turn to be killed by SIGKILL: an executor, a worker with its executors, the driver with its JVM and Python
-workers. A turn waits for its victim: a kill that hits nothing would prove nothing. When the last flight is published,
-nothing more is killed, and the run goes on until the table has a row for each flight.
+workers. A turn waits for its victim: a kill that hits nothing would prove nothing. The driver is one only when it has
+committed since it was started: on a busy machine it would be killed for ever before its first batch. When the last
+flight is published, nothing more is killed, and the run goes on until the table has a row for each flight.
 """
 
 from __future__ import annotations
@@ -81,6 +82,8 @@ class Course:
     every_s: float
     tell: Callable[[str], None]
     kills: Counter[Victim] = field(default_factory=Counter)
+    _rows_at_start: int = 0
+    """How many rows the table had when the present run of the job began."""
     _began_s: float = field(default_factory=time.monotonic)
 
     def run(self, bootstrap_servers: str, topic: str) -> None:
@@ -118,7 +121,8 @@ class Course:
                 worker.start()
                 self.tell(f"{self._now()} {worker.name} is started again")
         if self.job.keep_up():
-            self.tell(f"{self._now()} the job is started again")
+            self._rows_at_start = self.table.rows()
+            self.tell(f"{self._now()} the job is started again; the table has {self._rows_at_start} rows")
             if self.job.failures > MOST_FAILURES:
                 raise JobFailedError(f"the job ended by itself {MOST_FAILURES} times:\n{self.job.log_tail()}")
 
@@ -127,6 +131,8 @@ class Course:
         working = [(worker, executors) for worker in self.cluster.workers if (executors := _executors(worker))]
         if not working:
             return False  # the job has only just started: whoever is killed now had nothing to do
+        if victim is Victim.DRIVER and self.table.rows() == self._rows_at_start:
+            return False
         worker, executors = working[self.kills[victim] % len(working)]
         match victim:
             case Victim.EXECUTOR:
