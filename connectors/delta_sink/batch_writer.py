@@ -112,8 +112,9 @@ class DeltaBatchWriter(DataSourceArrowWriter, metaclass=Shipped):
         count, files = _of_all(messages)
         reach(SinkPoint.BEFORE_COMMIT)
         with self._store_errors():
-            if not self._is_committed(count, files):
-                self._skip(count, files)
+            there = self._commit(count, files)
+            if there is not None:
+                self._skip(there, count, files)
         reach(SinkPoint.AFTER_COMMIT)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -131,8 +132,8 @@ class DeltaBatchWriter(DataSourceArrowWriter, metaclass=Shipped):
         if not landed:
             self._delete(files, every_task_answered=None not in messages)
 
-    def _is_committed(self, count: int, files: Sequence[DataFile]) -> bool:
-        """Commit the files; False if the key is in the table already."""
+    def _commit(self, count: int, files: Sequence[DataFile]) -> int | None:
+        """Commit the files, or return how many rows the table has under the key already."""
         key = self._options.idempotency_key
         transactions = {} if key is None else {write_txn_id(key): count}
         table = self._table(self._settings.table_id, self._settings.schema)
@@ -140,19 +141,20 @@ class DeltaBatchWriter(DataSourceArrowWriter, metaclass=Shipped):
         conflict: Exception | None = None
         for _ in range(MAX_CONFLICTS):
             snapshot = table.snapshot()
-            if self._rows_there(snapshot) is not None:
-                return False
+            there = self._rows_there(snapshot)
+            if there is not None:
+                return there
             self._check_counted_only()
             if not (actions or transactions or self._replace):
-                return True
+                return None
             snapshot.check_files(actions, "this write")
             try:
                 snapshot.write(transactions, {BATCH_INFO_KEY: self._info(count)}, actions)
                 reach(SinkPoint.ROWS_LANDED)
-                return True
+                return None
             except Exception as error:  # of many kinds: one that shows a secret is an OffsetStoreError by now
                 if self._has_landed():
-                    return True
+                    return None
                 if not isinstance(error, CommitConflictError):
                     raise
                 conflict = error
@@ -168,17 +170,16 @@ class DeltaBatchWriter(DataSourceArrowWriter, metaclass=Shipped):
                 "were only counted, and is not there now: the table was replaced. Nothing was written; repeat the write"
             )
 
-    def _skip(self, count: int, files: Sequence[DataFile]) -> None:
+    def _skip(self, there: int, count: int, files: Sequence[DataFile]) -> None:
         """Report that the key is in the table.
 
         Raises:
             DeliveryError: if it is there with another number of rows.
         """
-        there = self._rows_there(self._table().snapshot())
         self._delete(files, every_task_answered=False)
         if there != count:
             raise DeliveryError(
-                f"{FORMAT}: the table {self._options.table} has a write of {counted(there or 0, 'row')} under "
+                f"{FORMAT}: the table {self._options.table} has a write of {counted(there, 'row')} under "
                 f"{self._named}, and this one has {counted(count, 'row')}: nothing was written. Use another key for "
                 "other rows"
             )

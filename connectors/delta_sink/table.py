@@ -4,12 +4,6 @@ What a table requires of its writers is in `connectors.delta_sink.features`, how
 `connectors.delta_sink.schema`. With ``mergeSchema`` the table gets what it lacks in a commit of its own, before the
 rows: between the two, or after a crash there, the new columns are null everywhere. The next writer compares again, and
 finds nothing to add.
-
-Right before a commit each of its data files is checked to be there still. The log does not name them until then, so
-VACUUM treats them as orphans once they are older than its retention, and they can be deleted manually; a commit of a
-deleted file leaves an unreadable table. The check takes a few microseconds on a local disk, and one request for each
-file on an object store, `ASKED_AT_ONCE` at a time. A VACUUM that listed the folder before and deletes afterwards is not
-detected.
 """
 
 from __future__ import annotations
@@ -17,17 +11,15 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
-from pyarrow import fs
 from pyspark.sql import types as t
 
+from sparkonce.connectors.delta_sink.data_files import check_files_are_there
 from sparkonce.connectors.delta_sink.features import TableFacts, growth_refusals, refusals
 from sparkonce.connectors.delta_sink.options import TableOptions
 from sparkonce.connectors.delta_sink.schema import (
@@ -39,7 +31,6 @@ from sparkonce.connectors.delta_sink.schema import (
     table_schema,
 )
 from sparkonce.connectors.runtime.cache import LruCache
-from sparkonce.exactly_once.errors import FilesGoneError
 from sparkonce.offset_store.accounted_rows import check_no_numbered_writes
 from sparkonce.offset_store.delta import DeltaOffsetStore, DeltaSnapshot
 from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError, plain
@@ -47,7 +38,7 @@ from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.record import Writes
 from sparkonce.offset_store.store import Commit, FileT
 from sparkonce.offset_store.store_hints import store_hint
-from sparkonce.offset_store.tables import append, check_keeps_transaction_ids, join, table_filesystem
+from sparkonce.offset_store.tables import append, check_keeps_transaction_ids
 from sparkonce.offset_store.txn_ids import merge_txn_id
 
 _INSTEAD = (
@@ -62,10 +53,6 @@ _MERGE_ATTEMPTS = 10
 """How often comparing and adding columns is retried when other writers change the table at the same time."""
 
 _LOST = "Nothing names them; its offsets are stored already, so these rows are lost, as at-most-once allows"
-
-ASKED_AT_ONCE = 32
-NAMED = 3
-"""Files that an error names."""
 
 
 class TableError(ValueError):
@@ -354,53 +341,3 @@ class ResultTable:
 
 def _lower(names: Sequence[str]) -> list[str]:
     return [name.lower() for name in names]
-
-
-def check_files_are_there(
-    files: Sequence[Any], location: Location, storage_options: Mapping[str, str], what: str, ending: str
-) -> None:
-    """Reject files unless all are in the table's folder, with the size with which they were written.
-
-    Raises:
-        FilesGoneError: if one is not; ``what`` they are of and the ``ending`` are for its message.
-        OSError: if the object store does not answer.
-    """
-    sizes = _sizes([file.path for file in files], location, storage_options)
-    gone = [
-        f"{file.path} ({'gone' if size is None else f'of another size: {size} bytes, written were {file.size}'})"
-        for file, size in zip(files, sizes, strict=True)
-        if size != file.size
-    ]
-    if not gone:
-        return
-    named = ", ".join(gone[:NAMED]) + (", …" if len(gone) > NAMED else "")
-    elsewhere = (
-        f"; or a task wrote them on another machine, and {location} is a folder of each machine's own: driver and "
-        "executors need storage that they share"
-    )
-    raise FilesGoneError(
-        f"{what}: {len(gone)} of its {len(files)} data files are gone from {location} before their commit: {named}. A "
-        "VACUUM that retains less than a batch takes removes them, as it does all files that no commit names yet; or "
-        f"they were deleted manually{elsewhere if location.is_local else ''}. {ending}. Start the query again, and let "
-        "VACUUM retain more than the longest batch takes (Delta's default is 7 days)"
-    )
-
-
-def _sizes(paths: Sequence[str], location: Location, storage_options: Mapping[str, str]) -> list[int | None]:
-    if location.is_local:
-        return [_local_size(Path(location.text, path)) for path in paths]
-    filesystem, root = table_filesystem(location, storage_options)
-    with ThreadPoolExecutor(min(ASKED_AT_ONCE, len(paths)), "data-files") as pool:
-        return list(pool.map(lambda path: _size(filesystem, join(root, path)), paths))
-
-
-def _local_size(path: Path) -> int | None:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return None
-
-
-def _size(filesystem: fs.FileSystem, path: str) -> int | None:
-    (info,) = filesystem.get_file_info([path])
-    return int(info.size) if info.type == fs.FileType.File else None

@@ -33,7 +33,7 @@ class SparkProgress:
     offsets: Mapping[TopicPartition, int]
     """The next offset of each partition; Spark's connector knows topics by name only."""
     noted_in_table: bool
-    """Whether the table has a batch of this query; Delta's sink notes each, `foreachBatch` by itself none."""
+    """Whether the table has a batch of this query; Delta's sink notes each, a function of `foreachBatch` none."""
 
 
 def read_progress(checkpoint: Checkpoint, table: OffsetsTable) -> SparkProgress:

@@ -56,7 +56,7 @@ def main() -> int:
     counts = " ".join(f"{victim.value}s_killed={course.kills[victim]}" for victim in Victim)
     print(
         f"RESULT expected={verdict.expected} rows={verdict.rows} lost={verdict.lost} duplicated={verdict.duplicated} "
-        f"{counts} ended_by_itself={course.job.failures}"
+        f"{counts} failures={course.job.failures}"
     )
     return GOOD if verdict.good and all(course.kills[victim] for victim in Victim) else FAILED
 

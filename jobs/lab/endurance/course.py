@@ -33,7 +33,7 @@ POLL_S = 0.2
 DRAIN_LIMIT_S = 900.0
 """How long the job may take for what is left when nothing is killed any more."""
 MOST_FAILURES = 20
-"""How often the job may end by itself: one that loses all its executors at once may."""
+"""How often the job may fail: one that loses all its executors at once may."""
 
 EXECUTOR_CLASS = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
@@ -90,7 +90,7 @@ class Course:
         """Publish, kill, and wait until the table has all rows.
 
         Raises:
-            JobFailedError: if the job ends by itself too often, or does not come to its end.
+            JobFailedError: if the job fails too often, or does not come to its end.
             PublishError: if flights were not acknowledged.
         """
         flights = dataset.flights()
@@ -124,7 +124,7 @@ class Course:
             self._rows_at_start = self.table.rows()
             self.tell(f"{self._now()} the job is started again; the table has {self._rows_at_start} rows")
             if self.job.failures > MOST_FAILURES:
-                raise JobFailedError(f"the job ended by itself {MOST_FAILURES} times:\n{self.job.log_tail()}")
+                raise JobFailedError(f"the job failed more than {MOST_FAILURES} times:\n{self.job.log_tail()}")
 
     def _kill(self, victim: Victim) -> bool:
         """Kill the next one of a kind; return whether there was one."""

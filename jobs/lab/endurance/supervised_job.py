@@ -15,7 +15,7 @@ LOG_TAIL_LINES = 25
 
 
 class JobFailedError(RuntimeError):
-    """The job ended by itself again and again; the message holds the end of its log."""
+    """The job failed again and again; the message holds the end of its log."""
 
 
 class SupervisedJob:
@@ -33,7 +33,7 @@ class SupervisedJob:
         self._environment = {**os.environ, **(environment or {})}
         self._killed = False
         self.failures = 0
-        """How often it ended by itself."""
+        """How often it ended without being killed."""
         self._start()
 
     def keep_up(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a user is told who names a store wrongly: one line with the place, the reason and what to do, and soon."""
+"""Errors for a wrong address or wrong credentials of a store: one line with place, reason and what to do, and soon."""
 
 from __future__ import annotations
 

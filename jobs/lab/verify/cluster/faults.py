@@ -201,28 +201,24 @@ def executors_given_back(scene: Scene) -> Steps:
 
 
 def network_stalled(scene: Scene) -> Steps:
-    """Let no byte through until the driver has given the executor up; meanwhile its task comes to its end."""
-    executors = _executors(scene)
-    for link in scene.links:
-        link.stall()
-    scene.note("fault", "the network stalls")
-    if scene.cell.in_a_task:
-        scene.release()
-    scene.wait(lambda: not any(map(_runs, executors)), "the driver gives up the executors that it does not hear of")
-    scene.note("fault", f"{len(executors)} executors were given up")
-    _heal(scene)
-    yield
+    """Let no byte through until the driver has given the executors up."""
+    return _parted(scene, Proxy.stall, "the network stalls", "the driver gives up the executors it does not hear of")
 
 
 def network_cut(scene: Scene) -> Steps:
-    """Close all connections until the executors have ended; meanwhile the task may come to its end."""
+    """Close all connections until the executors have ended."""
+    return _parted(scene, Proxy.cut, "the network is cut", "executors without a driver end")
+
+
+def _parted(scene: Scene, part: Callable[[Proxy], None], what: str, waits_for: str) -> Steps:
+    """Part executors and driver until the executors have ended; meanwhile the task may come to its end."""
     executors = _executors(scene)
     for link in scene.links:
-        link.cut()
-    scene.note("fault", "the network is cut")
+        part(link)
+    scene.note("fault", what)
     if scene.cell.in_a_task:
         scene.release()
-    scene.wait(lambda: not any(map(_runs, executors)), "executors without a driver end")
+    scene.wait(lambda: not any(map(_runs, executors)), waits_for)
     scene.note("fault", f"{len(executors)} executors have ended")
     _heal(scene)
     yield
