@@ -41,15 +41,23 @@ members = st.integers(0, 3)
 
 @dataclass
 class Client:
-    """A member as its own process sees it: it says truly what it owns, and takes its time to do what it is told."""
+    """A member as its own process sees it: it says truly what it owns, and takes its time to do what it is told.
+
+    After an answer that did not come it sends all its fields, as Kafka's clients do: only a full request is surely
+    answered with the assignment (GroupMetadataManager tells a change once). What it says it does not own, it no longer
+    takes up before it is told again.
+    """
 
     member_id: str
     instance_id: str | None
     epoch: int = 0
     owned: set[tuple[uuid.UUID, int]] = field(default_factory=set)
     told: set[tuple[uuid.UUID, int]] | None = None
+    subscription: dict[str, Any] = field(default_factory=dict)
     unanswered: dict[str, Any] | None = None
     """What it has sent last, if no answer has come."""
+    missed: bool = False
+    """Whether an answer has been lost since the last one to a full request."""
 
     def obey(self) -> None:
         if self.told is not None:
@@ -60,6 +68,16 @@ class Client:
         for topic_id, index in self.owned:
             topics.setdefault(topic_id, set()).add(index)
         return {topic_id: frozenset(indexes) for topic_id, indexes in topics.items()}
+
+    def says(self, owned: bool) -> dict[str, Any]:
+        """The fields of its next heartbeat, with what it owns if asked for and if it has done what it was told."""
+        if self.missed:
+            return self.says_all()
+        return {"owned": self.report()} if owned and self.told is None else {}
+
+    def says_all(self) -> dict[str, Any]:
+        self.told = None
+        return {"rebalance_timeout_ms": REBALANCE_MS, "owned": self.report(), **self.subscription}
 
 
 class Everything(RuleBasedStateMachine):
@@ -88,16 +106,16 @@ class Everything(RuleBasedStateMachine):
             self.made += 1
             self.clients[number] = Client(f"m{self.made}", f"i{number}" if number % 2 else None)
         client = self.clients[number]
-        client.epoch, client.owned, client.told = 0, set(), None
-        self.send(client, lost, rebalance_timeout_ms=REBALANCE_MS, owned={}, **subscription)
+        client.epoch, client.owned = 0, set()
+        client.subscription = subscription
+        self.send(client, lost, **client.says_all())
 
     @rule(number=members, lost=st.booleans(), full=st.booleans(), says=st.booleans())
     def on_heartbeat(self, number: int, lost: bool, full: bool, says: bool) -> None:
         client = self.clients.get(number)
         if client is None or client.epoch <= 0:
             return
-        fields: dict[str, Any] = {"owned": client.report()} if says or full else {}
-        self.send(client, lost, **fields)
+        self.send(client, lost, **(client.says_all() if full else client.says(owned=says)))
 
     @rule(obeying=st.sets(members), saying=st.sets(members))
     def on_round(self, obeying: set[int], saying: set[int]) -> None:
@@ -106,14 +124,15 @@ class Everything(RuleBasedStateMachine):
             if number in obeying:
                 client.obey()
             if client.epoch > 0:
-                self.send(client, False, **({"owned": client.report()} if number in saying else {}))
+                self.send(client, False, **client.says(owned=number in saying))
             self.holds()
 
     @rule(number=members, subscription=subscriptions, lost=st.booleans())
     def on_subscribe(self, number: int, subscription: dict[str, Any], lost: bool) -> None:
         client = self.clients.get(number)
         if client is not None and client.epoch > 0:
-            self.send(client, lost, **{"topic_pattern": "", **subscription})
+            client.subscription = {"topic_pattern": "", **subscription}
+            self.send(client, lost, **{**client.says(owned=False), **client.subscription})
 
     @rule(number=members, lost=st.booleans())
     def on_retry(self, number: int, lost: bool) -> None:
@@ -137,11 +156,12 @@ class Everything(RuleBasedStateMachine):
 
     def send(self, client: Client, lost: bool, **fields: Any) -> None:
         client.unanswered = fields if lost else None
+        client.missed = lost or (client.missed and not {"owned", "rebalance_timeout_ms"} <= fields.keys())
         try:
             answer = self.carried.heartbeat(client.member_id, client.epoch, instance_id=client.instance_id, **fields)
         except KafkaError as error:
             self.check_refusal(error)
-            client.epoch, client.owned, client.told, client.unanswered = 0, set(), None, None
+            client.epoch, client.owned, client.told, client.unanswered, client.missed = 0, set(), None, None, False
             return
         assert answer.member_epoch > 0 or answer.member_epoch == client.epoch < 0
         if lost or answer.member_epoch < 0:
