@@ -382,6 +382,8 @@ class Auditor:
             if not self._in_scope(txn_id):
                 continue
             before = self._known(txn_id)
+            if before == to:  # written once more, so that writers at the same time conflict
+                continue
             was = "nothing that is known" if before is None else str(before)
             at = self._chains.get(txn_id)
             message = f"{describe(txn_id, None, at)} was moved by hand from {was} to {to}"

@@ -17,6 +17,8 @@ INTENT_INFO_KEY = "sparkonceIntent"
 """The field of the commit info that records a write of delta-spark before it runs."""
 SEQUENCE_KEY = "sequence"
 """The number of such a write, in the record of an intent and of a confirmation."""
+TAKE_OVER_INFO_KEY = "sparkonceTakeOver"
+"""The field of the commit info of the last commit of `delta_once` before delta-spark writes: the application."""
 BATCH_INFO_KEY = "sparkonceWrite"
 """The field of the commit info of a batch write (``df.write``): its attempt, number of rows and idempotency key."""
 IDEMPOTENCY_KEY = "idempotencyKey"
@@ -34,6 +36,8 @@ class OwnCommit(Enum):
     NUMBERED_WRITE = "numbered write"
     """In a result that delta-spark writes."""
     WRITE_CONFIRMATION = "write confirmation"
+    TAKE_OVER = "offsets moved to another table"
+    """In a result that delta-spark writes from then on."""
     BATCH_WRITE = "batch write"
     """Of rows without offsets, by ``df.write``."""
     COMPACTION = "compaction"
@@ -57,6 +61,8 @@ def own_commit(info: Mapping[str, Any], txn_ids: Iterable[str]) -> OwnCommit | N
     compaction, record = info.get(COMPACTION_INFO_KEY), info.get(COMMIT_INFO_KEY)
     if isinstance(info.get(INTENT_INFO_KEY), Mapping):
         return OwnCommit.WRITE_INTENT
+    if isinstance(info.get(TAKE_OVER_INFO_KEY), Mapping):
+        return OwnCommit.TAKE_OVER
     if isinstance(info.get(BATCH_INFO_KEY), Mapping):
         return OwnCommit.BATCH_WRITE
     if isinstance(compaction, Mapping):

@@ -2,21 +2,25 @@
 
 That is how a query goes on when its table gets a feature that `delta_once` rejects, a constraint for instance: with the
 same ``appId``, from its checkpoint or without one. Everything that the application has stored is copied in one commit,
-also the fingerprints of batches, so that a batch that Spark runs again is recognized. From the first numbered write
-on `delta_once` rejects the table for this application (`offset_store.accounted_rows.check_no_numbered_writes`), whose
-offsets there are old. Until then it may go on, as after a writer that was created and wrote nothing: what it stored
-since is copied again.
+also the fingerprints of batches, so that a batch that Spark runs again is recognized. `delta_once` may go on after a
+writer that was created and wrote nothing: what it stored since is copied again.
+
+Before the first write that ends: a commit in the result moves the number of writes, to 0 or by a write itself, and
+from then on `delta_once` rejects the table for this application, whose offsets there are old
+(`offset_store.accounted_rows.check_no_numbered_writes`).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from sparkonce.connectors.delta_sink.features import TableFacts, refusals
 from sparkonce.exactly_once.recovery import plan_copy
 from sparkonce.offset_store.accounted_rows import check_rows_have_offsets
 from sparkonce.offset_store.administration import ChangeKind, ManualChange, OffsetsTable, Stored
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.errors import CommitConflictError
+from sparkonce.offset_store.own_commits import TAKE_OVER_INFO_KEY
 from sparkonce.offset_store.record import COMMIT_INFO_KEY
 from sparkonce.offset_store.tables import append
 from sparkonce.offset_store.txn_ids import (
@@ -49,16 +53,43 @@ def take_over(result: DeltaOffsetStore, offsets: DeltaOffsetStore) -> None:
     if (stored.offsets, stored.batches) == (there.offsets, there.batches):
         return
     change = _copy(there, stored, f"delta.`{result.location}` version {source.version}")
+    try:
+        append(target.table, _own(source, app_id), {COMMIT_INFO_KEY: change.to_commit_info()})
+    except CommitConflictError:  # another driver of the application copied them first: look again
+        take_over(result, offsets)
+
+
+def take_over_for_good(result: DeltaOffsetStore, offsets: DeltaOffsetStore, *, numbered: bool) -> None:
+    """Copy the offsets, and let `delta_once` write no more rows of the application into ``result``.
+
+    The commit that says so also writes the application's transaction ids once more, unchanged. So a batch that
+    `delta_once` commits at the same time conflicts: either it is copied too, or it is rejected. None is needed for a
+    table that `delta_once` rejects for its features, or without offsets where the writes that follow are ``numbered``.
+
+    Raises:
+        RowsWithoutOffsetsError, OffsetStoreError: as `take_over`.
+    """
+    while not _is_numbered(result):
+        source = OffsetsTable.open(result.location, result.storage_options)
+        take_over(result, offsets)
+        own = _own(source, result.app_id)
+        if refusals(TableFacts.of(source.table)) or (numbered and not own):
+            return
+        info = {TAKE_OVER_INFO_KEY: {"appId": result.app_id}}
+        try:
+            append(source.table, {**own, merge_txn_id(result.app_id): 0}, info)
+        except CommitConflictError:  # something was committed meanwhile: copy that, too
+            continue
+
+
+def _own(source: OffsetsTable, app_id: str) -> dict[str, int]:
+    """Return the transaction ids of an application, but for those that count writes of delta-spark."""
     numbers = {intent_txn_id(app_id), merge_txn_id(app_id)}
-    copied = {
+    return {
         txn_id: at
         for txn_id, at in source.log.transactions(source.version).items()
         if is_of_application(txn_id, app_id) and txn_id not in numbers
     }
-    try:
-        append(target.table, copied, {COMMIT_INFO_KEY: change.to_commit_info()})
-    except CommitConflictError:  # another driver of the application copied them first: look again
-        take_over(result, offsets)
 
 
 def _is_numbered(result: DeltaOffsetStore) -> bool:

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from sparkonce.connectors.delta_spark.intents import DeltaIntents
 from sparkonce.connectors.delta_spark.result import DeltaResult, PlainResult, WriteFunction
 from sparkonce.connectors.delta_spark.sequence import NumberedTable
-from sparkonce.connectors.delta_spark.taking_over import take_over
+from sparkonce.connectors.delta_spark.taking_over import take_over, take_over_for_good
 from sparkonce.exactly_once.foreach_batch import ForeachBatch
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.exactly_once.refusals import Place
@@ -64,6 +64,7 @@ class DeltaWriter(metaclass=Shipped):
     _result: DeltaResult = field(init=False, repr=False)
     _intents: DeltaIntents = field(init=False, repr=False)
     _foreach_batch: ForeachBatch = field(init=False, repr=False)
+    _is_taken_over: bool = field(init=False, repr=False, default=False)
     _warned: bool = field(init=False, repr=False, default=False)
 
     def __post_init__(self) -> None:
@@ -111,6 +112,10 @@ class DeltaWriter(metaclass=Shipped):
         self._check(rows)
         self._warn_of_second_driver(rows.sparkSession)
         self._result.create_missing(rows.sparkSession, self._columns(rows), self.partition_by)
+        if not self._is_taken_over:
+            numbered = Guarantee(self.guarantee) is Guarantee.EXACTLY_ONCE
+            take_over_for_good(self._result.store, self._intents.store, numbered=numbered)
+            self._is_taken_over = True
         self._foreach_batch(rows, batch_id)
 
     def _function(self) -> WriteFunction:

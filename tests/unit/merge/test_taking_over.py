@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -10,11 +11,13 @@ from pyspark.sql.types import LongType, StructType
 
 from sparkonce.connectors.delta_sink.options import SinkOptions
 from sparkonce.connectors.delta_sink.table import ResultTable
-from sparkonce.connectors.delta_spark.taking_over import take_over
+from sparkonce.connectors.delta_spark import taking_over
+from sparkonce.connectors.delta_spark.taking_over import take_over, take_over_for_good
 from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store.delta import DeltaOffsetStore
-from sparkonce.offset_store.errors import RowsWithoutOffsetsError
+from sparkonce.offset_store.errors import CommitConflictError, RowsWithoutOffsetsError
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import OffsetRange
@@ -125,6 +128,68 @@ def test_a_sink_that_still_runs_is_stopped_by_the_first_numbered_write(tables: T
     for table in (running, ResultTable(options, StructType().add("n", LongType()))):
         with pytest.raises(RowsWithoutOffsetsError, match=r"\(write 1\), so offsets in the table itself are old"):
             table.snapshot()
+
+
+def take_over_all(tables: Tables, *, numbered: bool = True) -> None:
+    take_over_for_good(store(tables, "result"), store(tables, "offsets"), numbered=numbered)
+
+
+def test_a_batch_that_delta_once_commits_at_the_same_time_is_copied_too(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    by_delta_once(tables, record(0, 0, 5))
+    late = [record(1, 5, 7), record(2, 7, 9)]
+    real_append = taking_over.append
+
+    def append(table: DeltaTable, *args: Any, **named: Any) -> None:
+        if late and table.table_uri.rstrip("/").endswith("result"):
+            by_delta_once(tables, late.pop(0))
+        real_append(table, *args, **named)
+
+    monkeypatch.setattr(taking_over, "append", append)
+    take_over_all(tables)
+    assert not late
+    assert store(tables, "offsets").read(KEY[0], [KEY[1]]) == {KEY[1]: 9}
+    assert not deliver(tables.open(), Batch(record(2, 7, 9, attempt="again"), stateful=False))
+    assert deliver(tables.open(), Batch(record(3, 9, 10, attempt="b"), stateful=False))
+    assert main(["audit", str(tables.folder / "offsets")]) == 0, capsys.readouterr()
+
+
+def test_a_batch_of_delta_once_that_began_before_does_not_land_after(tables: Tables) -> None:
+    by_delta_once(tables, record(0, 0, 5))
+    begun = store(tables, "result").snapshot()
+    take_over_all(tables)
+    with pytest.raises(CommitConflictError):
+        begun.commit(Commit(record(1, 5, 7), Writes.ROWS | Writes.OFFSETS))
+    take_over_all(tables)
+    assert DeltaTable(tables.folder / "result").version() == 2
+
+
+@pytest.mark.parametrize("guarantee", list(Guarantee))
+def test_no_way_back_to_delta_once_with_old_offsets(
+    tables: Tables, guarantee: Guarantee, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Writes of the weaker guarantees have no number that would show it."""
+    separate = None if guarantee is Guarantee.EXACTLY_ONCE else f"delta:{tables.folder / 'separate'}"
+    for with_offsets in (False, True):
+        if with_offsets:
+            tables = Tables(tables.folder / "with offsets")
+            by_delta_once(tables, record(0, 0, 5))
+        take_over_all(tables, numbered=guarantee is Guarantee.EXACTLY_ONCE)
+        place = Location.parse(str(tables.folder / "result"))
+        options = SinkOptions(
+            table=place, app_id="app", checkpoint="unused", guarantee=guarantee, offset_store=separate
+        )
+        table = ResultTable(options, StructType().add("n", LongType()))
+        if with_offsets or guarantee is not Guarantee.EXACTLY_ONCE:
+            with pytest.raises(RowsWithoutOffsetsError, match=r"offsets in the table itself are old"):
+                table.snapshot()
+        else:
+            table.snapshot()  # the first write's number is to say it
+    assert main(["audit", str(place)]) == 1
+    said = capsys.readouterr().out
+    assert "by hand" not in said
+    assert "offsets moved to another table 1" in said
 
 
 @pytest.mark.parametrize(
