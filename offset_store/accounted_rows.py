@@ -158,7 +158,7 @@ def _foreign_offsets(found: _Found, location: Location, app_id: str, storage_opt
             return (
                 f"version {entry.version} holds rows of batch {batch.record.batch_id} of query "
                 f"{batch.record.query_id} (appId {batch.record.app_id}), whose offsets are stored elsewhere: set on "
-                "source and sink the offsetStore that it was written with"
+                "source and sink the offsetStore (AppendWriter, MergeWriter: offsets) that it was written with"
             )
     return None
 

@@ -1,7 +1,7 @@
 """`write_stream`: the writer of ``delta_once`` for tables with names, and with ``partitionBy``.
 
 It has the methods of PySpark's ``DataStreamWriter``, classic and Connect, but those that no path or name goes with
-(``foreach``, ``foreachBatch``) and ``clusterBy``. It keeps the options until the query starts.
+(``foreach``, ``foreachBatch``) and ``clusterBy``. It keeps the options until a query starts.
 Then it checks them, looks the table up or creates it, and passes the sink a path. So errors in options come from
 ``start`` and ``toTable``, where a plain ``rows.writeStream`` raises them in the first batch; and before anything is
 created, but for options that name the same place as a table whose location is only known then.
@@ -9,7 +9,8 @@ created, but for options that name the same place as a table whose location is o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql import DataFrame
 
@@ -22,6 +23,9 @@ from sparkonce.connectors.settings.options import OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_Setting: TypeAlias = "Callable[[DataStreamWriter], DataStreamWriter]"
 
 
 def write_stream(rows: DataFrame) -> DeltaStreamWriter:
@@ -50,7 +54,7 @@ class DeltaStreamWriter:
                 f"{FORMAT}: write_stream writes the rows of a stream, and these are of a batch (spark.read)"
             )
         self._rows = rows
-        self._writer = rows.writeStream.format(FORMAT)
+        self._settings: list[_Setting] = []
         self._options: dict[str, str] = {}
         self._replaces = False
 
@@ -75,19 +79,16 @@ class DeltaStreamWriter:
 
     def outputMode(self, outputMode: str) -> DeltaStreamWriter:  # noqa: N802, N803
         """Set the output mode: ``append`` or ``complete``."""
-        self._writer = self._writer.outputMode(outputMode)
         self._replaces = outputMode.lower() == "complete"
-        return self
+        return self._set(lambda writer: writer.outputMode(outputMode))
 
     def queryName(self, queryName: str) -> DeltaStreamWriter:  # noqa: N802, N803
         """Name the query."""
-        self._writer = self._writer.queryName(queryName)
-        return self
+        return self._set(lambda writer: writer.queryName(queryName))
 
     def trigger(self, **trigger: Any) -> DeltaStreamWriter:
         """Set when batches start, as ``DataStreamWriter.trigger`` does."""
-        self._writer = self._writer.trigger(**trigger)
-        return self
+        return self._set(lambda writer: writer.trigger(**trigger))
 
     def format(self, source: str) -> DeltaStreamWriter:
         """Accept the name of this format.
@@ -114,18 +115,8 @@ class DeltaStreamWriter:
             OptionError: for options that cannot work, or a name that is not a Delta table's.
             SchemaError: for rows that a new table cannot hold.
         """
-        self.options(**options)
-        if path is not None:
-            self.option(PATH, path)
-        if format is not None:
-            self.format(format)
-        if outputMode is not None:
-            self.outputMode(outputMode)
-        if partitionBy is not None:
-            self.partitionBy(partitionBy)
-        if queryName is not None:
-            self.queryName(queryName)
-        return self._writer.options(**self._checked()).start()
+        place = {} if path is None else {PATH: path}
+        return self._start(place, format, outputMode, partitionBy, queryName, options)
 
     def toTable(  # noqa: N802
         self,
@@ -141,18 +132,48 @@ class DeltaStreamWriter:
         Raises:
             OptionError, SchemaError: as `start`.
         """
-        self.options(**options).option(TABLE_NAME, tableName)
-        return self.start(None, format, outputMode, partitionBy, queryName)
+        return self._start({TABLE_NAME: tableName}, format, outputMode, partitionBy, queryName, options)
 
-    def _checked(self) -> dict[str, str]:
+    def _set(self, setting: _Setting) -> DeltaStreamWriter:
+        """Keep what PySpark's writer is to be told; it checks it at once."""
+        setting(self._rows.writeStream)
+        self._settings.append(setting)
+        return self
+
+    def _start(
+        self,
+        place: dict[str, str],
+        source: str | None,
+        output_mode: str | None,
+        partition_by: str | list[str] | None,
+        query_name: str | None,
+        options: Mapping[str, bool | float | str | None],
+    ) -> StreamingQuery:
+        """Start a query into a ``place``, which, as in PySpark's writer, the next query does not inherit."""
+        self.options(**options)
+        if source is not None:
+            self.format(source)
+        if output_mode is not None:
+            self.outputMode(output_mode)
+        if partition_by is not None:
+            self.partitionBy(partition_by)
+        if query_name is not None:
+            self.queryName(query_name)
+        given = {key: value for key, value in self._options.items() if key.lower() not in place} | place
+        writer = self._rows.writeStream.format(FORMAT).options(**self._checked(given))
+        for setting in self._settings:
+            writer = setting(writer)
+        return writer.start()
+
+    def _checked(self, given: dict[str, str]) -> dict[str, str]:
         """Return the options for the sink, after what needs no table is checked, and the table found or created."""
-        options = checked(SinkOptions.read_with_name, self._options)
+        options = checked(SinkOptions.read_with_name, given)
         stream_sink(options, self._rows.schema, replace=self._replaces)
         if options.table_name is None:
-            return self._options
+            return given
         columns = rows_schema(self._rows.schema)
         path = find_or_create_table(self._rows.sparkSession, options.table_name, columns, options.partition_by)
-        given = {key: value for key, value in self._options.items() if key.lower() != TABLE_NAME}
-        given |= {PATH: path, CREATE_TABLE: "false"}
-        checked(SinkOptions.read, given)  # again: what must not be the same table
-        return given
+        found = {key: value for key, value in given.items() if key.lower() != TABLE_NAME}
+        found |= {PATH: path, CREATE_TABLE: "false"}
+        checked(SinkOptions.read, found)  # again: what must not be the same table
+        return found

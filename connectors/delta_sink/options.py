@@ -254,7 +254,7 @@ class SinkOptions(TableOptions):
         kafka, producer = _kafka_settings(options, given)
         of_store = storage_options(given)
         if of_store:
-            _check_one_store(options.table, options.checkpoint)
+            _check_one_store({name: place for name, place in _places(options, store).items() if place.in_object_store})
         return replace(options, offset_store=store, kafka=kafka, producer=producer, storage_options=of_store)
 
     @classmethod
@@ -324,23 +324,31 @@ def _apart(spec: str | None, table: Location) -> str | None:
     return None if itself else spec
 
 
-def _check_one_store(table: Location, checkpoint: str | None) -> None:
-    """Reject a table and a checkpoint in two kinds of object stores, which one set of options cannot reach.
+def _places(options: SinkOptions, store: str | None) -> dict[str, Location]:
+    """Return the folders that a query writes, by the option that names each."""
+    dead_letters = options.dead_letters.table if options.dead_letters else None
+    named = {
+        PATH: options.table,
+        "checkpointLocation": Location.parse(options.checkpoint) if options.checkpoint else None,
+        "offsetStore": Location.parse(store.removeprefix(DELTA)) if store and store.startswith(DELTA) else None,
+        "deadLetters": dead_letters,
+    }
+    return {name: place for name, place in named.items() if place is not None}
+
+
+def _check_one_store(places: Mapping[str, Location]) -> None:
+    """Reject places in object stores of two kinds, which one set of options cannot reach.
 
     Raises:
         OptionError: if they are.
     """
-    other = Location.parse(checkpoint) if checkpoint else table
-    if table.in_object_store and other.in_object_store and _scheme(table) != _scheme(other):
+    of_kind = {place.text.partition(":")[0]: f"{name}={place}" for name, place in reversed(list(places.items()))}
+    if len(of_kind) > 1:
         raise OptionError(
-            f"{FORMAT}: path={table} and checkpointLocation={other} are in stores of two kinds, and the options "
-            f"{STORAGE_PREFIX}* reach one: put both into one store, or set the credentials of both in the environment "
-            f"and no {STORAGE_PREFIX}*"
+            f"{FORMAT}: {' and '.join(sorted(of_kind.values(), reverse=True))} are in stores of different kinds, and "
+            f"the options {STORAGE_PREFIX}* reach one: put all into one store, or set the credentials of each in the "
+            f"environment and no {STORAGE_PREFIX}*"
         )
-
-
-def _scheme(location: Location) -> str:
-    return location.text.partition(":")[0]
 
 
 def _check_dead_letters(place: DeadLetterPlace, table: Location, offset_store: str | None, app_id: str) -> None:

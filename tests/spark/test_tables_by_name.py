@@ -200,11 +200,24 @@ def test_paths_and_modes_work_too(delta_spark: SparkSession, tmp_path: Path) -> 
     counts = numbers(delta_spark, end=3).groupBy("partition").count()
     complete = writer(counts, tmp_path).outputMode("complete").queryName("counts").partitionBy("partition")
     complete.start(str(tmp_path / "table")).awaitTermination()
+    named = "the options path=.* and table=t .* exclude each other"
+    with pytest.raises(OptionError, match=named):
+        complete.option("path", str(tmp_path / "table")).toTable("t")
     table = DeltaTable(tmp_path / "table")
     assert sorted(map(tuple, (row.values() for row in table.to_pyarrow_table().to_pylist()))) == [(0, 3), (1, 3)]
     assert table.metadata().partition_columns == ["partition"]
     with pytest.raises(OptionError, match="these are of a batch"):
         write_stream(delta_spark.range(1))
+
+
+def test_a_writer_starts_queries_one_after_the_other(delta_spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    """What is said of a place, and whether the table there may be created, is for one query only."""
+    twice = writer(numbers(delta_spark, end=2), tmp_path / "first")
+    twice.toTable(f"{schema}.t").awaitTermination()
+    checkpoint = str(tmp_path / "second")
+    twice.option("checkpointLocation", checkpoint).start(str(tmp_path / "table")).awaitTermination()
+    assert values(delta_spark.read.format("delta").load(str(tmp_path / "table"))) == expected(2)
+    assert values(delta_spark.table(f"{schema}.t")) == expected(2)
 
 
 def test_a_session_without_delta_says_what_is_missing(delta_spark: SparkSession, schema: str, tmp_path: Path) -> None:

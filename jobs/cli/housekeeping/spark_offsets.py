@@ -16,8 +16,9 @@ from sparkonce.connectors.kafka_source.checkpoint import read_line
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.errors import CheckpointError
 from sparkonce.exactly_once.recovery import RecoveryError
+from sparkonce.exactly_once.restored import with_restores
 from sparkonce.jobs.cli.housekeeping.brokers import BrokerView
-from sparkonce.offset_store.administration import OffsetsTable, Stored
+from sparkonce.offset_store.administration import CommitEntry, OffsetsTable, Stored
 from sparkonce.offset_store.offsets import TopicPartition
 from sparkonce.offset_store.txn_ids import OffsetTxn
 
@@ -41,13 +42,16 @@ def read_progress(checkpoint: Checkpoint, table: OffsetsTable) -> SparkProgress:
 
     Raises:
         CheckpointError: if the checkpoint cannot be read, or holds other sources than one of Kafka.
-        RecoveryError: if the query has state, or checkpoint and table do not tell how far the rows reach.
+        RecoveryError: if the query has state, checkpoint and table do not tell how far the rows reach, or a RESTORE
+            has removed the rows of the last batch.
     """
     if checkpoint.is_stateful():
         raise RecoveryError(f"the query of {checkpoint.location} keeps state, which offsets do not carry over: {_KEEP}")
     query_id = checkpoint.query_id()
     noted = table.table.transaction_version(query_id)
     batch_id = _last_batch(checkpoint, query_id, noted, f"the table {table.location}")
+    if noted is not None:
+        _check_not_restored(table, query_id, batch_id)
     return SparkProgress(query_id, batch_id, _kafka_offsets(checkpoint, batch_id), noted is not None)
 
 
@@ -70,6 +74,22 @@ def _last_batch(checkpoint: Checkpoint, query_id: str, noted: int | None, table:
         f"{checkpoint.location} ends with batch {planned} of query {query_id}, {table} with its batch {noted}: {older}"
         ". Name the checkpoint and the table that were written together"
     )
+
+
+def _check_not_restored(table: OffsetsTable, query_id: str, batch_id: int) -> None:
+    """Reject a batch whose rows are not in the table: Delta's RESTORE leaves the number of the last batch as it is."""
+    removed_by: CommitEntry | None = None
+    for entry, restore in with_restores(table.entries()):
+        removed_by = restore
+        if query_id in entry.txn_ids:
+            break
+    if removed_by is not None:
+        raise RecoveryError(
+            f"version {removed_by.version} of the table {table.location} is a RESTORE to version "
+            f"{removed_by.restored_to}, from before batch {batch_id} of query {query_id}: rows that the checkpoint "
+            "counts as written are not there. Set the offsets at which the table's rows end: --topic, --partition and "
+            "--offset, or --from-json"
+        )
 
 
 def _kafka_offsets(checkpoint: Checkpoint, batch_id: int) -> dict[TopicPartition, int]:

@@ -102,6 +102,24 @@ def test_a_batch_of_a_query_that_still_runs_is_not_counted_twice(
     assert "sparkonce offsets set:" in capsys.readouterr().err
 
 
+def test_a_batch_whose_rows_a_restore_has_removed_does_not_count(
+    checkpoint: Checkpoint, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """RESTORE leaves the number of the last batch in the table."""
+    for number in range(2):
+        checkpoint.batch(number, line(4 + number, 2, 0))
+        checkpoint.note(number)
+    table = DeltaTable(str(checkpoint.table.path))
+    table.restore(table.version() - 1)
+    assert checkpoint.set("--apply") == 1
+    assert f"from before batch 1 of query {SPARKS_QUERY}" in capsys.readouterr().err
+    assert checkpoint.stored() == {}
+    checkpoint.batch(2, line(6, 2, 0))
+    checkpoint.note(2)
+    assert checkpoint.set("--apply") == 0
+    assert checkpoint.stored() == {0: 6, 1: 2, 2: 0}
+
+
 def test_rows_that_foreach_batch_wrote_are_taken_with_a_warning(
     checkpoint: Checkpoint, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -104,13 +104,24 @@ def test_a_token_that_has_expired(tmp_path: Path, proxy: FaultProxy) -> None:
     assert "The credentials have expired: set new ones (storage.AWS_ACCESS_KEY_ID and storage.AWS_SECRET_ACC" in told
 
 
-def test_table_and_checkpoint_in_stores_of_two_kinds() -> None:
-    options = {"path": "s3://bucket/t", "appId": "a", "checkpointLocation": "gs://other/c"}
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("checkpointLocation", "{}://other/c"),
+        ("offsetStore", "delta:{}://other/o"),
+        ("deadLetters", "table:{}://other/d"),
+    ],
+)
+def test_places_in_stores_of_two_kinds(option: str, value: str) -> None:
+    options = {"path": "s3://bucket/t", "appId": "a", "checkpointLocation": "s3a://bucket/c"}
+    options[option] = value.format("gs")
     SinkOptions.read(options)
-    with pytest.raises(OptionError, match=r"path=s3://bucket/t and checkpointLocation=gs://other/c are in stores of"):
+    with pytest.raises(
+        OptionError, match=rf"path=s3://bucket/t and {option}=(?:table:)?gs://other/. are in stores of different"
+    ):
         SinkOptions.read(options | {"storage.AWS_REGION": "us-east-1"})
-    SinkOptions.read(options | {"checkpointLocation": "s3a://other/c", "storage.AWS_REGION": "us-east-1"})
-    SinkOptions.read(options | {"checkpointLocation": "/local", "storage.AWS_REGION": "us-east-1"})
+    for scheme in ("s3a", "file"):
+        SinkOptions.read(options | {option: value.format(scheme), "storage.AWS_REGION": "us-east-1"})
 
 
 def test_a_store_that_answers_with_an_error_is_left_to_the_patient(
