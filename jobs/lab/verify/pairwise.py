@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import combinations
 from math import lcm
 from typing import TypeVar
@@ -39,27 +39,36 @@ def choose(
     order = list(cells)
     random.Random(seed).shuffle(order)  # noqa: S311 - a choice that can be repeated, not a secret
     order.sort(key=costs_more)
-    brings = {cell: pairs(cell) for cell in order}
-    chances = Counter(pair for found in brings.values() for pair in found)
+    # By place from here on: cells are slow to hash.
+    brings = [pairs(cell) for cell in order]
+    brought_by: dict[Pair, list[int]] = {}
+    for place, found in enumerate(brings):
+        for pair in found:
+            brought_by.setdefault(pair, []).append(place)
     # In whole numbers: sets have another order in each process, and roundings must not decide between equals.
-    whole = lcm(*chances.values())
-    worth = {pair: whole // times for pair, times in chances.items()}
-    missing, chosen = set(chances), list[CellT]()
-    while missing:
-        best = max(order, key=lambda cell: sum(worth[pair] for pair in brings[cell] & missing))
+    whole = lcm(*map(len, brought_by.values()))
+    worth = {pair: whole // len(places) for pair, places in brought_by.items()}
+    worths = [sum(worth[pair] for pair in found) for found in brings]
+    chosen = list[int]()
+    while any(worths):
+        best = max(range(len(order)), key=worths.__getitem__)
         chosen.append(best)
-        missing -= brings[best]
-    left = set(_without_needless(sorted(chosen, key=costs_more, reverse=True), brings))
+        for pair in brings[best] & worth.keys():
+            gained = worth.pop(pair)
+            for place in brought_by[pair]:
+                worths[place] -= gained
+    chosen.sort(key=lambda place: costs_more(order[place]), reverse=True)
+    left = {order[place] for place in _without_needless(chosen, brings)}
     return tuple(cell for cell in cells if cell in left)
 
 
-def _without_needless(chosen: Sequence[CellT], brings: Mapping[CellT, set[Pair]]) -> list[CellT]:
-    times = Counter(pair for cell in chosen for pair in brings[cell])
+def _without_needless(chosen: Sequence[int], brings: Sequence[set[Pair]]) -> list[int]:
+    times = Counter(pair for place in chosen for pair in brings[place])
     left = list(chosen)
-    for cell in chosen:
-        if all(times[pair] > 1 for pair in brings[cell]):
-            left.remove(cell)
-            times.subtract(brings[cell])
+    for place in chosen:
+        if all(times[pair] > 1 for pair in brings[place]):
+            left.remove(place)
+            times.subtract(brings[place])
     return left
 
 

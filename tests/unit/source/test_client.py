@@ -151,7 +151,8 @@ def test_a_broker_that_advertises_an_unknown_host_is_not_said_to_be_silent(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(broker, "known")
-    client = Client(read_settings({"kafka.bootstrap.servers": broker.bootstrap_servers, **QUICK}))
+    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, **QUICK, "kafka.default.api.timeout.ms": "500"}
+    client = Client(read_settings(given))
     client.topics(["known"])
     client.close()
 
