@@ -5,7 +5,8 @@ five. The choice is greedy: again and again the cell that brings most pairs that
 for more; of equals the one that costs least to run, and then a shuffle by the seed decides. In the end, cells go again
 all of whose pairs others have brought too. What a cell shows is a dimension too, so that losses and duplicates are seen
 at every point where they can be. The points of the source need not meet every kind of result: nothing there depends on
-what becomes of the rows.
+what becomes of the rows. Points and kinds of crash need not meet both writers of delta-spark: one sequence writes for
+both.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TypeVar
 from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Kind
 from sparkonce.jobs.lab.verify.matrix import SOURCE_POINTS, must_show
 
-_POINT, _RESULT = 0, 3
+_POINT, _GUARANTEE, _RESULT = 0, 2, 3
 """Places of these dimensions in the values of a cell."""
 Pair = frozenset[tuple[int, Hashable]]
 CellT = TypeVar("CellT", bound=Hashable)
@@ -79,8 +80,10 @@ def _costs_more(cell: Cell) -> tuple[bool, bool]:
 
 def pairs(cell: Cell) -> set[Pair]:
     """Return every pair of two dimensions' values in a cell."""
-    values = (cell.point, cell.kind, cell.guarantee, cell.result, cell.delete_checkpoint, must_show(cell))
+    result: Hashable = BY_DELTA_SPARK if cell.result in BY_DELTA_SPARK else cell.result
+    values = (cell.point, cell.kind, cell.guarantee, result, cell.delete_checkpoint, must_show(cell))
     found = {frozenset(pair) for pair in combinations(enumerate(values), 2)}
     if cell.point in SOURCE_POINTS:
-        found.discard(frozenset({(_POINT, cell.point), (_RESULT, cell.result)}))
-    return found
+        found.discard(frozenset({(_POINT, cell.point), (_RESULT, result)}))
+    others = enumerate(values[_GUARANTEE:], _GUARANTEE)
+    return found | {frozenset({(_RESULT, cell.result), other}) for other in others if other[0] != _RESULT}

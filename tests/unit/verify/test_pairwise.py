@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparkonce.jobs.lab.verify.cells import Cell, Shows
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Result, Shows
 from sparkonce.jobs.lab.verify.matrix import SOURCE_POINTS, full, must_show
 from sparkonce.jobs.lab.verify.pairwise import Pair, pairs, quick
 
@@ -36,9 +38,21 @@ def test_of_any_cells_all_their_pairs_are_chosen(some: set[Cell], seed: int) -> 
 
 
 def test_what_the_source_does_need_not_meet_every_result() -> None:
-    places = {(cell.point, cell.result) for cell in quick(full())}
-    assert places >= {(cell.point, cell.result) for cell in full() if cell.point not in SOURCE_POINTS}
+    places = {(cell.point, writer(cell)) for cell in quick(full())}
+    assert places >= {(cell.point, writer(cell)) for cell in full() if cell.point not in SOURCE_POINTS}
     assert {point for point, _ in places} == {cell.point for cell in full()}
+
+
+def test_both_writers_of_delta_spark_are_there_with_every_guarantee() -> None:
+    chosen = {(cell.result, cell.guarantee) for cell in quick(full())}
+    assert chosen == set(product(Result, Guarantee))
+    assert {cell.kind for cell in quick(full()) if cell.result in BY_DELTA_SPARK} >= {
+        cell.kind for cell in full() if cell.result in BY_DELTA_SPARK
+    }
+
+
+def writer(cell: Cell) -> object:
+    return BY_DELTA_SPARK if cell.result in BY_DELTA_SPARK else cell.result
 
 
 def test_one_seed_chooses_one_way() -> None:
