@@ -20,10 +20,10 @@ from sparkonce.jobs.lab import class_archive
 from sparkonce.jobs.lab.spark_process import Login, SessionError, SparkProcess
 from sparkonce.jobs.lab.store.stores import LOCAL, Store
 from sparkonce.jobs.lab.verify.brokers import Kafka
-from sparkonce.jobs.lab.verify.cells import Cell, Kind, Outcome, Result
-from sparkonce.jobs.lab.verify.evidence import broken_chain, commits, sendings, verdict
+from sparkonce.jobs.lab.verify.cells import Cell, Kind, Outcome
+from sparkonce.jobs.lab.verify.evidence import broken_chain
 from sparkonce.jobs.lab.verify.matrix import BROKER_POINTS, ends_the_run, must_say, must_show
-from sparkonce.jobs.lab.verify.pipelines import Place
+from sparkonce.jobs.lab.verify.outcomes import SecondOpinion, outcome, trouble_of_a_busy_machine
 from sparkonce.jobs.lab.verify.wave import AT_ONCE, RECORDS_PER_BATCH, Running, Wave
 from sparkonce.jobs.shared.crash_plans import disarm
 from sparkonce.jobs.shared.peers import delta_jars
@@ -56,7 +56,6 @@ ON_A_CLUSTER = {
 """What is different where tasks run on a cluster: two executors on each of two workers, with a core for each task that
 holds. The cluster's processes are on this machine, where the crash plans are."""
 RETRYING_ON_A_CLUSTER = {"spark.task.maxFailures": "2"}
-START_UP_TROUBLE = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET")
 
 
 def merge_session(scheme: str = "") -> dict[str, str]:
@@ -71,10 +70,6 @@ def merge_session(scheme: str = "") -> dict[str, str]:
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.databricks.delta.snapshotPartitions": "1",
     }
-
-
-SecondOpinion = Callable[[Place, Result], str | None]
-"""Takes where a pipeline's table is, and the kind of result; returns what else is wrong with it."""
 
 
 @dataclass(slots=True)
@@ -154,13 +149,13 @@ class Engine:
             tries += 1
             again: list[Cell] = []
             for wave in [(cell,) for cell in left] if tries > 1 else waves(left):
-                for outcome in self._wave(wave):
-                    trouble = _trouble_of_a_busy_machine(outcome) if tries < MOST_TRIES else None
+                for found in self._wave(wave):
+                    trouble = trouble_of_a_busy_machine(found, *_too_early(found)) if tries < MOST_TRIES else None
                     if trouble is not None:
-                        self.tell(f"{outcome.cell.name} is run again: {trouble}")
-                        again.append(outcome.cell)
+                        self.tell(f"{found.cell.name} is run again: {trouble}")
+                        again.append(found.cell)
                     else:
-                        yield outcome
+                        yield found
             left = again
 
     def _wave(self, cells: Sequence[Cell]) -> Iterator[Outcome[Cell]]:
@@ -169,9 +164,9 @@ class Engine:
         left = {one.folder: one for one in running}
         try:
             for one in Wave(running, self).run():
-                outcome = self._judged(one)
+                found = self._judged(one)
                 del left[one.folder]
-                yield outcome
+                yield found
         except SessionError:
             raise  # nothing can be run at all
         except Exception as error:
@@ -182,13 +177,16 @@ class Engine:
             yield self._judged(one)
 
     def _judged(self, one: Running) -> Outcome[Cell]:
-        outcome = _outcome(one, self.second_opinion)
+        found = outcome(
+            one, must_show(one.cell), (RECORDS_PER_BATCH, 2), lambda: one.evidence, self.second_opinion,
+            fired=one.seen_firing, trouble=one.trouble[0] if one.trouble else _why_wrong(one),
+        )  # fmt: skip
         # What is run again has the same appId: what is still armed for the first try would hit the second.
         disarm(one.crash_folder, one.folder.name)
         disarm(self.crash_folder, one.anchor_name)
         if not self.keep:
             shutil.rmtree(one.folder, ignore_errors=True)
-        return outcome
+        return found
 
     def _begin(self, cell: Cell) -> Running:
         folder, topic = self.place(cell.name)
@@ -236,38 +234,6 @@ def _batched(cells: Sequence[Cell], size: int) -> Iterator[tuple[Cell, ...]]:
     return (tuple(cells[begin : begin + size]) for begin in range(0, len(cells), size))
 
 
-def _outcome(one: Running, second_opinion: SecondOpinion) -> Outcome[Cell]:
-    shows = must_show(one.cell)
-    lost = duplicated = 0
-    wrong = one.trouble[0] if one.trouble else None
-    try:
-        found = verdict(one.pipeline(), one.acknowledged, one.evidence)
-        lost, duplicated = found.lost, found.duplicated
-        # What is left behind explains what is lost: readers wait for a transaction that is never ended.
-        wrong = wrong or _why_wrong(one) or "; ".join(one.evidence.left_behind)
-        wrong = wrong or found.contradicts(shows, RECORDS_PER_BATCH)
-        wrong = wrong or second_opinion(one.pipeline(), one.cell.result)
-    except Exception as error:  # a table that cannot be read is a finding, not the end of the run
-        wrong = wrong or f"the result cannot be judged: {type(error).__name__}: {error}"
-    landed = [
-        *commits(one.pipeline(), one.began_wall_s),
-        *sendings(one.evidence.delivered, one.began_wall_s),
-    ]
-    moments = sorted([*one.moments, *landed], key=lambda each: each.at_s)
-    return Outcome(
-        cell=one.cell,
-        must_show=shows,
-        records=len(one.acknowledged),
-        lost=lost,
-        duplicated=duplicated,
-        fired=one.seen_firing,
-        wrong=wrong,
-        moments=tuple(moments),
-        errors=tuple(one.errors),
-        seconds=max((moment.at_s for moment in moments), default=0.0),
-    )
-
-
 def _why_wrong(one: Running) -> str | None:
     """Say what is wrong with how the cell went, whatever is in its table."""
     if not one.seen_firing:
@@ -279,16 +245,15 @@ def _why_wrong(one: Running) -> str | None:
         return f"the pipeline did not recover: {one.errors[-1] if one.errors else ends[1]}"
     if ends_the_run(one.cell) and ends[0] == "ends":
         return "the pipeline should have ended at the fault, and went on"
-    if (words := must_say(one.cell)) is not None and words not in one.errors[0]:
-        return f"the pipeline ended, and its error does not say {words}: {one.errors[0]}"
+    first = one.errors[0] if one.errors else ends[0]
+    if (words := must_say(one.cell)) is not None and words not in first:
+        return f"the pipeline ended, and its error does not say {words}: {first}"
     if not ends_the_run(one.cell) and ends[0] != "ends":
-        return f"the pipeline should have carried on after the fault: {one.errors[0] if one.errors else ends[0]}"
+        return f"the pipeline should have carried on after the fault: {first}"
     return None
 
 
-def _trouble_of_a_busy_machine(outcome: Outcome[Cell]) -> str | None:
-    """Return the error for which a cell says nothing about its pipeline, if there is one."""
-    words = list(START_UP_TROUBLE)
-    if not outcome.fired and (too_early := must_say(outcome.cell)) is not None:
-        words.append(too_early)
-    return next((error for error in outcome.errors if any(each in error for each in words)), None)
+def _too_early(found: Outcome[Cell]) -> list[str]:
+    """Return what the error says of a cell whose transactions timed out before they were to."""
+    words = must_say(found.cell)
+    return [] if found.fired or words is None else [words]

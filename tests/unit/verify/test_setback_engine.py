@@ -13,7 +13,7 @@ from deltalake import write_deltalake
 from sparkonce import EmbeddedBroker
 from sparkonce.jobs.lab.spark_process import SESSION_ENDED
 from sparkonce.jobs.lab.verify.brokers import Kafka
-from sparkonce.jobs.lab.verify.cells import Outcome
+from sparkonce.jobs.lab.verify.cells import Moment, Outcome
 from sparkonce.jobs.lab.verify.engine import Engine
 from sparkonce.jobs.lab.verify.setback import engine as module
 from sparkonce.jobs.lab.verify.setback.cells import SetBackCell, named
@@ -93,6 +93,18 @@ def test_a_query_that_goes_on_with_right_rows_is_right(kafka: Kafka, tmp_path: P
         (None, 0, 0, "right rows"),
     ]
     assert all(each.fired for each in found)
+
+
+def test_commits_are_read_before_the_table_is_removed(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def commits(setup: Setup, _began_wall_s: float) -> list[Moment]:
+        return [Moment(0.0, "commit", "rows")] if Path(setup.table).exists() else []
+
+    monkeypatch.setattr(module, "commits", commits)
+    (found,), _ = outcomes(kafka, tmp_path, write_new_files, CONTROL)
+    assert Moment(0.0, "commit", "rows") in found.moments
+    assert not list(tmp_path.rglob("table"))
 
 
 def test_silence_over_wrong_rows_is_wrong_but_for_other_sinks(kafka: Kafka, tmp_path: Path) -> None:

@@ -26,8 +26,9 @@ from sparkonce.jobs.lab.standalone import (
 from sparkonce.jobs.lab.verify.cells import Moment, Outcome
 from sparkonce.jobs.lab.verify.cluster.cells import ClusterCell, Fault, ends_the_run, must_show
 from sparkonce.jobs.lab.verify.cluster.faults import FAULTS, FaultError, Scene, elsewhere
-from sparkonce.jobs.lab.verify.engine import MOST_TRIES, START_UP_TROUBLE, Engine
-from sparkonce.jobs.lab.verify.evidence import commits, gather, sendings, verdict
+from sparkonce.jobs.lab.verify.engine import MOST_TRIES, Engine
+from sparkonce.jobs.lab.verify.evidence import gather
+from sparkonce.jobs.lab.verify.outcomes import outcome, trouble_of_a_busy_machine
 from sparkonce.jobs.lab.verify.pipelines import Pipeline
 from sparkonce.jobs.lab.verify.records import Sending, create_topic, make
 from sparkonce.jobs.lab.verify.wave import (
@@ -172,14 +173,14 @@ class ClusterEngine:
         for number in range(1, MOST_TRIES + 1):
             one = self._begin(cell)
             trouble = self._guarded(lambda: self._go_through(one))  # noqa: B023 - called at once
-            outcome = self._judged(one, trouble)
-            if outcome.wrong is not None:
+            found = self._judged(one, trouble)
+            if found.wrong is not None:
                 self.around.kill_session()  # whatever is left in it shall not disturb the next cell
-            again = next((each for each in one.errors if any(word in each for word in START_UP_TROUBLE)), None)
+            again = trouble_of_a_busy_machine(found)
             if again is None or number == MOST_TRIES:
                 break
             self.around.tell(f"{cell.name} is run again: {again}")
-        return outcome
+        return found
 
     def _begin(self, cell: ClusterCell) -> Running:
         folder, topic = self.around.place(cell.name)
@@ -290,33 +291,13 @@ class ClusterEngine:
             self.cluster.restore()
 
     def _judged(self, one: Running, trouble: str | None) -> Outcome[ClusterCell]:
-        shows = must_show(one.cell)
-        wrong, lost, duplicated, landed = trouble, 0, 0, list[Moment]()
-        pipeline = one.pipeline()
-        try:
-            evidence = gather(pipeline)
-            found = verdict(pipeline, one.acknowledged, evidence)
-            lost, duplicated = found.lost, found.duplicated
-            wrong = wrong or "; ".join(evidence.left_behind) or found.contradicts(shows, *_most(one))
-            wrong = wrong or self.around.second_opinion(pipeline, one.cell.result)
-            landed = sendings(evidence.delivered, one.began_wall_s)
-        except Exception as error:  # a table that cannot be read is a finding, not the end of the run
-            wrong = wrong or f"the result cannot be judged: {type(error).__name__}: {error}"
-        moments = sorted([*one.moments, *landed, *commits(pipeline, one.began_wall_s)], key=lambda each: each.at_s)
+        found = outcome(
+            one, must_show(one.cell), _most(one), lambda: gather(one.pipeline()), self.around.second_opinion,
+            fired=one.struck, trouble=trouble,
+        )  # fmt: skip
         if not self.around.keep:
             shutil.rmtree(one.folder, ignore_errors=True)
-        return Outcome(
-            cell=one.cell,
-            must_show=shows,
-            records=len(one.acknowledged),
-            lost=lost,
-            duplicated=duplicated,
-            fired=one.struck,
-            wrong=wrong,
-            moments=tuple(moments),
-            errors=tuple(one.errors),
-            seconds=max((moment.at_s for moment in moments), default=0.0),
-        )
+        return found
 
 
 def _most(one: Running) -> tuple[int, int]:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from sparkonce.jobs.lab.spark_process import SESSION_ENDED, SessionError
 from sparkonce.jobs.lab.verify.cells import Outcome, Result, Shows
-from sparkonce.jobs.lab.verify.engine import MOST_TRIES, START_UP_TROUBLE, Engine
+from sparkonce.jobs.lab.verify.engine import MOST_TRIES, Engine
 from sparkonce.jobs.lab.verify.evidence import commits
+from sparkonce.jobs.lab.verify.outcomes import START_UP_TROUBLE
 from sparkonce.jobs.lab.verify.setback.cells import Query, SetBackCell, Sink
 from sparkonce.jobs.lab.verify.setback.course import Course, CourseError, Running, course
 from sparkonce.jobs.lab.verify.setback.judge import Found, find, left_behind
@@ -105,9 +106,9 @@ class SetBackEngine:
             wrong = wrong or self._why_wrong(one, found)
         except Exception as error:  # a table that cannot be read is a finding, not the end of the run
             wrong = wrong or f"the result cannot be judged: {type(error).__name__}: {error}"
+        moments = sorted([*one.moments, *commits(one.setup(), one.began_wall_s)], key=lambda each: each.at_s)
         if not self.around.keep:
             shutil.rmtree(one.folder, ignore_errors=True)
-        moments = sorted([*one.moments, *commits(one.setup(), one.began_wall_s)], key=lambda each: each.at_s)
         return Outcome(
             cell=one.cell,
             must_show=Shows.NEITHER,

@@ -220,7 +220,7 @@ def _merging(rows: DataFrame, setup: Setup) -> DataStreamWriter:
 def _appending_by_delta_spark(rows: DataFrame, setup: Setup) -> DataStreamWriter:
     from sparkonce.connectors.delta_spark.append import AppendWriter
 
-    return rows.writeStream.foreachBatch(AppendWriter(str(setup.table), setup.app_id, str(setup.checkpoint)))
+    return rows.writeStream.foreachBatch(AppendWriter(setup.table, setup.app_id, setup.checkpoint))
 
 
 def _count(target: DeltaTable, rows: DataFrame) -> DeltaMergeBuilder:
