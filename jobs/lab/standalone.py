@@ -196,11 +196,11 @@ class StandaloneCluster:
         self.master.await_ready()
 
     def live_workers(self) -> set[str]:
-        """Return the addresses of the Workers that the Master counts as alive."""
+        """Return the addresses of the Workers that the Master counts as alive; none while it does not answer."""
         return {each["host"] for each in self._state()["workers"] if each["state"] == "ALIVE"}
 
     def applications(self) -> dict[str, int]:
-        """Return the applications that run or wait, by id, and how many cores each has."""
+        """Return the cores of each application that runs or waits, by id; none while the Master does not answer."""
         return {each["id"]: each["cores"] for each in self._state()["activeapps"] if each["state"] != "UNKNOWN"}
 
     def restore(self) -> None:

@@ -143,6 +143,8 @@ def worker_stopped(scene: Scene) -> Steps:
 def master_restarted(scene: Scene) -> Steps:
     """Kill the Master and start it again: Workers and application come back to it."""
     before = scene.ours.applications()
+    if not before:
+        raise FaultError("the Master names no application, so there is none that it could recover")
     scene.ours.master.kill()
     scene.note("fault", "the Master is killed")
     scene.ours.restart_master()
@@ -185,18 +187,19 @@ def task_failed(scene: Scene) -> Steps:
 def executors_given_back(scene: Scene) -> Steps:
     """Wait until dynamic allocation has given back all executors: after the run, if a task stands at the point."""
 
-    def cores() -> int:
-        return sum(scene.ours.applications().values())
+    def none_left() -> bool:
+        cores = scene.ours.applications()
+        return bool(cores) and not any(cores.values())  # no application: the Master has not answered
 
     if scene.cell.in_a_task:
         scene.release()
     else:
-        scene.wait(lambda: cores() == 0, "all executors are given back while the driver stands still")
+        scene.wait(none_left, "all executors are given back while the driver stands still")
         scene.note("fault", "all executors are given back")
         scene.release()
     yield
     if scene.cell.in_a_task:
-        scene.wait(lambda: cores() == 0, "all executors are given back when the run is over")
+        scene.wait(none_left, "all executors are given back when the run is over")
         scene.note("fault", "all executors are given back")
 
 
