@@ -16,8 +16,8 @@ from rich.console import Console
 from sparkonce.jobs.demo.report import page
 from sparkonce.jobs.demo.settings import DEFAULT_CONFIG, Folder, Settings, SettingsError
 from sparkonce.jobs.demo.show import Demo
-from sparkonce.jobs.demo.supervisor import JobFailedError
 from sparkonce.jobs.etl.check import Verdict, judge
+from sparkonce.jobs.shared.job_process import JobFailedError
 
 OWNER = ".sparkonce-demo"
 
@@ -36,9 +36,7 @@ def main() -> int:
     except (SettingsError, JobFailedError) as error:
         console.print(f"[red]{type(error).__name__}[/red]: {error}", markup=True, soft_wrap=True)
         return 2
-    result = (
-        f"RESULT expected={verdict.expected} rows={verdict.rows} lost={verdict.lost} duplicated={verdict.duplicated}"
-    )
+    result = verdict.result
     demo.timeline.add_commits(folder.table)
     folder.report.write_text(page(verdict, demo.timeline.events, result))
     _print(console, verdict)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,13 +17,9 @@ from pathlib import Path
 from sparkonce.crash_points import CRASH_VARIABLE, MARK_VARIABLE, CrashAction, CrashPoint
 from sparkonce.jobs.shared.child_process import kill_session
 from sparkonce.jobs.shared.crash_plans import point_named
+from sparkonce.jobs.shared.job_process import JobFailedError, log_tail, start_job
 
 POLL_S = 0.05
-LOG_TAIL_LINES = 25
-
-
-class JobFailedError(RuntimeError):
-    """A run that ended in another way than it should have; the message holds the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +56,14 @@ class Job:
             where = point.value if batch is None else f"{point.value}@{batch}"
             environment[CRASH_VARIABLE] = f"{where}={CrashAction.HOLD.value}"
             environment[MARK_VARIABLE] = str(mark)
-        with self.log.open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, *self.command],
-                env=environment,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,  # everything it starts can be found by its session
-            )
+        process = start_job(self.command, self.log, environment)
         try:
             self._wait(process, mark, watch)
             if mark.exists():
                 record = json.loads(mark.read_text())
                 return Outcome(point_named(record["point"]), record["batch_id"], kill_session(process.pid))
             if kill is not None:
-                raise JobFailedError(f"the job ended before it reached {kill[0].value}\n{self._tail()}")
+                raise JobFailedError(f"the job ended before it reached {kill[0].value}\n{log_tail(self.log)}")
             return Outcome(None, None, 0)
         finally:
             kill_session(process.pid)
@@ -87,14 +74,10 @@ class Job:
         while process.poll() is None and not _complete(mark):
             watch()
             if time.monotonic() > deadline:
-                raise JobFailedError(f"the job took more than {self.time_limit_s:g} s\n{self._tail()}")
+                raise JobFailedError(f"the job took more than {self.time_limit_s:g} s\n{log_tail(self.log)}")
             time.sleep(POLL_S)
         if process.returncode:
-            raise JobFailedError(f"the job ended with exit code {process.returncode}\n{self._tail()}")
-
-    def _tail(self) -> str:
-        lines = self.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
-        return f"the end of {self.log}:\n" + "\n".join(lines)
+            raise JobFailedError(f"the job ended with exit code {process.returncode}\n{log_tail(self.log)}")
 
 
 def _complete(mark: Path) -> bool:

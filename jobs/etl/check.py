@@ -54,6 +54,11 @@ class Verdict:
             and all(column.equal for column in self.columns)
         )
 
+    @property
+    def result(self) -> str:
+        """The line that says it."""
+        return f"RESULT expected={self.expected} rows={self.rows} lost={self.lost} duplicated={self.duplicated}"
+
 
 def judge(table: Path | str, storage_options: Mapping[str, str] | None = None) -> Verdict:
     """Read the table with delta-rs and hold it against the flights of the package."""

@@ -133,11 +133,13 @@ class Daemon:
             self._process.kill()
             self._process.wait()
 
-    def kill_all(self) -> None:
-        """SIGKILL the process and everything that it has started, as when its machine loses power."""
-        if self._process is not None:
-            kill_session(self.pid)
-            self._process.wait()
+    def kill_all(self) -> int:
+        """SIGKILL the process and everything that it has started, as when its machine loses power; return how many."""
+        if self._process is None:
+            return 0
+        killed = kill_session(self.pid)
+        self._process.wait()
+        return killed
 
     def pause(self) -> None:
         """SIGSTOP the process and everything that it has started."""

@@ -21,14 +21,15 @@ from tempfile import TemporaryDirectory
 from sparkonce.broker_lite.embedded import EmbeddedBroker
 from sparkonce.broker_lite.embedded_cluster import EmbeddedCluster
 from sparkonce.jobs.etl.check import Verdict, judge
-from sparkonce.jobs.etl.publish import create_topic
+from sparkonce.jobs.etl.publish import PublishError, create_topic
 from sparkonce.jobs.lab import class_archive
 from sparkonce.jobs.lab.endurance.course import Course, Table, Victim
-from sparkonce.jobs.lab.endurance.supervised_job import JobFailedError, SupervisedJob
+from sparkonce.jobs.lab.endurance.supervised_job import SupervisedJob
 from sparkonce.jobs.lab.standalone import StandaloneCluster, StandaloneError
 from sparkonce.jobs.lab.store.stores import KINDS, open_store
 from sparkonce.jobs.shared.arguments import empty_folder, working_folder
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
+from sparkonce.jobs.shared.job_process import JobFailedError
 from sparkonce.jobs.shared.peers import PeerMissingError, RealKafkaCluster
 
 TOPIC, PARTITIONS = "flights", 4
@@ -47,17 +48,14 @@ def main() -> int:
     except PeerMissingError as error:
         print(f"endurance: {error}", file=sys.stderr)
         return USAGE
-    except (JobFailedError, StandaloneError) as error:
+    except (JobFailedError, PublishError, StandaloneError) as error:
         print(f"endurance: {error}", file=sys.stderr)
         return FAILED
     for column in verdict.columns:
         if not column.equal:
             print(f"column {column.name} differs: {column.source} in the source data, {column.table} in the table")
     counts = " ".join(f"{victim.value}s_killed={course.kills[victim]}" for victim in Victim)
-    print(
-        f"RESULT expected={verdict.expected} rows={verdict.rows} lost={verdict.lost} duplicated={verdict.duplicated} "
-        f"{counts} failures={course.job.failures}"
-    )
+    print(f"{verdict.result} {counts} failures={course.job.failures}")
     return GOOD if verdict.good and all(course.kills[victim] for victim in Victim) else FAILED
 
 

@@ -1,11 +1,11 @@
 """One run: flights are published for some minutes, and every few seconds something is killed.
 
 Theory of operation: a publisher sends the flights at an even pace. The job reads them, continuously, on a cluster; a
-supervisor starts it again whenever it ends, and the cluster's workers, too. Every `Plan.every_s` seconds it is the next
-one's turn to be killed by SIGKILL: an executor, a worker with its executors, the driver with its JVM and Python
-workers. A turn waits for its victim: a kill that hits nothing would prove nothing. The driver is one only when it has
-committed since it was started: on a busy machine it would be killed for ever before its first batch. When the last
-flight is published, nothing more is killed, and the run goes on until the table has a row for each flight.
+supervisor starts it again whenever it ends, and the cluster's workers, too. Every `Course.every_s` seconds the next one
+is killed by SIGKILL: an executor, a worker with its executors, the driver with its JVM and Python workers. A turn waits
+for its victim: a kill that hits nothing would prove nothing. The driver is one only when it has committed since it was
+started: on a busy machine it would be killed for ever before its first batch. When the last flight is published,
+nothing more is killed, and the run goes on until the table has a row for each flight.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from deltalake.exceptions import TableNotFoundError
 
 from sparkonce.jobs.etl import dataset
 from sparkonce.jobs.etl.publish import publish
-from sparkonce.jobs.lab.endurance.supervised_job import JobFailedError, SupervisedJob
+from sparkonce.jobs.lab.endurance.supervised_job import SupervisedJob
 from sparkonce.jobs.lab.standalone import Daemon, StandaloneCluster
-from sparkonce.jobs.shared.child_process import session_members
+from sparkonce.jobs.shared.child_process import kill_processes, session_members
+from sparkonce.jobs.shared.job_process import JobFailedError
 
 POLL_S = 0.2
 DRAIN_LIMIT_S = 900.0
@@ -112,7 +113,7 @@ class Course:
         while (found := self.table.rows()) < rows:
             self._keep_up()
             if time.monotonic() > until_s:
-                raise JobFailedError(f"the table has {found} of {rows} rows; the job's log:\n{self.job.log_tail()}")
+                raise JobFailedError(f"the table has {found} of {rows} rows; {self.job.log_tail()}")
             time.sleep(POLL_S)
 
     def _keep_up(self) -> None:
@@ -124,7 +125,7 @@ class Course:
             self._rows_at_start = self.table.rows()
             self.tell(f"{self._now()} the job is started again; the table has {self._rows_at_start} rows")
             if self.job.failures > MOST_FAILURES:
-                raise JobFailedError(f"the job failed more than {MOST_FAILURES} times:\n{self.job.log_tail()}")
+                raise JobFailedError(f"the job failed more than {MOST_FAILURES} times; {self.job.log_tail()}")
 
     def _kill(self, victim: Victim) -> bool:
         """Kill the next one of a kind; return whether there was one."""
@@ -136,13 +137,13 @@ class Course:
         worker, executors = working[self.kills[victim] % len(working)]
         match victim:
             case Victim.EXECUTOR:
-                executors[0].kill()
-                what = f"an executor of {worker.name}"
+                killed, what = kill_processes(executors[:1]), f"an executor of {worker.name}"
             case Victim.WORKER:
-                worker.kill_all()
-                what = f"{worker.name} and its {len(executors)} executors"
+                killed, what = worker.kill_all(), f"{worker.name} and its {len(executors)} executors"
             case Victim.DRIVER:
-                what = f"the driver: {self.job.kill()} processes"
+                killed, what = self.job.kill(), "the driver, its JVM and its Python workers"
+        if not killed:
+            return False  # it has just ended by itself
         self.kills[victim] += 1
         self.tell(f"{self._now()} killed: {what}; the table has {self.table.rows()} rows")
         return True

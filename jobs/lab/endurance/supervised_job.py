@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import subprocess
-import sys
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 from sparkonce.jobs.shared.child_process import kill_session
-
-LOG_TAIL_LINES = 25
-
-
-class JobFailedError(RuntimeError):
-    """The job failed again and again; the message holds the end of its log."""
+from sparkonce.jobs.shared.job_process import log_tail, start_job
 
 
 class SupervisedJob:
@@ -28,7 +22,7 @@ class SupervisedJob:
     """
 
     def __init__(self, arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
-        self._command = [sys.executable, *arguments]
+        self._arguments = arguments
         self._log = log
         self._environment = {**os.environ, **(environment or {})}
         self._killed = False
@@ -47,32 +41,21 @@ class SupervisedJob:
         return True
 
     def kill(self) -> int:
-        """SIGKILL it and everything that it started; return how many processes that were."""
-        self._killed = True
+        """SIGKILL it and everything that it started; return how many processes that were, 0 if it had ended before."""
         killed = kill_session(self._process.pid)
-        self._process.wait()
-        return killed
+        self._killed = self._process.wait() == -signal.SIGKILL
+        return killed if self._killed else 0
 
     def log_tail(self) -> str:
         """Return the end of its log."""
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
+        return log_tail(self._log)
 
     def _start(self) -> None:
         self._killed = False
-        with self._log.open("ab") as output:
-            self._process = subprocess.Popen(
-                self._command,
-                env=self._environment,
-                cwd=self._log.parent,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        self._process = start_job(self._arguments, self._log, self._environment, self._log.parent)
 
-    def __enter__(self) -> SupervisedJob:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self.kill()
+        self.kill()

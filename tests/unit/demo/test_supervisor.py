@@ -8,7 +8,8 @@ import psutil
 import pytest
 
 from sparkonce.exactly_once.crash_points import SinkPoint
-from sparkonce.jobs.demo.supervisor import Job, JobFailedError
+from sparkonce.jobs.demo.supervisor import Job
+from sparkonce.jobs.shared.job_process import JobFailedError
 
 POINT = SinkPoint.BEFORE_COMMIT
 REACHES = f"""
