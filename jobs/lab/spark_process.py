@@ -80,12 +80,7 @@ class SparkProcess(ChildProcess):
         log = login.folder / "spark.log"
         super().__init__("sparkonce.jobs.lab.spark_process", settings, log, variables, login.python)
         self._ends: dict[str, str | None] = {}
-        try:
-            ready = self.receive(START_LIMIT_S)
-        except ChildEndedError:
-            ready = None
-        if ready is None:
-            self.kill()
+        if self.first_event(START_LIMIT_S) is None:
             raise SessionError(f"Spark did not start; its log ends with:\n{self.log_tail()}")
 
     def kill(self) -> int:

@@ -96,6 +96,14 @@ class ChildProcess:
         event: dict[str, Any] = json.loads(line)
         return event
 
+    def first_event(self, within_s: float) -> dict[str, Any] | None:
+        """Return the event that says that it has started; if there is none in time, it is killed, and None returned."""
+        with contextlib.suppress(ChildEndedError):
+            if (event := self.receive(within_s)) is not None:
+                return event
+        self.kill()
+        return None
+
     def kill(self) -> int:
         """SIGKILL it and everything it started, and return how many processes that were; events stay to be received."""
         killed = kill_session(self.pid)

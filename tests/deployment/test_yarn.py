@@ -42,9 +42,13 @@ def yarn(folder: Path) -> Iterator[Path]:
         assert process.stdout.readline() == b"READY\n", (folder / "log").read_text()[-3000:]
         yield folder
     finally:
-        process.stdin.close()
+        process.stdin.close()  # it ends, and its node managers end their containers
         process.stdout.close()
-        process.wait(60)
+        try:
+            process.wait(60)
+        finally:
+            process.kill()
+            process.wait()
 
 
 @pytest.mark.spark

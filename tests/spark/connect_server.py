@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -13,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyspark
+
+from sparkonce.jobs.shared.child_process import kill_session
 
 DEADLINE_S = 240
 HOME = Path(pyspark.__file__).parent
@@ -45,6 +46,5 @@ def connect_server(log: Path, python: Path | str = sys.executable) -> Iterator[s
             assert process.poll() is None, log.read_text()[-3000:]
         yield f"sc://127.0.0.1:{found[1]}"
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        kill_session(process.pid)  # its Python processes, too, which are in groups of their own
         process.wait()

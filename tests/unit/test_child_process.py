@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 from pathlib import Path
 
@@ -26,7 +27,7 @@ for line in sys.stdin:
 @pytest.fixture
 def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ChildProcess:
     (tmp_path / "answering.py").write_text(CODE)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     child = ChildProcess("answering", {"a": 1}, tmp_path / "child.log")
     assert child.receive() == {"ready": True}
     return child
@@ -68,4 +69,19 @@ def test_a_child_that_has_died_is_told_by_what_it_does_not_answer(child: ChildPr
     child.send("y")
     with pytest.raises(ChildEndedError):
         child.receive()
+    child.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "within_s"), [("raise SystemExit('wrong')", 60), ("import signal; signal.pause()", 0)]
+)
+def test_a_child_that_does_not_start_is_not_left_behind(
+    code: str, within_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "silent.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    child = ChildProcess("silent", {}, tmp_path / "child.log")
+    assert child.first_event(within_s) is None
+    assert not child.is_alive
+    assert not runs(child.pid)
     child.close()

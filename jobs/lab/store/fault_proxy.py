@@ -51,7 +51,9 @@ class FaultProxy(ChildProcess):
     def __init__(self, to: str, folder: Path, page_keys: int = 0) -> None:
         argument = {"to": to, "page_keys": page_keys}
         super().__init__("sparkonce.jobs.lab.store.fault_proxy", argument, folder / "fault-proxy.log")
-        self.address = str(self._answer()["ready"])
+        ready = self.first_event(ANSWER_LIMIT_S)
+        assert ready is not None, f"the proxy did not start; its log ends with:\n{self.log_tail()}"
+        self.address = str(ready["ready"])
 
     def use(self, *rules: Rule) -> None:
         """Replace all rules by these; counting begins again."""

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparkonce.jobs.shared.child_process import ChildEndedError, ChildProcess
+from sparkonce.jobs.shared.child_process import ChildProcess
 from sparkonce.jobs.shared.peers import PeerMissingError
 from sparkonce.jobs.shared.s3_peers import s3a_jars, versitygw
 
@@ -96,12 +96,8 @@ class MotoStore(ChildProcess):
 
     def __init__(self, folder: Path) -> None:
         super().__init__("sparkonce.jobs.lab.store.moto_server", {}, folder / "moto.log")
-        try:
-            ready = self.receive(START_LIMIT_S)
-        except ChildEndedError:
-            ready = None
+        ready = self.first_event(START_LIMIT_S)
         if ready is None:
-            self.kill()
             raise PeerMissingError(
                 f"moto did not start (pip install 'sparkonce[test]'); its log ends with:\n{self.log_tail()}"
             )
