@@ -16,15 +16,14 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from sparkonce import crash_points
 from sparkonce.connectors.delta_spark import sequence
 from sparkonce.connectors.delta_spark.append import AppendWriter
 from sparkonce.connectors.delta_spark.crash_points import IntentPoint
 from sparkonce.connectors.delta_spark.writer import OFFSETS_FOLDER
-from sparkonce.crash_points import CrashPlans, CrashPoint
+from sparkonce.crash_points import CrashPoint
 from sparkonce.jobs.cli.main import main
 from sparkonce.jobs.shared.crash_plans import arm, fired
-from tests.spark.sink_support import NumbersSource, numbers
+from tests.spark.sink_support import numbers
 from tests.spark.sink_support import run as run_delta_once
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
@@ -114,21 +113,6 @@ TOGETHER = {
 }
 
 
-@pytest.fixture(scope="module")
-def session(delta_spark: SparkSession) -> SparkSession:
-    delta_spark.dataSource.register(NumbersSource)
-    return delta_spark
-
-
-@pytest.fixture
-def faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of plans: `foreachBatch` runs in this very process."""
-    folder = tmp_path / "faults"
-    folder.mkdir()
-    monkeypatch.setattr(crash_points, "_plans", CrashPlans(None, folder))
-    return folder
-
-
 class Pipeline:
     """One table, by name; drivers and checkpoints come and go."""
 
@@ -170,10 +154,10 @@ class Pipeline:
 
 
 @pytest.fixture
-def pipeline(session: SparkSession, tmp_path: Path) -> Iterator[Pipeline]:
-    made = Pipeline(session, tmp_path)
+def pipeline(delta_session: SparkSession, tmp_path: Path) -> Iterator[Pipeline]:
+    made = Pipeline(delta_session, tmp_path)
     yield made
-    session.sql(f"DROP TABLE IF EXISTS {made.name}")
+    delta_session.sql(f"DROP TABLE IF EXISTS {made.name}")
 
 
 def expected(end: int, start: int = 0) -> list[tuple[int, int, str]]:

@@ -15,21 +15,11 @@ from confluent_kafka import Producer
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from sparkonce import crash_points
-from sparkonce.crash_points import CrashPlans
 from sparkonce.jobs.shared.crash_plans import arm, disarm, fired
 
 pytestmark = pytest.mark.spark
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "foreach_batch.md").read_text()
 DATABASE_PROGRAM, FILE_PROGRAM = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-
-
-@pytest.fixture
-def faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "faults"
-    folder.mkdir()
-    monkeypatch.setattr(crash_points, "_plans", CrashPlans(None, folder))
-    return folder
 
 
 class Orders:

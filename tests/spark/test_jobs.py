@@ -16,8 +16,7 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from sparkonce import EmbeddedBroker, crash_points
-from sparkonce.crash_points import CrashPlans
+from sparkonce import EmbeddedBroker
 from sparkonce.jobs.etl import dataset, enrich_flights, hourly_delays
 from sparkonce.jobs.etl.job_settings import BOOTSTRAP_SERVERS, JobSettings, sample
 from sparkonce.jobs.etl.publish import create_topic, publish
@@ -40,14 +39,6 @@ def broker(flights: pa.Table) -> Iterator[EmbeddedBroker]:
         create_topic(made.bootstrap_servers, "flights", 4)
         assert publish(made.bootstrap_servers, "flights", dataset.messages(flights), lambda _: None) == FLIGHTS
         yield made
-
-
-@pytest.fixture
-def crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "faults"
-    folder.mkdir()
-    monkeypatch.setattr(crash_points, "_plans", CrashPlans(None, folder))
-    return folder
 
 
 def settings(name: str, own: tuple[str, ...], broker: EmbeddedBroker, folder: Path) -> JobSettings:
@@ -96,10 +87,10 @@ def delays(flights: pa.Table) -> dict[tuple[str, dt.datetime], list[int]]:
 
 @pytest.mark.java
 def test_hourly_delays(
-    delta_spark: SparkSession, broker: EmbeddedBroker, flights: pa.Table, tmp_path: Path, crash: Path
+    delta_spark: SparkSession, broker: EmbeddedBroker, flights: pa.Table, tmp_path: Path, faults: Path
 ) -> None:
     job = settings("hourly_delays", ("window", "watermark"), broker, tmp_path)
-    plan = arm(crash, "crash", "intent.recorded@1=raise")
+    plan = arm(faults, "crash", "intent.recorded@1=raise")
     with pytest.raises(StreamingQueryException, match="injected failure"):
         hourly_delays.start(delta_spark, job, NOW).awaitTermination()
     assert fired(plan)

@@ -18,34 +18,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from sparkonce import crash_points
 from sparkonce.connectors.delta_spark import sequence
 from sparkonce.connectors.delta_spark.crash_points import IntentPoint
 from sparkonce.connectors.delta_spark.merge import MergeWriter
 from sparkonce.connectors.delta_spark.writer import OFFSETS_FOLDER
-from sparkonce.crash_points import CrashPlans, CrashPoint, InjectedCrashError
+from sparkonce.crash_points import CrashPoint, InjectedCrashError
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.shared.crash_plans import arm, fired
-from tests.spark.sink_support import NumbersSource, numbers
+from tests.spark.sink_support import numbers
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 DEADLINE_S = 240
 SCHEMA = "partition int, n bigint, total bigint"
-
-
-@pytest.fixture(scope="module")
-def session(delta_spark: SparkSession) -> SparkSession:
-    delta_spark.dataSource.register(NumbersSource)
-    return delta_spark
-
-
-@pytest.fixture
-def faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of plans: `foreachBatch` runs in this very process."""
-    folder = tmp_path / "faults"
-    folder.mkdir()
-    monkeypatch.setattr(crash_points, "_plans", CrashPlans(None, folder))
-    return folder
 
 
 def add_up(target: Any, rows: DataFrame) -> Any:
@@ -85,8 +69,8 @@ class Pipeline:
 
 
 @pytest.fixture
-def pipeline(session: SparkSession, tmp_path: Path) -> Pipeline:
-    return Pipeline(session, tmp_path)
+def pipeline(delta_session: SparkSession, tmp_path: Path) -> Pipeline:
+    return Pipeline(delta_session, tmp_path)
 
 
 def expected(end: int) -> list[dict[str, int]]:

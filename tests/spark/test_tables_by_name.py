@@ -18,14 +18,9 @@ from pyspark.sql.functions import lit
 from sparkonce import OptionError, table_path, write_stream
 from sparkonce.connectors.catalogs.writer import DeltaStreamWriter
 from sparkonce.jobs.cli.main import main
-from tests.spark.sink_support import PROJECT, NumbersSource, numbers
+from tests.spark.sink_support import PROJECT, numbers
 
-pytestmark = [pytest.mark.java, pytest.mark.spark]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _numbers(delta_spark: SparkSession) -> None:
-    delta_spark.dataSource.register(NumbersSource)
+pytestmark = [pytest.mark.java, pytest.mark.spark, pytest.mark.usefixtures("delta_session")]
 
 
 @pytest.fixture
