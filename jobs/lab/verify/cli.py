@@ -1,6 +1,7 @@
 """``sparkonce verify``: run the crash matrix and the cells of other dimensions, or some of them, and judge.
 
-These set checkpoints back, and hurt a Spark cluster (``--cluster``, ``--master``), on which the crash matrix runs too.
+Those set checkpoints back, or inject faults into a Spark cluster (``--cluster``, ``--master``), on which the crash
+matrix runs too.
 
 One line for each cell as it is judged (a progress bar on a terminal), the wrong ones explained, and a last line
 ``RESULT cells=… lost=… duplicated=… wrong=…``: lost and duplicated count exactly-once cells' records, wrong counts
@@ -12,20 +13,15 @@ written, 2 if the command line cannot be used, no cell matches it, or cells coul
 from __future__ import annotations
 
 import argparse
-import json
 import re
-import shlex
 import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
-from datetime import UTC, datetime
 from enum import Enum
 from itertools import chain
-from pathlib import Path
 from typing import TypeVar
 
 from sparkonce.exactly_once.guarantee import Guarantee
@@ -33,7 +29,7 @@ from sparkonce.jobs.lab.spark_process import SessionError
 from sparkonce.jobs.lab.standalone import StandaloneCluster, StandaloneError, check_master
 from sparkonce.jobs.lab.store.stores import KINDS, LOCAL, LOCAL_KIND, Store, open_store
 from sparkonce.jobs.lab.verify.brokers import Kafka, open_kafka
-from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, Outcome, Result, Shows
+from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, Result, Shows
 from sparkonce.jobs.lab.verify.cluster.cells import ClusterCell, Fault, all_faults, quick_faults
 from sparkonce.jobs.lab.verify.cluster.cells import must_show as shown_on_a_cluster
 from sparkonce.jobs.lab.verify.cluster.engine import ClusterEngine
@@ -41,6 +37,7 @@ from sparkonce.jobs.lab.verify.cluster.faults import OF_OUR_CLUSTER
 from sparkonce.jobs.lab.verify.engine import ON_A_CLUSTER, RETRYING_ON_A_CLUSTER, Engine, merge_session
 from sparkonce.jobs.lab.verify.matrix import full, must_show
 from sparkonce.jobs.lab.verify.pairwise import quick
+from sparkonce.jobs.lab.verify.results import AnyOutcome, is_good, result_line, write_results
 from sparkonce.jobs.lab.verify.setback.cells import (
     SINKS_BY_DELTA_SPARK,
     Query,
@@ -78,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         type=spark_master,
         help="on the standalone cluster at spark://HOST:PORT, whose processes are on this machine, with 16 cores; with "
-        "the faults that do not hurt the cluster itself",
+        "the faults that are not of the cluster itself",
     )
     _choice(parser, "--fault", [ALL, *_names(Fault)], "only cells with these faults of a cluster")
     parser.add_argument("--cell", action="append", metavar="NAME", help="this cell; may be given several times")
@@ -220,7 +217,9 @@ def run(options: argparse.Namespace) -> int:
         print(f"sparkonce verify: {error}", file=sys.stderr)
         return 2
     if options.list:
-        print("# cell (for --cell), and what its table must show: neither (a loss nor duplicates), loss, duplicates")
+        print(
+            "# cell (for --cell), and what its result must show: neither (a loss nor duplicates), loss, duplicates, …"
+        )
         for cell in cells:
             print(f"{cell.name}  {shows(cell).value}")
         return 0
@@ -269,42 +268,12 @@ def verify(cells: Sequence[AnyChosen], kafka: Kafka, options: argparse.Namespace
     return 0 if missing is None else 2
 
 
-AnyOutcome = Outcome[Cell] | Outcome[SetBackCell] | Outcome[ClusterCell]
-
-
 def _cannot_run(cell: AnyChosen, kafka: Kafka, no_delta_spark: str | None, master: str | None) -> str | None:
     if master is not None and isinstance(cell, ClusterCell) and cell.fault in OF_OUR_CLUSTER:
-        return f"the cluster at {master} is not ours to hurt"
+        return f"its fault needs a cluster that this command starts (--cluster), not the one at {master}"
     if needs_delta_spark(cell) and no_delta_spark:
         return no_delta_spark
     return kafka.cannot_run(cell) if isinstance(cell, Cell) else None
-
-
-def write_results(outcomes: Sequence[AnyOutcome], result: str, options: argparse.Namespace) -> bool:
-    """Write the requested files; reports each that cannot be written, and returns whether all could."""
-    texts: dict[Path, str] = {}
-    if options.json is not None:
-        texts[options.json] = json.dumps([to_json(outcome) for outcome in outcomes], indent=1)
-    if options.report is not None:
-        from sparkonce.jobs.lab.verify.report import page
-
-        crashes = [each for each in outcomes if isinstance(each.cell, Cell)]
-        setbacks = [each for each in outcomes if isinstance(each.cell, SetBackCell)]
-        faults = [each for each in outcomes if isinstance(each.cell, ClusterCell)]
-        texts[options.report] = page(crashes, result, full(), _made(), setbacks, faults)
-    good = True
-    for path, text in texts.items():
-        try:
-            path.write_text(text)
-        except OSError as error:
-            print(f"sparkonce verify: {path} cannot be written: {error.strerror}", file=sys.stderr)
-            good = False
-    return good
-
-
-def _made() -> str:
-    now = datetime.now(UTC).isoformat(" ", "seconds")
-    return f"{shlex.join(['sparkonce', *sys.argv[1:]])}, which ended at {now}"
 
 
 def _tell_progress(line: str) -> None:
@@ -333,33 +302,3 @@ def _tell_left_out(reasons: Mapping[AnyChosen, str | None]) -> None:
             print(f"left out: {cell.name}")
     for reason, number in Counter(reason for reason in reasons.values() if reason is not None).items():
         print(f"left out: {number} cells, because {reason}")
-
-
-def result_line(outcomes: Sequence[AnyOutcome]) -> str:
-    """Return the last line."""
-    strict = _strict(outcomes)
-    lost, duplicated = sum(each.lost for each in strict), sum(each.duplicated for each in strict)
-    wrong = sum(outcome.wrong is not None for outcome in outcomes)
-    return f"RESULT cells={len(outcomes)} lost={lost} duplicated={duplicated} wrong={wrong}"
-
-
-def _strict(outcomes: Sequence[AnyOutcome]) -> list[AnyOutcome]:
-    return [each for each in outcomes if each.cell.guarantee is Guarantee.EXACTLY_ONCE and not each.to_compare]
-
-
-def is_good(outcomes: Sequence[AnyOutcome]) -> bool:
-    """Whether there is something to show and nothing wrong with it."""
-    strict = _strict(outcomes)
-    return (
-        bool(outcomes)
-        and not any(each.wrong for each in outcomes)
-        and not any(each.lost or each.duplicated for each in strict)
-    )
-
-
-def to_json(outcome: AnyOutcome) -> dict[str, object]:
-    """Return an outcome as plain JSON values, with the cell's name."""
-    document = asdict(outcome)
-    document["cell"] = {"name": outcome.cell.name, **document["cell"]}
-    plain: dict[str, object] = json.loads(json.dumps(document, default=lambda value: value.value))
-    return plain

@@ -13,7 +13,7 @@ from sparkonce.connectors.kafka_source.crash_points import SourcePoint
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Moment, Outcome, Result, Shows
-from sparkonce.jobs.lab.verify.cli import _cannot_run, add_arguments, choose, needs_delta_spark, result_line, run
+from sparkonce.jobs.lab.verify.cli import _cannot_run, add_arguments, choose, needs_delta_spark, run
 from sparkonce.jobs.lab.verify.cluster.cells import (
     ClusterCell,
     Fault,
@@ -26,6 +26,7 @@ from sparkonce.jobs.lab.verify.cluster.cells import (
 from sparkonce.jobs.lab.verify.cluster.faults import FAULTS, OF_OUR_CLUSTER
 from sparkonce.jobs.lab.verify.cluster.section import section
 from sparkonce.jobs.lab.verify.report import page
+from sparkonce.jobs.lab.verify.results import result_line
 from sparkonce.jobs.lab.verify.setback.cells import SetBackCell
 
 EXACTLY, AT_LEAST, AT_MOST = Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE

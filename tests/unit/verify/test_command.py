@@ -13,10 +13,11 @@ from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.lab.spark_process import essence
 from sparkonce.jobs.lab.verify.brokers import Kafka
 from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, Outcome, Result, Shows
-from sparkonce.jobs.lab.verify.cli import add_arguments, choose, is_good, result_line, run, to_json, write_results
+from sparkonce.jobs.lab.verify.cli import add_arguments, choose, run
 from sparkonce.jobs.lab.verify.engine import WAVE, WAVE_OF_DRIVERS, WAVE_OF_LONERS, waves
 from sparkonce.jobs.lab.verify.matrix import BROKER_POINTS, full
 from sparkonce.jobs.lab.verify.pairwise import quick
+from sparkonce.jobs.lab.verify.results import is_good, result_line, to_json, write_results
 from sparkonce.jobs.lab.verify.setback.cells import (
     SINKS_BY_DELTA_SPARK,
     SetBackCell,
