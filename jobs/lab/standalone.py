@@ -312,7 +312,7 @@ def wait_for(happened: Callable[[], FoundT | None], trouble: Callable[[], str], 
     """Return what is there as soon as it is.
 
     Raises:
-        StandaloneError: with the trouble in words, if it takes too long.
+        StandaloneError: if it takes too long; ``trouble`` returns the message.
     """
     deadline = time.monotonic() + limit_s
     while (found := happened()) is None:

@@ -66,7 +66,7 @@ class S3Store:
         """Jars that such a session needs.
 
         Raises:
-            PeerMissingError: if they are not to be had.
+            PeerMissingError: if Maven cannot fetch them.
         """
         return s3a_jars()
 
@@ -80,7 +80,7 @@ def open_s3(*, real: bool = False) -> Iterator[S3Store]:
     """Run a store: moto, or with ``real`` versitygw.
 
     Raises:
-        PeerMissingError: if it is not to be had, or does not start.
+        PeerMissingError: if it is not available, or does not start.
     """
     with tempfile.TemporaryDirectory(prefix="s3-", ignore_cleanup_errors=True) as folder:
         if real:

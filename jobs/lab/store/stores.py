@@ -54,7 +54,7 @@ def open_store(kind: str) -> Iterator[Store]:
     """Start the store that one of `KINDS` names.
 
     Raises:
-        PeerMissingError: if it is not to be had, or does not start.
+        PeerMissingError: if it is not available, or does not start.
     """
     if kind == LOCAL_KIND:
         yield LOCAL

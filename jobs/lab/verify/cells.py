@@ -59,7 +59,7 @@ class Shows(Enum):
     LOSS = "loss"
     DUPLICATES = "duplicates"
     MAYBE_LOSS = "loss or neither"
-    """Where what was given up as lost may go on for a while: how far it comes is chance."""
+    """Where an attempt that Spark has given up may go on for a while: how far it comes is chance."""
     MAYBE_DUPLICATES = "duplicates or neither"
 
 

@@ -54,7 +54,7 @@ class Verdict:
     def contradicts(self, shows: Shows, batch: int, times: int = 2) -> str | None:
         """Return why this is not what a cell must show, or None if it is.
 
-        One crash hurts one batch, of ``batch`` records; if that comes again a record comes ``times`` times at most.
+        One crash affects one batch, of ``batch`` records; if that comes again a record comes ``times`` times at most.
         """
         if self.strange:
             return "; ".join(self.strange)

@@ -1,4 +1,4 @@
-"""Runs cells on a cluster, one after the other (a fault there hurts all that runs), and says what came of each.
+"""Runs cells on a cluster, one after the other (a fault there affects all that runs), and says what came of each.
 
 The sessions are those of an `Engine`, with four executors of one core, two on each Worker, and with short time-outs.
 Executors reach the driver through a proxy. What a cell has broken is whole again before the next begins.
@@ -140,7 +140,7 @@ class ClusterEngine:
 
     around: Engine
     cluster: StandaloneCluster | None
-    """None where the cluster is not ours to hurt."""
+    """None where this process has not started it: faults of its own processes are not injected then."""
     _links: tuple[Proxy, ...] = ()
 
     def run(self, cells: Sequence[ClusterCell]) -> Iterator[Outcome[ClusterCell]]:
@@ -303,7 +303,7 @@ class ClusterEngine:
 def _most(one: Running) -> tuple[int, int]:
     """Return how many records may be lost or come again where any may, and how often one may come.
 
-    It is one batch that is hurt, and its records come twice. But Spark may speculate on any batch, and a task that
+    One batch meets the fault, and its records come twice. But Spark may speculate on any batch, and a task that
     fails too often has sent its rows each time.
     """
     records = len(one.acknowledged) if one.cell.fault is Fault.SPECULATION else RECORDS_PER_BATCH

@@ -1,8 +1,8 @@
 """What is done to the cluster, and how it is known to have happened.
 
-Each fault is a generator that is entered while the pipeline stands at its point. It hurts, and waits for the proof:
-what the Master says, or that a process is gone. It gives way (``yield``) until the run is over, and may then do the
-rest. It raises `FaultError` if the fault did not take effect, which makes the cell wrong.
+Each fault is a generator that is entered while the pipeline stands at its point. It injects the fault, and waits for
+the proof: what the Master says, or that a process is gone. It yields until the run is over, and may then do the rest.
+It raises `FaultError` if the fault did not take effect, which makes the cell wrong.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Scene:
 
     cell: ClusterCell
     cluster: StandaloneCluster | None
-    """None where the cluster is not ours to hurt."""
+    """None where this process has not started it: faults of its own processes are not injected then."""
     session: SparkProcess
     links: tuple[Proxy, ...]
     """What the connections from executors to the driver go through: its RPC and block manager ports."""
