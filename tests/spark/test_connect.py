@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from sparkonce import __version__
 from tests.spark import other_pythons
 from tests.spark.connect_server import connect_server
 
@@ -53,6 +54,6 @@ def test_a_server_with_another_version(kafka_broker: Any, tmp_path: Path) -> Non
     for step in ("registered", "database", "merge"):  # what the client sends
         how, refusal = found[step]
         assert how == "failed", step
-        assert f"({older}) has sparkonce {other_pythons.OLDER}, and the driver 0.1.0: install" in refusal, step
+        assert f"({older}) has sparkonce {other_pythons.OLDER}, and the driver {__version__}: install" in refusal, step
     for step in ("read", "kafka_sink"):  # by formats that the server has
         assert found[step] == ("done", RECORDS)

@@ -11,14 +11,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from sparkonce import EmbeddedBroker
+from sparkonce import EmbeddedBroker, __version__
 from sparkonce.jobs.lab.standalone import StandaloneCluster
 from tests.spark import other_pythons
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 RECORDS = 100
 JOB = Path(__file__).with_name("copy_job.py")
-REMEDY = "install sparkonce==0.1.0 there, or set PYSPARK_PYTHON to a Python that has it (docs/shipping.md)"
+REMEDY = f"install sparkonce=={__version__} there, or set PYSPARK_PYTHON to a Python that has it (docs/shipping.md)"
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_the_doctor_names_the_machine_without_the_package(cluster: SimpleNamespa
     (wrong,) = (line for line in told if line.startswith("WRONG"))
     assert f"({bare}) has no sparkonce. Install the driver's version there, or set PYSPARK_PYTHON" in wrong
     (good,) = (line for line in told if line.startswith("ok      worker:"))
-    assert f"({sys.executable}), sparkonce 0.1.0, PySpark" in good
+    assert f"({sys.executable}), sparkonce {__version__}, PySpark" in good
     from_there = [line.split(": ")[0].split(maxsplit=1)[1] for line in told if ": from " in line]
     assert from_there == ["machine code", "Kafka", "table"]
     assert told[-1] == "1 wrong"
@@ -63,4 +63,4 @@ def test_a_job_names_the_machine_with_another_version(cluster: SimpleNamespace) 
     done = cluster.run(python, str(JOB), cluster.url, cluster.servers, str(cluster.folder / "table"))
     assert done.returncode == 1, done.stdout + done.stderr
     (error,) = {line for line in done.stdout.splitlines() if line.startswith("ImportError: ")}
-    assert f"({older}) has sparkonce {other_pythons.OLDER}, and the driver 0.1.0: {REMEDY}" in error
+    assert f"({older}) has sparkonce {other_pythons.OLDER}, and the driver {__version__}: {REMEDY}" in error
