@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import psutil
+import pytest
 
-from sparkonce.jobs.lab.endurance.supervised_job import SupervisedJob
+from sparkonce.jobs.lab.endurance import supervised_job
+from sparkonce.jobs.lab.endurance.supervised_job import SupervisedJob, run_to_end
+from sparkonce.jobs.shared.job_process import JobFailedError
 
 WAITS = "import signal; print('up', flush=True); signal.pause()"
 FAILS = "raise SystemExit('no such flight')"
@@ -30,3 +33,13 @@ def test_a_job_that_ended_by_itself_has_failed_and_was_not_killed(tmp_path: Path
         assert job.keep_up()
         assert job.failures == 1
         assert job.log_tail().endswith("no such flight")
+
+
+def test_the_last_run_must_come_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_to_end(["-c", "print('came to its end')"], tmp_path / "log", {})
+    assert (tmp_path / "log").read_text() == "came to its end\n"
+    with pytest.raises(JobFailedError, match=r"(?s)the last run ended with 1; the end of .*came to its end"):
+        run_to_end(["-c", FAILS], tmp_path / "log", {})
+    monkeypatch.setattr(supervised_job, "END_LIMIT_S", 0.01)
+    with pytest.raises(JobFailedError, match="the last run did not end in 0 s"):
+        run_to_end(["-c", WAITS], tmp_path / "log", {})

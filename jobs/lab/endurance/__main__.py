@@ -24,7 +24,7 @@ from sparkonce.jobs.etl.check import Verdict, judge
 from sparkonce.jobs.etl.publish import PublishError, create_topic
 from sparkonce.jobs.lab import class_archive
 from sparkonce.jobs.lab.endurance.course import Course, Table, Victim
-from sparkonce.jobs.lab.endurance.supervised_job import SupervisedJob
+from sparkonce.jobs.lab.endurance.supervised_job import SupervisedJob, run_to_end
 from sparkonce.jobs.lab.standalone import StandaloneCluster, StandaloneError
 from sparkonce.jobs.lab.store.stores import KINDS, open_store
 from sparkonce.jobs.shared.arguments import empty_folder, working_folder
@@ -73,11 +73,12 @@ def _run(options: argparse.Namespace, folder: Path) -> tuple[Verdict, Course]:
             session["spark.jars"] = ",".join(store.jars)
         config = folder / "job.toml"
         config.write_text(_config(table, f"{place}/checkpoint", servers, session))
-        command = ["-m", "sparkonce.jobs.etl.enrich_flights", "--config", str(config), "--continuous", "--debug"]
+        command = ["-m", "sparkonce.jobs.etl.enrich_flights", "--config", str(config), "--debug"]
         environment = {class_archive.VARIABLE: class_archive.options()}
-        with SupervisedJob(command, folder / "job.log", environment) as job:
+        with SupervisedJob([*command, "--continuous"], folder / "job.log", environment) as job:
             course = Course(cluster, job, table, options.minutes, options.every, _tell)
             course.run(servers, TOPIC)
+        run_to_end(command, folder / "job.log", environment)
         return judge(table.uri, table.storage_options), course
 
 

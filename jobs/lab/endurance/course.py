@@ -5,7 +5,8 @@ supervisor starts it again whenever it ends, and the cluster's workers, too. Eve
 is killed by SIGKILL: an executor, a worker with its executors, the driver with its JVM and Python workers. A turn waits
 for its victim: a kill that hits nothing would prove nothing. The driver is one only when it has committed since it was
 started: on a busy machine it would be killed for ever before its first batch. When the last flight is published,
-nothing more is killed, and the run goes on until the table has a row for each flight.
+nothing more is killed, and the run goes on until the table has a row for each flight. Then the job runs once more: what
+a start after the last kill writes again must be seen, too.
 """
 
 from __future__ import annotations

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 from sparkonce.jobs.shared.child_process import kill_session
-from sparkonce.jobs.shared.job_process import log_tail, start_job
+from sparkonce.jobs.shared.job_process import JobFailedError, log_tail, start_job
+
+END_LIMIT_S = 600.0
+"""How long a run may take that only looks whether anything is left."""
 
 
 class SupervisedJob:
@@ -24,7 +28,7 @@ class SupervisedJob:
     def __init__(self, arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
         self._arguments = arguments
         self._log = log
-        self._environment = {**os.environ, **(environment or {})}
+        self._environment = environment or {}
         self._killed = False
         self.failures = 0
         """How often it ended without being killed."""
@@ -52,10 +56,32 @@ class SupervisedJob:
 
     def _start(self) -> None:
         self._killed = False
-        self._process = start_job(self._arguments, self._log, self._environment, self._log.parent)
+        self._process = _start(self._arguments, self._log, self._environment)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+
+
+def run_to_end(arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+    """Run a job once more that comes to its end: what a start after the last kill writes again is in the table then.
+
+    Raises:
+        JobFailedError: if it fails, or takes too long.
+    """
+    process = _start(arguments, log, environment)
+    try:
+        code = process.wait(END_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        raise JobFailedError(f"the last run did not end in {END_LIMIT_S:.0f} s; {log_tail(log)}") from None
+    finally:
+        kill_session(process.pid)
+        process.wait()
+    if code:
+        raise JobFailedError(f"the last run ended with {code}; {log_tail(log)}")
+
+
+def _start(arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    return start_job(arguments, log, {**os.environ, **environment}, log.parent)
