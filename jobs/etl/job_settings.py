@@ -104,13 +104,20 @@ class JobSettings:
             if name not in document:
                 raise JobSettingsError(f"{path}: entry {name!r} is missing")
         values = {name: _text(document[name], path, name) for name in texts}
+        kafka = _section(document["kafka"], path, "kafka")
+        of_store = next((key for key in kafka if key.lower().startswith(STORAGE_PREFIX)), None)
+        if of_store is not None:
+            raise JobSettingsError(
+                f"{path}: {of_store!r} is in [kafka]: put it into [{STORAGE}], without {STORAGE_PREFIX}, for source, "
+                "table and checkpoint alike"
+            )
         return cls(
             app_id=values["app_id"],
             result=values[result],
             checkpoint=values["checkpoint"],
             delivery_guarantee=values["delivery_guarantee"],
             trigger_interval=values["trigger_interval"],
-            kafka=_section(document["kafka"], path, "kafka"),
+            kafka=kafka,
             spark=_section(document["spark"], path, "spark"),
             own={name: values[name] for name in own},
             storage=_section(document.get(STORAGE, {}), path, STORAGE),

@@ -53,6 +53,7 @@ def changed(tmp_path: Path, old: str, new: str) -> Path:
         ('app_id = "enrich-flights"', "", "entry 'app_id' is missing"),
         ('app_id = "enrich-flights"', 'app_id = ""', "entry 'app_id' is empty"),
         ("[kafka]", "[kafka.more]", "entry 'kafka.more' is no text and no number"),
+        ("[kafka]", '[kafka]\n"storage.AWS_REGION" = "r"', "'storage.AWS_REGION' is in [kafka]: put it into [storage]"),
         ("app_id =", "app_id", "is not TOML"),
         ('app_id = "enrich-flights"', 'kafka = "x"\napp_id = "a"\n[other]', "unknown entry 'other'; known: app_id"),
         ("[kafka]", 'storage = "s3"\n[kafka]', "'storage' is a section: [storage]"),
