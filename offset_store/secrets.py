@@ -1,7 +1,7 @@
 """Secrets of object stores in errors: hidden where the text is made.
 
 delta-rs's errors quote the request, and some stores take their keys in the address: a shared access signature of Azure,
-a presigned address of S3. So all code that loads a table, commits to it or reads its log runs under `hidden_secrets`.
+a presigned address of S3, a user and password before the host. So all code that loads a table, commits to it or reads its log runs under `hidden_secrets`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ LEAST_ANYWHERE = 8
 _SECRET_OPTION = re.compile(r"(?i)secret|key|token|password|sas|credential")
 _FLAG_NAME = re.compile(r"(?i)_enabled$")
 _PLAIN_VALUE = re.compile(rf"(?i)true|false|[-+]?[0-9.]{{1,{LEAST_ANYWHERE - 1}}}")
+_USER_INFO = re.compile(r"://[^/\s:@]*:[^/\s]+@")
+"""User and password in an address, such as that of an endpoint or a proxy."""
 _SIGNED = re.compile(r"(?i)\b(sig|x-amz-signature|x-amz-security-token|x-goog-signature)=[^&\s\"']+")
 
 
@@ -38,7 +40,7 @@ def hidden_secrets(storage_options: Mapping[str, str]) -> Iterator[None]:
 
 
 def without_secrets(text: str, storage_options: Mapping[str, str]) -> str:
-    """Put `HIDDEN` where a secret option's value, or a signature in an address, stands in ``text``."""
+    """Put `HIDDEN` where a secret option's value, or a password or signature in an address, stands in ``text``."""
     for name, value in storage_options.items():
         if not _SECRET_OPTION.search(name) or _FLAG_NAME.search(name) or _PLAIN_VALUE.fullmatch(value):
             continue
@@ -48,6 +50,7 @@ def without_secrets(text: str, storage_options: Mapping[str, str]) -> str:
                 text = text.replace(form, HIDDEN)
             elif form.strip("?&="):
                 text = re.sub(rf"(?<![\w-]){re.escape(form)}(?![\w-])", HIDDEN, text)
+    text = _USER_INFO.sub(f"://{HIDDEN}@", text)
     return _SIGNED.sub(lambda found: f"{found[1]}={HIDDEN}", text)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -24,7 +23,6 @@ from sparkonce.offset_store.tables import check_keeps_transaction_ids, load_tabl
 
 PROBE = ".sparkonce-doctor-"
 _LONGEST = 500
-_IN_ADDRESS = re.compile(r"://[^/@\s]+:[^/@\s]+@")
 _ADDRESS = "Check the address and the credentials"
 _ANOTHER = "Name another place, or move what is there"
 _RIGHTS = "Give this user the right to write there"
@@ -130,11 +128,9 @@ def _writable(what: str, location: Location, storage: Mapping[str, str]) -> Iter
 
 def _told(location: Location, storage: Mapping[str, str], what: str, error: BaseException) -> str:
     """Put an error of a store into one line of bounded length, without colours and secrets."""
-    text = " ".join(plain(error).split())
-    what = _IN_ADDRESS.sub("://***@", what)
-    text = _IN_ADDRESS.sub("://***@", text)
+    text = without_secrets(" ".join(plain(error).split()), storage)  # before it is cut, within a secret perhaps
     hint = store_hint_or_options(location, text)
-    return without_secrets(f"{what}: {text[:_LONGEST]}{'…' * (len(text) > _LONGEST)}{hint}", storage)
+    return f"{without_secrets(what, storage)}: {text[:_LONGEST]}{'…' * (len(text) > _LONGEST)}{hint}"
 
 
 def _join(root: str, name: str) -> str:

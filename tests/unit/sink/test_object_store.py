@@ -244,6 +244,12 @@ def test_a_secret_in_an_error_is_hidden_in_all_its_causes(tmp_path: Path, monkey
         ("key=abc", {"AWS_SECRET_ACCESS_KEY": "abc"}, "key=***"),
         ("a%2Fb a/b", {"AWS_SECRET_ACCESS_KEY": "a/b"}, "*** ***"),
         ("GET https://h/p?X-Amz-Signature=12ab&x=1", {}, "GET https://h/p?X-Amz-Signature=***&x=1"),
+        (
+            "GET http://u:p@ss@h:9/b?x=1: no answer",
+            {"AWS_ENDPOINT_URL": "http://u:p@ss@h:9"},
+            "GET http://***@h:9/b?x=1: no answer",
+        ),
+        ("http://h:9/a@b and abfss://box@account.net/t", {}, None),
         ("region eu true", {"AWS_REGION": "eu", "AWS_ALLOW_HTTP": "true", "AWS_SESSION_TOKEN": ""}, "region eu true"),
     ],
 )

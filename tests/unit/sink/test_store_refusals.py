@@ -57,6 +57,12 @@ def test_a_wrong_endpoint(tmp_path: Path, store: S3Store) -> None:
     )
 
 
+def test_a_password_in_an_endpoint_is_not_shown(tmp_path: Path) -> None:
+    told = told_of(StoredQuery(tmp_path, S3Store("http://user:pass-word@127.0.0.1:1")))
+    assert "http://***@127.0.0.1:1/" in told
+    assert "pass-word" not in told
+
+
 def test_a_name_that_does_not_resolve(tmp_path: Path) -> None:
     query = StoredQuery(tmp_path, S3Store("http://no-such-store.invalid:9000"))
     assert "No store answers there: check storage.AWS_ENDPOINT_URL" in told_of(query)
