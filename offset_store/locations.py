@@ -52,6 +52,11 @@ class Location:
         """Whether this is a local file, where a table or a checkpoint would be a folder."""
         return self.is_local and os.path.isfile(self.text)
 
+    def is_same(self, other: Location) -> bool:
+        """Whether the two are one place, also by way of symbolic links."""
+        both_local = self.is_local and other.is_local
+        return self == other or (both_local and os.path.realpath(self.text) == os.path.realpath(other.text))
+
     def filesystem(self, storage_options: Mapping[str, str] | None = None) -> tuple[fs.FileSystem, str]:
         """Return a file system for this place, and the path within it.
 

@@ -73,6 +73,11 @@ class DeltaWriter(metaclass=Shipped):
         function = self._function()
         result = Location.parse(self.path)
         offsets = Location.parse(self.offsets or f"{self.path.rstrip('/')}/{OFFSETS_FOLDER}")
+        if offsets.is_same(result):  # the numbers of both tables would be one number, which always agrees with itself
+            raise ValueError(
+                f"offsets={self.offsets} is the result itself, and its offsets need a table of their own: leave offsets "
+                f"out, for {OFFSETS_FOLDER} in the result's folder, or name another path"
+            )
         self._result = DeltaResult(
             DeltaOffsetStore(result, self.app_id, self.storage_options),
             f"file:{result.text}" if result.is_local else self.path,

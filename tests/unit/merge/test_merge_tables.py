@@ -17,6 +17,7 @@ from deltalake.schema import PrimitiveType
 from pyspark.errors import PySparkException
 
 from sparkonce.connectors.delta_sink.table import TableError
+from sparkonce.connectors.delta_spark.append import AppendWriter
 from sparkonce.connectors.delta_spark.intents import DeltaIntents, intent_from_info, intent_to_info
 from sparkonce.connectors.delta_spark.merge import MergeWriter, merging
 from sparkonce.connectors.delta_spark.result import (
@@ -296,6 +297,15 @@ def test_a_column_that_the_rows_lack_is_named_before_a_table_is_made(
     with pytest.raises(ValueError, match=complaint):
         writer(SimpleNamespace(columns=["customer_id", "amount"]), 0)  # type: ignore[arg-type]
     assert not (tmp_path / "result").exists()
+
+
+@pytest.mark.parametrize("offsets", ["result", "result/", "link"])
+def test_offsets_do_not_go_into_the_result(tables: Tables, offsets: str) -> None:
+    """One table for both would have one number for what was written and what is confirmed: no offset would ever move."""
+    (tables.folder / "link").symlink_to(tables.folder / "result")
+    with pytest.raises(ValueError, match="is the result itself, and its offsets need a table of their own"):
+        AppendWriter(str(tables.folder / "result"), "app", "checkpoint", offsets=f"{tables.folder}/{offsets}")
+    assert DeltaTable(tables.folder / "result").version() == 0
 
 
 LINKAGE = "An error occurred: java.lang."
