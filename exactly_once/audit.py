@@ -37,6 +37,7 @@ from sparkonce.offset_store.store import Commit
 from sparkonce.offset_store.txn_ids import (
     MOVED_TO_ID,
     UNKNOWN_EPOCH,
+    MergeTxn,
     OffsetTxn,
     QueryTxn,
     epoch_txn_id,
@@ -373,6 +374,9 @@ class Auditor:
                 self._move_manually(txn_id, to, name)
 
     def _add_foreign(self, commit: LogCommit, name: CommitName) -> None:
+        for parsed in map(parse_txn_id, commit.transactions):
+            if commit.entry.own is OwnCommit.NUMBERED_WRITE and isinstance(parsed, MergeTxn):
+                self._last_rows[parsed.app_id] = commit.version
         if commit.entry.own is None:
             self._tally.foreign[commit.entry.operation or "unnamed"] += 1
         if commit.unreadable is not None:

@@ -1,7 +1,8 @@
 """Secrets of object stores in errors: hidden where the text is made.
 
 delta-rs's errors quote the request, and some stores take their keys in the address: a shared access signature of Azure,
-a presigned address of S3, a user and password before the host. So all code that loads a table, commits to it or reads its log runs under `hidden_secrets`.
+a presigned address of S3, a user and password before the host. So all code that loads a table, commits to it or reads
+its log runs under `hidden_secrets`.
 """
 
 from __future__ import annotations

@@ -28,6 +28,8 @@ from sparkonce.offset_store.store import Commit
 from sparkonce.offset_store.tables import append
 from sparkonce.offset_store.txn_ids import intent_txn_id, merge_txn_id
 
+OFFSETS_FOLDER = "_sparkonce"
+"""The table of offsets, within the result's folder. A name with an underscore is hidden from readers and VACUUM."""
 RESULT_VERSION_KEY = "resultVersion"
 
 

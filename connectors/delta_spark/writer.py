@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from sparkonce.connectors.delta_spark.intents import DeltaIntents
+from sparkonce.connectors.delta_spark.intents import OFFSETS_FOLDER, DeltaIntents
 from sparkonce.connectors.delta_spark.result import DeltaResult, PlainResult, WriteFunction
 from sparkonce.connectors.delta_spark.sequence import NumberedTable
 from sparkonce.connectors.delta_spark.taking_over import take_over, take_over_for_good
@@ -26,9 +26,6 @@ from sparkonce.offset_store.locations import Location
 from sparkonce.shipping import Shipped
 
 _log = logging.getLogger(__name__)
-
-OFFSETS_FOLDER = "_sparkonce"
-"""The table of offsets, within the result's folder. A name with an underscore is hidden from readers and VACUUM."""
 
 
 @dataclass(slots=True)
@@ -75,8 +72,8 @@ class DeltaWriter(metaclass=Shipped):
         offsets = Location.parse(self.offsets or f"{self.path.rstrip('/')}/{OFFSETS_FOLDER}")
         if offsets.is_same(result):  # the numbers of both tables would be one number, which always agrees with itself
             raise ValueError(
-                f"offsets={self.offsets} is the result itself, and its offsets need a table of their own: leave offsets "
-                f"out, for {OFFSETS_FOLDER} in the result's folder, or name another path"
+                f"offsets={self.offsets} is the result itself, and its offsets need a table of their own: name another "
+                f"path, or leave offsets out, for {OFFSETS_FOLDER} in the result's folder"
             )
         self._result = DeltaResult(
             DeltaOffsetStore(result, self.app_id, self.storage_options),

@@ -11,7 +11,7 @@ import argparse
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from sparkonce.broker_lite.config import ConfigError
@@ -25,6 +25,7 @@ from sparkonce.exactly_once.audit_rows import RowCount
 from sparkonce.exactly_once.recovery import describe_outdated
 from sparkonce.jobs.cli.audit_inputs import Coordinates, CoordinatesError, RowCounts, RowsError, ask_broker, count_rows
 from sparkonce.jobs.cli.audit_report import Examined, Verdict, as_json, as_text
+from sparkonce.jobs.cli.audit_result import look_at_result
 from sparkonce.jobs.cli.housekeeping.brokers import settings_from
 from sparkonce.jobs.shared.arguments import UsageError, add_kafka, add_table
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
@@ -99,7 +100,9 @@ def examine(options: argparse.Namespace) -> Examined:
             auditor.add(commit)
             advance()
     report = auditor.finish(log.stored)
-    report = report.adding([*_rows_before(log, kept), *_holes(log), *_by_delta_spark(log, report.chains)])
+    app_ids = sorted({chain.app_id for chain in report.chains})
+    report = report.adding([*_rows_before(log, kept), *_holes(log), *_by_delta_spark(log, app_ids)])
+    report = report.adding(look_at_result(log, app_ids))
     _require_chains(options, report)
     sides: Sequence[BrokerSide] | None = None
     if kafka:
@@ -146,9 +149,9 @@ def _rows_before(log: CommitLog, kept: StoredState | None) -> Iterator[Finding]:
         yield Finding(Problem.ROWS_OF_UNKNOWN_ORIGIN, message, CommitName(kept.version))
 
 
-def _by_delta_spark(log: CommitLog, chains: Sequence[Chain]) -> Iterator[Finding]:
+def _by_delta_spark(log: CommitLog, app_ids: Iterable[str]) -> Iterator[Finding]:
     """Find applications whose rows delta-spark writes by now: where these begin and end is in another table."""
-    for app_id in sorted({chain.app_id for chain in chains}):
+    for app_id in app_ids:
         written, recorded = merge_txn_id(app_id), intent_txn_id(app_id)
         numbers = log.stored([written, recorded])
         if written in numbers and recorded not in numbers:

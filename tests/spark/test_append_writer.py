@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 from sparkonce.connectors.delta_spark import sequence
 from sparkonce.connectors.delta_spark.append import AppendWriter
 from sparkonce.connectors.delta_spark.crash_points import IntentPoint
-from sparkonce.connectors.delta_spark.writer import OFFSETS_FOLDER
+from sparkonce.connectors.delta_spark.intents import OFFSETS_FOLDER
 from sparkonce.crash_points import CrashPoint
 from sparkonce.jobs.cli.main import main
 from sparkonce.jobs.shared.crash_plans import arm, fired

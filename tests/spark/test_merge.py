@@ -20,8 +20,8 @@ from pyspark.sql.streaming import StreamingQuery
 
 from sparkonce.connectors.delta_spark import sequence
 from sparkonce.connectors.delta_spark.crash_points import IntentPoint
+from sparkonce.connectors.delta_spark.intents import OFFSETS_FOLDER
 from sparkonce.connectors.delta_spark.merge import MergeWriter
-from sparkonce.connectors.delta_spark.writer import OFFSETS_FOLDER
 from sparkonce.crash_points import CrashPoint, InjectedCrashError
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.shared.crash_plans import arm, fired

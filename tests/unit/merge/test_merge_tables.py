@@ -301,7 +301,7 @@ def test_a_column_that_the_rows_lack_is_named_before_a_table_is_made(
 
 @pytest.mark.parametrize("offsets", ["result", "result/", "link"])
 def test_offsets_do_not_go_into_the_result(tables: Tables, offsets: str) -> None:
-    """One table for both would have one number for what was written and what is confirmed: no offset would ever move."""
+    """What was written and what is confirmed would be one number, and no offset would ever move."""
     (tables.folder / "link").symlink_to(tables.folder / "result")
     with pytest.raises(ValueError, match="is the result itself, and its offsets need a table of their own"):
         AppendWriter(str(tables.folder / "result"), "app", "checkpoint", offsets=f"{tables.folder}/{offsets}")

@@ -1,0 +1,58 @@
+"""Whether rows that delta-spark wrote are still in the result, where the audit is of its table of offsets.
+
+`AppendWriter` and `MergeWriter` keep the table of offsets in the folder of the result, unless they are told otherwise.
+So the result is found from it, and its log shows whether it has the writes that are confirmed, and what others did to
+their rows since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from sparkonce.connectors.delta_spark.intents import OFFSETS_FOLDER
+from sparkonce.exactly_once.audit import Auditor
+from sparkonce.exactly_once.audit_findings import Finding, Problem
+from sparkonce.offset_store.commit_log import CommitLog
+from sparkonce.offset_store.errors import StoreMissingError
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.txn_ids import intent_txn_id, merge_txn_id
+
+_OF_ROWS = (Problem.ROWS_RESTORED, Problem.ROWS_REMOVED, Problem.DAMAGED)
+
+
+def result_of(offsets: CommitLog) -> Location | None:
+    """Return the table whose folder this one is in, as the table of offsets is by default."""
+    folder, _, name = offsets.location.text.rpartition("/")
+    return Location(folder, offsets.location.is_local) if name == OFFSETS_FOLDER and folder else None
+
+
+def look_at_result(offsets: CommitLog, app_ids: Iterable[str]) -> Iterator[Finding]:
+    """Compare the confirmed writes of these applications with the result, and follow what became of their rows.
+
+    Raises:
+        OffsetStoreError: if the result cannot be read.
+    """
+    numbers = {app_id: offsets.stored([intent_txn_id(app_id), merge_txn_id(app_id)]) for app_id in app_ids}
+    confirmed = {app_id: found[merge_txn_id(app_id)] for app_id, found in numbers.items() if len(found) == 2}
+    location = result_of(offsets)
+    if not confirmed or location is None:
+        return
+    try:
+        result = CommitLog.open(location, offsets.log.storage_options)
+    except StoreMissingError:
+        yield Finding(Problem.STORED_MISMATCH, f"the result {location}, whose writes are confirmed here, is not there")
+        return
+    for app_id, number in sorted(confirmed.items()):
+        written = result.stored([merge_txn_id(app_id)]).get(merge_txn_id(app_id), 0)
+        if written < number:
+            message = f"write {number} of appId {app_id} is confirmed here, and the result {location} has "
+            message += f"{written or 'none'}: it was deleted, replaced, or dropped transaction ids"
+            yield Finding(Problem.STORED_MISMATCH, message)
+    auditor = Auditor()
+    for commit in result.commits():
+        auditor.add(commit)
+    for finding in auditor.finish(result.stored).findings:
+        if finding.problem in _OF_ROWS and finding.commit is not None:
+            yield Finding(
+                finding.problem, f"the result {location}, version {finding.commit.version}: {finding.message}"
+            )
