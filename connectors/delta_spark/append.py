@@ -6,15 +6,14 @@ write of Spark.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 from pyspark.sql import types as t
 
-from sparkonce.connectors.delta_spark.result import WriteFunction, quoted
+from sparkonce.connectors.delta_spark.result import TXN_APP_ID, TXN_VERSION, USER_METADATA, WriteFunction, quoted
 from sparkonce.connectors.delta_spark.writer import DeltaWriter
 from sparkonce.exactly_once.guarantee import Guarantee
 
@@ -22,7 +21,8 @@ QUERY_ID_PROPERTY = "sql.streaming.queryId"
 """The property that Spark sets on the thread of a query."""
 _MODES = {"append": "append", "complete": "overwrite"}
 """What a batch does to the rows of the table, in the terms of `DataFrameWriter.mode`, by ``output_mode``."""
-
+_OPTIONS = {TXN_APP_ID: "txnAppId", TXN_VERSION: "txnVersion", USER_METADATA: "userMetadata"}
+"""The options of a write that go before the session's settings of these names."""
 
 _WIDENING = (
     (t.ByteType, t.ShortType, t.IntegerType, t.LongType),
@@ -56,13 +56,12 @@ class AppendWriter(DeltaWriter):
             raise ValueError("output_mode='complete' replaces all rows, with exactly-once: leave guarantee out")
         return self._write
 
-    def _write(self, path: str, rows: DataFrame) -> Callable[[], object]:
-        writer = (
-            _widened(rows, rows.sparkSession.read.format("delta").load(path).schema)
-            .write.format("delta")
-            .mode(_MODES[self.output_mode])
-        )
-        return partial(writer.option("mergeSchema", self.merge_schema).save, path)
+    def _write(self, path: str, rows: DataFrame, settings: Mapping[str, str]) -> None:
+        writer = _widened(rows, rows.sparkSession.read.format("delta").load(path).schema).write.format("delta")
+        # Under the session's spark.sql.sources.partitionOverwriteMode=dynamic an overwrite would keep old partitions.
+        writer = writer.mode(_MODES[self.output_mode]).option("partitionOverwriteMode", "static")
+        options = {_OPTIONS[name]: value for name, value in settings.items()}
+        writer.options(**options).option("mergeSchema", self.merge_schema).save(path)
 
     def _check(self, rows: DataFrame) -> None:
         """Reject rows of a query in another output mode: they would be in the table several times, or be removed."""

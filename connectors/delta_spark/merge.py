@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, max_by, struct
 
-from sparkonce.connectors.delta_spark.result import WriteFunction, delta_table, quoted
+from sparkonce.connectors.delta_spark.result import WriteFunction, delta_table, quoted, session_settings
 from sparkonce.connectors.delta_spark.writer import DeltaWriter
 
 if TYPE_CHECKING:
@@ -58,9 +58,10 @@ class MergeWriter(DeltaWriter):
 def merging(merge: MergeFunction) -> WriteFunction:
     """Return what runs the MERGE that a function builds."""
 
-    def write(path: str, rows: DataFrame) -> Callable[[], object]:
-        execute: Callable[[], object] = merge(delta_table().forPath(rows.sparkSession, path), rows).execute
-        return execute
+    def write(path: str, rows: DataFrame, settings: Mapping[str, str]) -> None:
+        builder = merge(delta_table().forPath(rows.sparkSession, path), rows)
+        with session_settings(rows.sparkSession, settings):
+            builder.execute()
 
     return write
 

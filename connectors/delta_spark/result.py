@@ -1,18 +1,21 @@
 """The result: written by delta-spark, its log read by delta-rs, as it reads logs of tables that it cannot write.
 
-The transaction version and the commit info of a write are set by settings of the session. In
-``foreachBatch`` the batch has a session of its own, a copy that Spark makes for each query, so they are set there,
-around the write alone, and reset.
+The transaction version and the commit info of an append are options of the write. A MERGE takes none, only settings of
+the session. In ``foreachBatch`` the batch has a session of its own, a copy that Spark makes for each query, so they are
+set there, around the MERGE alone, and reset. A function may write to several tables in threads: of the MERGEs of one
+session one runs at a time.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -34,8 +37,8 @@ from sparkonce.offset_store.txn_ids import merge_txn_id
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
 
-WriteFunction: TypeAlias = Callable[[str, DataFrame], Callable[[], object]]
-"""Returns what writes a batch's rows into the table at a path of Spark's, in one commit."""
+WriteFunction: TypeAlias = Callable[[str, DataFrame, Mapping[str, str]], object]
+"""Writes a batch's rows into the table at a path of Spark's, in one commit, under settings of a session."""
 
 TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
 TXN_VERSION = "spark.databricks.delta.write.txnVersion"
@@ -98,7 +101,7 @@ class DeltaResult:
         self.run(rows, {**numbered, USER_METADATA: _to_text(intent_to_info(intent, Writes.ROWS))})
 
     def run(self, rows: DataFrame, settings: Mapping[str, str]) -> None:
-        """Write a batch's rows under session settings.
+        """Write a batch's rows under settings of a session: the write's own ones, whatever else runs in the session.
 
         Raises:
             CommitConflictError: if others changed the table meanwhile.
@@ -108,9 +111,7 @@ class DeltaResult:
         conflicts = _conflicts()
         try:
             with _fitting_delta(session):
-                execute = self.function(self.spark_path, rows)
-                with _session_settings(session, settings):
-                    execute()
+                self.function(self.spark_path, rows, settings)
         except conflicts as error:
             raise CommitConflictError(str(error)) from error
 
@@ -186,19 +187,24 @@ class PlainSnapshot:
         return self.result.entries(self.version - version, self.version)
 
 
+_locks: WeakKeyDictionary[SparkSession, threading.Lock] = WeakKeyDictionary()
+
+
 @contextmanager
-def _session_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    before: dict[str, str | None] = {name: session.conf.get(name, None) for name in settings}
-    try:
-        for name, value in settings.items():
-            session.conf.set(name, value)
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                session.conf.unset(name)
-            else:
-                session.conf.set(name, old)
+def session_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Set settings of a session, and set them back; of several threads one at a time."""
+    with _locks.setdefault(session, threading.Lock()):
+        before: dict[str, str | None] = {name: session.conf.get(name, None) for name in settings}
+        try:
+            for name, value in settings.items():
+                session.conf.set(name, value)
+            yield
+        finally:
+            for name, old in before.items():
+                if old is None:
+                    session.conf.unset(name)
+                else:
+                    session.conf.set(name, old)
 
 
 def _to_text(info: Mapping[str, Any]) -> str:

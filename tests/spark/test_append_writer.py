@@ -6,6 +6,7 @@ import shutil
 import threading
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as f
 
 from sparkonce.connectors.delta_spark import sequence
@@ -270,6 +271,42 @@ def test_each_batch_replaces_the_table_in_output_mode_complete(pipeline: Pipelin
     shutil.rmtree(pipeline.folder / "c")
     with pytest.raises(StreamingQueryException, match="first of a stateful query with a new checkpoint"):
         run_groups(pipeline, 40, output_mode="complete")
+
+
+def test_no_partition_stays_in_output_mode_complete(pipeline: Pipeline) -> None:
+    """Whatever the session says of other overwrites; Delta's own sink replaces all rows, too."""
+    pipeline.session.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    try:
+        run_groups(pipeline, 20, output_mode="complete", partition_by=["n"])
+    finally:
+        pipeline.session.conf.unset("spark.sql.sources.partitionOverwriteMode")
+    rows = DeltaTable(pipeline.table).to_pyarrow_table(columns=["rest", "partition", "n"]).to_pylist()
+    assert sorted(tuple(row.values()) for row in rows) == [(r, p, (7, 7, 6)[r]) for r in range(3) for p in range(2)]
+
+
+def test_two_tables_in_threads(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both writes begin at the same moment, in the one session of the batch."""
+    both, save = threading.Barrier(2), DataFrameWriter.save
+
+    def save_together(writer: DataFrameWriter, *arguments: Any, **options: Any) -> None:
+        both.wait(DEADLINE_S)
+        save(writer, *arguments, **options)
+
+    tables = [pipeline.folder / name for name in ("a", "b")]
+    writers = [AppendWriter(str(table), table.name, str(pipeline.folder / "c")) for table in tables]
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        with ThreadPoolExecutor(2) as pool:
+            for written in [pool.submit(writer, rows, batch_id) for writer in writers]:
+                written.result()
+
+    monkeypatch.setattr(DataFrameWriter, "save", save_together)
+    query = pipeline.records(20).writeStream.foreachBatch(write).trigger(availableNow=True)
+    query.option("checkpointLocation", str(pipeline.folder / "c")).start().awaitTermination()
+    for table in tables:
+        rows = DeltaTable(table).to_pyarrow_table(columns=list(SOURCE)).to_pylist()
+        assert sorted(tuple(row.values()) for row in rows) == expected(20)
+        assert main(["audit", str(table / OFFSETS_FOLDER)]) == 0
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def result(tmp_path: Path) -> Path:
 def opened(result: Path) -> NumberedTable:
     rows = DeltaOffsetStore(Location.parse(str(result)), "app")
     offsets = DeltaOffsetStore(Location.parse(str(result / OFFSETS_FOLDER)), "app", create_missing=True)
-    return NumberedTable(ResultWithoutSpark(rows, "unused", lambda path, rows: lambda: None), DeltaIntents(offsets))
+    return NumberedTable(ResultWithoutSpark(rows, "unused", lambda path, rows, settings: None), DeltaIntents(offsets))
 
 
 def audited(result: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -47,9 +47,7 @@ def test_a_restore_of_the_result(result: Path, capsys: pytest.CaptureFixture[str
     DeltaTable(result).restore(1)
     status, said = audited(result, capsys)
     assert status == 0
-    assert (
-        f"[rows-restored] the result {result}, version 3: RESTORE to version 1 removed the rows that" in said
-    )
+    assert f"[rows-restored] the result {result}, version 3: RESTORE to version 1 removed the rows that" in said
     assert "warnings=1 verdict=proven" in said
     assert main(["audit", str(result / OFFSETS_FOLDER), "--strict"]) == 1
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +28,7 @@ from sparkonce.connectors.delta_spark.result import (
     USER_METADATA,
     DeltaResult,
     PlainResult,
+    session_settings,
 )
 from sparkonce.connectors.delta_spark.sequence import Intent, Landed, NumberedTable
 from sparkonce.exactly_once.batch import Batch
@@ -65,7 +68,7 @@ class Tables:
         """Open both anew, as a driver that starts."""
         result = DeltaOffsetStore(Location.parse(str(self.folder / "result")), app_id)
         offsets = DeltaOffsetStore(Location.parse(str(self.folder / "offsets")), app_id, create_missing=True)
-        without_spark = ResultWithoutSpark(result, "unused", lambda path, rows: lambda: None)
+        without_spark = ResultWithoutSpark(result, "unused", lambda path, rows, settings: None)
         return NumberedTable(without_spark, DeltaIntents(offsets))
 
 
@@ -250,19 +253,45 @@ class Conf:
         del self.values[name]
 
 
+class Session:
+    """One session of Spark."""
+
+    def __init__(self, conf: Conf) -> None:
+        self.conf = conf
+
+
+def test_merges_of_one_session_do_not_see_each_others_settings() -> None:
+    """A function of foreachBatch may write in threads, and a MERGE has its number from the session."""
+    session: Any = Session(Conf())
+    entered = threading.Event()
+
+    def another() -> None:
+        with session_settings(session, {TXN_VERSION: "2"}):
+            entered.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        with session_settings(session, {TXN_VERSION: "1"}):
+            second = pool.submit(another)
+            assert not entered.wait(0.2)
+            assert session.conf.values == {TXN_VERSION: "1"}
+        second.result()
+    assert entered.is_set()
+    assert session.conf.values == {}
+
+
 @pytest.mark.parametrize("conflict", [name for name in dir(exceptions) if name.endswith("Exception")])
 def test_a_conflict_of_delta_spark_is_one_of_ours(conflict: str) -> None:
     conf = Conf(**{USER_METADATA: "the user's"})
-    rows = SimpleNamespace(sparkSession=SimpleNamespace(conf=conf))
+    rows = SimpleNamespace(sparkSession=Session(conf))
 
     def execute() -> None:
         conf.seen.append(dict(conf.values))
         raise getattr(exceptions, conflict)("somebody was quicker")
 
     store = DeltaOffsetStore(Location.parse("nowhere"), "app")
-    result = DeltaResult(store, "file:/nowhere", lambda path, rows: execute)
+    result = DeltaResult(store, "file:/nowhere", merging(lambda target, rows: SimpleNamespace(execute=execute)))  # type: ignore[arg-type, return-value]
     intent = Intent(3, batch(0, 0, 5).record)
-    with pytest.raises(CommitConflictError, match="somebody was quicker"):
+    with patch("delta.tables.DeltaTable.forPath"), pytest.raises(CommitConflictError, match="somebody was quicker"):
         result.write(rows, intent)  # type: ignore[arg-type]
     assert (conf.seen[0][TXN_APP_ID], conf.seen[0][TXN_VERSION]) == ("sparkonce/app/merge", "3")
     assert '"sequence":3' in conf.seen[0][USER_METADATA]
