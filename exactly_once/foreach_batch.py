@@ -9,6 +9,7 @@ separate store, and gets one of the other two.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from sparkonce.offset_store.store import Commit, FileT
 from sparkonce.shipping import Shipped
 
 THE_RESULT = Place("the result", None)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class ForeachBatch(metaclass=Shipped):
         self._delivery()
 
     def __call__(self, rows: Any, batch_id: int) -> None:
-        """Write one batch, unless it is there already.
+        """Write one batch, unless it is there already: then log a warning.
 
         Raises:
             DeliveryError: if it must not be written; the query then stops.
@@ -75,8 +77,15 @@ class ForeachBatch(metaclass=Shipped):
             )
         batch = read_batch(checkpoint, batch_id, self.app_id, str(uuid.uuid4()))
         delivery = self._delivery()
-        is_written = delivery.finish(batch, delivery.begin(batch), [rows])
-        if not is_written and checkpoint.is_stateful():
+        if delivery.finish(batch, delivery.begin(batch), [rows]):
+            return
+        _log.warning(
+            "%s: its rows are in %s already, nothing is written again. That is right after a crash. A function that "
+            "writes a batch in parts needs an app_id for each of them",
+            batch,
+            self.place.name,
+        )
+        if checkpoint.is_stateful():
             # Spark saves the state of a batch when its rows are read: otherwise the next batch would not find it.
             rows.write.format("noop").mode("overwrite").save()
 

@@ -236,6 +236,17 @@ def test_foreach_batch_reads_the_range_from_the_checkpoint(
     assert stored == {KEY: 4}
 
 
+def test_a_batch_that_is_written_in_parts_is_not_passed_over_in_silence(
+    database: Database, result: SqlResult, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write = ForeachBatch(result, checkpoint(tmp_path / "c", {0: 4}), "app")
+    write([0, 1], 0)
+    assert not caplog.records
+    write([2, 3], 0)
+    assert database.numbers() == [0, 1]
+    assert "batch 0 of query q (appId app): its rows are in the result already, nothing is written again" in caplog.text
+
+
 def test_foreach_batch_refuses_another_query_s_checkpoint(result: SqlResult, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "c", {0: 2, 1: 4})
     with pytest.raises(RuntimeError, match="Spark runs batch 0, and 1 is the newest"):
