@@ -7,6 +7,7 @@ lets a table expire them.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -43,12 +44,7 @@ def load_table(location: Location, storage_options: Mapping[str, str], version: 
         OffsetStoreError: if it cannot be read, or not at that version.
     """
     _check_folder(location)
-    if location.is_local and (escape := _ESCAPE.search(location.text)):
-        name = unquote(escape[0])
-        raise OffsetStoreError(
-            f"the path {location} has {escape[0]} in it, which delta-rs decodes to the character {name!r}: it would "
-            "use another folder. Use a path without a percent sign before two digits"
-        )
+    _check_path(location)
     with hidden_secrets(storage_options):
         try:
             check_store_answers(location, storage_options)
@@ -147,6 +143,21 @@ def table_filesystem(location: Location, storage_options: Mapping[str, str]) -> 
 def _check_folder(location: Location) -> None:
     if location.is_file:
         raise OffsetStoreError(f"{location} is a file, not a Delta table: name the folder that holds _delta_log")
+
+
+def _check_path(location: Location) -> None:
+    """Reject local paths that delta-rs (1.6) reads as those of other folders."""
+    if location.is_local and os.sep == "/" and "\\" in location.text:
+        raise OffsetStoreError(
+            f"the path {location} has a backslash in it, which delta-rs reads as / where it loads a log, and not where "
+            "it writes: it would mix two folders. Use a path without one"
+        )
+    if location.is_local and (escape := _ESCAPE.search(location.text)):
+        name = unquote(escape[0])
+        raise OffsetStoreError(
+            f"the path {location} has {escape[0]} in it, which delta-rs decodes to the character {name!r}: it would "
+            "use another folder. Use a path without a percent sign before two digits"
+        )
 
 
 def join(root: str, path: str) -> str:

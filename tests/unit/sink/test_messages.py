@@ -53,15 +53,22 @@ def test_a_table_that_was_set_back(tmp_path: Path, when: str) -> None:
     assert "Start with a new checkpointLocation and offsetStore=delta:" in told
 
 
-def test_a_path_that_delta_rs_would_read_otherwise(tmp_path: Path) -> None:
-    """It would write to "a b", which may be another table."""
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("a%20b", r"a%20b has %20 in it, which delta-rs decodes to the character ' '"),
+        (r"a\b", r"a\\b has a backslash in it, which delta-rs reads as /"),
+    ],
+)
+def test_a_path_that_delta_rs_would_read_otherwise(tmp_path: Path, name: str, complaint: str) -> None:
+    """It would use "a b", or "a/b", which may be another table."""
     query = Query(tmp_path)
-    query.options["path"] = f"{tmp_path}/a%20b"
+    query.options["path"] = f"{tmp_path}/{name}"
     query.log(0, 10)
-    with pytest.raises(OffsetStoreError, match=r"a%20b has %20 in it, which delta-rs decodes to the character ' '"):
+    before = set(tmp_path.iterdir())
+    with pytest.raises(OffsetStoreError, match=complaint):
         query.tasks()
-    assert not (tmp_path / "a b").exists()
-    assert not (tmp_path / "a%20b").exists()
+    assert set(tmp_path.iterdir()) == before
 
 
 def test_a_percent_sign_that_is_no_escape(tmp_path: Path) -> None:
