@@ -130,3 +130,14 @@ class Outcome(Generic[CellT_co]):
     """The outcome in words, where the numbers are not enough."""
     to_compare: bool = False
     """Whether the sink is not ours: what it did is shown, and is neither right nor wrong."""
+
+    @property
+    def has_wrong_rows(self) -> bool:
+        """Whether its rows are wrong, whatever befell the machine, so that running it again would hide that.
+
+        Then a record came twice, or is missing although the last run came to its end.
+        """
+        steps = [moment.what for moment in self.moments if moment.lane == "pipeline"]
+        twice = self.duplicated > 0 and self.must_show in (Shows.NEITHER, Shows.LOSS, Shows.MAYBE_LOSS)
+        missing = self.lost > 0 and self.must_show in (Shows.NEITHER, Shows.DUPLICATES, Shows.MAYBE_DUPLICATES)
+        return twice or (missing and steps[-1:] == ["ends"])

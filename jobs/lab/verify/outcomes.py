@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.lab.verify.cells import AnyCell, CellT_co, Moment, Outcome, Result, Shows
 from sparkonce.jobs.lab.verify.evidence import Evidence, commits, sendings, verdict
 from sparkonce.jobs.lab.verify.pipelines import Pipeline, Place
@@ -91,9 +90,9 @@ def outcome(
 def trouble_of_a_busy_machine(found: Outcome[AnyCell], *more: str) -> str | None:
     """Return the error for which a cell says nothing about its pipeline, so that it is run again; None without one.
 
-    ``more`` is what such errors say beside `START_UP_TROUBLE`. Rows that come twice where no error may cause that are
-    a finding, and are not forgotten for a second try.
+    ``more`` is what such errors say beside `START_UP_TROUBLE`. Wrong rows that no error explains are a finding, and
+    are not forgotten for a second try.
     """
-    if found.duplicated and found.cell.guarantee is not Guarantee.AT_LEAST_ONCE:
+    if found.has_wrong_rows:
         return None
     return next((each for each in found.errors if any(words in each for words in (*START_UP_TROUBLE, *more))), None)

@@ -120,6 +120,15 @@ def fails_at_the_point(pipeline: Pipeline, mark: Path) -> str:
     return "InjectedCrashError: as planned"
 
 
+def writes_all(pipeline: Pipeline, _mark: Path) -> None:
+    write(pipeline, records_of(pipeline))
+
+
+def write_twice(pipeline: Pipeline, mark: Path) -> None:
+    writes_all(pipeline, mark)
+    writes_all(pipeline, mark)
+
+
 def recovers(pipeline: Pipeline, _mark: Path) -> None:
     write(pipeline, records_of(pipeline)[8:])
 
@@ -212,11 +221,21 @@ def test_what_spark_could_not_start_is_run_again(kafka: Kafka, tmp_path: Path) -
     said: list[str] = []
     engine = FakeEngine(kafka, tmp_path, second_opinion=lambda *_: None, tell=said.append)
     busy: Run = lambda *_: "org.apache.spark.SparkException: Python worker failed to connect back."  # noqa: E731
-    engine.fake = FakeSpark([busy, recovers, fails_at_the_point, recovers])
+    engine.fake = FakeSpark([busy, writes_all, fails_at_the_point, recovers])
     engine.fake.folder = engine.crash_folder
     outcomes = list(engine.run([EXCEPTION]))
     assert [outcome.wrong for outcome in outcomes] == [None]
     assert "is run again" in said[0]
+
+
+@pytest.mark.parametrize(("last", "lost", "duplicated"), [(write_twice, 0, 20), (recovers, 8, 0)])
+def test_wrong_rows_are_told_whatever_spark_could_not_start(
+    kafka: Kafka, tmp_path: Path, last: Run, lost: int, duplicated: int
+) -> None:
+    busy: Run = lambda *_: "org.apache.spark.SparkException: Python worker failed to connect back."  # noqa: E731
+    outcome, _ = outcome_of(EXCEPTION, kafka, tmp_path, busy, last)
+    assert outcome.wrong is not None
+    assert (outcome.lost, outcome.duplicated) == (lost, duplicated)
 
 
 def test_a_second_try_meets_no_plan_of_the_first(kafka: Kafka, tmp_path: Path) -> None:
@@ -229,7 +248,7 @@ def test_a_second_try_meets_no_plan_of_the_first(kafka: Kafka, tmp_path: Path) -
         write(pipeline, records_of(pipeline)[:8])
 
     busy: Run = lambda *_: "org.apache.spark.SparkException: Python worker failed to connect back."  # noqa: E731
-    engine.fake = FakeSpark([busy, recovers, notes_what_is_armed, recovers])
+    engine.fake = FakeSpark([busy, writes_all, notes_what_is_armed, recovers])
     engine.fake.folder = engine.crash_folder
     (outcome,) = engine.run([ANCHORED])
     assert armed == [[f"its.anchor{PLAN_SUFFIX}"]]

@@ -46,7 +46,7 @@ class SetBackEngine:
             for batch in [left] if tries == 1 else [[cell] for cell in left]:
                 for one, outcome in self._side_by_side(batch):
                     trouble = next((each for each in one.errors if any(word in each for word in _TROUBLE)), "")
-                    if trouble and tries < MOST_TRIES:
+                    if trouble and tries < MOST_TRIES and not outcome.has_wrong_rows:
                         self.around.tell(f"{one.cell.name} is run again: {trouble}")
                         again.append(one.cell)
                     else:
