@@ -198,6 +198,27 @@ def test_an_answer_that_is_lost(
     assert (rows(table), data_files(table)) == ([], set())
 
 
+def test_a_commit_that_lands_after_its_conflict_was_reported(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key that is found then is its own, and so are the files that the table names."""
+    job = Job(table, idempotencyKey="k").task(1)
+    write, has_landed, late = ResultSnapshot.write, DeltaBatchWriter._has_landed, list[Callable[[], None]]()
+
+    def conflicting(snapshot: ResultSnapshot, *arguments: Any) -> None:
+        late.append(lambda: write(snapshot, *arguments))
+        raise CommitConflictError("a conditional request conflicts")
+
+    def look_too_early(writer: DeltaBatchWriter) -> bool:
+        found = has_landed(writer)
+        if late:
+            late.pop()()
+        return found
+
+    monkeypatch.setattr(ResultSnapshot, "write", conflicting)
+    monkeypatch.setattr(DeltaBatchWriter, "_has_landed", look_too_early)
+    job.commit()
+    assert rows(table) == [1]
+
+
 def test_what_happens_to_the_table_meanwhile_is_noticed(table: Path) -> None:
     job = Job(table).task(1)
     for path in table.glob("batch-*"):
