@@ -105,9 +105,14 @@ class DeltaResult:
 
         Raises:
             CommitConflictError: if others changed the table meanwhile.
-            TableError: if delta-spark was built for another version of Spark.
+            TableError: if delta-spark was built for another version of Spark, or could skip the rows.
         """
         session = rows.sparkSession
+        if TXN_APP_ID not in settings and session.conf.get(TXN_APP_ID, None) is not None:
+            raise TableError(
+                f"{TXN_APP_ID} is set in the session of the batch: Delta skips a write whose {TXN_VERSION} it has "
+                "seen, without a word. Unset both (spark.conf.unset)"
+            )
         conflicts = _conflicts()
         try:
             with _fitting_delta(session):

@@ -57,6 +57,7 @@ from sparkonce.offset_store.clones import CloneSource
 from sparkonce.offset_store.errors import OffsetStoreError, counted
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.record import Writes
+from sparkonce.offset_store.secrets import without_secrets
 
 DEFAULT_SOURCE = "kafka"
 
@@ -219,7 +220,8 @@ def _planned_from_checkpoint(options: argparse.Namespace, opened: OffsetsTable, 
         )
     view = brokers.ask(kafka, {tp.topic for tp in progress.offsets})
     wanted = with_topic_ids(progress, view, options.app_id, source, kafka[brokers.SERVERS])
-    origin = f"{options.from_checkpoint}: batch {progress.batch_id} of query {progress.query_id}"
+    checkpoint = without_secrets(options.from_checkpoint, dict(options.storage))  # this stays in the table's log
+    origin = f"{checkpoint}: batch {progress.batch_id} of query {progress.query_id}"
     noted = {progress.query_id: progress.batch_id} if progress.noted_in_table else {}
     return replace(plan_set(stored, wanted), copied_from=origin, relies_on=noted)
 

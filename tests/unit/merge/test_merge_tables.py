@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pyarrow as pa
 import pytest
@@ -17,6 +17,7 @@ from delta import exceptions
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction, write_deltalake
 from deltalake.schema import PrimitiveType
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 
 from sparkonce.connectors.delta_sink.table import TableError
 from sparkonce.connectors.delta_spark.append import AppendWriter
@@ -40,6 +41,7 @@ from sparkonce.offset_store.errors import CommitConflictError
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import BatchRecord, Writes
+from sparkonce.offset_store.store import Commit
 
 KEY = ("s", TopicPartition("t", "id", 0))
 
@@ -253,6 +255,20 @@ class Conf:
         del self.values[name]
 
 
+def test_a_transaction_of_the_user_would_let_delta_skip_rows(tables: Tables) -> None:
+    """Under the guarantees whose writes have no number."""
+    written: list[str] = []
+    store = DeltaOffsetStore(Location.parse(str(tables.folder / "result")), "app")
+    result = PlainResult(DeltaResult(store, "unused", lambda path, rows, settings: written.append(path)))
+    conf = Conf(**{TXN_APP_ID: "mine", TXN_VERSION: "0"})
+    commit = Commit(batch(0, 0, 5).record, Writes.ROWS, (Mock(DataFrame, sparkSession=Session(conf)),))
+    with pytest.raises(TableError, match=r"txnAppId is set in the session of the batch: Delta skips a write whose"):
+        result.snapshot().commit(commit)
+    conf.values.clear()
+    result.snapshot().commit(commit)
+    assert written == ["unused"]
+
+
 class Session:
     """One session of Spark."""
 
@@ -357,7 +373,7 @@ def test_a_delta_spark_for_another_spark_is_named(tmp_path: Path, said: str, tol
         raise PySparkException(LINKAGE + said)
 
     result = DeltaResult(DeltaOffsetStore(Location.parse(str(tmp_path)), "app"), str(tmp_path), merging(merge))
-    rows: Any = SimpleNamespace(sparkSession=SimpleNamespace(version="4.3.0"))
+    rows: Any = SimpleNamespace(sparkSession=SimpleNamespace(version="4.3.0", conf=Conf()))
     kind = TableError if "apache.spark.sql" in said else PySparkException
     with patch("delta.tables.DeltaTable.forPath"), pytest.raises(kind, match=told):
         result.run(rows, {})
