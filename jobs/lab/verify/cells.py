@@ -135,9 +135,9 @@ class Outcome(Generic[CellT_co]):
     def has_wrong_rows(self) -> bool:
         """Whether its rows are wrong, whatever befell the machine, so that running it again would hide that.
 
-        Then a record came twice, or is missing although the last run came to its end.
+        Then a record came twice, or is missing although the last run came to its end, where no failure may cause that.
         """
         steps = [moment.what for moment in self.moments if moment.lane == "pipeline"]
-        twice = self.duplicated > 0 and self.must_show in (Shows.NEITHER, Shows.LOSS, Shows.MAYBE_LOSS)
-        missing = self.lost > 0 and self.must_show in (Shows.NEITHER, Shows.DUPLICATES, Shows.MAYBE_DUPLICATES)
+        twice = self.duplicated > 0 and self.cell.guarantee is not Guarantee.AT_LEAST_ONCE
+        missing = self.lost > 0 and self.cell.guarantee is not Guarantee.AT_MOST_ONCE
         return twice or (missing and steps[-1:] == ["ends"])
