@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 from sparkonce.offset_store.locations import Location
 
@@ -22,11 +23,14 @@ def check_store_answers(location: Location, storage_options: Mapping[str, str]) 
 
     Raises:
         OSError: if nothing answers.
+        ValueError: if the address of an endpoint or a proxy is none: delta-rs (1.6) panics, with an exception that is
+            no `Exception`.
     """
     bucket = "/".join(location.text.split("/")[:3])
     key = bucket, tuple(sorted(storage_options.items()))
     if not location.in_object_store or key in _answered:
         return
+    _check_ports(storage_options)
     from deltalake.fs import DeltaStorageHandler  # slow to load, and of no use to queries without a store
 
     try:
@@ -36,3 +40,12 @@ def check_store_answers(location: Location, storage_options: Mapping[str, str]) 
         if _NO_ANSWER.search(str(error)):
             raise
     _answered.add(key)
+
+
+def _check_ports(storage_options: Mapping[str, str]) -> None:
+    for name, value in storage_options.items():
+        if "://" in value:
+            try:
+                _ = urlsplit(value).port
+            except ValueError:  # shows what may be a part of a password
+                raise ValueError(f"storage.{name} is not an address: its port is not a number up to 65535") from None

@@ -63,6 +63,13 @@ def test_a_password_in_an_endpoint_is_not_shown(tmp_path: Path) -> None:
     assert "pass-word" not in told
 
 
+@pytest.mark.parametrize("address", ["http://127.0.0.1:http", "http://u:pass-word/@127.0.0.1:1", "http://h:99999"])
+def test_an_endpoint_that_is_no_address(tmp_path: Path, address: str) -> None:
+    told = told_of(StoredQuery(tmp_path, S3Store(address)))
+    assert "storage.AWS_ENDPOINT_URL is not an address: its port is not a number up to 65535" in told
+    assert "pass-word" not in told
+
+
 def test_a_name_that_does_not_resolve(tmp_path: Path) -> None:
     query = StoredQuery(tmp_path, S3Store("http://no-such-store.invalid:9000"))
     assert "No store answers there: check storage.AWS_ENDPOINT_URL" in told_of(query)
