@@ -85,17 +85,21 @@ def spark_positions(document: Mapping[str, Any]) -> dict[TopicPartition, Positio
     Raises:
         CheckpointError: if it is not one.
     """
+    positions: dict[TopicPartition, Position] | None
     try:
-        return {
+        positions = {
             TopicPartition(topic, "", int(partition)): Position(offset, offset)
             for topic, partitions in document.items()
             for partition, offset in partitions.items()
         }
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError):
+        positions = None
+    if positions is None or not all(type(each.next) is int and each.next >= 0 for each in positions.values()):
         raise CheckpointError(
             f"the offsets in the checkpoint were written neither by kafka_once nor by Spark's Kafka connector: "
             f"{json.dumps(document)[:200]}"
-        ) from error
+        )
+    return positions
 
 
 def ranges_between(start: Line, end: Line) -> dict[TopicPartition, OffsetRange]:

@@ -52,6 +52,8 @@ def test_of_several_sources_the_one_with_these_topics_is_meant(tmp_path: Path) -
         (b"v1\n1795240971417", "holds no initial offset of Spark's Kafka connector"),
         (b'v1\n{"t":{"0":5}}', "holds no initial offset of Spark's Kafka connector"),
         (b'\0v1\n{"t":5}', "written neither by kafka_once nor by Spark"),
+        (b'\0v1\n{"t":{"0":5.5}}', "written neither by kafka_once nor by Spark"),
+        (b'\0v1\n{"t":{"0":-2}}', "written neither by kafka_once nor by Spark"),
         (b'\0v1\n{"other":{"0":5}}', "holds no initial offset of Spark's Kafka connector for the topics t"),
     ],
 )
