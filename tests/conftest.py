@@ -48,17 +48,27 @@ settings.register_profile("sparkonce", deadline=None, print_blob=True)
 settings.load_profile("sparkonce")
 
 
-OWN_DRIVER = "tests/spark/test_fencing.py"
-"""Has a driver in a process of its own, and never the session that the others of its folder share."""
+OWN_DRIVERS = (
+    "tests/spark/test_worker_environments.py",
+    "tests/spark/test_connect.py",
+    "tests/spark/test_fencing.py",
+    "tests/spark/test_doctor.py",
+)
+"""Have drivers in processes of their own, and never the session that the others of their folder share."""
 LONGEST = (
+    "tests/verify/test_quick.py",
     "spark",
     "tests/unit/source/test_json_values.py",  # compiles, in a new checkout, what others find compiled
+    "tests/verify/test_cluster.py",
+    *OWN_DRIVERS,
     "tests/docs/test_readme.py",
-    OWN_DRIVER,
+    "tests/unit/replaced/test_restored_broker.py",
     "tests/sim/test_seeds.py",
-    "tests/verify/test_planted.py",
-    "tests/verify/test_duel.py",
     "tests/interop/test_verifiable.py",
+    "tests/verify/test_duel.py",
+    "tests/unit/test_compiled.py",
+    "tests/verify/test_planted.py",
+    "tests/upgrades/test_upgrades.py",
     "tests/cluster/control/test_failover.py",
     "tests/cluster/test_bounces.py",
     "tests/cluster/test_fire.py",
@@ -79,7 +89,7 @@ class ByFile(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return "spark" if Path(file).parent.name == "spark" and file != OWN_DRIVER else file
+        return "spark" if Path(file).parent.name == "spark" and file not in OWN_DRIVERS else file
 
     def _assign_work_unit(self, node: Any) -> None:
         longest = next((scope for scope in LONGEST if scope in self.workqueue), None)

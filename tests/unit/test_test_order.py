@@ -6,7 +6,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import LONGEST, OWN_DRIVER, ByFile
+from tests.conftest import LONGEST, OWN_DRIVERS, ByFile
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -25,7 +25,7 @@ def test_the_longest_files_are_there() -> None:
 
 
 def test_the_longest_go_first_and_the_others_in_their_order() -> None:
-    files = ["tests/a/test_many.py", OWN_DRIVER, "tests/a/test_few.py", "tests/spark/test_sink.py"]
+    files = ["tests/a/test_many.py", OWN_DRIVERS[0], "tests/a/test_few.py", "tests/spark/test_sink.py"]
     tests = [f"{file}::test_it" for file in files]
     scheduler: Any = ByFile.__new__(ByFile)  # a whole one needs xdist's configuration and processes
     node: Any = Node(tests)

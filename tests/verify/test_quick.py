@@ -45,7 +45,7 @@ def verify(page: Path, *words: str) -> str:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_the_quick_choice_shows_what_it_must(tmp_path: Path) -> None:
     result = verify(tmp_path / "page.html", "--quick")
     found = re.fullmatch(r"RESULT cells=(\d+) lost=0 duplicated=0 wrong=0", result)
