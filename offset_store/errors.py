@@ -23,7 +23,7 @@ def plain(error: BaseException) -> str:
     """
     kept: list[str] = []
     text = _CHAIN.sub(": ", _ESCAPES.sub("", str(error)))
-    text = _ANSWER.sub(lambda found: f"{found[1]}: {found[2]}" if found[2] else found[1], text)
+    text = _ANSWER.sub(lambda found: f"{found[1]}: {found[2].rstrip('.')}" if found[2] else found[1], text)
     for line in text.strip().splitlines():
         if _BACKTRACE.fullmatch(line):
             break

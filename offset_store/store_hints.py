@@ -20,7 +20,7 @@ _ENDPOINTS = {"s3": "AWS_ENDPOINT_URL", "abfss": "AZURE_STORAGE_ENDPOINT", "az":
 _RENEWED = "; a query that outlives its keys needs some that are renewed: leave them out, and give the machines a role"
 _HINTS = (
     (
-        r"169\.254\.169\.254|169\.254\.170\.2|metadata\.google\.internal",
+        r"169\.254\.169\.254|169\.254\.170\.2|metadata\.google\.internal|loading credentials",
         "No credentials for {place} were found: set {keys}, or the environment variables of these names for the driver "
         "and the executors, or assign a role to the machine; Spark's own settings, fs.s3a.*, are not read here",
     ),

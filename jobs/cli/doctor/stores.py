@@ -25,6 +25,9 @@ PROBE = ".sparkonce-doctor-"
 _LONGEST = 500
 _ADDRESS = "Check the address and the credentials"
 _ANOTHER = "Name another place, or move what is there"
+_REFUSED = (
+    "delta_once cannot write to it. Use sparkonce.AppendWriter (docs/append_with_delta_spark.md), or another table"
+)
 _RIGHTS = "Give this user the right to write there"
 
 
@@ -44,7 +47,7 @@ def table(location: Location, storage: Mapping[str, str]) -> Iterator[Finding]:
             yield Finding("table", f"none at {location} yet; the first query creates it")
         yield from _writable("table", location, storage)
     except (OSError, ValueError, DeltaError, OffsetStoreError) as error:
-        yield wrong("table", _told(location, storage, str(location), error), _ADDRESS)
+        yield wrong("table", _told(location, storage, str(location), error), _remedy(location, _ADDRESS))
 
 
 def _delta(location: Location, storage: Mapping[str, str]) -> Finding:
@@ -53,7 +56,7 @@ def _delta(location: Location, storage: Mapping[str, str]) -> Finding:
     problems = refusals(TableFacts.of(found))
     text = f"{location}, version {found.version()}"
     if problems:
-        return wrong("table", f"{text}: {'; '.join(problems)}", "delta_once cannot write to it; delta-spark can")
+        return wrong("table", f"{text}: {'; '.join(problems)}", _REFUSED)
     return Finding("table", text)
 
 
@@ -71,7 +74,7 @@ def checkpoint(location: Location, storage: Mapping[str, str]) -> Iterator[Findi
             yield _batches(opened, opened.query_id())
         yield from _writable("checkpoint", location, storage)
     except (OSError, ValueError, CheckpointError) as error:
-        yield wrong("checkpoint", _told(location, storage, str(location), error), _ADDRESS)
+        yield wrong("checkpoint", _told(location, storage, str(location), error), _remedy(location, _ADDRESS))
 
 
 def _batches(opened: Checkpoint, query_id: str) -> Finding:
@@ -116,7 +119,8 @@ def _writable(what: str, location: Location, storage: Mapping[str, str]) -> Iter
         yield wrong(what, told, "Give this user the right to delete there, which checkpoints need, and delete it")
         return
     if failure is not None:
-        yield wrong(what, _told(location, storage, f"{place} cannot be written to", failure), _RIGHTS)
+        told = _told(location, storage, f"{place} cannot be written to", failure)
+        yield wrong(what, told, _remedy(location, _RIGHTS))
         return
     ahead_s = (written or time.time_ns()) / 1e9 - time.time()
     if abs(ahead_s) > SKEW_S:
@@ -131,6 +135,11 @@ def _told(location: Location, storage: Mapping[str, str], what: str, error: Base
     text = without_secrets(" ".join(plain(error).split()), storage)  # before it is cut, within a secret perhaps
     hint = store_hint_or_options(location, text)
     return f"{without_secrets(what, storage)}: {text[:_LONGEST]}{'…' * (len(text) > _LONGEST)}{hint}"
+
+
+def _remedy(location: Location, otherwise: str) -> str:
+    """Return what to do, unless it is a store's error, which `_told` ends with that."""
+    return "" if location.in_object_store else otherwise
 
 
 def _join(root: str, name: str) -> str:

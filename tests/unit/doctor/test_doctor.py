@@ -193,6 +193,13 @@ def test_what_the_sink_refuses_is_wrong_here(tmp_path: Path, capsys: pytest.Capt
     odd.mkdir()
     (odd / "_delta_log").touch()
     assert "_delta_log is a file" in lines(capsys, "--table", str(odd), status=1)["table"]
+    checked = tmp_path / "checked"
+    write_deltalake(checked, pa.table({"n": [1]}))
+    DeltaTable(checked).alter.add_constraint({"positive": "n > 0"})
+    found = lines(capsys, "--table", str(checked), status=1)["table"]
+    assert (
+        "check constraints: positive. delta_once cannot write to it. Use sparkonce.AppendWriter (docs/append" in found
+    )
 
 
 def test_no_secret_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,6 +209,7 @@ def test_no_secret_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     quick = ["--storage", "AWS_ALLOW_HTTP=true", "--storage", "max_retries=0"]
     found = lines(capsys, *place, *words, *quick, status=1)["table"]
     assert found.startswith("WRONG:")
+    assert found.endswith("and the network from this machine\n")
     assert "hunter2hunter2" not in found
     in_address = ["--table", "s3://me:hunter2hunter2@bucket/table", *words, *place[2:], *quick]
     assert "hunter2hunter2" not in lines(capsys, *in_address, status=1)["table"]

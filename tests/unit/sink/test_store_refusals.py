@@ -96,7 +96,9 @@ def test_a_bucket_that_is_not_there(tmp_path: Path, store: S3Store) -> None:
     query.options["path"] = "s3://nowhere/t"
     told = told_of(query)
     assert told.startswith("cannot load the Delta table at s3://nowhere/t: ")
-    assert "There is no such bucket at this endpoint: create it, or correct s3://nowhere/t or storage.AWS_" in told
+    assert (
+        "exist. There is no such bucket at this endpoint: create it, or correct s3://nowhere/t or storage.AWS_" in told
+    )
 
 
 @pytest.mark.parametrize("exists", [False, True])
@@ -151,6 +153,8 @@ def test_hints_of_other_stores() -> None:
     assert "storage.AZURE_STORAGE_ENDPOINT" in store_hint(azure, "dns error")
     assert "check the address, and" in store_hint(google, "dns error")
     assert "set storage.GOOGLE_SERVICE_ACCOUNT, or" in store_hint(google, "GET http://metadata.google.internal/")
+    amazon = store_hint(Location.parse("s3://bucket/t"), "an error occurred while loading credentials: no role")
+    assert amazon.startswith(". No credentials for s3://bucket/t were found: set storage.AWS_ACCESS_KEY_ID and ")
     assert store_hint(Location.parse("/local"), "403 Forbidden") == ""
     assert store_hint(azure, "a conflict") == ""
     assert store_hint(azure, "503 Service Unavailable").startswith(". The store is overloaded or down: ")
