@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from sparkonce.connectors.delta_spark.intents import OFFSETS_FOLDER, DeltaIntents
-from sparkonce.connectors.delta_spark.result import DeltaResult, PlainResult, WriteFunction
+from sparkonce.connectors.delta_spark.result import DeltaResult, PlainResult, WriteFunction, delta_table
 from sparkonce.connectors.delta_spark.sequence import NumberedTable
 from sparkonce.connectors.delta_spark.taking_over import take_over, take_over_for_good
 from sparkonce.exactly_once.foreach_batch import ForeachBatch
@@ -105,12 +105,14 @@ class DeltaWriter(metaclass=Shipped):
         Raises:
             ValueError: if the arguments do not fit the rows or the query, or it is a query of Spark Connect.
             DeliveryError, TableError, SchemaError: if it must not be written; the query then stops.
+            ModuleNotFoundError: if delta-spark is not installed.
         """
         if type(rows).__module__.startswith("pyspark.sql.connect"):
             raise ValueError(
                 f"{type(self).__name__} runs delta-spark in the driver's own session, and this query is of Spark "
                 "Connect: run it by spark-submit, write with ForeachBatch, or append with delta_once (docs/connect.md)"
             )
+        delta_table()
         self._check(rows)
         self._warn_of_second_driver(rows.sparkSession)
         self._result.create_missing(rows.sparkSession, self._columns(rows), self.partition_by)

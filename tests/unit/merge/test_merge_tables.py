@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest.mock import Mock, patch
 
 import pyarrow as pa
@@ -377,3 +378,14 @@ def test_a_delta_spark_for_another_spark_is_named(tmp_path: Path, said: str, tol
     kind = TableError if "apache.spark.sql" in said else PySparkException
     with patch("delta.tables.DeltaTable.forPath"), pytest.raises(kind, match=told):
         result.run(rows, {})
+
+
+def test_without_delta_spark_nothing_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("delta", "delta.tables"):
+        monkeypatch.setitem(sys.modules, name, None)
+    writer = AppendWriter(str(tmp_path / "table"), app_id="a", checkpoint=str(tmp_path / "checkpoint"))
+    with pytest.raises(
+        ModuleNotFoundError, match=r"pip install delta-spark==4\.4\.0 \(with PySpark 4\.2\.0\), and its jar"
+    ):
+        writer(cast(Any, SimpleNamespace()), 0)
+    assert list(tmp_path.iterdir()) == []
