@@ -27,7 +27,7 @@ _NO_DELTA = {
     "CANNOT_CREATE_DATA_SOURCE_TABLE.EXTERNAL_METADATA_UNSUPPORTED": "Delta is not configured in this session",
 }
 _HOW_TO_HAVE_DELTA = (
-    "start Spark with delta-spark (spark.jars.packages), "
+    "start Spark 4.2 (there is no delta-spark for 4.3) with spark.jars.packages=io.delta:delta-spark_4.2_2.13:4.4.0, "
     "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension and "
     "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog, or use start(path)"
 )

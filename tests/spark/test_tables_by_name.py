@@ -218,7 +218,7 @@ def test_a_writer_starts_queries_one_after_the_other(delta_spark: SparkSession, 
 def test_a_session_without_delta_says_what_is_missing(delta_spark: SparkSession, schema: str, tmp_path: Path) -> None:
     session = delta_spark.newSession()
     session.conf.unset("spark.sql.catalog.spark_catalog")
-    with pytest.raises(OptionError, match="Delta is not configured in this session: start Spark with delta-spark"):
+    with pytest.raises(OptionError, match=r"Delta is not configured in this session: start Spark 4\.2 "):
         writer(session.readStream.format("rate").load(), tmp_path).toTable(f"{schema}.t")
     assert tables(delta_spark, schema) == []
     with pytest.raises(OptionError, match=r"there is no such table in the schema spark_catalog\.default"):
