@@ -160,5 +160,8 @@ def starting_offsets(stored: Stored, view: BrokerView) -> dict[str, dict[str, in
         every = found.setdefault(name, {str(number): EARLIEST for number in view.topics[name].partitions})
         every[str(tp.partition)] = offset
     if not found:
-        raise RecoveryError("no offsets are stored for that appId and source")
+        raise RecoveryError(
+            "no offsets are stored for that appId and source: without --app-id and --starting-offsets, all that are "
+            "stored are shown"
+        )
     return found

@@ -228,7 +228,7 @@ def test_starting_offsets_are_refused_where_they_mean_nothing(
     assert starting_offsets(checkpoint, "--app-id", APP) == 2
     assert "--starting-offsets needs --app-id and --bootstrap-servers" in capsys.readouterr().err
     assert starting_offsets(checkpoint, "--app-id", APP, "--bootstrap-servers", checkpoint.servers) == 1
-    assert "no offsets are stored for that appId and source" in capsys.readouterr().err
+    assert "no offsets are stored for that appId and source: without --app-id" in capsys.readouterr().err
     checkpoint.table.commit(0, {0: (0, 4)})  # of a topic that these brokers do not have
     assert starting_offsets(checkpoint, "--app-id", APP, "--bootstrap-servers", checkpoint.servers) == 1
     assert "was deleted or created again" in capsys.readouterr().err
