@@ -37,7 +37,9 @@ CUT = 3
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of three brokers that have replicated a topic of several segments, one batch for each record."""
     folder = tmp_path_factory.mktemp("cluster")
-    with EmbeddedCluster(3, folder, config={"min.insync.replicas": 2}) as cluster:
+    # Topics are counted below, and clients of other tests may ask for theirs at an address that they know.
+    config = {"min.insync.replicas": 2, "auto.create.topics.enable": False}
+    with EmbeddedCluster(3, folder, config=config) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
         topics = [
             NewTopic("t", 1, 3, config={"segment.bytes": SEGMENT_BYTES}),
