@@ -254,7 +254,7 @@ class SinkOptions(TableOptions):
         kafka, producer = _kafka_settings(options, given)
         of_store = storage_options(given)
         if of_store:
-            _check_one_store({name: place for name, place in _places(options, store).items() if place.in_object_store})
+            _check_one_store(_places(options, store))
         return replace(options, offset_store=store, kafka=kafka, producer=producer, storage_options=of_store)
 
     @classmethod
@@ -342,10 +342,13 @@ def _check_one_store(places: Mapping[str, Location]) -> None:
     Raises:
         OptionError: if they are.
     """
-    of_kind = {place.text.partition(":")[0]: f"{name}={place}" for name, place in reversed(list(places.items()))}
+    of_kind: dict[str, str] = {}
+    for name, place in places.items():
+        if place.in_object_store:
+            of_kind.setdefault(place.text.partition(":")[0], f"{name}={place}")
     if len(of_kind) > 1:
         raise OptionError(
-            f"{FORMAT}: {' and '.join(sorted(of_kind.values(), reverse=True))} are in stores of different kinds, and "
+            f"{FORMAT}: {' and '.join(of_kind.values())} are in stores of different kinds, and "
             f"the options {STORAGE_PREFIX}* reach one: put all into one store, or set the credentials of each in the "
             f"environment and no {STORAGE_PREFIX}*"
         )

@@ -110,8 +110,8 @@ class DeltaResult:
         session = rows.sparkSession
         if TXN_APP_ID not in settings and session.conf.get(TXN_APP_ID, None) is not None:
             raise TableError(
-                f"{TXN_APP_ID} is set in the session of the batch: Delta skips a write whose {TXN_VERSION} it has "
-                "seen, without a word. Unset both (spark.conf.unset)"
+                f"{TXN_APP_ID} is set in the session of the batch: Delta silently skips a write whose "
+                f"{TXN_VERSION} it has seen. Unset both (spark.conf.unset)"
             )
         conflicts = _conflicts()
         try:

@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sparkonce.connectors.delta_sink.features import TableFacts, refusals
+from sparkonce.exactly_once.commit import MAX_CONFLICTS
+from sparkonce.exactly_once.errors import DeliveryError
 from sparkonce.exactly_once.recovery import plan_copy
 from sparkonce.offset_store.accounted_rows import check_rows_have_offsets
 from sparkonce.offset_store.administration import ChangeKind, ManualChange, OffsetsTable, Stored
@@ -68,8 +70,12 @@ def take_over_for_good(result: DeltaOffsetStore, offsets: DeltaOffsetStore, *, n
 
     Raises:
         RowsWithoutOffsetsError, OffsetStoreError: as `take_over`.
+        DeliveryError: if others commit all the time, or delta-rs rejects each commit.
     """
-    while not _is_numbered(result):
+    conflict: CommitConflictError | None = None
+    for _ in range(MAX_CONFLICTS):
+        if _is_numbered(result):
+            return
         source = OffsetsTable.open(result.location, result.storage_options)
         take_over(result, offsets)
         own = _own(source, result.app_id)
@@ -78,8 +84,13 @@ def take_over_for_good(result: DeltaOffsetStore, offsets: DeltaOffsetStore, *, n
         info = {TAKE_OVER_INFO_KEY: {"appId": result.app_id}}
         try:
             append(source.table, {**own, merge_txn_id(result.app_id): 0}, info)
-        except CommitConflictError:  # something was committed meanwhile: copy that, too
-            continue
+            return
+        except CommitConflictError as error:  # something was committed meanwhile: copy that, too
+            conflict = error
+    raise DeliveryError(
+        f"gave up taking over the offsets of appId {result.app_id} in {result.location} after {MAX_CONFLICTS} "
+        f"conflicts. Stop the query of delta_once that writes there; the last: {conflict}"
+    ) from conflict
 
 
 def _own(source: OffsetsTable, app_id: str) -> dict[str, int]:

@@ -85,21 +85,23 @@ def spark_positions(document: Mapping[str, Any]) -> dict[TopicPartition, Positio
     Raises:
         CheckpointError: if it is not one.
     """
-    positions: dict[TopicPartition, Position] | None
     try:
-        positions = {
-            TopicPartition(topic, "", int(partition)): Position(offset, offset)
+        return {
+            TopicPartition(topic, "", int(partition)): _position(offset)
             for topic, partitions in document.items()
             for partition, offset in partitions.items()
         }
-    except (AttributeError, TypeError, ValueError):
-        positions = None
-    if positions is None or not all(type(each.next) is int and each.next >= 0 for each in positions.values()):
+    except (AttributeError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"the offsets in the checkpoint were written neither by kafka_once nor by Spark's Kafka connector: "
             f"{json.dumps(document)[:200]}"
-        )
-    return positions
+        ) from error
+
+
+def _position(offset: object) -> Position:
+    if type(offset) is not int or offset < 0:
+        raise ValueError(f"{offset!r} is not an offset")
+    return Position(offset, offset)
 
 
 def ranges_between(start: Line, end: Line) -> dict[TopicPartition, OffsetRange]:

@@ -1,8 +1,7 @@
 """Whether rows that delta-spark wrote are still in the result, where the audit is of its table of offsets.
 
-`AppendWriter` and `MergeWriter` keep the table of offsets in the folder of the result, unless they are told otherwise.
-So the result is found from it, and its log shows whether it has the writes that are confirmed, and what others did to
-their rows since.
+`AppendWriter` and `MergeWriter` keep the table of offsets in the folder of the result by default. So the result is
+found from it, and its log shows whether it has the writes that are confirmed, and what others did to their rows since.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A job that is started again: what it did by itself is a failure, and only what was killed is counted as a kill."""
+"""A job that is started again: an end without a kill is a failure, and is not counted as a kill."""
 
 from __future__ import annotations
 

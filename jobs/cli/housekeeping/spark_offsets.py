@@ -85,8 +85,8 @@ def _check_not_restored(table: OffsetsTable, query_id: str, batch_id: int) -> No
             break
     if removed_by is not None:
         raise RecoveryError(
-            f"version {removed_by.version} of the table {table.location} is a RESTORE to version "
-            f"{removed_by.restored_to}, from before batch {batch_id} of query {query_id}: rows that the checkpoint "
+            f"version {removed_by.version} of the table {table.location} is a RESTORE to a version "
+            f"before batch {batch_id} of query {query_id}: rows that the checkpoint "
             "counts as written are not there. Set the offsets at which the table's rows end: --topic, --partition and "
             "--offset, or --from-json"
         )

@@ -144,7 +144,7 @@ class Course:
             case Victim.DRIVER:
                 killed, what = self.job.kill(), "the driver, its JVM and its Python workers"
         if not killed:
-            return False  # it has just ended by itself
+            return False  # it has just ended
         self.kills[victim] += 1
         self.tell(f"{self._now()} killed: {what}; the table has {self.table.rows()} rows")
         return True

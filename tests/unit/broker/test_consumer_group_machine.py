@@ -41,11 +41,11 @@ members = st.integers(0, 3)
 
 @dataclass
 class Client:
-    """A member as its own process sees it: it says truly what it owns, and takes its time to do what it is told.
+    """A member in its own process: it reports what it owns, and applies an assignment some time after it came.
 
     After an answer that did not come it sends all its fields, as Kafka's clients do: only a full request is surely
-    answered with the assignment (GroupMetadataManager tells a change once). What it says it does not own, it no longer
-    takes up before it is told again.
+    answered with the assignment (GroupMetadataManager tells a change once). What it has reported
+    as not owned, it uses only after the next assignment.
     """
 
     member_id: str

@@ -263,7 +263,9 @@ def test_a_transaction_of_the_user_would_let_delta_skip_rows(tables: Tables) -> 
     result = PlainResult(DeltaResult(store, "unused", lambda path, rows, settings: written.append(path)))
     conf = Conf(**{TXN_APP_ID: "mine", TXN_VERSION: "0"})
     commit = Commit(batch(0, 0, 5).record, Writes.ROWS, (Mock(DataFrame, sparkSession=Session(conf)),))
-    with pytest.raises(TableError, match=r"txnAppId is set in the session of the batch: Delta skips a write whose"):
+    with pytest.raises(
+        TableError, match=r"txnAppId is set in the session of the batch: Delta silently skips a write whose"
+    ):
         result.snapshot().commit(commit)
     conf.values.clear()
     result.snapshot().commit(commit)

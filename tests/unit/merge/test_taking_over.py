@@ -14,6 +14,7 @@ from sparkonce.connectors.delta_sink.table import ResultTable
 from sparkonce.connectors.delta_spark import taking_over
 from sparkonce.connectors.delta_spark.taking_over import take_over, take_over_for_good
 from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.errors import DeliveryError
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store.delta import DeltaOffsetStore
@@ -153,6 +154,20 @@ def test_a_batch_that_delta_once_commits_at_the_same_time_is_copied_too(
     assert not deliver(tables.open(), Batch(record(2, 7, 9, attempt="again"), stateful=False))
     assert deliver(tables.open(), Batch(record(3, 9, 10, attempt="b"), stateful=False))
     assert main(["audit", str(tables.folder / "offsets")]) == 0, capsys.readouterr()
+
+
+def test_commits_that_always_conflict_end_in_an_error(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_delta_once(tables, record(0, 0, 5))
+    real_append = taking_over.append
+
+    def append(table: DeltaTable, *args: Any, **named: Any) -> None:
+        if table.table_uri.rstrip("/").endswith("result"):
+            raise CommitConflictError("planted")
+        real_append(table, *args, **named)
+
+    monkeypatch.setattr(taking_over, "append", append)
+    with pytest.raises(DeliveryError, match=r"gave up taking over the offsets of appId app .*; the last: planted"):
+        take_over_all(tables)
 
 
 def test_a_batch_of_delta_once_that_began_before_does_not_land_after(tables: Tables) -> None:

@@ -112,7 +112,7 @@ def test_a_batch_whose_rows_a_restore_has_removed_does_not_count(
     table = DeltaTable(str(checkpoint.table.path))
     table.restore(table.version() - 1)
     assert checkpoint.set("--apply") == 1
-    assert f"from before batch 1 of query {SPARKS_QUERY}" in capsys.readouterr().err
+    assert f"a version before batch 1 of query {SPARKS_QUERY}" in capsys.readouterr().err
     assert checkpoint.stored() == {}
     checkpoint.batch(2, line(6, 2, 0))
     checkpoint.note(2)

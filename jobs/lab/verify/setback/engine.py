@@ -12,7 +12,7 @@ from sparkonce.jobs.lab.spark_process import SESSION_ENDED, SessionError
 from sparkonce.jobs.lab.verify.cells import Outcome, Result, Shows
 from sparkonce.jobs.lab.verify.engine import MOST_TRIES, Engine
 from sparkonce.jobs.lab.verify.evidence import commits
-from sparkonce.jobs.lab.verify.outcomes import START_UP_TROUBLE
+from sparkonce.jobs.lab.verify.outcomes import trouble_of_a_busy_machine
 from sparkonce.jobs.lab.verify.setback.cells import Query, SetBackCell, Sink
 from sparkonce.jobs.lab.verify.setback.course import Course, CourseError, Running, course
 from sparkonce.jobs.lab.verify.setback.judge import Found, find, left_behind
@@ -26,7 +26,6 @@ _AUDITED = {
     Sink.APPEND_WRITER: Result.APPEND_WRITER,
 }
 """Whose tables the audit has a say about."""
-_TROUBLE = (*START_UP_TROUBLE, SESSION_ENDED)
 """Errors for which a cell says nothing: Spark's own, and the end of the session when another cell's query hangs."""
 
 
@@ -45,8 +44,8 @@ class SetBackEngine:
             again: list[SetBackCell] = []
             for batch in [left] if tries == 1 else [[cell] for cell in left]:
                 for one, outcome in self._side_by_side(batch):
-                    trouble = next((each for each in one.errors if any(word in each for word in _TROUBLE)), "")
-                    if trouble and tries < MOST_TRIES and not outcome.has_wrong_rows:
+                    trouble = trouble_of_a_busy_machine(outcome, SESSION_ENDED)
+                    if trouble is not None and tries < MOST_TRIES:
                         self.around.tell(f"{one.cell.name} is run again: {trouble}")
                         again.append(one.cell)
                     else:
