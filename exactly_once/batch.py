@@ -60,13 +60,23 @@ class Batch:
         return not (self.stateful or self.foreign)
 
 
-def read_batch(checkpoint: Checkpoint, batch_id: int, app_id: str, attempt_id: str) -> Batch:
-    """Read what Spark logged about a batch before it ran.
+def read_batch(
+    checkpoint: Checkpoint, batch_id: int, app_id: str, attempt_id: str, *, reads_ranges: bool = False
+) -> Batch:
+    """Read what Spark logged about a batch before it ran; ``reads_ranges`` if its rows may be ranges to read.
 
     Raises:
-        CheckpointError: if the checkpoint lacks it, or two sources of one name disagree.
+        CheckpointError: if the checkpoint lacks it, two sources of one name disagree, or the batch consists of ranges
+            and nobody reads them.
     """
     found = _read(checkpoint, batch_id)
+    if found.hands_over_ranges and not reads_ranges:
+        raise CheckpointError(
+            f"batch {batch_id} in {checkpoint.location} was planned with handOver=ranges: Spark has one row for each "
+            "range to read, and no records. Only delta_once and kafka_once as the sink read them, and with no operator "
+            "in between (select, filter, join, groupBy, …); for all else, set handOver=rows on the source. If that was "
+            "changed just now: complete this batch with handOver=ranges first"
+        )
     query_id, ranges, fingerprint = checkpoint.query_id(), found.ranges, found.fingerprint
     record = BatchRecord(app_id, query_id, batch_id, attempt_id, ranges, fingerprint=fingerprint)
     stateful = checkpoint.is_stateful()
@@ -92,6 +102,7 @@ class _Inputs:
     ranges: dict[PartitionKey, OffsetRange]
     fingerprint: Fingerprint
     is_foreign: bool
+    hands_over_ranges: bool
 
 
 def _read(checkpoint: Checkpoint, batch_id: int) -> _Inputs:
@@ -106,7 +117,8 @@ def _read(checkpoint: Checkpoint, batch_id: int) -> _Inputs:
         if key not in ends
     }
     moved = [[source, *tp, at.start, at.end] for (source, tp), at in sorted(ranges.items()) if at.end > at.start]
-    return _Inputs(ranges, Fingerprint.of([batch_id, moved, others], logged.clock), bool(others))
+    hands_over_ranges = any(end.hands_over_ranges for end in ends.values())
+    return _Inputs(ranges, Fingerprint.of([batch_id, moved, others], logged.clock), bool(others), hands_over_ranges)
 
 
 def _ranges(

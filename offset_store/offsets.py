@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 
 FORMAT_VERSION = 1
 MARK = "sparkonce"
+HAND_OVER, RANGES = "handOver", "ranges"
+"""The field of a line whose batch consists of ranges, and its value."""
 
 
 class OffsetFormatError(ValueError):
@@ -103,6 +105,8 @@ class SourceOffset:
 
     source: str
     positions: Mapping[TopicPartition, Position]
+    hands_over_ranges: bool = field(default=False, compare=False)
+    """Whether the batch that ends here consists of ranges to read in place of records (option ``handOver``)."""
 
     def to_document(self) -> dict[str, Any]:
         """Return the offset as a JSON object whose keys are in order, so that equal positions give equal text."""
@@ -112,7 +116,8 @@ class SourceOffset:
             if topic is None:
                 topic = topics[tp.topic] = {"id": tp.topic_id, "partitions": {}}
             topic["partitions"][str(tp.partition)] = position.to_document()
-        return {"source": self.source, MARK: FORMAT_VERSION, "topics": topics}
+        document = {"source": self.source, MARK: FORMAT_VERSION, "topics": topics}
+        return {HAND_OVER: RANGES, **document} if self.hands_over_ranges else document
 
     def to_json(self) -> str:
         """Return the canonical text, equal for equal positions."""
@@ -148,7 +153,7 @@ class SourceOffset:
                 for name, topic in document["topics"].items()
                 for partition, value in topic["partitions"].items()
             }
-            return cls(document["source"], positions)
+            return cls(document["source"], positions, document.get(HAND_OVER) == RANGES)
         except OffsetFormatError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError) as error:

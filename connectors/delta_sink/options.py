@@ -9,6 +9,7 @@ from sparkonce.connectors.kafka_client.settings import ClientSettings, read_sett
 from sparkonce.connectors.kafka_sink.settings import ProducerSettings, read_producer
 from sparkonce.connectors.settings.options import (
     KAFKA_PREFIX,
+    SOURCE_PREFIX,
     STORAGE_PREFIX,
     OptionError,
     SettingTable,
@@ -291,7 +292,7 @@ OPTIONS = SettingTable(
     FORMAT,
     dict(sorted({**_STREAM, **_BATCH}.items(), key=lambda each: _GROUPS.index(each[1].group))),
     "delta-sink",
-    passed_through=(f"{STORAGE_PREFIX}*", f"{KAFKA_PREFIX}*", "queryName"),
+    passed_through=(f"{STORAGE_PREFIX}*", f"{KAFKA_PREFIX}*", f"{SOURCE_PREFIX}*", "queryName"),
     elsewhere=_ELSEWHERE,
 )
 """All options; `SinkOptions.read` rejects those of batches."""

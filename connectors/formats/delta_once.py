@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from sparkonce.connectors.delta_sink.batch_writer import DeltaBatchWriter
 from sparkonce.connectors.delta_sink.options import FORMAT, BatchOptions, SinkOptions
 from sparkonce.connectors.delta_sink.target import DeltaTarget
+from sparkonce.connectors.direct.source import DirectSource, find_source
 from sparkonce.connectors.formats.dead_letter_target import (
     DeadLetterTarget,
     check_column,
@@ -74,26 +75,32 @@ class DeltaOnceDataSource(DataSource, metaclass=Shipped):
             OptionError: for options that cannot work.
             DeliveryError, TableError, SchemaError: if the batch must not be written.
         """
-        sink = stream_sink(checked(SinkOptions.read, self.options), schema, replace=overwrite)
+        options = checked(SinkOptions.read, self.options)
+        sink = stream_sink(options, schema, replace=overwrite, source=find_source(FORMAT, schema, self.options))
         if not called_to_commit():
             sink.begin()
         return sink
 
 
-def stream_sink(options: SinkOptions, schema: StructType, *, replace: bool = False) -> StreamSink:
+def stream_sink(
+    options: SinkOptions, schema: StructType, *, replace: bool = False, source: DirectSource | None = None
+) -> StreamSink:
     """Return the sink of a query whose rows are of ``schema``; with ``replace``, as in outputMode complete.
+
+    With ``source``, the rows are ranges, and those that are written are read from it.
 
     Raises:
         OptionError: if dead letters have a place and no column, or a column and no place; or for options that
             conflict.
     """
+    schema = schema if source is None else source.schema
     check_column(FORMAT, schema, options.dead_letters)
     if replace:
         _check_complete(options)
     table = DeltaTarget(options, rows_schema(schema), replace=replace)
     targets: list[Target] = [table] if options.dead_letters is None else [_letters(options), table]
     routing = None if options.dead_letters is None else split
-    return StreamSink(FORMAT, options.checkpoint, options.app_id, targets, routing, options.storage_options)
+    return StreamSink(FORMAT, options.checkpoint, options.app_id, targets, routing, options.storage_options, source)
 
 
 def _check_complete(options: SinkOptions) -> None:

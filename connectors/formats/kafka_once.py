@@ -20,6 +20,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from sparkonce.connectors.kafka_source.hand_over import HandOver
 from sparkonce.connectors.kafka_source.options import FORMAT, SourceOptions
 from sparkonce.connectors.kafka_source.source import KafkaOnceReader, KafkaOnceStreamReader
 from sparkonce.connectors.reference.hints import checked
@@ -58,7 +59,7 @@ class KafkaOnceDataSource(DataSource, metaclass=Shipped):
         Raises:
             OptionError: for options that cannot work.
         """
-        return self._source_options().rows.spark_schema()
+        return self._schema(self._source_options())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query.
@@ -74,7 +75,8 @@ class KafkaOnceDataSource(DataSource, metaclass=Shipped):
         Raises:
             OptionError: for options that cannot work, or a schema of the user's own.
         """
-        return KafkaOnceStreamReader(self._checked(schema))
+        options = self._checked(schema)
+        return KafkaOnceStreamReader(options, HandOver.of(self.options) if options.hands_over_ranges else None)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch.
@@ -99,11 +101,13 @@ class KafkaOnceDataSource(DataSource, metaclass=Shipped):
             OptionError: for options or columns that cannot work.
             DeliveryError, OffsetStoreError: if the batch must not be written.
         """
+        from sparkonce.connectors.direct.source import find_source
         from sparkonce.connectors.formats.kafka_writer import kafka_stream_sink
         from sparkonce.connectors.kafka_sink.options import KafkaSinkOptions
         from sparkonce.connectors.sinks.stream_sink import called_to_commit
 
-        sink = kafka_stream_sink(checked(KafkaSinkOptions.read, dict(self.options)), schema)
+        options = checked(KafkaSinkOptions.read, dict(self.options))
+        sink = kafka_stream_sink(options, schema, find_source(FORMAT, schema, self.options))
         if not called_to_commit():
             sink.begin()
         return sink
@@ -111,9 +115,12 @@ class KafkaOnceDataSource(DataSource, metaclass=Shipped):
     def _source_options(self) -> SourceOptions:
         return checked(SourceOptions.read, dict(self.options))
 
+    def _schema(self, options: SourceOptions) -> StructType:
+        return HandOver.of(self.options).schema() if options.hands_over_ranges else options.rows.spark_schema()
+
     def _checked(self, schema: StructType) -> SourceOptions:
         options = self._source_options()
-        if schema != options.rows.spark_schema():
+        if schema != self._schema(options):
             raise OptionError(
                 f"{FORMAT}: the columns are fixed (key, value, topic, …); leave out .schema(…) and convert the columns "
                 "with DataFrame operations, e.g. from_json(CAST(value AS STRING), …), or have values decoded with the "

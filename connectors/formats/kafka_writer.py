@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from sparkonce.connectors.direct.source import DirectSource
 from sparkonce.connectors.formats.dead_letter_target import (
     RECORD,
     as_records,
@@ -24,8 +25,8 @@ from sparkonce.connectors.sinks.stream_sink import StreamSink
 from sparkonce.connectors.sinks.target import Routing, Target
 
 
-def kafka_stream_sink(options: KafkaSinkOptions, schema: StructType) -> StreamSink:
-    """Return the sink for rows of ``schema``.
+def kafka_stream_sink(options: KafkaSinkOptions, schema: StructType, source: DirectSource | None = None) -> StreamSink:
+    """Return the sink for rows of ``schema``; with ``source``, these are ranges, and it reads the rows.
 
     Dead letters that go to a topic are in the same transactions as the rows, so one chain of offsets covers both.
 
@@ -33,20 +34,23 @@ def kafka_stream_sink(options: KafkaSinkOptions, schema: StructType) -> StreamSi
         OptionError: if the columns are not those of records, or dead letters lack a place or a column.
     """
     place = options.dead_letters
+    schema = schema if source is None else source.schema
     check_column(FORMAT, schema, place)
     rows = RowLayout.of(rows_schema(schema), options.topic, options.include_headers)
     if place is not None and place.topic is not None:
         target = _target(options, (RowLayout.of(RECORD, place.topic), rows), _records_of_both)
-        return _stream_sink(options, [target])
+        return _stream_sink(options, [target], source)
     target = _target(options, (rows,))
     if place is None or place.table is None:
-        return _stream_sink(options, [target])
+        return _stream_sink(options, [target], source)
     letters = letters_table(place.table, options.app_id, options.checkpoint, options.guarantee, options.storage_options)
-    return _stream_sink(options, [letters, target], split)
+    return _stream_sink(options, [letters, target], source, split)
 
 
-def _stream_sink(options: KafkaSinkOptions, targets: Sequence[Target], routing: Routing | None = None) -> StreamSink:
-    return StreamSink(FORMAT, options.checkpoint, options.app_id, targets, routing, options.storage_options)
+def _stream_sink(
+    options: KafkaSinkOptions, targets: Sequence[Target], source: DirectSource | None, routing: Routing | None = None
+) -> StreamSink:
+    return StreamSink(FORMAT, options.checkpoint, options.app_id, targets, routing, options.storage_options, source)
 
 
 def _target(options: KafkaSinkOptions, layouts: tuple[RowLayout, ...], routing: Routing | None = None) -> KafkaTarget:

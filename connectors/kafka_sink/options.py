@@ -13,6 +13,7 @@ from sparkonce.connectors.kafka_sink.settings import ProducerSettings, read_prod
 from sparkonce.connectors.settings.options import (
     KAFKA_FORMAT,
     KAFKA_PREFIX,
+    SOURCE_PREFIX,
     STORAGE_PREFIX,
     OptionError,
     SettingTable,
@@ -187,7 +188,7 @@ OPTIONS = SettingTable(
     FORMAT,
     {**_BATCH, **_STREAM},
     "kafka-sink",
-    passed_through=(f"{STORAGE_PREFIX}*", f"{KAFKA_PREFIX}*", "queryName"),
+    passed_through=(f"{STORAGE_PREFIX}*", f"{KAFKA_PREFIX}*", f"{SOURCE_PREFIX}*", "queryName"),
     elsewhere=_ELSEWHERE,
 )
 """The options of ``writeStream``."""

@@ -37,6 +37,7 @@ from sparkonce.connectors.settings.options import (
 )
 from sparkonce.connectors.values.options import ROW_SETTINGS, RowOptions, read_rows
 from sparkonce.offset_store import check_spec
+from sparkonce.offset_store.offsets import HAND_OVER, RANGES
 from sparkonce.settings import Scope, boolean, camel_case, long, settings_of, text
 
 FORMAT = KAFKA_FORMAT
@@ -267,6 +268,18 @@ class SourceOptions:
         spark=True,
         group=_HOW_MUCH,
     )
+    hands_over_ranges: bool = text(
+        False,
+        "what Spark gets from this source: the records (rows), or one row for each range of records to read (ranges). "
+        "Then the sink, delta_once or kafka_once, reads them in its own tasks and they never pass through the JVM, "
+        "which is several times as fast; no operator may be between source and sink (docs/direct.md)",
+        name=HAND_OVER,
+        choices=("rows", RANGES),
+        parse=RANGES.__eq__,
+        default_text="rows",
+        scope=Scope.STREAM,
+        group=_HOW_MUCH,
+    )
     fail_on_data_loss: bool = boolean(
         True,
         "whether missing records fail the query, or are skipped with a warning",
@@ -384,6 +397,11 @@ class SourceOptions:
             )
         if self.commit_group is not None:
             raise OptionError(f"{FORMAT}: option commitGroup is not valid in batch queries; leave it out")
+        if self.hands_over_ranges:
+            raise OptionError(
+                f"{FORMAT}: option {HAND_OVER}={RANGES} is for streams, whose sink reads the ranges; leave it out of "
+                "batch queries (spark.read)"
+            )
         self._warn_of_group()
         for name, value, default in (
             ("maxOffsetsPerTrigger", self.max_offsets_per_trigger, None),

@@ -32,6 +32,7 @@ from sparkonce.connectors.kafka_source.data_loss import (
     report_replaced,
 )
 from sparkonce.connectors.kafka_source.epochs import LeadersChangedError, LogEpochs, ask_epochs
+from sparkonce.connectors.kafka_source.hand_over import with_lost
 from sparkonce.connectors.kafka_source.offset_rules import OffsetRule
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.planning import bundle, share_out, split
@@ -287,12 +288,21 @@ class Planner:
         if first.ours and not last.ours and self._options.checkpoint_location is not None:
             found = initial_offset(self._options.checkpoint_location, last.offset, self._options.storage_options)
             first = Line(found, ours=False).with_topic_ids(self.topics)
-        ranges = {tp: extent for tp, extent in ranges_between(first, last).items() if extent.end > extent.start}
-        recreated = self._report_recreated(ranges)
-        ranges = {tp: extent for tp, extent in ranges.items() if tp.topic not in recreated}
+        logged = {tp: extent for tp, extent in ranges_between(first, last).items() if extent.end > extent.start}
+        recreated = self._report_recreated(logged)
+        ranges = {tp: extent for tp, extent in logged.items() if tp.topic not in recreated}
         for tp, at in self._parted({tp: last.offset.positions[tp] for tp in ranges}, {}).items():
             ranges[tp] = replace(ranges[tp], end=max(ranges[tp].start, min(ranges[tp].end, at)))
-        return self.tasks(ranges)
+        return self._with_lost(self.tasks(ranges), logged) if self._options.hands_over_ranges else self.tasks(ranges)
+
+    def _with_lost(
+        self, tasks: list[KafkaInputPartition], logged: Mapping[TopicPartition, OffsetRange]
+    ) -> list[KafkaInputPartition]:
+        """Add what is lost of the logged ranges, so that the sink sees each offset of the batch once."""
+        kept = [each for task in tasks for each in task.wanted]
+        whole = [self._fetch_range(tp, extent, extent.epoch) for tp, extent in logged.items()]
+        lost = with_lost(kept, whole)
+        return [*tasks, KafkaInputPartition(tuple(lost))] if lost else tasks
 
     def tasks(self, ranges: Mapping[TopicPartition, OffsetRange]) -> list[KafkaInputPartition]:
         """Split ranges into tasks, each with the leader to contact first."""
@@ -313,6 +323,7 @@ class Planner:
 
     def note(self, end: SourceOffset) -> dict[str, Any]:
         """Return the line for an end offset, and remember it: Spark passes it back soon."""
+        end = replace(end, hands_over_ranges=self._options.hands_over_ranges)
         document = end.to_document()
         self._lines = [(document, Line(end, ours=True)), *self._lines[:1]]
         return document

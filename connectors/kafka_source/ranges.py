@@ -30,6 +30,8 @@ class FetchRange:
     epoch: int | None = None
     """The leader epoch of the record before the end of the batch, None if it is not known. Another leader whose log has
     it up to ``end`` has the same records (KIP-320)."""
+    lost: bool = False
+    """Whether its records are gone, which was reported when it was planned: there is nothing to read."""
 
 
 @dataclass

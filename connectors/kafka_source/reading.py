@@ -70,6 +70,8 @@ def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.Record
         KafkaUnreachableError: if no broker answers in time.
         TimeoutError: if a broker returns nothing in time, or keeps rejecting an offset that it reports to have.
     """
+    if wanted.lost:
+        return
     client = shared_client(options.settings)
     decoder = RecordDecoder(
         wanted.topic,

@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import (
 from sparkonce.connectors.kafka_client.client import LATEST
 from sparkonce.connectors.kafka_source.crash_points import SourcePoint
 from sparkonce.connectors.kafka_source.group_commits import GroupCommitter
+from sparkonce.connectors.kafka_source.hand_over import HandOver
 from sparkonce.connectors.kafka_source.options import FORMAT, SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
 from sparkonce.connectors.kafka_source.planning import TriggerDelay
@@ -70,8 +71,10 @@ class KafkaOnceReader(DataSourceReader, metaclass=Shipped):
 class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, metaclass=Shipped):
     """Reads a stream; every end offset carries where its checkpoint began (see `offset_store.offsets`)."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, hand_over: HandOver | None = None) -> None:
+        """Read records, or with ``hand_over`` only return the ranges in which they are."""
         self._options = options
+        self._hand_over = hand_over
         self._starting = options.for_stream()
         self._planner: Planner | None = None
         self._committer: GroupCommitter | None = None
@@ -155,7 +158,9 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
         return self._plan().batch(start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the records of one task."""
+        """Yield the records of one task, or the ranges to read."""
+        if self._hand_over is not None and isinstance(partition, KafkaInputPartition):
+            return iter([self._hand_over.rows(partition.wanted)])
         return _read(self._options, partition)
 
     def commit(self, end: dict[str, Any]) -> None:  # noqa: ARG002

@@ -36,6 +36,7 @@ KafkaSource = TypedDict(
         "maxTriggerDelay": str,
         "minPartitions": int,
         "maxRecordsPerPartition": int,
+        "handOver": Literal["rows", "ranges"],
         "failOnDataLoss": bool,
         "fetchOffset.numRetries": int,
         "fetchOffset.retryIntervalMs": int,

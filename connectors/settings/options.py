@@ -18,6 +18,8 @@ from sparkonce.settings import Setting, SettingError
 KAFKA_FORMAT = "kafka_once"
 KAFKA_PREFIX = "kafka."
 """The prefix of options that are settings of Kafka's clients."""
+SOURCE_PREFIX = "source."
+"""The prefix of a sink's options that are secrets of the source, if it reads in place of the source."""
 STORAGE_PREFIX = "storage."
 """The prefix of options that are passed to delta-rs, for the store of a table."""
 

@@ -30,12 +30,14 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 from sparkonce.connectors.runtime.memory import begin_call
 from sparkonce.connectors.settings.options import KAFKA_FORMAT, OptionError
+from sparkonce.connectors.sinks.range_reader import RangeReader
 from sparkonce.connectors.sinks.target import Routing, Target, TargetPlan, Task, TaskWriter
 from sparkonce.crash_points import reach
 from sparkonce.exactly_once.batch import Batch, read_batch
 from sparkonce.exactly_once.checkpoint import Checkpoint
+from sparkonce.exactly_once.coverage import Part, check_coverage
 from sparkonce.exactly_once.crash_points import SinkPoint
-from sparkonce.exactly_once.errors import CheckpointError
+from sparkonce.exactly_once.errors import CheckpointError, DeliveryError
 from sparkonce.offset_store.errors import counted
 from sparkonce.shipping import Shipped
 
@@ -68,6 +70,8 @@ class TaskMessage(WriterCommitMessage):
     plans: tuple[TargetPlan, ...]
     parts: tuple[object | None, ...]
     """None where it had no rows for a target."""
+    read: tuple[Part, ...] = ()
+    """The ranges that the task was to read, in a query that hands over ranges."""
 
 
 def no_table_of_a_catalog(format_name: str) -> str:
@@ -94,10 +98,12 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         targets: Sequence[Target],
         routing: Routing | None = None,
         storage_options: Mapping[str, str] | None = None,
+        reader: RangeReader | None = None,
     ) -> None:
         """Write to ``targets``, in this order; ``routing`` distributes the rows if there are several.
 
-        ``storage_options`` are those of the store that the checkpoint lies in.
+        ``storage_options`` are those of the store that the checkpoint lies in. With ``reader``, what Spark passes to
+        the tasks are ranges, whose rows it reads.
         """
         assert routing is not None or len(targets) == 1, "only one target takes rows as they are"
         self._format_name = format_name
@@ -106,6 +112,7 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         self._app_id = app_id
         self._targets = tuple(targets)
         self._routing = routing
+        self._reader = reader
         self._plans: tuple[TargetPlan, ...] = ()
         self._stateful = False
 
@@ -119,6 +126,8 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         checkpoint = Checkpoint.open(self._checkpoint, self._storage_options)
         batch = self._read_batch(checkpoint, checkpoint.latest_batch_id(), str(uuid.uuid4()))
         self._stateful = batch.stateful
+        if self._reader is not None:
+            _check_stateless(batch)
         self._plans = tuple(target.begin(batch) for target in self._targets)
         if not self._plans[-1].writes_rows:
             self._warn_of_skipped(batch)
@@ -128,12 +137,13 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         begin_call()
         assert self._plans, "begin was called before the writer was sent to tasks"
         task = self._task(self._plans[0].batch_id)
+        reading = None if self._reader is None else self._reader.open(iterator)
         writers: list[TaskWriter | None] = []
         try:
             for target, plan in zip(self._targets, self._plans, strict=True):
                 writers.append(target.open(plan, task) if plan.writes_rows else None)
             if any(writer is not None for writer in writers):
-                self._write_rows(iterator, writers)
+                self._write_rows(iterator if reading is None else reading.rows(), writers)
             else:
                 self._read_for_state(iterator, task)
             parts = tuple(None if writer is None else writer.close() for writer in writers)
@@ -142,7 +152,7 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
                 if writer is not None:
                     writer.discard()
             raise
-        return TaskMessage(self._plans, parts)
+        return TaskMessage(self._plans, parts, () if reading is None else reading.parts)
 
     def _task(self, planned_batch_id: int) -> Task:
         context = TaskContext.get()
@@ -188,6 +198,9 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
             return  # Spark runs at least one task, also for a batch without rows (`WriteToDataSourceV2Exec`)
         plans = written[0].plans
         batch = self._read_batch(Checkpoint.open(self._checkpoint, self._storage_options), batchId, plans[0].attempt_id)
+        if self._reader is not None:
+            _check_stateless(batch)
+            check_coverage(batch, (part for message in written for part in message.read))
         for position, (target, plan) in enumerate(zip(self._targets, plans, strict=True)):
             if position > 0 and plan.writes_rows:
                 reach(SinkPoint.BETWEEN_TARGETS, batchId, self._app_id)
@@ -235,7 +248,16 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         )
 
     def _read_batch(self, checkpoint: Checkpoint, batch_id: int, attempt_id: str) -> Batch:
-        return replace(read_batch(checkpoint, batch_id, self._app_id, attempt_id), is_one_of_all=True)
+        batch = read_batch(checkpoint, batch_id, self._app_id, attempt_id, reads_ranges=self._reader is not None)
+        return replace(batch, is_one_of_all=True)
+
+
+def _check_stateless(batch: Batch) -> None:
+    if batch.stateful:
+        raise DeliveryError(
+            f"{batch}: the query keeps state (dropDuplicates, groupBy), and with handOver=ranges its rows are ranges "
+            "to read, not records: set handOver=rows on the source"
+        )
 
 
 def _of_one_attempt(messages: Iterable[WriterCommitMessage | None]) -> list[TaskMessage]:

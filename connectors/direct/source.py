@@ -1,0 +1,109 @@
+"""The source of a direct query, as its sink finds it in the schema of what Spark passes.
+
+Spark's rows are ranges (`connectors.kafka_source.hand_over`), and the metadata of their column has the options of the
+source. Each task of the sink reads its ranges, decodes the records and writes the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from sparkonce.connectors.kafka_source.hand_over import COLUMN, HandOver
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.kafka_source.ranges import FetchRange
+from sparkonce.connectors.settings.options import SOURCE_PREFIX, OptionError
+from sparkonce.exactly_once.coverage import Part
+from sparkonce.offset_store.offsets import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class DirectSource:
+    """A source whose ranges the sink reads; a `connectors.sinks.range_reader.RangeReader`."""
+
+    options: SourceOptions
+    hand_over: HandOver
+
+    @property
+    def schema(self) -> StructType:
+        """The schema of the rows."""
+        return self.options.rows.spark_schema()
+
+    def open(self, handed_over: Iterable[pa.RecordBatch]) -> DirectReading:
+        """Return the ranges that Spark has passed to a task.
+
+        Raises:
+            HandOverError: for a row that is not a range of this source.
+        """
+        return DirectReading(self.options, self.hand_over.ranges(handed_over))
+
+
+@dataclass(frozen=True, slots=True)
+class DirectReading:
+    """The ranges of one task; a `connectors.sinks.range_reader.Reading`."""
+
+    options: SourceOptions
+    wanted: Sequence[FetchRange]
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What the task is to read, in order."""
+        source = self.options.source
+        return tuple(
+            Part(source, TopicPartition(each.topic, each.topic_id, each.partition), each.start, each.end)
+            for each in self.wanted
+        )
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the ranges, in order; raises as `connectors.kafka_source.reading.read_range`."""
+        from sparkonce.connectors.kafka_source.reading import read_ranges  # loads the compiler: only in workers
+
+        return read_ranges(self.options, self.wanted)
+
+
+def find_source(format_name: str, schema: StructType, given: Mapping[str, str]) -> DirectSource | None:
+    """Return the source, None if the rows are records; ``given`` are the options of the sink.
+
+    Raises:
+        OptionError: if the rows are no longer those of the source, or a secret of it is missing.
+        HandOverError: if the metadata cannot be read.
+    """
+    found = [hand_over for field in schema.fields if (hand_over := HandOver.find(field)) is not None]
+    secrets = _secrets(given)
+    if not found and COLUMN not in schema.names:
+        if secrets:
+            raise OptionError(
+                f"{format_name}: option {SOURCE_PREFIX}{next(iter(secrets))} is for a source with handOver=ranges, "
+                "which this sink would read; leave it out"
+            )
+        return None
+    if not found or schema.names != [COLUMN]:
+        columns = ", ".join(schema.names)
+        raise OptionError(
+            f"{format_name}: the source has handOver=ranges, so the rows are ranges to read, and the sink must get "
+            f"them unchanged, as the column {COLUMN} alone; it gets {columns}. Remove what is between source and sink "
+            "(select, withColumn, join, groupBy, …) and name columns with the source's option columns and the sink's "
+            "option sql; or set handOver=rows on the source"
+        )
+    hand_over = found[0]
+    missing = [name for name in hand_over.secrets if name not in secrets]
+    if missing:
+        raise OptionError(
+            f"{format_name}: the source has the option {missing[0]}, a secret, which rows do not carry: set "
+            f"{SOURCE_PREFIX}{missing[0]} on the sink, too. sparkonce.write_stream(rows) and sparkonce.ingest do that"
+        )
+    unknown = sorted(secrets.keys() - set(hand_over.secrets))
+    if unknown:
+        raise OptionError(
+            f"{format_name}: option {SOURCE_PREFIX}{unknown[0]}: the source has no secret of that name; options with "
+            f"the prefix {SOURCE_PREFIX} repeat those that are: set all others on the source only"
+        )
+    return DirectSource(SourceOptions.read({**hand_over.options, **secrets}), hand_over)
+
+
+def _secrets(given: Mapping[str, str]) -> dict[str, str]:
+    named = {name.lower(): text for name, text in given.items()}
+    return {name.removeprefix(SOURCE_PREFIX): text for name, text in named.items() if name.startswith(SOURCE_PREFIX)}

@@ -1,0 +1,36 @@
+"""Where the rows of a task come from, if Spark passes it ranges to read in place of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+import pyarrow as pa
+
+from sparkonce.exactly_once.coverage import Part
+
+
+class Reading(Protocol):
+    """The ranges of one task."""
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What the task is to read; known before it reads."""
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """Read them.
+
+        Raises:
+            Exception: whatever the source raises.
+        """
+
+
+class RangeReader(Protocol):
+    """Reads the rows of ranges. Sent to the tasks."""
+
+    def open(self, handed_over: Iterable[pa.RecordBatch]) -> Reading:
+        """Return the ranges that Spark has passed to a task.
+
+        Raises:
+            ValueError: for a row that is not a range.
+        """
