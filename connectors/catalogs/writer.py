@@ -16,6 +16,8 @@ from pyspark.sql import DataFrame
 
 from sparkonce.connectors.catalogs.tables import find_or_create_table
 from sparkonce.connectors.delta_sink.options import CREATE_TABLE, FORMAT, PARTITION_BY, PATH, TABLE_NAME, SinkOptions
+from sparkonce.connectors.direct.plan import source_secrets
+from sparkonce.connectors.direct.source import find_source
 from sparkonce.connectors.formats.dead_letter_target import rows_schema
 from sparkonce.connectors.formats.delta_once import stream_sink
 from sparkonce.connectors.reference.hints import checked
@@ -167,11 +169,13 @@ class DeltaStreamWriter:
 
     def _checked(self, given: dict[str, str]) -> dict[str, str]:
         """Return the options for the sink, after what needs no table is checked, and the table found or created."""
-        options = checked(SinkOptions.read_with_name, given)
-        stream_sink(options, self._rows.schema, replace=self._replaces)
+        given = source_secrets(FORMAT, self._rows) | given
+        options, schema = checked(SinkOptions.read_with_name, given), self._rows.schema
+        source = find_source(FORMAT, schema, given)
+        stream_sink(options, schema, replace=self._replaces, source=source)
         if options.table_name is None:
             return given
-        columns = rows_schema(self._rows.schema)
+        columns = rows_schema(schema if source is None else source.schema)
         path = find_or_create_table(self._rows.sparkSession, options.table_name, columns, options.partition_by)
         found = {key: value for key, value in given.items() if key.lower() != TABLE_NAME}
         found |= {PATH: path, CREATE_TABLE: "false"}

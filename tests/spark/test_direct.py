@@ -12,6 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from sparkonce import OptionError, write_stream
 from tests.spark.sink_support import run
 from tests.spark.source_support import Topics, values
 
@@ -84,6 +85,28 @@ def test_operators_in_between_are_refused(
         run(between(stream(spark, topics, topic)), tmp_path / "table", tmp_path / "checkpoint")
     is_table = DeltaTable.is_deltatable(str(tmp_path / "table"))
     assert not is_table or DeltaTable(tmp_path / "table").file_uris() == []
+
+
+@pytest.mark.parametrize(
+    ("between", "named"),
+    [
+        (lambda rows: rows.filter("kafka_once_range is not null"), "filter"),
+        (lambda rows: rows.selectExpr("kafka_once_range", "1 as one"), "select or withColumn"),
+        (lambda rows: rows.selectExpr("1 as one"), "select or withColumn"),
+        (lambda rows: rows.union(rows).repartition(3), "repartition, union"),
+        (lambda rows: rows.groupBy().count(), "groupBy"),
+        (lambda rows: rows.dropDuplicates(), "dropDuplicates"),
+        (lambda rows: rows.join(rows.sparkSession.range(2)), "join"),
+        (lambda rows: rows.sample(0.5).limit(3), "limit, sample"),
+    ],
+)
+def test_write_stream_names_the_operators(
+    spark: SparkSession, topics: Topics, topic: str, between: Callable[[DataFrame], DataFrame], named: str
+) -> None:
+    rows = between(stream(spark, topics, topic))
+    options = {"appId": "app", "checkpointLocation": "/nowhere"}
+    with pytest.raises(OptionError, match=f"between it and the sink there is: {named}"):
+        write_stream(rows).start("/nowhere/table", **options)
 
 
 def test_records_are_copied_to_a_topic_with_keys_and_headers(
