@@ -12,7 +12,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sql import tree
-from sparkonce.connectors.sql.engine import ROWS, Engine, message_of
+from sparkonce.connectors.sql.engine import ROWS, Engine, engine_here, message_of
 from sparkonce.connectors.sql.paths import Path, every, find, within
 from sparkonce.connectors.sql.plain import Item, PlainSelect, quote_offset, read_plain
 from sparkonce.connectors.sql.tree import Inputs, Node, Rewriter, case, operator, refused
@@ -102,7 +102,7 @@ def _check_names(outputs: Sequence[Output]) -> None:
 
 
 def _with_engine(text: str, columns: StructType) -> tuple[list[Output], Computed | None]:
-    return _Planner(Engine(), columns).plan(text)
+    return _Planner(engine_here(), columns).plan(text)
 
 
 class _Planner:

@@ -7,16 +7,17 @@ columns that expressions read, and returns the rows that remain and what it comp
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructField, StructType
 
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sql import planning
-from sparkonce.connectors.sql.engine import Engine
+from sparkonce.connectors.sql.engine import engine_here
 from sparkonce.connectors.sql.failures import Failure, run_without_failures
 from sparkonce.connectors.sql.planning import ROW, Computed, Output
 from sparkonce.connectors.sql.types import arrow_schema
@@ -34,7 +35,7 @@ class Select:
     """What the engine does; None if it is not needed."""
 
     def runner(self) -> SelectRunner:
-        """Return what runs it, to be made once for each task: this loads the engine.
+        """Return what runs it, to be made once for each task: this loads the engine, once for each process.
 
         Raises:
             OptionError: the engine is needed and not installed.
@@ -60,7 +61,13 @@ def check_select(text: str, columns: StructType) -> Select:
             functions that are not allowed, or returns columns that have no name or no type of Spark; or the engine
             is needed and not installed.
     """
-    outputs, computed = planning.plan(text, columns)
+    return _checked(text, columns.json())
+
+
+@lru_cache(maxsize=64)
+def _checked(text: str, columns: str) -> Select:
+    """As `check_select`; kept, since Spark asks for a writer twice for each batch. ``columns`` as JSON."""
+    outputs, computed = planning.plan(text, StructType.fromJson(json.loads(columns)))
     schema = StructType([StructField(each.name, each.field.dataType, each.field.nullable) for each in outputs])
     return Select(text, schema, outputs, computed)
 
@@ -71,7 +78,7 @@ class SelectRunner:
     def __init__(self, select: Select) -> None:
         self._select = select
         self._schema = arrow_schema(select.schema)
-        self._engine = None if select.computed is None else Engine()
+        self._engine = None if select.computed is None else engine_here()
 
     def run(self, rows: pa.RecordBatch) -> Selected:
         """Return the SELECT's rows of a batch that has the columns it was checked with.
@@ -100,6 +107,3 @@ class SelectRunner:
             arrays.append(array if array.type == field.type else array.cast(field.type))
         assert all(len(array) == count for array in arrays)
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-
-__all__ = ["OptionError", "Select", "SelectRunner", "Selected", "check_select"]
