@@ -10,6 +10,7 @@ EXTRAS = {
     "psutil": ("psutil", "demo"),
     "rich": ("rich", "demo"),
     "delta": ("delta-spark", "bench"),
+    "duckdb": ("duckdb", "sql"),
 }
 """By the name of the module: the distribution, and the extra."""
 

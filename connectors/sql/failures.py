@@ -1,0 +1,81 @@
+"""Rows whose expressions fail: found without running each row by itself, so that the others are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from sparkonce.connectors.sql.engine import Engine, message_of, one_batch
+from sparkonce.connectors.sql.planning import ROW, Computed
+
+Failure = tuple[int, str]
+"""The number of a row in the input, and why it failed."""
+
+EXACT_REASONS = 100
+"""The failures of a batch that have the engine's own message: each takes a query of 1 to 3 ms. The others name the
+column that failed."""
+
+
+def run_without_failures(
+    engine: Engine, computed: Computed, inputs: pa.RecordBatch
+) -> tuple[pa.RecordBatch, Sequence[Failure]]:
+    """Return the result of the rows that do not fail, and those that do, in order.
+
+    Raises:
+        duckdb.Error: the engine fails for another reason than a row's values.
+    """
+    try:
+        return engine.run(computed.query, inputs), ()
+    except engine.row_errors:
+        if not inputs.num_rows:
+            raise
+    failed = [_explained(engine, computed, inputs, *each) for each in _failing(engine, computed, inputs)]
+    rest = _without(inputs, [row for row, _ in failed])
+    result, more = _halved(engine, computed, rest)
+    return result, sorted([*failed, *more])
+
+
+def _failing(engine: Engine, computed: Computed, inputs: pa.RecordBatch) -> list[tuple[int, str, bool]]:
+    """Return the rows that fail, each with the part that does, and whether its exact reason is to be found."""
+    flags = engine.run(computed.failing, inputs)
+    found = np.stack([column.to_numpy(zero_copy_only=False) for column in flags.columns[1:]])
+    rows = np.flatnonzero(found.any(axis=0))
+    first = found[:, rows].argmax(axis=0)
+    return [
+        (row, computed.parts[part], at < EXACT_REASONS)
+        for at, (row, part) in enumerate(zip(rows.tolist(), first.tolist(), strict=True))
+    ]
+
+
+def _explained(engine: Engine, computed: Computed, inputs: pa.RecordBatch, row: int, part: str, exact: bool) -> Failure:
+    reason = "an expression fails for this row's values"
+    if exact:
+        try:
+            engine.run(computed.query, inputs.slice(row, 1))
+        except engine.row_errors as error:
+            reason = message_of(error)
+    return row, f"sql: {part}: {reason}"
+
+
+def _without(inputs: pa.RecordBatch, rows: Sequence[int]) -> pa.RecordBatch:
+    kept = np.ones(inputs.num_rows, dtype=bool)
+    kept[list(rows)] = False
+    return inputs.filter(pa.array(kept))
+
+
+def _halved(engine: Engine, computed: Computed, inputs: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Failure]]:
+    """As `run_without_failures`, by halves: for failures that only the whole query has, none of its parts."""
+    try:
+        return engine.run(computed.query, inputs), []
+    except engine.row_errors as error:
+        if inputs.num_rows == 0:
+            raise
+        if inputs.num_rows == 1:
+            (row,) = inputs.column(ROW).to_pylist()
+            return engine.run(computed.query, inputs.slice(0, 0)), [(row, f"sql: {message_of(error)}")]
+    middle = inputs.num_rows // 2
+    halves = [_halved(engine, computed, half) for half in (inputs.slice(0, middle), inputs.slice(middle))]
+    result = one_batch(pa.Table.from_batches([rows for rows, _ in halves]))
+    return result, [failure for _, failed in halves for failure in failed]

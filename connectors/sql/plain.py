@@ -1,0 +1,150 @@
+"""A SELECT of nothing but columns, fields of structs and stars, with new names: read without the engine.
+
+Whatever else there is, is for the engine to read: this returns None then, and reports no errors of syntax.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sparkonce.connectors.sql.paths import TABLE
+
+_TOKEN = re.compile(
+    r"""\s+|--[^\n]*|/\*.*?\*/
+    |(?P<word>[A-Za-z_]\w*)|"(?P<quoted>(?:[^"]|"")+)"|`(?P<ticked>(?:[^`]|``)+)`|(?P<sign>[.,*;])""",
+    re.VERBOSE | re.DOTALL,
+)
+_WORDS = (
+    "all analyse analyze and any array as asc asymmetric both case cast check collate column columns constraint "
+    "create current_date current_time current_timestamp current_user default deferrable desc describe distinct do "
+    "else end except exists false fetch for foreign from group having in initially intersect interval into lambda "
+    "lateral leading limit localtime localtimestamp map not null on only or order pivot pivot_longer pivot_wider "
+    "placing primary qualify references returning select session_user show some summarize symmetric table then to "
+    "trailing true try union unique unpivot user using values variadic when where window with"
+)
+_RESERVED = frozenset(_WORDS.split())
+"""Words that are not a name unless they are quoted: the engine knows what they mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One item of the list."""
+
+    names: tuple[str, ...]
+    """The path; empty for ``*``."""
+    alias: str | None = None
+    star: bool = False
+    """All columns, or all fields of the path."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainSelect:
+    """What a plain SELECT says."""
+
+    items: tuple[Item, ...]
+    table: str
+    """The alias of the table, or its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    text: str
+    is_name: bool = False
+    """Never a keyword: quoted."""
+
+    def keyword(self) -> str:
+        return "" if self.is_name else self.text.lower()
+
+
+class _NotPlainError(Exception):
+    """There is something else in it."""
+
+
+def read_plain(text: str) -> PlainSelect | None:
+    """Return what the SELECT says, or None if it is not plain."""
+    try:
+        return _Reader(list(_tokens(text))).select()
+    except _NotPlainError:
+        return None
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    place = 0
+    while place < len(text):
+        found = _TOKEN.match(text, place)
+        if found is None:
+            raise _NotPlainError
+        if found["quoted"] or found["ticked"]:
+            name = found["quoted"].replace('""', '"') if found["quoted"] else found["ticked"].replace("``", "`")
+            yield _Token(name, is_name=True)
+        elif found["word"] or found["sign"]:
+            yield _Token(found[0])
+        place = found.end()
+    yield _Token("")
+
+
+_OFFSET = re.compile(
+    r"""(?P<other>'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/|\$\$.*?\$\$|\w+\b(?<!\boffset))|offset\b""",
+    re.DOTALL | re.IGNORECASE,
+)
+
+
+def quote_offset(text: str) -> str:
+    """Return the SELECT with the word ``offset`` quoted: a column of Kafka's records, but reserved in the engine."""
+    return _OFFSET.sub(lambda found: found[0] if found["other"] else f'"{found[0]}"', text)
+
+
+class _Reader:
+    """Reads tokens from left to right; the last is empty."""
+
+    def __init__(self, tokens: list[_Token]) -> None:
+        self._tokens, self._at = tokens, 0
+
+    def select(self) -> PlainSelect:
+        self._expect("select")
+        items = [self._item()]
+        while self._accept(","):
+            items.append(self._item())
+        self._expect("from")
+        self._expect(TABLE)
+        table = self._alias() or TABLE
+        self._accept(";")
+        if self._at != len(self._tokens) - 1:
+            raise _NotPlainError
+        return PlainSelect(tuple(items), table)
+
+    def _item(self) -> Item:
+        if self._accept("*"):
+            return Item((), star=True)
+        names = [self._name()]
+        while self._accept("."):
+            if self._accept("*"):
+                return Item(tuple(names), star=True)
+            names.append(self._name())
+        return Item(tuple(names), self._alias())
+
+    def _alias(self) -> str | None:
+        if self._accept("as"):
+            return self._name()
+        try:
+            return self._name()
+        except _NotPlainError:
+            return None
+
+    def _name(self) -> str:
+        token = self._tokens[self._at]
+        if not token.is_name and (not token.text.isidentifier() or token.text.lower() in _RESERVED):
+            raise _NotPlainError
+        self._at += 1
+        return token.text
+
+    def _accept(self, keyword: str) -> bool:
+        here = self._tokens[self._at].keyword() == keyword
+        self._at += here
+        return here
+
+    def _expect(self, keyword: str) -> None:
+        if not self._accept(keyword):
+            raise _NotPlainError

@@ -1,0 +1,215 @@
+"""From the text of a SELECT to what is taken from the batch and what the engine computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import StringType, StructField, StructType
+
+from sparkonce.connectors.settings.options import OptionError
+from sparkonce.connectors.sql import tree
+from sparkonce.connectors.sql.engine import ROWS, Engine, engine_here, message_of
+from sparkonce.connectors.sql.paths import Path, every, find, within
+from sparkonce.connectors.sql.plain import Item, PlainSelect, quote_offset, read_plain
+from sparkonce.connectors.sql.tree import Inputs, Node, Rewriter, case, operator, refused
+from sparkonce.connectors.sql.types import arrow_schema, spark_type
+
+ROW = "row"
+"""The engine's column with the number of the input's row."""
+ELEMENT = "element"
+LONGEST_TEXT = 100_000
+"""In characters; the parser's time and memory grow with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A column of the output."""
+
+    name: str
+    field: StructField
+    path: Path | None
+    """What it is taken from; None if the engine computes it."""
+    name_in_engine: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """What the engine does."""
+
+    query: str
+    """Returns `ROW` and the computed columns of the rows that remain."""
+    failing: str
+    """Returns `ROW`, and for WHERE and each computed column whether it fails; of all rows, and itself never fails."""
+    parts: tuple[str, ...]
+    """What each column of ``failing`` but the first is about, in words."""
+    inputs: tuple[tuple[str, Path], ...]
+    """The columns that it reads, by their flat names."""
+    keeps_rows: bool
+    """Each row of the input is one of the output: no WHERE, no arrays unnested."""
+
+    def inputs_of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns that the engine reads, and `ROW`."""
+        numbers = pa.array(np.arange(rows.num_rows, dtype=np.int32))
+        arrays = [path.of(rows) for _, path in self.inputs]
+        return pa.RecordBatch.from_arrays([numbers, *arrays], names=[ROW, *(name for name, _ in self.inputs)])
+
+
+def plan(text: str, columns: StructType) -> tuple[tuple[Output, ...], Computed | None]:
+    """Return the columns of the output, and what the engine does for them, if anything.
+
+    Raises:
+        OptionError: as `sparkonce.connectors.sql.select.check_select`.
+    """
+    if len(text) > LONGEST_TEXT:
+        raise refused(f"the text has {len(text)} characters, at most {LONGEST_TEXT} are possible")
+    plain = read_plain(text)
+    outputs, computed = (_plain(plain, columns), None) if plain else _with_engine(text, columns)
+    _check_names(outputs)
+    return tuple(outputs), computed
+
+
+def _plain(select: PlainSelect, columns: StructType) -> list[Output]:
+    return [output for item in select.items for output in _taken(item, columns, select.table)]
+
+
+def _taken(item: Item, columns: StructType, table: str) -> list[Output]:
+    """Return the columns that are taken as they are."""
+    if not item.star:
+        path = find(item.names, columns, table)
+        return [_output(item.alias or item.names[-1], path)]
+    is_table = len(item.names) == 1 and item.names[0].lower() == table.lower()
+    if not item.names or (is_table and item.names[0].lower() not in {name.lower() for name in columns.names}):
+        paths = every(columns)
+    else:
+        paths = within(find(item.names, columns, table))
+    return [_output(path.names[-1], path) for path in paths]
+
+
+def _output(name: str, path: Path) -> Output:
+    return Output(name, path.field, path)
+
+
+def _check_names(outputs: Sequence[Output]) -> None:
+    seen: set[str] = set()
+    for output in outputs:
+        if output.name.lower() in seen:
+            raise refused(f"two columns are called {output.name} (compared without case); rename one with AS")
+        seen.add(output.name.lower())
+
+
+def _with_engine(text: str, columns: StructType) -> tuple[list[Output], Computed | None]:
+    return _Planner(engine_here(), columns).plan(text)
+
+
+class _Planner:
+    """Plans one SELECT that the engine has read."""
+
+    def __init__(self, engine: Engine, columns: StructType) -> None:
+        self._engine, self._columns = engine, columns
+
+    def plan(self, text: str) -> tuple[list[Output], Computed | None]:
+        node, self._table = tree.check_statements(self._engine.statements(quote_offset(text)))
+        self._inputs = Inputs(self._columns, self._table)
+        self._rewriter = Rewriter(self._inputs, self._engine.expression, self._type_of, self._engine.is_aggregate)
+        self._items: list[Node] = []
+        self._guarded: list[Node] = []
+        """The same, each as one value of each row that is null if it fails."""
+        self._unnests = 0
+        where = self._rewriter.expression(node["where_clause"]) if node.get("where_clause") else None
+        drafts = [draft for item in node["select_list"] for draft in self._item(item)]
+        if where is None and not self._items:
+            return drafts, None
+        query = self._query(where)
+        kinds = self._kinds(query)
+        outputs = [draft if draft.path else self._typed(draft, kinds) for draft in drafts]
+        names = [draft.name for draft in drafts if draft.path is None]
+        return outputs, Computed(
+            query,
+            self._failing(where),
+            tuple((["WHERE"] if where else []) + names),
+            tuple(self._inputs.paths.values()),
+            keeps_rows=where is None and not self._unnests,
+        )
+
+    def _item(self, node: Node) -> list[Output]:
+        """Return the columns of an item of the list, those that are computed without their types."""
+        alias = node.get("alias") or ""
+        if node.get("class") == "COLUMN_REF":
+            return _taken(Item(tuple(node["column_names"]), alias or None), self._columns, self._table)
+        if node.get("class") == "STAR":
+            return _taken(_star(node), self._columns, self._table)
+        if not alias:
+            raise refused(f"column {len(self._items) + 1} of those that are computed has no name; give it one with AS")
+        rewritten = self._rewriter.item(node)
+        guarded = rewritten
+        if self._rewriter.unnested is not None:
+            self._unnests += 1
+            guarded = _each_element(rewritten, self._rewriter.unnested)
+        if self._unnests > 1:
+            raise refused("unnest is possible once in a SELECT")
+        name = f"x{len(self._items)}"
+        self._items.append({**rewritten, "alias": name})
+        self._guarded.append(tree.guarded(guarded))
+        return [Output(alias, StructField(alias, StringType()), None, name)]
+
+    def _query(self, where: Node | None) -> str:
+        return self._engine.text_of(tree.select([tree.column(ROW), *self._items], ROWS, where))
+
+    def _failing(self, where: Node | None) -> str:
+        """Return the query that says what fails: of a row that WHERE drops, no column does."""
+        checks = [operator("OPERATOR_IS_NULL", each) for each in self._guarded]
+        if where is not None:
+            checks = [case(operator("OPERATOR_TRY", where), check) for check in checks]
+            checks.insert(0, operator("OPERATOR_IS_NULL", tree.guarded(where)))
+        named = [{**check, "alias": f"f{place}"} for place, check in enumerate(checks)]
+        return self._engine.text_of(tree.select([tree.column(ROW), *named], ROWS))
+
+    def _type_of(self, node: Node) -> str:
+        query = self._engine.text_of(tree.select([node], ROWS))
+        return self._engine.types(query, self._no_rows())[0]
+
+    def _kinds(self, query: str) -> pa.Schema:
+        self._engine.types(query, self._no_rows())
+        try:
+            return self._engine.run(query, self._no_rows()).schema
+        except self._engine.row_errors as error:
+            raise OptionError(f"sql: {message_of(error)}") from None
+
+    def _no_rows(self) -> pa.RecordBatch:
+        fields = [pa.field(ROW, pa.int32())]
+        schema = arrow_schema(
+            StructType([StructField(name, path.field.dataType) for name, path in self._inputs.paths.values()])
+        )
+        return pa.RecordBatch.from_pylist([], pa.schema([*fields, *schema]))
+
+    @staticmethod
+    def _typed(draft: Output, kinds: pa.Schema) -> Output:
+        kind = spark_type(draft.name, kinds.field(draft.name_in_engine).type)
+        return Output(draft.name, StructField(draft.name, kind), None, draft.name_in_engine)
+
+
+def _star(node: Node) -> Item:
+    unknown = {part for part, value in node.items() if value} - {"class", "type", "relation_name", *tree.ANYWHERE}
+    if unknown:
+        raise refused(f"* takes nothing here, found {', '.join(sorted(unknown))}; name the columns")
+    relation = node.get("relation_name")
+    return Item((relation,) if relation else (), star=True)
+
+
+def _each_element(node: Any, array: Node) -> Node:
+    """Return an item with unnest as one array: the item for each element."""
+    return tree.call("list_transform", array, tree.lambda_of(ELEMENT, _with_element(node)))
+
+
+def _with_element(part: Any) -> Any:
+    if isinstance(part, list):
+        return [_with_element(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    if part.get("function_name") == "unnest":
+        return tree.column(ELEMENT)
+    return {key: _with_element(value) for key, value in part.items()}
