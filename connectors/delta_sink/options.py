@@ -10,6 +10,7 @@ from sparkonce.connectors.kafka_sink.settings import ProducerSettings, read_prod
 from sparkonce.connectors.settings.options import (
     KAFKA_PREFIX,
     SOURCE_PREFIX,
+    SQL_DOC,
     STORAGE_PREFIX,
     OptionError,
     SettingTable,
@@ -206,6 +207,13 @@ class SinkOptions(TableOptions):
         group=_ONCE,
     )
     """A store separate from the table, or None."""
+    sql: str | None = text(
+        None,
+        SQL_DOC,
+        value="SELECT … FROM records",
+        scope=Scope.STREAM,
+        group=_TABLE_GROUP,
+    )
     dead_letters: DeadLetterPlace | None = text(
         None,
         DOC,

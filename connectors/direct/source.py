@@ -7,7 +7,7 @@ source. Each task of the sink reads its ranges, decodes the records and writes t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -16,8 +16,11 @@ from sparkonce.connectors.kafka_source.hand_over import COLUMN, HandOver
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.ranges import FetchRange
 from sparkonce.connectors.settings.options import SOURCE_PREFIX, OptionError
+from sparkonce.connectors.sinks.dead_letters import COLUMN as COLUMN_OF_LETTERS
 from sparkonce.exactly_once.coverage import Part
 from sparkonce.offset_store.offsets import TopicPartition
+
+SQL = "sql"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +71,14 @@ def find_source(format_name: str, schema: StructType, given: Mapping[str, str]) 
     """Return the source, None if the rows are records; ``given`` are the options of the sink.
 
     Raises:
-        OptionError: if the rows are no longer those of the source, or a secret of it is missing.
+        OptionError: if the rows are no longer those of the source, a secret of it is missing, or the option ``sql``
+            cannot work.
         HandOverError: if the metadata cannot be read.
     """
     found = [hand_over for field in schema.fields if (hand_over := HandOver.find(field)) is not None]
     secrets = _secrets(given)
     if not found and COLUMN not in schema.names:
-        if secrets:
-            raise OptionError(
-                f"{format_name}: option {SOURCE_PREFIX}{next(iter(secrets))} is for a source with handOver=ranges, "
-                "which this sink would read; leave it out"
-            )
+        _check_only_direct(format_name, given)
         return None
     if not found or schema.names != [COLUMN]:
         columns = ", ".join(schema.names)
@@ -101,7 +101,40 @@ def find_source(format_name: str, schema: StructType, given: Mapping[str, str]) 
             f"{format_name}: option {SOURCE_PREFIX}{unknown[0]}: the source has no secret of that name; options with "
             f"the prefix {SOURCE_PREFIX} repeat those that are: set all others on the source only"
         )
-    return DirectSource(SourceOptions.read({**hand_over.options, **secrets}), hand_over)
+    options = SourceOptions.read({**hand_over.options, **secrets})
+    sql = _given(given, SQL)
+    return DirectSource(options if sql is None else _with_sql(options, sql), hand_over)
+
+
+def _with_sql(options: SourceOptions, sql: str) -> SourceOptions:
+    from sparkonce.connectors.sql.select import check_select  # imported lazily: few queries have it
+
+    select = check_select(sql, options.rows.record_schema())
+    if options.rows.dead_letters and COLUMN_OF_LETTERS in select.schema.names:
+        raise OptionError(
+            f"option sql: the column {COLUMN_OF_LETTERS} is that of dead letters, which includeDeadLetters=true adds: "
+            "name it differently"
+        )
+    return replace(options, rows=replace(options.rows, select=select))
+
+
+def _check_only_direct(format_name: str, given: Mapping[str, str]) -> None:
+    """Reject options of a direct query where the rows are records."""
+    secret = next(iter(_secrets(given)), None)
+    if secret is not None:
+        raise OptionError(
+            f"{format_name}: option {SOURCE_PREFIX}{secret} is for a source with handOver=ranges, which this sink "
+            "would read; leave it out"
+        )
+    if _given(given, SQL) is not None:
+        raise OptionError(
+            f"{format_name}: option {SQL} is for a source with handOver=ranges, whose records the sink reads; here "
+            "Spark has the records: use DataFrame operations (selectExpr, where, …), or set handOver=ranges"
+        )
+
+
+def _given(given: Mapping[str, str], name: str) -> str | None:
+    return next((text for key, text in given.items() if key.lower() == name), None)
 
 
 def _secrets(given: Mapping[str, str]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from sparkonce.connectors.settings.options import (
     KAFKA_FORMAT,
     KAFKA_PREFIX,
     SOURCE_PREFIX,
+    SQL_DOC,
     STORAGE_PREFIX,
     OptionError,
     SettingTable,
@@ -136,6 +137,13 @@ class KafkaSinkOptions(KafkaBatchOptions):
         value="topic",
         scope=Scope.STREAM,
         group=_TWICE,
+    )
+    sql: str | None = text(
+        None,
+        SQL_DOC,
+        value="SELECT … FROM records",
+        scope=Scope.STREAM,
+        group=_HOW,
     )
     dead_letters: DeadLetterPlace | None = text(
         None,

@@ -344,7 +344,7 @@ class SourceOptions:
         options = cls(
             **values,
             settings=read_settings(given),
-            rows=read_rows(OPTIONS, given),
+            rows=read_rows(OPTIONS, given, may_select=values["hands_over_ranges"]),
             group_id=next((text for key, text in given.items() if key.lower() == "kafka.group.id"), None),
             storage_options=storage_options(given),
         )

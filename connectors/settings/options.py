@@ -20,6 +20,11 @@ KAFKA_PREFIX = "kafka."
 """The prefix of options that are settings of Kafka's clients."""
 SOURCE_PREFIX = "source."
 """The prefix of a sink's options that are secrets of the source, if it reads in place of the source."""
+SQL_DOC = (
+    "with handOver=ranges on the source: what makes rows of its records, in the sink's tasks: one stateless SELECT "
+    "over the table `records`, whose columns are those of the source (docs/direct_sql.md)"
+)
+"""The documentation of the option ``sql`` of all sinks."""
 STORAGE_PREFIX = "storage."
 """The prefix of options that are passed to delta-rs, for the store of a table."""
 

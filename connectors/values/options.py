@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.types import (
@@ -28,6 +29,9 @@ from sparkonce.connectors.sinks.dead_letters import LETTER
 from sparkonce.connectors.values.datetimes import check_pattern, check_zone
 from sparkonce.connectors.values.ddl import parse_schema
 from sparkonce.settings import boolean, camel_case, settings_of, text
+
+if TYPE_CHECKING:
+    from sparkonce.connectors.sql.select import Select
 
 KEY, VALUE, TOPIC, PARTITION = "key", "value", "topic", "partition"
 OFFSET, TIMESTAMP, TIMESTAMP_TYPE, HEADERS = "offset", "timestamp", "timestampType", "headers"
@@ -60,6 +64,7 @@ _ARROW: dict[str, pa.DataType] = {
 ALL_COLUMNS = tuple(_SPARK)
 
 BINARY, JSON = "binary", "json"
+_LETTERS = "includeDeadLetters"
 _LETTERS_NEED = (KEY, VALUE, OFFSET, TIMESTAMP)
 """The columns of a dead letter besides topic and partition, which every task knows."""
 
@@ -197,23 +202,31 @@ class RowOptions:
         False,
         f"whether to add the column {DEAD_LETTER}: null, or for a value that does not parse the record and the reason, "
         "as the sinks' option deadLetters takes it",
-        name="includeDeadLetters",
+        name=_LETTERS,
     )
     json: JsonOptions | None = None
+    select: Select | None = None
+    """What makes rows of the decoded records, in a direct query with the option ``sql``."""
 
     @property
     def decoded(self) -> tuple[str, ...]:
         """The columns that must be read to make the rows; those that are only for dead letters come last."""
         more = [name for name in _LETTERS_NEED if name not in self.columns] if self.dead_letters else []
-        if self.json is not None and self.json.mode is ParseMode.FAILFAST and OFFSET not in self.columns:
+        can_fail = self.select is not None or (self.json is not None and self.json.mode is ParseMode.FAILFAST)
+        if can_fail and OFFSET not in (*self.columns, *more):
             more.append(OFFSET)  # to identify the record
         return (*self.columns, *more)
 
-    def spark_schema(self) -> StructType:
-        """Return the schema of the rows."""
+    def record_schema(self) -> StructType:
+        """Return the schema of the decoded records, without dead letters."""
         fields = list(spark_schema(self.columns).fields)
         if self.json is not None:
             fields[self.columns.index(VALUE)] = StructField(VALUE, self.json.schema)
+        return StructType(fields)
+
+    def spark_schema(self) -> StructType:
+        """Return the schema of the rows."""
+        fields = list((self.record_schema() if self.select is None else self.select.schema).fields)
         if self.dead_letters:
             fields.append(StructField(DEAD_LETTER, LETTER))
         return StructType(fields)
@@ -223,8 +236,10 @@ _ROWS, _JSON = settings_of(RowOptions, camel_case, "Values"), settings_of(JsonOp
 ROW_SETTINGS = {**_ROWS, **_JSON}
 
 
-def read_rows(table: SettingTable, given: Mapping[str, str]) -> RowOptions:
+def read_rows(table: SettingTable, given: Mapping[str, str], *, may_select: bool = False) -> RowOptions:
     """Read the options of the rows, whose names have been checked before.
+
+    With ``may_select``, the sink may have the option ``sql``, which can fail for values that are not decoded, too.
 
     Raises:
         OptionError: for one that cannot be read, or options that contradict each other.
@@ -242,7 +257,7 @@ def read_rows(table: SettingTable, given: Mapping[str, str]) -> RowOptions:
             "out includeHeaders"
         )
     if rows.value_format == BINARY:
-        useless = [name for name in (*_JSON, "includeDeadLetters") if name.lower() in named]
+        useless = [name for name in (*_JSON, *(() if may_select else (_LETTERS,))) if name.lower() in named]
         if useless:
             raise OptionError(
                 f'{table.format}: option {useless[0]} is for decoded values: set option("valueFormat", "json") too'

@@ -7,7 +7,7 @@ one by `jackson_parser.JacksonParser`, and put in their places.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,9 @@ from sparkonce.connectors.values.options import (
 )
 from sparkonce.connectors.values.scanning import Level
 
+if TYPE_CHECKING:
+    from sparkonce.connectors.sql.select import SelectRunner
+
 NO_VALUE, EMPTY_VALUE = "value is null", "value is empty"
 """The reasons of dead letters whose records have no value, or one without any JSON; such rows have a null value."""
 ASCII_BELOW = 0x80
@@ -55,7 +58,9 @@ class RowMaker:
         self._options = options
         self._topic, self._partition = topic, partition
         self._json = JsonDecoder(options.json) if options.json is not None else None
-        self._schema = to_arrow_schema(options.spark_schema(), timezone="UTC") if self._json else None
+        self._select = None if options.select is None else options.select.runner()
+        self._decoded = to_arrow_schema(options.record_schema(), timezone="UTC")
+        self._schema = to_arrow_schema(options.spark_schema(), timezone="UTC")
         self._most_rows = max(1, MAX_CELLS // fields_in(options.json.schema)) if options.json is not None else 0
 
     def batches(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -74,36 +79,78 @@ class RowMaker:
         """Return the rows for a batch of the columns that `RowOptions.decoded` names.
 
         Raises:
-            MalformedValueError: for the first value that does not parse, in mode FAILFAST.
+            MalformedValueError: for the first value that does not parse in mode FAILFAST, or that makes ``sql`` fail,
+                unless such records are dead letters or are dropped.
         """
-        if self._json is None:
+        if self._json is None and self._select is None and not self._options.dead_letters:
             return batch
-        values, problems = self._json.decode(batch.column(VALUE))
-        mode = self._json.mode
-        if problems and mode is ParseMode.FAILFAST:
-            row, problem = min(problems.items())
-            raise MalformedValueError(
-                f"kafka_once: the value of topic {self._topic}, partition {self._partition}, at offset "
-                f"{batch.column(OFFSET)[row].as_py()} does not parse: {problem}. Correct what writes it, or use mode "
-                "PERMISSIVE or DROPMALFORMED instead of FAILFAST"
-            )
-        made = {name: values if name == VALUE else batch.column(name) for name in self._options.columns}
-        if self._options.dead_letters:
-            made[DEAD_LETTER] = self._letters(batch, values, problems)
-        rows = pa.RecordBatch.from_arrays(list(made.values()), schema=self._schema)
-        if problems and mode is ParseMode.DROPMALFORMED:
-            return rows.take(pa.array(np.delete(np.arange(rows.num_rows), sorted(problems))))
-        return rows
+        records, problems = self._decode(batch)
+        if problems and self._drops_malformed:
+            kept = _others(batch, problems)
+            batch, records, problems = batch.take(kept), records.take(kept), {}
+        letters = self._reasons(batch, records, problems) if self._options.dead_letters else {}
+        if self._select is not None:
+            return self._selected(self._select, batch, records, letters)
+        if not self._options.dead_letters:
+            return records
+        places: NDArray[np.int64] = np.full(batch.num_rows, -1, np.int64)
+        places[sorted(letters)] = np.arange(len(letters))
+        column = self._letters(batch, letters).take(pa.array(places, mask=places < 0))
+        return pa.RecordBatch.from_arrays([*records.columns, column], schema=self._schema)
 
-    def _letters(self, batch: pa.RecordBatch, values: pa.StructArray, problems: Problems) -> pa.Array:
-        """Return the column of dead letters; a record without a value, or with an empty one, is one, too."""
-        assert self._schema is not None
-        kind = self._schema.field(DEAD_LETTER).type
+    def _decode(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Problems]:
+        """Return the records with their values decoded, and why values do not parse."""
+        columns, problems = {name: batch.column(name) for name in self._options.columns}, Problems()
+        if self._json is not None:
+            columns[VALUE], problems = self._json.decode(batch.column(VALUE))
+            if problems and self._json.mode is ParseMode.FAILFAST:
+                raise self._error(batch, problems, "does not parse", "mode PERMISSIVE or DROPMALFORMED, not FAILFAST")
+        return pa.RecordBatch.from_arrays(list(columns.values()), schema=self._decoded), problems
+
+    def _selected(
+        self, select: SelectRunner, batch: pa.RecordBatch, records: pa.RecordBatch, letters: Problems
+    ) -> pa.RecordBatch:
+        """Return the rows that ``sql`` makes of records that are no dead letters, and after them the dead letters."""
+        kept = _others(batch, letters)
+        selected = select.run(records.take(kept) if letters else records)
+        failed = {int(kept[row]): reason for row, reason in selected.failed}
+        if self._options.dead_letters:
+            column = self._letters(batch, {**letters, **failed})
+            empty = [pa.nulls(len(column), field.type) for field in selected.rows.schema]
+            parts = [(*selected.rows.columns, pa.nulls(selected.rows.num_rows, column.type)), (*empty, column)]
+            arrays = [pa.concat_arrays(each) for each in zip(*parts, strict=True)]
+            return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        if failed and not self._drops_malformed:
+            raise self._error(
+                batch,
+                failed,
+                "makes the option sql fail",
+                "includeDeadLetters=true on the source, or try_cast in the sql",
+            )
+        return selected.rows
+
+    @property
+    def _drops_malformed(self) -> bool:
+        return self._json is not None and self._json.mode is ParseMode.DROPMALFORMED
+
+    def _error(self, batch: pa.RecordBatch, problems: Problems, what: str, instead: str) -> MalformedValueError:
+        row, problem = min(problems.items())
+        return MalformedValueError(
+            f"kafka_once: the value of topic {self._topic}, partition {self._partition}, at offset "
+            f"{batch.column(OFFSET)[row].as_py()} {what}: {problem}. Correct what writes it, or use {instead}"
+        )
+
+    def _reasons(self, batch: pa.RecordBatch, records: pa.RecordBatch, problems: Problems) -> Problems:
+        """Return why records are dead letters; one without a value, or with an empty one, is one, too."""
+        if self._json is None:
+            return problems
         raw = batch.column(VALUE)
-        nulls = np.flatnonzero(np.asarray(values.is_null())).tolist()
-        reasons = {**{row: EMPTY_VALUE if raw[row].is_valid else NO_VALUE for row in nulls}, **problems}
-        if not reasons:
-            return pa.nulls(batch.num_rows, kind)
+        nulls = np.flatnonzero(np.asarray(records.column(VALUE).is_null())).tolist()
+        return {**{row: EMPTY_VALUE if raw[row].is_valid else NO_VALUE for row in nulls}, **problems}
+
+    def _letters(self, batch: pa.RecordBatch, reasons: Problems) -> pa.StructArray:
+        """Return the dead letters of these rows, in order."""
+        kind = self._schema.field(DEAD_LETTER).type
         at = np.array(sorted(reasons), np.int64)
         taken = batch.take(at)
         parts = {
@@ -112,10 +159,12 @@ class RowMaker:
             PARTITION: pa.array([self._partition] * at.shape[0], pa.int32()),
         }
         parts |= {name: taken.column(name) for name in (KEY, VALUE, OFFSET, TIMESTAMP)}
-        letters = pa.StructArray.from_arrays([parts[field.name] for field in kind], fields=list(kind))
-        places: NDArray[np.int64] = np.full(batch.num_rows, -1, np.int64)
-        places[at] = np.arange(at.shape[0])
-        return letters.take(pa.array(places, mask=places < 0))
+        return pa.StructArray.from_arrays([parts[field.name] for field in kind], fields=list(kind))
+
+
+def _others(batch: pa.RecordBatch, rows: Problems) -> NDArray[np.int64]:
+    """Return the numbers of the other rows."""
+    return np.delete(np.arange(batch.num_rows), sorted(rows))
 
 
 def fields_in(schema: DataType) -> int:

@@ -125,3 +125,32 @@ def test_records_are_copied_to_a_topic_with_keys_and_headers(
     assert [(bytes(row.key), bytes(row.value), [(h.key, bytes(h.value)) for h in row.headers]) for row in found] == [
         *expected
     ]
+
+
+def test_sql_makes_the_rows_and_what_fails_is_a_dead_letter(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(1)
+    documents = [b'{"n": %d, "text": "%d"}' % (n, n) for n in range(100)]
+    topics.produce(topic, [*documents, b'{"n": 100, "text": "many"}', b"no json", None])
+    json = {"valueFormat": "json", "valueSchema": "n INT, text STRING", "includeDeadLetters": True}
+    rows = stream(spark, topics, topic, columns="value,offset", **json)
+    sql = "SELECT value.n * 2 AS twice, CAST(value.text AS BIGINT) AS number FROM records WHERE value.n % 10 = 0"
+    run(rows, tmp_path / "table", tmp_path / "checkpoint", sql=sql, deadLetters=f"table:{tmp_path / 'dead'}")
+    table = DeltaTable(tmp_path / "table").to_pyarrow_table().to_pylist()
+    assert sorted((row["twice"], row["number"]) for row in table) == [(20 * n, 10 * n) for n in range(10)]
+    dead = DeltaTable(tmp_path / "dead").to_pyarrow_table().sort_by("offset").to_pylist()
+    assert [(row["offset"], row["value"]) for row in dead] == [
+        (100, b'{"n": 100, "text": "many"}'),
+        (101, b"no json"),
+        (102, None),
+    ]
+    assert "many" in dead[0]["reason"]
+
+
+def test_sql_needs_a_source_that_hands_over_ranges(
+    spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    rows = stream(spark, topics, topic, handOver="rows")
+    with pytest.raises(StreamingQueryException, match="option sql is for a source with handOver=ranges"):
+        run(rows, tmp_path / "table", tmp_path / "checkpoint", sql="SELECT value FROM records")
