@@ -280,6 +280,14 @@ class SourceOptions:
         scope=Scope.STREAM,
         group=_HOW_MUCH,
     )
+    split_partitions: bool = boolean(
+        False,
+        "with handOver=ranges, whether several tasks may read a large range of one Kafka partition (128 MiB or "
+        "4,000,000 records each). For a Delta table, where rows have no order; a Kafka sink would mix the order of the "
+        "partition's records. Small ranges always share a task, so that few small files are written",
+        scope=Scope.STREAM,
+        group=_HOW_MUCH,
+    )
     fail_on_data_loss: bool = boolean(
         True,
         "whether missing records fail the query, or are skipped with a warning",

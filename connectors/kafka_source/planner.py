@@ -35,9 +35,10 @@ from sparkonce.connectors.kafka_source.epochs import LeadersChangedError, LogEpo
 from sparkonce.connectors.kafka_source.hand_over import with_lost
 from sparkonce.connectors.kafka_source.offset_rules import OffsetRule
 from sparkonce.connectors.kafka_source.options import SourceOptions
-from sparkonce.connectors.kafka_source.planning import bundle, share_out, split
+from sparkonce.connectors.kafka_source.planning import Piece, bundle, divide, share_out, split
 from sparkonce.connectors.kafka_source.ranges import FetchRange, KafkaInputPartition, check_same_topic, is_same_topic
 from sparkonce.connectors.kafka_source.resolving import Offsets, resolve
+from sparkonce.connectors.kafka_source.sizes import densities
 from sparkonce.offset_store import open_store
 from sparkonce.offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
 
@@ -306,12 +307,19 @@ class Planner:
 
     def tasks(self, ranges: Mapping[TopicPartition, OffsetRange]) -> list[KafkaInputPartition]:
         """Split ranges into tasks, each with the leader to contact first."""
-        least, most = self._options.min_partitions, self._options.max_records_per_partition
-        asked_for = least is not None or most is not None
         return [
             KafkaInputPartition(tuple(self._fetch_range(tp, extent, ranges[tp].epoch) for tp, extent in pieces))
-            for pieces in bundle(split(ranges, least, most), asked_for=asked_for)
+            for pieces in self._pieces(ranges)
         ]
+
+    def _pieces(self, ranges: Mapping[TopicPartition, OffsetRange]) -> list[list[Piece]]:
+        least, most = self._options.min_partitions, self._options.max_records_per_partition
+        asked_for = least is not None or most is not None
+        pieces = bundle(split(ranges, least, most), asked_for=asked_for)
+        if asked_for or len(pieces) == 1 or not self._options.hands_over_ranges:
+            return pieces
+        wanted = (self._fetch_range(tp, extent, extent.epoch) for tp, extent in ranges.items())
+        return divide(ranges, densities(self._client, wanted), may_cut=self._options.split_partitions)
 
     def _line(self, document: Mapping[str, Any]) -> Line:
         for known, line in self._lines:

@@ -5,11 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from itertools import accumulate, chain, pairwise, repeat
+from typing import NamedTuple
 
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 
 Piece = tuple[TopicPartition, OffsetRange]
 
+TASK_BYTES, TASK_RECORDS = 128 << 20, 4_000_000
+"""A task that also writes what it reads has this much work at most, so that several cores share it and a failed task is
+soon repeated."""
+LEAST_SHARE = 1 / 8
+"""The part of that which a task has at least, if there is more."""
 SMALL_BATCH_RECORDS = 2_000
 """A batch of up to this many records is read by one task."""
 
@@ -81,6 +87,42 @@ def bundle(pieces: list[Piece], *, asked_for: bool) -> list[list[Piece]]:
     if pieces and not asked_for and total <= SMALL_BATCH_RECORDS:
         return [pieces]
     return [[piece] for piece in pieces]
+
+
+class Density(NamedTuple):
+    """What an offset of a topic stands for, on average."""
+
+    bytes_per_offset: float
+    """As stored, compressed."""
+    records_per_offset: float
+    """Less than 1 in a compacted topic."""
+
+
+def divide(
+    ranges: Mapping[TopicPartition, OffsetRange], densities: Mapping[str, Density], *, may_cut: bool
+) -> list[list[Piece]]:
+    """Return the pieces of each task such that tasks have work of a fair size, and so have the files that they write.
+
+    Small ranges share one task: a task for each Kafka partition would write a small file for each. With ``may_cut``, a
+    large range is read by several, which may write its records in any order. ``densities`` are by topic.
+    """
+    tasks: list[list[Piece]] = []
+    filled = 1.0
+    for tp, extent in sorted(ranges.items()):
+        size = (extent.end - extent.start) * _task_share(densities[tp.topic])
+        count = max(1, math.ceil(size)) if may_cut else 1
+        for piece in _cut((tp, extent), count):
+            if filled >= LEAST_SHARE:
+                tasks.append([])
+                filled = 0.0
+            tasks[-1].append(piece)
+            filled += size / count
+    return tasks
+
+
+def _task_share(density: Density) -> float:
+    """Return the part of a task's work that one offset makes."""
+    return max(density.bytes_per_offset / TASK_BYTES, density.records_per_offset / TASK_RECORDS)
 
 
 class TriggerDelay:

@@ -37,6 +37,7 @@ KafkaSource = TypedDict(
         "minPartitions": int,
         "maxRecordsPerPartition": int,
         "handOver": Literal["rows", "ranges"],
+        "splitPartitions": bool,
         "failOnDataLoss": bool,
         "fetchOffset.numRetries": int,
         "fetchOffset.retryIntervalMs": int,
