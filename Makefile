@@ -32,8 +32,8 @@ java: $(STAMP)
 classes: java
 	@$(BIN)/python -m sparkonce.jobs.lab.class_archive
 
-demo: java ## Flights through broker, Spark and Delta while the job is killed again and again
-	@$(BIN)/python -m sparkonce.jobs.demo
+demo: java ## Flights through broker, Spark and Delta while the job is killed again and again (DIRECT=1: without the JVM)
+	@$(BIN)/python -m sparkonce.jobs.demo $(if $(DIRECT),--direct)
 
 test: classes ## All tests (25 minutes on two cores)
 	@# Three processes on two cores: one waits for the crash matrix, which is in processes of its own.

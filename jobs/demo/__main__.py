@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -16,6 +17,7 @@ from rich.console import Console
 from sparkonce.jobs.demo.report import page
 from sparkonce.jobs.demo.settings import DEFAULT_CONFIG, Folder, Settings, SettingsError
 from sparkonce.jobs.demo.show import Demo
+from sparkonce.jobs.etl import dataset
 from sparkonce.jobs.etl.check import Verdict, judge
 from sparkonce.jobs.shared.job_process import JobFailedError
 
@@ -27,12 +29,12 @@ def main() -> int:
     arguments = _arguments()
     console = Console(highlight=False)
     try:
-        settings = Settings.read(arguments.config)
+        settings = replace(Settings.read(arguments.config), direct=arguments.direct)
         folder = _fresh(arguments.folder)
         demo = Demo(settings, folder, console)
         demo.run()
         console.print("Comparing the table with the source data, without Spark")
-        verdict = judge(folder.table)
+        verdict = judge(folder.table, expected=dataset.flights() if settings.direct else None)
     except (SettingsError, JobFailedError) as error:
         console.print(f"[red]{type(error).__name__}[/red]: {error}", markup=True, soft_wrap=True)
         return 2
@@ -67,6 +69,9 @@ def _fresh(root: Path) -> Folder:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m sparkonce.jobs.demo", description=__doc__)
     parser.add_argument("--config", type=Path, default=DEFAULT_CONFIG, help="default: conf/demo.toml")
+    parser.add_argument(
+        "--direct", action="store_true", help="records go from topic to table within the sink's tasks, and join nothing"
+    )
     parser.add_argument("--folder", type=Path, default=Path(".demo"), help="default: .demo; emptied at the start")
     return parser.parse_args()
 

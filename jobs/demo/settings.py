@@ -45,6 +45,8 @@ class Settings:
     time_limit: float
     kills: tuple[Kill, ...]
     kill_broker_after_commits: int
+    direct: bool = False
+    """Whether the sink reads the records; of the command line."""
 
     @classmethod
     def read(cls, path: Path) -> Settings:

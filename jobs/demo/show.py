@@ -178,6 +178,7 @@ class Demo:
             "driver-memory": settings.driver_memory,
         }
         command = ["-m", "sparkonce.jobs.demo.pipeline", *(f"--{key}={value}" for key, value in options.items())]
+        command += ["--direct"] if settings.direct else []
         job = Job(command, folder.logs / f"{name}.log", settings.time_limit)
         aim = "to the end" if kill is None else f"to be killed at {kill}"
         table = TableWatch(str(folder.table))

@@ -60,10 +60,12 @@ class Verdict:
         return f"RESULT expected={self.expected} rows={self.rows} lost={self.lost} duplicated={self.duplicated}"
 
 
-def judge(table: Path | str, storage_options: Mapping[str, str] | None = None) -> Verdict:
-    """Read the table with delta-rs and hold it against the flights of the package."""
+def judge(
+    table: Path | str, storage_options: Mapping[str, str] | None = None, expected: pa.Table | None = None
+) -> Verdict:
+    """Read the table with delta-rs and hold it against ``expected``: by default the flights, airlines and planes."""
     found = DeltaTable(table, storage_options=dict(storage_options or {}))
-    return compare(dataset.expected(), found.to_pyarrow_table())
+    return compare(dataset.expected() if expected is None else expected, found.to_pyarrow_table())
 
 
 def compare(expected: pa.Table, found: pa.Table) -> Verdict:
