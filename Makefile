@@ -54,8 +54,8 @@ check: $(STAMP) ## Format, lint and types
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 
-bench: java ## Ratios against Apache Kafka and Spark's JVM connector, in one run
-	@$(BIN)/python -m sparkonce.jobs.bench
+bench: java ## Ratios against Apache Kafka and Spark's JVM connector, in one run: all, or make bench BENCH="direct source"
+	@$(BIN)/python -m sparkonce.jobs.bench $(BENCH)
 
 soak: classes ## Long runs: many seeds, many kills
 	@$(BIN)/python -m pytest -m "soak"

@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from sparkonce.jobs.bench import brokers, chart, cluster, guarantees, kafka_sink, pipelines
+from sparkonce.jobs.bench import brokers, chart, cluster, direct, guarantees, kafka_sink, pipelines
 from sparkonce.jobs.bench.load import LoadError
 from sparkonce.jobs.bench.results import Results
 from sparkonce.jobs.bench.sessions import SideError
@@ -45,7 +45,7 @@ def parse(arguments: list[str]) -> tuple[Settings, argparse.Namespace]:
     )
     parser.add_argument("--quick", action="store_true", help="fewer rows, rounds and micro-batches")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all samples there too")
-    parser.add_argument("--chart", type=Path, metavar="FILE", help="draw sizes and pipelines there (an SVG)")
+    parser.add_argument("--chart", type=Path, metavar="FILE", help="draw sizes, growth and pipelines there (an SVG)")
     parser.add_argument("--table", type=Path, metavar="FILE", help="write the table there too (Markdown)")
     given = parser.parse_args(arguments)
     chosen: list[str] = []
@@ -70,6 +70,12 @@ def parse(arguments: list[str]) -> tuple[Settings, argparse.Namespace]:
         sink_micro_batches=given.micro_batches or size.sink_micro_batches,
         sink_brokers=tuple(given.brokers or SINK_BROKERS),
         cluster_deaths=given.rounds or size.cluster_deaths,
+        direct_rows=given.rows or size.direct_rows,
+        direct_rounds=given.rounds or size.direct_rounds,
+        direct_json_rows=given.rows or size.direct_json_rows,
+        direct_kafka_rows=given.rows or size.direct_kafka_rows,
+        growth_rows=given.rows or size.growth_rows,
+        growth_rounds=given.rounds or size.growth_rounds,
     )
     return settings, given
 
@@ -80,7 +86,7 @@ def main(arguments: list[str]) -> int:
     results = Results({"names": settings.names, "rows": settings.rows, "rounds": settings.rounds,
                        "micro_batches": settings.micro_batches})  # fmt: skip
     failures = []
-    for group in (brokers, pipelines, guarantees, kafka_sink, cluster):
+    for group in (brokers, pipelines, direct, guarantees, kafka_sink, cluster):
         try:
             group.run(settings, results)
         except (ToolError, LoadError, SideError) as error:

@@ -1,4 +1,4 @@
-"""A picture of what was found: how throughput changes with sizes, and the pipelines beside the JVM's. One SVG.
+"""A picture of what was found: how throughput changes with sizes, and the pipelines beside their peers. One SVG.
 
 A panel for each kind of size, and for each unit of the pipelines; a pair of bars for each line of the results, and bars
 of one panel share a scale. Nothing is loaded from elsewhere, and the colours follow the reader's light or dark scheme.
@@ -13,15 +13,17 @@ from html import escape
 from statistics import median
 
 from sparkonce.jobs.bench.results import Comparison
-from sparkonce.jobs.bench.settings import SPARK_BENCHMARKS
+from sparkonce.jobs.bench.settings import DIRECT_BENCHMARKS, SPARK_BENCHMARKS
 
 WIDTH = 760
-_SIZED = re.compile(r"(broker-(?:connections|groups|partitions-produce|partitions-consume))-(\d+)$")
+_SIZED = re.compile(r"(broker-(?:connections|groups|partitions-produce|partitions-consume)|direct-growth-\d+)-(\d+)$")
 _TITLES = {
     "broker-connections": "connections, produce requests of 16 KiB",
     "broker-groups": "members of a group, eight partitions",
     "broker-partitions-produce": "partitions, ProducerPerformance",
     "broker-partitions-consume": "partitions, ConsumerPerformance",
+    "direct-growth-1": "partitions, direct into a table, one task slot",
+    "direct-growth-2": "partitions, direct into a table, two task slots",
 }
 _UNITS = {
     "rows/s": "rows a second: more is better",
@@ -57,7 +59,7 @@ def panels(comparisons: Sequence[Comparison]) -> list[Panel]:
         match = _SIZED.match(comparison.name)
         if match:
             sized.setdefault(match[1], []).append((int(match[2]), comparison))
-        elif comparison.name.startswith(SPARK_BENCHMARKS):
+        elif comparison.name.startswith(SPARK_BENCHMARKS + DIRECT_BENCHMARKS):
             units.setdefault(comparison.unit, []).append((comparison.name.removesuffix("-cpu"), comparison))
     found = []
     for row, sizes in sized.items():

@@ -1,11 +1,12 @@
-"""Kafka to Kafka: Spark's own source and sink beside ours, at-least-once and exactly-once, on the same broker.
+"""Kafka to Kafka: Spark's own source and sink beside ours, at-least-once, exactly-once and direct, on the same broker.
 
 All variants run in one warm Spark session and take turns, each round in the opposite order of the one before, so that
 none always follows the same. Each query copies one topic, filled beforehand, into a new topic by Trigger.AvailableNow,
 keys and values. Those with the JVM's source and our sink set the sinks beside each other with all else alike.
 
 CPU time is that of the whole session: the JVM, its Python workers and the driver's Python. The output of each variant's
-first round, which is dropped, is counted as a ``read_committed`` reader sees it.
+first round, which is dropped, is counted as a ``read_committed`` reader sees it; of direct queries, whose records Spark
+does not count, that of each round.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from sparkonce.jobs.bench.load import committed_in, create_topic, delete_topic, 
 from sparkonce.jobs.bench.results import Comparison, Missing, Results, say
 from sparkonce.jobs.bench.sessions import SESSION, WARM_UP_BATCHES, SideError, SparkSide
 from sparkonce.jobs.bench.settings import (
+    DIRECT_KAFKA,
+    DIRECT_KAFKA_MICRO,
+    DIRECT_KAFKA_VALUE_BYTES,
     MICRO_BATCH_ROWS,
     PARTITIONS,
     SINK_BENCHMARKS,
@@ -31,6 +35,7 @@ from sparkonce.jobs.bench.settings import (
     SINK_MICRO_BATCH,
     SINK_VALUE_BYTES,
     TARGETS,
+    VALUE_BYTES,
     Settings,
 )
 from sparkonce.jobs.bench.sides import round_name
@@ -51,6 +56,12 @@ class Variant:
     sink: str
     options: Mapping[str, str] = field(default_factory=dict)
     """Of the sink, besides topic and broker."""
+    source_options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether ranges of records pass through Spark, and not the records."""
+        return "handOver" in self.source_options
 
     @property
     def needs_jvm(self) -> bool:
@@ -75,6 +86,14 @@ THROUGHPUT = (
     _ours(Guarantee.EXACTLY_ONCE, "kafka"),
 )
 MICRO = (PEER, *OURS)
+_DIRECT = Variant(
+    "direct",
+    "kafka_once",
+    "kafka_once",
+    {"deliveryGuarantee": Guarantee.EXACTLY_ONCE.value},
+    {"handOver": "ranges"},
+)
+DIRECT = (PEER, _DIRECT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +134,7 @@ class Sample:
 
 def run(settings: Settings, results: Results) -> None:
     """Run those of the benchmarks that were asked for."""
-    names = [name for name in SINK_BENCHMARKS if name in settings.names]
+    names = [name for name in (*SINK_BENCHMARKS, *DIRECT_KAFKA) if name in settings.names]
     if not names:
         return
     conf, with_jvm = _session(results)
@@ -129,8 +148,8 @@ def run(settings: Settings, results: Results) -> None:
                     continue
                 bench = _Bench(broker, side, settings, results, with_jvm)
                 for name in names:
-                    if name == SINK_MICRO_BATCH:
-                        bench.micro_batches()
+                    if name in (SINK_MICRO_BATCH, DIRECT_KAFKA_MICRO):
+                        bench.micro_batches(name)
                     else:
                         bench.throughput(name)
 
@@ -177,19 +196,20 @@ class _Bench:
 
     def throughput(self, name: str) -> None:
         """Compare rows a second, and CPU seconds for a million rows; the first round is the warm-up."""
-        value_bytes = SINK_VALUE_BYTES[name]
-        rows = self._settings.sink_rows_of(value_bytes)
+        direct = name in DIRECT_KAFKA
+        value_bytes = DIRECT_KAFKA_VALUE_BYTES[name] if direct else SINK_VALUE_BYTES[name]
+        rows = self._settings.sink_rows_of(value_bytes, direct=direct)
         with self._topic(name, rows, value_bytes) as topic:
-            samples = self._rounds(name, THROUGHPUT, topic, rows, None)
+            samples = self._rounds(name, DIRECT if direct else THROUGHPUT, topic, rows, None)
         self._results.comparisons.extend(comparisons(name, self._broker.suffix, samples))
 
-    def micro_batches(self) -> None:
+    def micro_batches(self, name: str) -> None:
         """Compare the time of a small micro-batch from trigger to commit; a query's first batches are left out."""
         batches = self._settings.sink_micro_batches + WARM_UP_BATCHES
         rows = batches * MICRO_BATCH_ROWS
-        with self._topic(SINK_MICRO_BATCH, rows, SINK_VALUE_BYTES["kafka-sink-100B"]) as topic:
-            samples = self._rounds(SINK_MICRO_BATCH, MICRO, topic, rows, MICRO_BATCH_ROWS)
-        self._results.comparisons.extend(micro_comparisons(self._broker.suffix, samples))
+        with self._topic(name, rows, VALUE_BYTES) as topic:
+            samples = self._rounds(name, DIRECT if name in DIRECT_KAFKA else MICRO, topic, rows, MICRO_BATCH_ROWS)
+        self._results.comparisons.extend(micro_comparisons(name, self._broker.suffix, samples))
 
     def _rounds(
         self, name: str, all_variants: Sequence[Variant], topic: str, rows: int, rows_per_batch: int | None
@@ -199,7 +219,8 @@ class _Bench:
         samples: dict[str, list[Sample]] = {variant.name: [] for variant in variants}
         for number in range(self._settings.sink_rounds + 1):
             for variant in order_of(number, variants):
-                sample = self._measure(variant, topic, rows, rows_per_batch, count=number == 0)
+                counted = number == 0 or variant.is_direct
+                sample = self._measure(variant, topic, rows, rows_per_batch, count=counted)
                 told = sample.told() if rows_per_batch is None else sample.micro_told()
                 round_told = round_name(number, self._settings.sink_rounds)
                 say(f"{name}{self._broker.suffix}: {round_told}, {variant.name} {told}")
@@ -234,7 +255,15 @@ class _Bench:
         if variant.sink == "kafka_once":
             options["appId"] = target  # each query is an application of its own, without stored offsets
         servers = self._broker.bootstrap_servers
-        return Query(variant.source, variant.sink, servers, topic, rows_per_batch, sink_options=options)
+        return Query(
+            variant.source,
+            variant.sink,
+            servers,
+            topic,
+            rows_per_batch,
+            sink_options=options,
+            source_options=variant.source_options,
+        )
 
 
 def comparisons(name: str, suffix: str, samples: Mapping[str, Sequence[Sample]]) -> list[Comparison]:
@@ -244,13 +273,13 @@ def comparisons(name: str, suffix: str, samples: Mapping[str, Sequence[Sample]])
     found = []
     for variant in rows:
         if variant != PEER.name:
-            of = f"{name}-{variant}"
+            of = name if variant == _DIRECT.name else f"{name}-{variant}"
             found.append(_comparison(of + suffix, "rows/s", rows, variant, TARGETS.get(of)))
             found.append(_comparison(f"{of}{suffix}-cpu", "CPU s/M rows", cpu, variant, None, less_is_better=True))
     return found
 
 
-def micro_comparisons(suffix: str, samples: Mapping[str, Sequence[Sample]]) -> list[Comparison]:
+def micro_comparisons(name: str, suffix: str, samples: Mapping[str, Sequence[Sample]]) -> list[Comparison]:
     """Set our micro-batches beside the peer's; those that are exactly-once have the benchmark's own name."""
     times = {variant: tuple(s for sample in taken for s in sample.measured_s) for variant, taken in samples.items()}
     cpu = {
@@ -258,11 +287,11 @@ def micro_comparisons(suffix: str, samples: Mapping[str, Sequence[Sample]]) -> l
         for variant, taken in samples.items()
     }
     found = []
-    for guarantee in (Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE):
-        variant, target = guarantee.value, TARGETS[SINK_MICRO_BATCH]
-        of = SINK_MICRO_BATCH if guarantee is Guarantee.EXACTLY_ONCE else f"{SINK_MICRO_BATCH}-{variant}"
-        found.append(_comparison(of + suffix, "s", times, variant, target, less_is_better=True))
-        found.append(_comparison(f"{of}{suffix}-cpu", "CPU s", cpu, variant, None, less_is_better=True))
+    for variant in (_DIRECT.name, Guarantee.EXACTLY_ONCE.value, Guarantee.AT_LEAST_ONCE.value):
+        if variant in samples:
+            of = f"{name}-{variant}" if variant == Guarantee.AT_LEAST_ONCE.value else name
+            found.append(_comparison(of + suffix, "s", times, variant, TARGETS[name], less_is_better=True))
+            found.append(_comparison(f"{of}{suffix}-cpu", "CPU s", cpu, variant, None, less_is_better=True))
     return found
 
 
@@ -280,5 +309,5 @@ def _comparison(
 
 
 def _expect(variant: Variant, outcome: Outcome, rows: int) -> None:
-    if outcome.rows != rows:
+    if outcome.rows not in (None, rows):
         raise SideError(f"{variant.name} read {outcome.rows} of {rows} rows")

@@ -31,6 +31,8 @@ DOCUMENT_SCHEMA = (
 )
 """Of `documents`: ten columns of seven types."""
 _WORDS = ("arrival", "departure", "delayed", "gate", "runway", "boarding", "carrier", "origin", "distance", "cancelled")
+KEPT_SITE = "gate"
+"""A tenth of the documents have it."""
 _BEGINNING = datetime(2024, 1, 1, tzinfo=UTC)
 
 
@@ -213,6 +215,13 @@ def documents() -> Sequence[bytes]:
     """Return JSON objects with every field of `DOCUMENT_SCHEMA`, about 230 bytes each."""
     dealer = random.Random(3)  # noqa: S311 - alike in each run
     return [json.dumps(_document(dealer), separators=(",", ":")).encode() for _ in range(DISTINCT_VALUES)]
+
+
+def kept_of(rows: int) -> int:
+    """Return how many of the first ``rows`` records, dealt from `documents`, are of the site `KEPT_SITE`."""
+    kept: list[bool] = [json.loads(document)["site"] == KEPT_SITE for document in documents()]
+    rounds, rest = divmod(rows, len(kept))
+    return rounds * sum(kept) + sum(kept[:rest])
 
 
 def _document(dealer: random.Random) -> dict[str, object]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from sparkonce.broker_lite.embedded import EmbeddedBroker
 from sparkonce.jobs.bench.load import DOCUMENT_SCHEMA, create_topic, delete_topic, documents, fill, random_bytes, words
@@ -54,6 +55,8 @@ class Pipeline:
     sink: str
     source_options: Mapping[str, str] = field(default_factory=dict)
     selections: Sequence[Sequence[str]] = ()
+    where: str | None = None
+    sink_options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,25 @@ class Case:
     jvm: Pipeline
     every_column_filled: bool = False
     """Whether a null in the table means that a side did not do its work."""
+    kept: Callable[[int], int] = lambda rows: rows
+    """How many rows of the topic's belong into the table."""
+    others: Mapping[str, Pipeline] = field(default_factory=dict)
+    """What further sides do, by their names."""
+
+    def pipeline(self, side: str) -> Pipeline:
+        """Return what a side does."""
+        return {OURS: self.ours, JVM: self.jvm, **self.others}[side]
+
+
+class Runner(Protocol):
+    """A side under measurement."""
+
+    @property
+    def name(self) -> str:
+        """As the results call it."""
+
+    def run(self, query: Query) -> Outcome:
+        """Run one query to its end; raises `SideError` if it fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +102,8 @@ KIBIBYTES = Topic("rows-1KiB", lambda settings: settings.rows_of(1024), lambda: 
 ZSTD = Topic("rows-zstd", lambda settings: settings.rows, lambda: words(VALUE_BYTES), "zstd")
 JSON = Topic("rows-json", lambda settings: settings.json_rows, documents)
 
-_JSON_OPTIONS = {"columns": "value", "valueFormat": "json", "valueSchema": DOCUMENT_SCHEMA}
-_FROM_JSON = (f"from_json(cast(value as string), '{DOCUMENT_SCHEMA}') as value",)
+JSON_OPTIONS = {"columns": "value", "valueFormat": "json", "valueSchema": DOCUMENT_SCHEMA}
+FROM_JSON = (f"from_json(cast(value as string), '{DOCUMENT_SCHEMA}') as value",)
 
 CASES: Mapping[str, Case] = dict(
     zip(
@@ -98,8 +120,8 @@ CASES: Mapping[str, Case] = dict(
             Case(PLAIN, Pipeline("kafka_once", "delta_once"), Pipeline("kafka", "delta")),
             Case(
                 JSON,
-                Pipeline("kafka_once", "delta_once", _JSON_OPTIONS, (("value.*",),)),
-                Pipeline("kafka", "delta", selections=(_FROM_JSON, ("value.*",))),
+                Pipeline("kafka_once", "delta_once", JSON_OPTIONS, (("value.*",),)),
+                Pipeline("kafka", "delta", selections=(FROM_JSON, ("value.*",))),
                 every_column_filled=True,
             ),
         ),
@@ -121,7 +143,8 @@ def run(settings: Settings, results: Results) -> None:
         sides = [
             stack.enter_context(SparkSide(name, conf, directory)) for name in ((OURS, JVM) if with_jvm else (OURS,))
         ]
-        throughput([name for name in names if name in THROUGHPUT_BENCHMARKS], broker, sides, settings, results)
+        wanted = {name: case for name, case in CASES.items() if name in names}
+        throughput(wanted, broker, sides, settings, settings.rounds, results)
         for name in names:
             if name in MICRO_BENCHMARKS:
                 compare_micro_batches(name, broker, sides, settings, results)
@@ -132,30 +155,36 @@ def run(settings: Settings, results: Results) -> None:
 
 
 def throughput(
-    names: Sequence[str], broker: str, sides: Sequence[SparkSide], settings: Settings, results: Results
+    cases: Mapping[str, Case],
+    broker: str,
+    sides: Sequence[Runner],
+    settings: Settings,
+    rounds: int,
+    results: Results,
 ) -> None:
     """Compare rows a second, and CPU seconds for a million rows, over whole queries."""
     filled: set[str] = set()
-    for position, name in enumerate(names):
-        topic = CASES[name].topic
+    names = list(cases)
+    for position, (name, case) in enumerate(cases.items()):
+        topic = case.topic
         rows = topic.rows(settings)
         if topic.name not in filled:
             say(f"filling topic {topic.name} with {rows:,} records")
             create_topic(broker, topic.name, PARTITIONS)
             fill(broker, topic.name, rows, topic.values(), PARTITIONS, topic.compression)
             filled.add(topic.name)
-        results.comparisons.extend(_compare(name, broker, sides, rows, settings.rounds))
-        if all(CASES[later].topic is not topic for later in names[position + 1 :]):
+        results.comparisons.extend(_compare(name, case, broker, sides, rows, rounds))
+        if all(cases[later].topic is not topic for later in names[position + 1 :]):
             delete_topic(broker, topic.name)
 
 
-def _compare(name: str, broker: str, sides: Sequence[SparkSide], rows: int, rounds: int) -> list[Comparison]:
+def _compare(name: str, case: Case, broker: str, sides: Sequence[Runner], rows: int, rounds: int) -> list[Comparison]:
     """Let the sides take turns; the first round of each is its warm-up, and dropped."""
-    samples: dict[str, list[Sample]] = {OURS: [], JVM: []}
+    samples: dict[str, list[Sample]] = {side.name: [] for side in sides}
     for number in range(rounds + 1):
         for side in sides:
-            outcome = side.run(query(name, side.name, broker))
-            check(name, side.name, outcome, rows)
+            outcome = side.run(query(case, side.name, broker))
+            check(name, case, side.name, outcome, rows)
             sample = Sample(rows / outcome.wall_s, outcome.cpu_s / rows * 1e6)
             say(
                 f"{name}: {round_name(number, rounds)}, {side.name} {sample.rows_per_s:,.0f} rows/s, "
@@ -163,42 +192,54 @@ def _compare(name: str, broker: str, sides: Sequence[SparkSide], rows: int, roun
             )
             if number:
                 samples[side.name].append(sample)
+    return comparisons(name, samples)
+
+
+def comparisons(name: str, samples: Mapping[str, Sequence[Sample]]) -> list[Comparison]:
+    """Set ours beside each other side: speeds and CPU time; the lines of sides other than the JVM's name them."""
     speeds = {side: tuple(one.rows_per_s for one in taken) for side, taken in samples.items()}
     cpu = {side: tuple(one.cpu_s_per_million_rows for one in taken) for side, taken in samples.items()}
-    return [
-        Comparison(name, "rows/s", speeds[OURS], speeds[JVM], JVM, TARGETS[name]),
-        Comparison(f"{name}-cpu", "CPU s/M rows", cpu[OURS], cpu[JVM], JVM, less_is_better=True),
-    ]
+    found = []
+    for peer in (JVM, *(side for side in samples if side not in (OURS, JVM))):
+        line = name if peer == JVM else f"{name}-{peer}"
+        theirs, their_cpu = speeds.get(peer, ()), cpu.get(peer, ())
+        found += [
+            Comparison(line, "rows/s", speeds[OURS], theirs, peer, TARGETS.get(line)),
+            Comparison(f"{line}-cpu", "CPU s/M rows", cpu[OURS], their_cpu, peer, less_is_better=True),
+        ]
+    return found
 
 
-def query(name: str, side: str, broker: str) -> Query:
+def query(case: Case, side: str, broker: str) -> Query:
     """Return one side's query of a benchmark."""
-    case = CASES[name]
-    pipeline = case.ours if side == OURS else case.jvm
+    pipeline = case.pipeline(side)
     return Query(
         pipeline.source,
         pipeline.sink,
         broker,
         case.topic.name,
         None,
+        sink_options=pipeline.sink_options,
         source_options=pipeline.source_options,
         selections=pipeline.selections,
+        where=pipeline.where,
         count_table=pipeline.sink != "noop",
     )
 
 
-def check(name: str, side: str, outcome: Outcome, rows: int) -> None:
+def check(name: str, case: Case, side: str, outcome: Outcome, rows: int) -> None:
     """See that a query did all of its work.
 
     Raises:
-        SideError: if rows are missing, or columns that should be filled are not.
+        SideError: if rows are missing or too many, or columns that should be filled are not.
     """
-    if outcome.rows != rows:
+    if outcome.rows is not None and outcome.rows != rows:
         raise SideError(f"{name}: {side} read {outcome.rows} of {rows} rows")
     if outcome.table is None:
         return
-    if outcome.table["rows"] != rows:
-        raise SideError(f"{name}: {side} wrote {outcome.table['rows']} of {rows} rows")
+    kept = case.kept(rows)
+    if outcome.table["rows"] != kept:
+        raise SideError(f"{name}: {side} wrote {outcome.table['rows']} of {kept} rows")
     nulls = {column: number for column, number in outcome.table["nulls"].items() if number}
-    if nulls and CASES[name].every_column_filled:
+    if nulls and case.every_column_filled:
         raise SideError(f"{name}: {side} wrote nulls where the records have values: {nulls}")

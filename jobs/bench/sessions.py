@@ -14,6 +14,7 @@ from sparkonce.jobs.shared.peers import PeerMissingError, jvm_session
 
 OURS = "sparkonce"
 JVM = "Spark's JVM"
+LOOP = "loop"
 WARM_UP_BATCHES = 5
 SESSION = {
     "spark.master": "local[2]",
@@ -27,14 +28,20 @@ class SideError(RuntimeError):
 
 
 class SparkSide(ChildProcess):
-    """A `jobs.bench.spark_side` process."""
+    """A `jobs.bench.spark_side` process, or another that answers as it does."""
 
-    def __init__(self, name: str, conf: Mapping[str, str], directory: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        conf: Mapping[str, str],
+        directory: Path,
+        module: str = "sparkonce.jobs.bench.spark_side",
+    ) -> None:
         self.name = name
         self.directory = directory / name.replace(" ", "-").replace("'", "")
         """For what this side writes."""
         self.directory.mkdir()
-        super().__init__("sparkonce.jobs.bench.spark_side", dict(conf), self.directory / "spark.log")
+        super().__init__(module, dict(conf), self.directory / "spark.log")
         try:
             self._answer()
         except BaseException:
@@ -57,11 +64,16 @@ class SparkSide(ChildProcess):
             answer = self.receive()
         except ChildEndedError as error:
             tail = self.log_tail()
-            raise SideError(f"the Spark session of {self.name} ended; its log ends with:\n{tail}") from error
+            raise SideError(f"the process of {self.name} ended; its log ends with:\n{tail}") from error
         assert answer is not None
         if "error" in answer:
             raise SideError(f"{self.name}: {answer['error']}")
         return answer
+
+
+def loop_side(directory: Path) -> SparkSide:
+    """Start the program without Spark, `jobs.bench.loop`."""
+    return SparkSide(LOOP, {}, directory, "sparkonce.jobs.bench.loop")
 
 
 def session_settings(results: Results) -> tuple[dict[str, str], bool]:

@@ -53,7 +53,26 @@ CLUSTER_NODES = 3
 CLUSTER_THROUGHPUT = ("cluster-produce-100B-default", "cluster-produce-1KiB-64KiB")
 CLUSTER_FAILOVER = "cluster-failover"
 CLUSTER_BENCHMARKS = (*CLUSTER_THROUGHPUT, CLUSTER_FAILOVER)
-ALL_BENCHMARKS = BROKER_BENCHMARKS + SPARK_BENCHMARKS + GUARANTEE_BENCHMARKS + SINK_BENCHMARKS + CLUSTER_BENCHMARKS
+DIRECT_THROUGHPUT = ("direct-100B", "direct-1KiB", "direct-json", "direct-json-where")
+DIRECT_MICRO = "direct-micro-batch"
+DIRECT_KAFKA_VALUE_BYTES = {"direct-kafka-100B": 100, "direct-kafka-1KiB": 1024}
+DIRECT_KAFKA_MICRO = "direct-kafka-micro-batch"
+DIRECT_KAFKA = (*DIRECT_KAFKA_VALUE_BYTES, DIRECT_KAFKA_MICRO)
+DIRECT_MEMORY = "direct-memory"
+DIRECT_GROWTH = "direct-growth"
+DIRECT_BENCHMARKS = (*DIRECT_THROUGHPUT, DIRECT_MICRO, *DIRECT_KAFKA, DIRECT_MEMORY, DIRECT_GROWTH)
+GROWTH_PARTITIONS = (1, 4, 16, 64)
+GROWTH_SLOTS = (1, 2)
+ALL_BENCHMARKS = (
+    BROKER_BENCHMARKS
+    + SPARK_BENCHMARKS
+    + DIRECT_BENCHMARKS
+    + GUARANTEE_BENCHMARKS
+    + SINK_BENCHMARKS
+    + CLUSTER_BENCHMARKS
+)
+WITHOUT_TARGET = (DIRECT_GROWTH,)
+"""Benchmarks that only show how figures change."""
 
 TARGETS = {
     **dict.fromkeys(TOOL_BENCHMARKS, 1.2),
@@ -82,6 +101,14 @@ TARGETS = {
     **{f"{name}-exactly-once": 0.8 for name in SINK_VALUE_BYTES},
     SINK_MICRO_BATCH: 1.0,
     **dict.fromkeys(CLUSTER_BENCHMARKS, 1.0),
+    "direct-100B": 6.0,
+    "direct-1KiB": 3.0,
+    "direct-json": 8.0,
+    "direct-json-where": 8.0,
+    DIRECT_MICRO: 0.2,
+    "direct-kafka-100B": 3.0,
+    "direct-kafka-1KiB": 1.5,
+    DIRECT_KAFKA_MICRO: 1.0,
 }
 """Bounds of ratios, by the name of the line: a benchmark's, or one that begins so."""
 
@@ -92,6 +119,9 @@ LIMITS = {
     "broker-ready-1000-partitions-s": 1.0,
     "broker-ready-1000-partitions-rss-mb": 150.0,
     "planning-memory-growth-mb": 10.0,
+    "direct-json-cpu-s": 2.0,
+    "direct-memory-peak-rss-mb": 600.0,
+    "direct-memory-growth-mb": 60.0,
 }
 """Bounds of figures themselves, all from above; Kafka's are reported beside them."""
 
@@ -134,15 +164,27 @@ class Settings:
     sink_brokers: tuple[str, ...]
     cluster_deaths: int
     """Of leaders, on each side."""
+    direct_rows: int
+    direct_rounds: int
+    direct_json_rows: int
+    direct_kafka_rows: int
+    growth_rows: int
+    """In each topic, whatever the number of its partitions."""
+    growth_rounds: int
     broker: BrokerSizes
 
     def rows_of(self, value_bytes: int) -> int:
         """Return the number of records of a benchmark of brokers or sources with values of ``value_bytes``."""
         return self.rows if value_bytes <= 100 else max(1, self.rows // 5)
 
-    def sink_rows_of(self, value_bytes: int) -> int:
+    def sink_rows_of(self, value_bytes: int, *, direct: bool = False) -> int:
         """Return the number of records of a benchmark of Kafka sinks with values of ``value_bytes``."""
-        return self.sink_rows if value_bytes <= 100 else max(1, self.sink_rows // 5)
+        rows = self.direct_kafka_rows if direct else self.sink_rows
+        return rows if value_bytes <= 100 else max(1, rows // 5)
+
+    def direct_rows_of(self, value_bytes: int) -> int:
+        """Return the number of records of a direct query into a table with values of ``value_bytes``."""
+        return self.direct_rows if value_bytes <= 100 else max(1, self.direct_rows // 5)
 
     def rounds_of(self, what: str) -> int:
         """Return the number of measured rounds; to consume takes a second or two, so noise weighs more: double."""
@@ -166,6 +208,12 @@ FULL = Settings(
     sink_micro_batches=20,
     sink_brokers=SINK_BROKERS,
     cluster_deaths=7,
+    direct_rows=10_000_000,
+    direct_rounds=3,
+    direct_json_rows=3_000_000,
+    direct_kafka_rows=3_000_000,
+    growth_rows=4_000_000,
+    growth_rounds=2,
     broker=BrokerSizes(
         latency_records=10_000, small_records=100_000, transactions=300, requests=20_000, recovery_bytes=1_000_000_000
     ),
@@ -187,6 +235,12 @@ QUICK = Settings(
     sink_micro_batches=20,
     sink_brokers=SINK_BROKERS,
     cluster_deaths=3,
+    direct_rows=1_000_000,
+    direct_rounds=1,
+    direct_json_rows=300_000,
+    direct_kafka_rows=500_000,
+    growth_rows=500_000,
+    growth_rounds=1,
     broker=BrokerSizes(
         latency_records=2_000, small_records=20_000, transactions=60, requests=4_000, recovery_bytes=256_000_000
     ),

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol, TypeVar
 
 import psutil
 
 from sparkonce.broker_lite.embedded import EmbeddedBroker
+from sparkonce.jobs.bench.processes import peak_rss_mb
 from sparkonce.jobs.bench.results import say
 from sparkonce.jobs.shared.peers import RealKafka
 
@@ -41,9 +40,7 @@ class Side:
 
     def peak_rss_mb(self) -> float:
         """Return the peak of resident memory since the start where the system provides it, else the current one."""
-        status = Path(f"/proc/{self.process.pid}/status")
-        peak = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.exists() else None
-        return int(peak[1]) / 1000 if peak else rss_mb(self.process.pid)
+        return peak_rss_mb(self.process.pid)
 
     def cpu_s(self) -> float:
         """Return the CPU time that the broker's process has taken since its start."""

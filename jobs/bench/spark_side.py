@@ -18,9 +18,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
 from sparkonce.connectors.session import spark_session
+from sparkonce.jobs.bench.processes import cpu_s, memory_mb, peak_worker_mb
 from sparkonce.jobs.shared.child_process import event_writer
 
 if TYPE_CHECKING:
@@ -57,12 +56,19 @@ class Query:
     source_options: Mapping[str, str] = field(default_factory=dict)
     selections: Sequence[Sequence[str]] = ()
     """SQL expressions, as of ``selectExpr``."""
+    where: str | None = None
+    """A condition on the columns that the selections leave."""
     table: str | None = None
     app_id: str = "bench"
     count_table: bool = False
     """Whether to count what has arrived in the table."""
     watch_memory: bool = False
     """Whether to look at the memory of the planning process while the query runs."""
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether ranges of records pass through Spark, and not the records."""
+        return self.source_options.get("handOver") == "ranges"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +94,16 @@ class Outcome:
     """What a query took: all of it by the clock, the CPU time of the whole session, and each micro-batch with rows."""
 
     wall_s: float
-    rows: int
+    rows: int | None
+    """Records that Spark reports to have read; None for a direct query, of which it counts the ranges."""
     batches: tuple[Batch, ...]
     cpu_s: float = 0.0
     table: Mapping[str, Any] | None = None
     """The fields of `Counted`, if that was asked for."""
     memory_mb: Sequence[tuple[int, float]] = ()
     """The number of batches done, and the resident memory of the planning process then."""
+    peak_worker_mb: float = 0.0
+    """The most resident memory that a Python worker of the session had since it started."""
 
 
 def run_query(spark: SparkSession, query: Query) -> Outcome:
@@ -122,11 +131,12 @@ def _timed(spark: SparkSession, query: Query, directory: Path) -> Outcome:
     with_rows = [one for one in progress if one["numInputRows"]]
     return Outcome(
         wall_s,
-        sum(one["numInputRows"] for one in with_rows),
+        None if query.is_direct else sum(one["numInputRows"] for one in with_rows),
         tuple(_batch(one["durationMs"]) for one in with_rows),
         spent_s,
-        asdict(count(table)) if query.count_table else None,
+        asdict(count(table, read_files=query.is_direct)) if query.count_table else None,
         memory,
+        peak_worker_mb(os.getpid()),
     )
 
 
@@ -143,7 +153,9 @@ def _start(spark: SparkSession, query: Query, directory: Path, table: str) -> St
     rows = reader.load()
     for selection in query.selections:
         rows = rows.selectExpr(*selection)
-    if query.sink in _TOPIC_SINKS:
+    if query.where is not None:
+        rows = rows.where(query.where)
+    if query.sink in _TOPIC_SINKS and not query.is_direct:
         rows = rows.select("key", "value")
     writer = (
         rows.writeStream.format(query.sink)
@@ -167,15 +179,20 @@ def _watch(running: StreamingQuery) -> list[tuple[int, float]]:
     found = []
     while not running.awaitTermination(_WATCH_EVERY_S):
         last = running.lastProgress
-        used = _memory_mb(os.getpid(), PLANNER)
+        used = memory_mb(os.getpid(), PLANNER)
         if last is not None and used:
             found.append((last.batchId + 1, sum(used.values())))
     return found
 
 
-def count(table: str) -> Counted:
-    """Count the rows of a table, and the nulls of its columns, by its log."""
+def count(table: str, *, read_files: bool = False) -> Counted:
+    """Count the rows of a table, and the nulls of its columns, by its log.
+
+    Raises:
+        ValueError: if ``read_files``, and the files do not hold the rows that the log says.
+    """
     import pyarrow as pa
+    import pyarrow.parquet as pq
     from deltalake import DeltaTable
 
     files = pa.table(DeltaTable(table).get_add_actions(flatten=True))
@@ -184,31 +201,12 @@ def count(table: str) -> Counted:
         for name in files.schema.names
         if name == "num_records" or name.startswith("null_count.")
     }
-    return Counted(sums.pop("num_records", 0), {name.partition(".")[2]: found for name, found in sums.items()})
-
-
-def cpu_s(pid: int) -> float:
-    """Return the CPU seconds, user and system, that a process and its descendants have taken, the ended ones too."""
-    total = 0.0
-    root = psutil.Process(pid)
-    for process in (root, *root.children(recursive=True)):
-        try:
-            total += sum(process.cpu_times()[:4])  # the last two are of children that were waited for
-        except psutil.NoSuchProcess:
-            continue
-    return total
-
-
-def _memory_mb(pid: int, word: str) -> dict[int, float]:
-    """Return the resident memory of the descendants of a process whose command has ``word`` in it, by process id."""
-    found = {}
-    for process in psutil.Process(pid).children(recursive=True):
-        try:
-            if any(word in part for part in process.cmdline()):
-                found[process.pid] = process.memory_info().rss / 1e6
-        except psutil.NoSuchProcess:
-            continue
-    return found
+    rows = sums.pop("num_records", 0)
+    if read_files:
+        held = sum(pq.read_metadata(str(Path(table, path))).num_rows for path in files.column("path").to_pylist())
+        if held != rows:
+            raise ValueError(f"the log of {table} says {rows} rows, and its files hold {held}")
+    return Counted(rows, {name.partition(".")[2]: found for name, found in sums.items()})
 
 
 def main() -> None:

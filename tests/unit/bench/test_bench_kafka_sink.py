@@ -17,10 +17,11 @@ from sparkonce.jobs.bench import kafka_sink
 from sparkonce.jobs.bench.__main__ import parse
 from sparkonce.jobs.bench.kafka_sink import MICRO, PEER, THROUGHPUT, Broker, order_of
 from sparkonce.jobs.bench.load import LoadError, committed_in, create_topic, fill
+from sparkonce.jobs.bench.processes import cpu_s
 from sparkonce.jobs.bench.results import Missing, Results
 from sparkonce.jobs.bench.sessions import WARM_UP_BATCHES, SideError
 from sparkonce.jobs.bench.settings import MICRO_BATCH_ROWS, SINK_BENCHMARKS, TARGETS
-from sparkonce.jobs.bench.spark_side import Batch, Outcome, Query, cpu_s
+from sparkonce.jobs.bench.spark_side import Batch, Outcome, Query
 from sparkonce.jobs.shared.peers import PeerMissingError
 
 SECONDS = {"at-least-once": 0.5, "exactly-once": 1.0, None: 2.0}
@@ -67,8 +68,8 @@ def side(monkeypatch: pytest.MonkeyPatch) -> FakeSide:
 
 
 def rows_of(query: Query) -> int:
-    return {"kafka-sink-100B": 1000, "kafka-sink-1KiB": 200}.get(
-        query.topic, (WARM_UP_BATCHES + BATCHES) * MICRO_BATCH_ROWS
+    return {"100B": 1000, "1KiB": 200}.get(
+        query.topic.rpartition("-")[2], (WARM_UP_BATCHES + BATCHES) * MICRO_BATCH_ROWS
     )
 
 
@@ -108,6 +109,28 @@ def test_micro_batches_leave_out_the_first_ones(side: FakeSide) -> None:
     ]
     assert [len(one.ours) for one in results.comparisons[::2]] == [2 * BATCHES] * 2
     assert {query.rows_per_batch for query in side.queries} == {MICRO_BATCH_ROWS}
+
+
+def test_direct_queries_are_held_to_the_peer_by_the_name_of_the_benchmark(side: FakeSide) -> None:
+    assert lines(measure("direct-kafka", "--broker", "apache-kafka")) == [
+        "RATIO direct-kafka-100B=2.000 target>=3",
+        "RATIO direct-kafka-100B-cpu=1.000",
+        "RATIO direct-kafka-1KiB=2.000 target>=1.5",
+        "RATIO direct-kafka-1KiB-cpu=1.000",
+        "RATIO direct-kafka-micro-batch=0.500 target<=1",
+        "RATIO direct-kafka-micro-batch-cpu=1.000",
+    ]
+    assert {(query.sink, query.is_direct) for query in side.queries} == {("kafka", False), ("kafka_once", True)}
+
+
+def test_what_a_direct_query_wrote_is_counted_in_each_round(side: FakeSide, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost_in_the_last_round(*_: object) -> int:
+        query = side.queries[-1]
+        return rows_of(query) - (query.is_direct and len(side.queries) > 4)
+
+    monkeypatch.setattr(kafka_sink, "committed_in", lost_in_the_last_round)
+    with pytest.raises(SideError, match="direct: 999 of 1000 rows are visible in direct-kafka-100B-direct-"):
+        measure("direct-kafka-100B", "--broker", "embedded")
 
 
 def test_the_variants_take_turns_forwards_and_backwards(side: FakeSide) -> None:
