@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 NO_VALUE, EMPTY_VALUE = "value is null", "value is empty"
 """The reasons of dead letters whose records have no value, or one without any JSON; such rows have a null value."""
 ASCII_BELOW = 0x80
+BYTES_AT_ONCE = 1 << 20
+"""Text that is decoded at once. Each field of the schema goes over it again, so it must stay in a processor's cache."""
 MAX_CELLS = 8 << 20
 """Fields of the schema times rows that are decoded at once: each takes some bytes, though its value may be absent."""
 
@@ -206,6 +208,19 @@ class JsonDecoder:
 
     def _compiled(self, values: pa.BinaryArray) -> tuple[pa.StructArray, NDArray[np.int64]]:
         """Decode on the compiled path; return the rows that it leaves undecided."""
+        count = len(values)
+        bounds = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + count + 1]
+        pieces = int(bounds[-1] - bounds[0]) // BYTES_AT_ONCE + 1 if count else 1
+        if pieces == 1:
+            return self._piece(values)
+        size = -(-count // pieces)
+        starts = range(0, count, size)
+        made = [self._piece(values.slice(start, size)) for start in starts]
+        odd = [found + start for start, (_, found) in zip(starts, made, strict=True)]
+        return pa.concat_arrays([rows for rows, _ in made]), np.concatenate(odd)
+
+    def _piece(self, values: pa.BinaryArray) -> tuple[pa.StructArray, NDArray[np.int64]]:
+        """Decode some rows; as `_compiled`."""
         count = len(values)
         _, offset_buffer, data_buffer = values.buffers()
         bounds = np.frombuffer(offset_buffer, np.int32)[values.offset : values.offset + count + 1]

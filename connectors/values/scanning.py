@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sparkonce.connectors.runtime.compiled import Bytes, Int32s, compiled
+from sparkonce.connectors.runtime.compiled import WIDTH, Bytes, Int32s, compiled, ordinary_bytes
 
 MAX_DEPTH = 60
 """Levels of nesting that fit a bit mask; deeper nesting is odd."""
@@ -61,6 +61,13 @@ def _is_hexadecimal(byte: int) -> bool:
 def _skip_string(data: Bytes, position: int, end: int) -> int:
     """Return the place behind the closing quote, or -1; ``position`` is behind the opening one."""
     while position < end:
+        while end - position >= WIDTH:
+            ordinary = ordinary_bytes(data, position)
+            position += ordinary
+            if ordinary < WIDTH:
+                break
+        if position >= end:
+            return -1
         byte = data[position]
         position += 1
         if byte == QUOTE:

@@ -110,6 +110,22 @@ def test_usual_documents_take_the_compiled_way() -> None:
     assert compare(schema, [json.dumps(value).encode(), json.dumps(value, ensure_ascii=False, indent=2).encode()]) == 0
 
 
+@pytest.mark.parametrize("special", ['"', "\\", "\\u0041", "\\x", "\x1f", "\x7f", "\u00e9", "\U0001f600"])
+def test_strings_end_and_are_escaped_at_any_place(special: str) -> None:
+    """Text is searched in steps of some bytes: each place of a step, and the bytes that no step is left for."""
+    texts = ["x" * before + special + "y" * after for before in range(36) for after in (0, 1, 15, 16, 40)]
+    compare("a STRING, b INT", [f'{{"a":"{text}","b":7}}'.encode() for text in texts])
+
+
+def test_documents_are_decoded_in_pieces_that_fit_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    some = [*documents(7, 150), None, b"{", None]
+    monkeypatch.setattr("sparkonce.connectors.values.rows.BYTES_AT_ONCE", 1000)
+    assert compare(SCHEMA, some) > 1
+    monkeypatch.setattr("sparkonce.connectors.values.rows.BYTES_AT_ONCE", 1)
+    compare("a INT", [b"", b'{"a":1}', None, b'{"a":"x"}', b'{"a":2}'])
+    compare("a INT", [None, None])
+
+
 def test_numbers_at_the_edge_and_no_numbers_take_the_compiled_way() -> None:
     wholes = ("9223372036854775807", "-9223372036854775807", "1000000000000000000", "999999999999999999")
     assert compare("a BIGINT", [f'{{"a":{number}}}'.encode() for number in wholes]) == 0
