@@ -52,6 +52,15 @@ BY_DELTA_SPARK = frozenset({Result.MERGE, Result.APPEND_WRITER})
 """Results that delta-spark writes; their offsets are in a table of their own."""
 
 
+class RecordPath(Enum):
+    """Which way records take from the topic to the sink."""
+
+    SPARK = "spark"
+    """The source reads them, and Spark passes them on as rows."""
+    DIRECT = "direct"
+    """Spark passes ranges of offsets on (``handOver=ranges``), and the tasks of the sink read the records."""
+
+
 class Shows(Enum):
     """What a cell must show after its crash."""
 
@@ -61,6 +70,11 @@ class Shows(Enum):
     MAYBE_LOSS = "loss or neither"
     """Where an attempt that Spark has given up may go on for a while: how far it comes is chance."""
     MAYBE_DUPLICATES = "duplicates or neither"
+
+
+def path_words(path: RecordPath) -> list[str]:
+    """Return what the name of a cell says of its path: nothing of the one through Spark."""
+    return [] if path is RecordPath.SPARK else [path.value]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -73,12 +87,14 @@ class Cell:
     result: Result
     delete_checkpoint: bool
     """Whether Spark's checkpoint is deleted before the pipeline is started again."""
+    path: RecordPath = RecordPath.SPARK
 
     @property
     def name(self) -> str:
         """Return a name that is a file name too, and is the same in every run."""
         parts = [self.guarantee.value, self.result.value, self.point.value, self.kind.value.replace(" ", "-")]
-        return "_".join([*parts, "no-checkpoint"] if self.delete_checkpoint else parts)
+        parts += ["no-checkpoint"] if self.delete_checkpoint else []
+        return "_".join([*parts, *path_words(self.path)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from sparkonce.jobs.lab.spark_process import SessionError
 from sparkonce.jobs.lab.standalone import StandaloneCluster, StandaloneError, check_master
 from sparkonce.jobs.lab.store.stores import KINDS, LOCAL, LOCAL_KIND, Store, open_store
 from sparkonce.jobs.lab.verify.brokers import Kafka, open_kafka
-from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, Result, Shows
+from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, RecordPath, Result, Shows
 from sparkonce.jobs.lab.verify.cluster.cells import ClusterCell, Fault, all_faults, quick_faults
 from sparkonce.jobs.lab.verify.cluster.cells import must_show as shown_on_a_cluster
 from sparkonce.jobs.lab.verify.cluster.engine import ClusterEngine
@@ -63,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _choice(parser, "--point", [point.value for point in POINTS])
     _choice(parser, "--kind", _names(Kind))
     _choice(parser, "--result", [*_names(Result), *(name for name in _names(Sink) if name not in _names(Result))])
+    _choice(parser, "--path", _names(RecordPath))
     _choice(parser, "--setback", [ALL, *_names(SetBack)], "only cells whose checkpoint is set back, in these ways")
     _choice(parser, "--query", _names(Query), "of these cells, those with these queries")
     _choice(parser, "--state", _names(StateStore), "of these cells, those with these state stores")
@@ -144,7 +145,9 @@ def choose(options: argparse.Namespace) -> list[AnyChosen]:
     if of_setbacks and options.store != LOCAL_KIND:
         raise ValueError(f"--store {options.store}: checkpoints are set back in local folders only")
     crashes = [] if of_setbacks or options.fault else _crashes(options)
-    setbacks = [] if of_crashes or options.fault or (elsewhere and not of_setbacks) else _setbacks(options)
+    setbacks = (
+        [] if of_crashes or options.fault or options.path or (elsewhere and not of_setbacks) else _setbacks(options)
+    )
     faults = [] if of_setbacks or options.kind or not on_a_cluster else _faults(options)
     cells: list[AnyChosen] = [*crashes, *setbacks, *faults]
     if options.without_merge:
@@ -165,12 +168,12 @@ def choose(options: argparse.Namespace) -> list[AnyChosen]:
 
 
 def _crashes(options: argparse.Namespace) -> list[Cell]:
-    wanted = ("guarantee", "point", "kind", "result")
+    wanted = ("guarantee", "point", "kind", "result", "path")
     return [cell for cell in full() if all(_wants(options, name, getattr(cell, name)) for name in wanted)]
 
 
 def _faults(options: argparse.Namespace) -> list[ClusterCell]:
-    wanted = ("fault", "guarantee", "point", "result")
+    wanted = ("fault", "guarantee", "point", "result", "path")
     return [cell for cell in all_faults() if all(_wants(options, name, getattr(cell, name)) for name in wanted)]
 
 

@@ -14,11 +14,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from sparkonce.jobs.lab.verify.cells import Shows
-from sparkonce.jobs.lab.verify.records import Delivered, Record, is_rejected
+from sparkonce.jobs.lab.verify.records import DOCUMENT_FIELD, Delivered, Record, document, is_rejected
 
 COUNT_COLUMN = "n"
 REASON_HEADER, TOPIC_HEADER, PARTITION_HEADER, OFFSET_HEADER = "reason", "topic", "partition", "offset"
@@ -171,12 +172,18 @@ def _some(what: str, found: Sequence[object]) -> list[str]:
 
 
 def read_rows(table: str | Path, merged: bool, storage_options: Mapping[str, str] | None = None) -> list[Row]:
-    """Read the table at a path or a URI; one that does not exist has no rows."""
+    """Read the table at a path or a URI; one that does not exist has no rows.
+
+    A value that was decoded is encoded again, as the producer did it.
+    """
     columns = ["partition", "offset", "key", "value", *([COUNT_COLUMN] if merged else [])]
     try:
         data = DeltaTable(table, storage_options=dict(storage_options or {}) or None).to_pyarrow_table(columns=columns)
     except TableNotFoundError:
         return []
+    if pa.types.is_struct(data.schema.field("value").type):
+        numbers = [(value or {}).get(DOCUMENT_FIELD) for value in data["value"].to_pylist()]
+        data = data.set_column(data.schema.get_field_index("value"), "value", [[document(each) for each in numbers]])
     parts = [data[column].to_pylist() for column in columns]
     times = parts[4] if merged else [1] * data.num_rows
     return [Row(Record(*record), count) for *record, count in zip(*parts[:4], times, strict=True)]

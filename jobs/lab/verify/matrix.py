@@ -32,7 +32,7 @@ from sparkonce.connectors.kafka_source.crash_points import SourcePoint
 from sparkonce.crash_points import CrashPoint
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, Result, Shows
+from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, RecordPath, Result, Shows
 from sparkonce.jobs.shared.crash_plans import POINTS
 
 
@@ -230,6 +230,14 @@ IMPOSSIBLE = (
             and (cell.point not in IN_A_TRANSACTION or not uses_transactions(cell))
         ),
     ),
+    Impossible(
+        "the functions of foreachBatch need records, and on the direct path Spark has ranges only",
+        lambda cell: cell.path is RecordPath.DIRECT and cell.result in BY_FUNCTION,
+    ),
+    Impossible(
+        "no pipeline runs yet, so it takes no path",
+        lambda cell: cell.path is RecordPath.DIRECT and crashes_while_producing(cell),
+    ),
 )
 
 
@@ -297,8 +305,9 @@ def full() -> tuple[Cell, ...]:
 
 def combinations() -> Iterator[Cell]:
     """Yield every combination, whether it can occur or not."""
-    for guarantee, result, point, kind, delete in product(Guarantee, Result, POINTS, Kind, (False, True)):
-        yield Cell(point, kind, guarantee, result, delete)
+    everything = product(Guarantee, Result, POINTS, Kind, (False, True), RecordPath)
+    for guarantee, result, point, kind, delete, path in everything:
+        yield Cell(point, kind, guarantee, result, delete, path)
 
 
 _GUARANTEES = (Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE)

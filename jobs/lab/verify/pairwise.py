@@ -7,6 +7,10 @@ all of whose pairs others have brought too. What a cell shows is a dimension too
 at every point where they can be. The points of the source need not meet every kind of result: nothing there depends on
 what becomes of the rows. Points and kinds of crash need not meet both writers of delta-spark: one sequence writes for
 both.
+
+The path that records take, through Spark or direct, is a dimension like the others. Three values come together in one
+case: each point is met on the direct path under every guarantee with which it can be. Cells that may take either path
+take the one that brings more pairs, so the choice hardly grows.
 """
 
 from __future__ import annotations
@@ -18,12 +22,13 @@ from itertools import combinations
 from math import lcm
 from typing import TypeVar
 
-from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Kind
+from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, RecordPath
 from sparkonce.jobs.lab.verify.matrix import SOURCE_POINTS, must_show
 
-_POINT, _GUARANTEE, _RESULT = 0, 2, 3
+_POINT, _GUARANTEE, _RESULT, _PATH = 0, 2, 3, 6
 """Places of these dimensions in the values of a cell."""
 Pair = frozenset[tuple[int, Hashable]]
+"""Values with the places of their dimensions: two, or more where these must come together."""
 CellT = TypeVar("CellT", bound=Hashable)
 
 
@@ -79,10 +84,12 @@ def _costs_more(cell: Cell) -> tuple[bool, bool]:
 
 
 def pairs(cell: Cell) -> set[Pair]:
-    """Return every pair of two dimensions' values in a cell."""
+    """Return every pair of two dimensions' values in a cell; of a direct one, also point and guarantee on that path."""
     result: Hashable = BY_DELTA_SPARK if cell.result in BY_DELTA_SPARK else cell.result
-    values = (cell.point, cell.kind, cell.guarantee, result, cell.delete_checkpoint, must_show(cell))
+    values = (cell.point, cell.kind, cell.guarantee, result, cell.delete_checkpoint, must_show(cell), cell.path)
     found = {frozenset(pair) for pair in combinations(enumerate(values), 2)}
+    if cell.path is RecordPath.DIRECT:
+        found.add(frozenset({(_POINT, cell.point), (_GUARANTEE, cell.guarantee), (_PATH, cell.path)}))
     if cell.point in SOURCE_POINTS:
         found.discard(frozenset({(_POINT, cell.point), (_RESULT, result)}))
     others = enumerate(values[_GUARANTEE:], _GUARANTEE)

@@ -7,15 +7,15 @@ session side builds the query from it.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.lab.verify.cells import Result
-from sparkonce.jobs.lab.verify.records import PARTITIONS, REJECTED_EVERY
+from sparkonce.jobs.lab.verify.cells import RecordPath, Result
+from sparkonce.jobs.lab.verify.records import DOCUMENT_FIELD, PARTITIONS, REJECTED_EVERY, make, make_documents
 
 if TYPE_CHECKING:
     from delta.tables import DeltaMergeBuilder, DeltaTable
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 COLUMNS = ("key", "value", "partition", "offset")
 DATABASE_COLUMNS = ("partition", "offset", "key", "value")
+RANGE_COLUMN = "kafka_once_range"
+"""What the source hands over on the direct path."""
 COUNT_COLUMN = "n"
 """Of a merged table: how often the record with this partition and offset was merged."""
 
@@ -72,6 +74,8 @@ class Pipeline(Place):
     records_per_batch: int
     transaction_timeout_ms: int | None = None
     """`kafka.transaction.timeout.ms` of the sink, if it is not to be the default."""
+    path: str = field(default=RecordPath.SPARK.value, kw_only=True)
+    """The value of a `RecordPath`."""
 
     @property
     def output_topic(self) -> str | None:
@@ -89,6 +93,19 @@ class Pipeline(Place):
         """
         return PARTITIONS if Guarantee(self.guarantee) is Guarantee.EXACTLY_ONCE and self.output_topic else 1
 
+    @property
+    def is_direct(self) -> bool:
+        """Whether the sink reads the records."""
+        return RecordPath(self.path) is RecordPath.DIRECT
+
+    def records(self, numbers: Sequence[int]) -> list[tuple[int, bytes, bytes]]:
+        """Return partition, key and value of the records that its topic gets.
+
+        On the direct path no rule of Spark's can reject records: those that are to be rejected do not parse.
+        """
+        parses = self.is_direct and Result(self.result) is Result.DEAD_LETTERS
+        return make_documents(numbers) if parses else make(numbers)
+
 
 def start(spark: SparkSession, pipeline: Pipeline) -> StreamingQuery:
     """Start the query, which ends on its own."""
@@ -96,7 +113,7 @@ def start(spark: SparkSession, pipeline: Pipeline) -> StreamingQuery:
     return build(spark, pipeline).option("checkpointLocation", pipeline.checkpoint).trigger(availableNow=True).start()
 
 
-def _records(spark: SparkSession, pipeline: Pipeline, offset_store: str | None) -> DataFrame:
+def _records(spark: SparkSession, pipeline: Pipeline, offset_store: str | None, **options: str) -> DataFrame:
     reader = (
         spark.readStream.format("kafka_once")
         .option("kafka.bootstrap.servers", pipeline.bootstrap_servers)
@@ -105,14 +122,36 @@ def _records(spark: SparkSession, pipeline: Pipeline, offset_store: str | None) 
         .option("maxOffsetsPerTrigger", str(pipeline.records_per_batch))
         .option("appId", pipeline.app_id)
         .options(**pipeline.query_options)
+        .options(**options)
     )
     if offset_store is not None:
         reader = reader.option("offsetStore", offset_store)
     return (reader.option("minPartitions", str(pipeline.tasks)) if pipeline.tasks > 1 else reader).load()
 
 
+def _ranges(
+    spark: SparkSession, pipeline: Pipeline, offset_store: str, columns: Sequence[str], **options: str
+) -> DataFrame:
+    """Return the ranges from which the sink reads these columns itself.
+
+    Raises:
+        ValueError: if there is anything else in them, so that Spark would pass on records.
+    """
+    named = ",".join(columns)
+    ranges = _records(spark, pipeline, offset_store, handOver="ranges", columns=named, **options)
+    if ranges.columns != [RANGE_COLUMN]:
+        raise ValueError(f"the source hands over {ranges.columns}, and not ranges alone")
+    return ranges
+
+
+def _columns(spark: SparkSession, pipeline: Pipeline, offset_store: str, columns: Sequence[str]) -> DataFrame:
+    if pipeline.is_direct:
+        return _ranges(spark, pipeline, offset_store, columns)
+    return _records(spark, pipeline, offset_store).select(*columns)
+
+
 def _appending(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
-    return _into_table(_records(spark, pipeline, f"delta:{pipeline.table}").select(*COLUMNS), pipeline)
+    return _into_table(_columns(spark, pipeline, f"delta:{pipeline.table}", COLUMNS), pipeline)
 
 
 def _into_table(rows: DataFrame, pipeline: Pipeline) -> DataStreamWriter:
@@ -126,7 +165,7 @@ def _into_table(rows: DataFrame, pipeline: Pipeline) -> DataStreamWriter:
 
 
 def _sending(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
-    records = _records(spark, pipeline, f"group:{pipeline.app_id}").select("key", "value")
+    records = _columns(spark, pipeline, f"group:{pipeline.app_id}", ("key", "value"))
     writer = (
         records.writeStream.format("kafka_once")
         .option("topic", pipeline.output_topic)
@@ -145,6 +184,16 @@ def _with_kafka(writer: DataStreamWriter, pipeline: Pipeline) -> DataStreamWrite
 
 
 def _leaving_dead_letters(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
+    writer = _into_table((_unparsed if pipeline.is_direct else _marked)(spark, pipeline), pipeline)
+    return _with_kafka(writer.option("deadLetters", f"topic:{pipeline.output_topic}"), pipeline)
+
+
+def _unparsed(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
+    json = {"valueFormat": "json", "valueSchema": f"{DOCUMENT_FIELD} BIGINT", "includeDeadLetters": "true"}
+    return _ranges(spark, pipeline, f"delta:{pipeline.table}", COLUMNS, **json)
+
+
+def _marked(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
     from pyspark.sql import functions
 
     from sparkonce.connectors.sinks.dead_letters import COLUMN, mark
@@ -152,8 +201,7 @@ def _leaving_dead_letters(spark: SparkSession, pipeline: Pipeline) -> DataStream
     records = _records(spark, pipeline, f"delta:{pipeline.table}")
     number = functions.substring_index(functions.col("value").cast("string"), " ", -1).cast("int")
     marked = mark(records, rules={"its number can be divided": number % REJECTED_EVERY == 0})
-    writer = _into_table(marked.select(*COLUMNS, COLUMN), pipeline)
-    return _with_kafka(writer.option("deadLetters", f"topic:{pipeline.output_topic}"), pipeline)
+    return marked.select(*COLUMNS, COLUMN)
 
 
 def _merging(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:

@@ -5,6 +5,7 @@ librdkafka on both sides, so that what the judge believes owes nothing to our ow
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from sparkonce.jobs.bench.load import DEADLINE_S, QUIET, LoadError
 
 PARTITIONS = 2
 REJECTED_EVERY = 3
+DOCUMENT_FIELD = "number"
 _POLL_S = 0.02
 
 
@@ -43,9 +45,26 @@ def make(numbers: Sequence[int]) -> list[tuple[int, bytes, bytes]]:
     return [(number % PARTITIONS, b"key-%d" % number, b"value of record %d" % number) for number in numbers]
 
 
+def make_documents(numbers: Sequence[int]) -> list[tuple[int, bytes, bytes]]:
+    """Return the same records, with those that `is_rejected` lets pass as JSON; the others do not parse."""
+    return [
+        (partition, key, value if is_rejected(value) else document(number))
+        for number, (partition, key, value) in zip(numbers, make(numbers), strict=True)
+    ]
+
+
+def document(number: int | None) -> bytes:
+    """Return the JSON of a record; its one field is `DOCUMENT_FIELD`."""
+    return b'{"%s":%s}' % (DOCUMENT_FIELD.encode(), b"null" if number is None else b"%d" % number)
+
+
 def is_rejected(value: bytes) -> bool:
-    """Whether the rule of the pipelines with dead letters rejects a record: every third, and some in each partition."""
-    return int(value.rpartition(b" ")[2]) % REJECTED_EVERY == 0
+    """Whether the pipelines with dead letters reject a record: every third, and some in each partition.
+
+    What has no number is none of the records, and is rejected, too.
+    """
+    number = re.search(rb"\d+", value)
+    return number is None or int(number[0]) % REJECTED_EVERY == 0
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """One HTML page about one run of the matrix: the verdict, the matrix as a picture, and a timeline for each cell.
 
-A row of the matrix is a crash point, a column a guarantee and a kind of crash. Up to eight cells meet there, with and
-without the checkpoint, for each result. Each is a tile whose sign and colour tell what it showed, and whose
+A row of the matrix is a crash point, a column a guarantee and a kind of crash. Several cells meet there, with and
+without the checkpoint, for each result and path. Each is a tile whose sign and colour tell what it showed, and whose
 outline tells the variant. A tile leads to its cell below; cells that are wrong stand first there, and open.
 """
 
@@ -14,7 +14,7 @@ from itertools import groupby
 
 from sparkonce.crash_points import CrashPoint
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.lab.verify.cells import Cell, Kind, Outcome, Result, Shows
+from sparkonce.jobs.lab.verify.cells import Cell, Kind, Outcome, RecordPath, Result, Shows, path_words
 from sparkonce.jobs.lab.verify.cluster.cells import ClusterCell
 from sparkonce.jobs.lab.verify.cluster.section import section as faults_section
 from sparkonce.jobs.lab.verify.report_timeline import TIMELINE_STYLE, steps, timeline
@@ -40,6 +40,7 @@ body { max-width: 1400px } .legend li { break-inside: avoid; padding-left: 1.8re
   border: 2px solid transparent; background-clip: padding-box }
 .tile.merge { border-radius: 50% } .tile.topic { border-radius: 50% 0 } .tile.dead-letters { border-radius: 0 50% }
 .tile.foreach-batch { border-radius: 0 0 50% 50% } .tile.append-writer { border-radius: 50% 50% 0 0 }
+.tile.direct { box-shadow: 0 3px 0 var(--ink) }
 .tile.deleted { border: 2px dashed var(--ink) }
 .held { background-color: var(--held) } .loss { background-color: var(--loss) }
 .duplicates { background-color: var(--duplicates) } .wrong { background-color: var(--wrong) }
@@ -157,6 +158,9 @@ def _legend() -> str:
     items.append(
         '<li><span class="tile skipped deleted">□</span>dashed: the checkpoint was deleted before the restart</li>'
     )
+    items.append(
+        '<li><span class="tile skipped direct">○</span>underlined: the sink reads the records itself (direct)</li>'
+    )
     items.append('<li><span class="tile none">·</span>cannot occur</li>')
     return "".join(items)
 
@@ -214,6 +218,7 @@ def _tile(cell: Cell, outcome: Outcome[Cell] | None) -> str:
     classes = ["tile", verdict.style]
     classes += [cell.result.value] if cell.result is not Result.APPEND else []
     classes += ["deleted"] if cell.delete_checkpoint else []
+    classes += path_words(cell.path)
     said = escape(f"{_words(cell)}: {verdict.words}")
     if outcome is None:
         return f'<span class="{" ".join(classes)}" title="{said}">{verdict.sign}</span>'
@@ -249,13 +254,14 @@ def _showed(outcome: Outcome[Cell]) -> str:
 
 def _words(cell: Cell) -> str:
     checkpoint = ", checkpoint deleted" if cell.delete_checkpoint else ""
-    return f"{cell.guarantee.value}, {cell.result.value}, {cell.kind.value} at {cell.point.value}{checkpoint}"
+    way = "".join(f", {word}" for word in path_words(cell.path))
+    return f"{cell.guarantee.value}, {cell.result.value}, {cell.kind.value} at {cell.point.value}{checkpoint}{way}"
 
 
-_GUARANTEES, _KINDS, _RESULTS = list(Guarantee), list(Kind), list(Result)
+_GUARANTEES, _KINDS, _RESULTS, _PATHS = list(Guarantee), list(Kind), list(Result), list(RecordPath)
 
 
-def _cell_order(cell: Cell) -> tuple[int, int, int, int, bool]:
+def _cell_order(cell: Cell) -> tuple[int, int, int, int, bool, int]:
     """Order as the words are declared: an Enum's members have no order of their own."""
     return (
         _GUARANTEES.index(cell.guarantee),
@@ -263,8 +269,9 @@ def _cell_order(cell: Cell) -> tuple[int, int, int, int, bool]:
         _KINDS.index(cell.kind),
         _RESULTS.index(cell.result),
         cell.delete_checkpoint,
+        _PATHS.index(cell.path),
     )
 
 
-def _order(outcome: Outcome[Cell]) -> tuple[int, int, int, int, bool]:
+def _order(outcome: Outcome[Cell]) -> tuple[int, int, int, int, bool, int]:
     return _cell_order(outcome.cell)

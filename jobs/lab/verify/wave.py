@@ -31,7 +31,7 @@ from sparkonce.jobs.lab.verify.cells import Cell, Kind, Moment
 from sparkonce.jobs.lab.verify.evidence import Evidence, gather
 from sparkonce.jobs.lab.verify.matrix import BROKER_POINTS, crashes_while_producing
 from sparkonce.jobs.lab.verify.pipelines import Pipeline, Place
-from sparkonce.jobs.lab.verify.records import Sending, create_topic, make
+from sparkonce.jobs.lab.verify.records import Sending, create_topic
 from sparkonce.jobs.lab.verify.transactions import open_transactions
 from sparkonce.jobs.shared.crash_plans import arm, disarm, fired, release
 from sparkonce.offset_store.locations import Location
@@ -163,7 +163,7 @@ class Running:
             self.app_id, self.broker.bootstrap_servers, self.topic, str(self.folder), cell.guarantee.value,
             cell.result.value, RECORDS_PER_BATCH,
             TRANSACTION_TIMEOUT_MS if cell.kind is Kind.TRANSACTION_TIMED_OUT else None,
-            stored_in=self.stored_in, storage_options=self.storage_options,
+            stored_in=self.stored_in, storage_options=self.storage_options, path=cell.path.value,
         )  # fmt: skip
 
 
@@ -218,7 +218,7 @@ class Wave:
         one.plan = arm(one.crash_folder, one.folder.name, f"{app}{cell.point.value}{batch}={ACTIONS[cell.kind].value}")
 
     def _produce(self, one: Running, numbers: Iterable[int]) -> None:
-        sending = Sending.begin(one.broker.bootstrap_servers, one.topic, make(list(numbers)))
+        sending = Sending.begin(one.broker.bootstrap_servers, one.topic, one.pipeline().records(list(numbers)))
         one.acknowledged += sending.finish(lambda: self._look_at_producing(one))
 
     def _look_at_producing(self, one: Running) -> None:

@@ -12,7 +12,7 @@ from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.lab.spark_process import essence
 from sparkonce.jobs.lab.verify.brokers import Kafka
-from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, Outcome, Result, Shows
+from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, Outcome, RecordPath, Result, Shows
 from sparkonce.jobs.lab.verify.cli import add_arguments, choose, run
 from sparkonce.jobs.lab.verify.engine import WAVE, WAVE_OF_DRIVERS, WAVE_OF_LONERS, waves
 from sparkonce.jobs.lab.verify.matrix import BROKER_POINTS, full
@@ -48,7 +48,9 @@ def test_without_options_all_cells_run() -> None:
 
 def test_options_narrow_the_choice() -> None:
     words = ["--guarantee", "exactly-once", "--kind", "driver-killed", "--point", "sink.begun", "--result", "append"]
-    chosen = choose(options(*words))
+    assert {cell.path for cell in choose(options(*words)) if isinstance(cell, Cell)} == set(RecordPath)
+    chosen = choose(options(*words, "--path", "direct"))
+    assert {cell.path for cell in chosen if isinstance(cell, Cell)} == {RecordPath.DIRECT}
     assert [cell.delete_checkpoint for cell in chosen] == [False, True]
     assert {(cell.guarantee, cell.kind, cell.point) for cell in chosen} == {
         (Guarantee.EXACTLY_ONCE, Kind.DRIVER_KILLED, SinkPoint.BEGUN)
@@ -63,6 +65,7 @@ def test_options_of_one_dimension_leave_the_other_out() -> None:
     assert [cell.name for cell in twins] == ["setback_twin_window_hdfs_append", "setback_twin_window_rocksdb_append"]
     assert all(isinstance(cell, SetBackCell) for cell in choose(options("--setback", "all")))
     assert all(isinstance(cell, Cell) for cell in choose(options("--kind", "exception")))
+    assert all(isinstance(cell, Cell) for cell in choose(options("--path", "spark")))
     assert all(isinstance(cell, Cell) for cell in choose(options("--guarantee", "at-least-once")))
     with pytest.raises(ValueError, match="no cell matches"):
         choose(options("--setback", "all", "--kind", "exception"))

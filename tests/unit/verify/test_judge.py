@@ -10,7 +10,7 @@ from deltalake import write_deltalake
 
 from sparkonce.jobs.lab.verify.cells import Shows
 from sparkonce.jobs.lab.verify.judge import Row, judge, judge_copies, judge_dead_letters, read_rows
-from sparkonce.jobs.lab.verify.records import Delivered, Record, is_rejected, make
+from sparkonce.jobs.lab.verify.records import Delivered, Record, document, is_rejected, make, make_documents
 
 TOPIC = [Record(number % 2, number // 2, b"k%d" % number, b"v%d" % number) for number in range(6)]
 BATCH = 3
@@ -166,3 +166,16 @@ def test_one_crash_hurts_one_batch_at_most() -> None:
     assert judge(SENT, TOPIC, rows(*TOPIC, *TOPIC[:BATCH])).contradicts(Shows.DUPLICATES, BATCH) is None
     assert judge(SENT, TOPIC, rows(*TOPIC, *TOPIC[: BATCH + 1])).contradicts(Shows.DUPLICATES, BATCH) is not None
     assert judge(SENT, TOPIC, rows(*TOPIC, TOPIC[0], TOPIC[0])).contradicts(Shows.DUPLICATES, BATCH) is not None
+
+
+def test_a_value_that_was_decoded_is_compared_as_it_was_sent(tmp_path: Path) -> None:
+    """Also one that was decoded to something else, or to nothing."""
+    sent = [value for _, _, value in make_documents(range(5))]
+    assert [is_rejected(value) for value in sent] == [is_rejected(value) for _, _, value in make(range(5))]
+    struct = pa.struct([pa.field("number", pa.int64())])
+    values = pa.array([{"number": 1}, {"number": 2}, {"number": None}, None, {"number": 4}], struct)
+    columns = {"partition": pa.array([0] * 5, pa.int32()), "offset": range(5), "key": [b"k"] * 5, "value": values}
+    write_deltalake(tmp_path, pa.table(columns))
+    found = [row.record.value for row in read_rows(tmp_path, merged=False)]
+    assert found == [sent[1], sent[2], document(None), document(None), sent[4]]
+    assert is_rejected(document(None))

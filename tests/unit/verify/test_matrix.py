@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from sparkonce.connectors.kafka_source.crash_points import SourcePoint
 from sparkonce.crash_points import CrashPoint
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.lab.verify.cells import Cell, Kind, Result, Shows
+from sparkonce.jobs.lab.verify.cells import Cell, Kind, RecordPath, Result, Shows
 from sparkonce.jobs.lab.verify.matrix import (
+    BY_FUNCTION,
     SENDING,
     combinations,
     crashes_while_producing,
@@ -111,6 +113,17 @@ def test_the_broker_is_hit_where_the_sink_sends_if_it_does() -> None:
         assert crashes_while_producing(append) is (result not in SENDING)
         killed = cell(BrokerPoint.APPENDED, Kind.DRIVER_KILLED, Guarantee.EXACTLY_ONCE, result)
         assert (why_impossible(killed) is None) is (result in SENDING)
+
+
+def test_the_direct_path_shows_the_same_at_every_point() -> None:
+    """Of one batch: rows are collected while they are read, and written when all are there."""
+    direct = [each for each in full() if each.path is RecordPath.DIRECT]
+    twins = [dataclasses.replace(each, path=RecordPath.SPARK) for each in direct]
+    assert set(twins) <= set(full())
+    assert [must_show(each) for each in direct] == [must_show(each) for each in twins]
+    assert {each.result for each in direct} == set(Result) - BY_FUNCTION
+    through_spark = {(each.point, each.guarantee) for each in full() if each.result not in BY_FUNCTION}
+    assert {(each.point, each.guarantee) for each in direct} == through_spark
 
 
 def test_every_point_and_kind_occurs() -> None:

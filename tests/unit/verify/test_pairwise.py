@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Result, Shows
+from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, RecordPath, Result, Shows
 from sparkonce.jobs.lab.verify.matrix import SOURCE_POINTS, full, must_show
 from sparkonce.jobs.lab.verify.pairwise import Pair, pairs, quick
 
@@ -53,6 +53,20 @@ def test_both_writers_of_delta_spark_are_there_with_every_guarantee() -> None:
 
 def writer(cell: Cell) -> object:
     return BY_DELTA_SPARK if cell.result in BY_DELTA_SPARK else cell.result
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_direct_path_meets_each_point_under_each_guarantee(seed: int) -> None:
+    chosen = quick(full(), seed)
+    direct = {(cell.point, cell.guarantee) for cell in chosen if cell.path is RecordPath.DIRECT}
+    assert direct == {(cell.point, cell.guarantee) for cell in full() if cell.path is RecordPath.DIRECT}
+    met = {(cell.point, cell.path) for cell in chosen}
+    assert met == {(cell.point, cell.path) for cell in full()}
+
+
+def test_the_second_path_adds_few_cells() -> None:
+    through_spark = tuple(cell for cell in full() if cell.path is RecordPath.SPARK)
+    assert len(quick(full())) <= len(quick(through_spark)) * 1.05
 
 
 def test_one_seed_chooses_one_way() -> None:

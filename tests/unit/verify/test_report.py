@@ -12,7 +12,7 @@ import pytest
 from sparkonce.crash_points import CrashPoint
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.lab.verify.cells import Cell, Kind, Moment, Outcome, Result, Shows
+from sparkonce.jobs.lab.verify.cells import Cell, Kind, Moment, Outcome, RecordPath, Result, Shows
 from sparkonce.jobs.lab.verify.matrix import full
 from sparkonce.jobs.lab.verify.pairwise import quick
 from sparkonce.jobs.lab.verify.report import Verdict, page, verdict_of
@@ -84,6 +84,7 @@ def outcome(
         guarantee,
         changes.pop("result", Result.APPEND),  # type: ignore[arg-type]
         bool(changes.pop("delete_checkpoint", False)),
+        changes.pop("path", RecordPath.SPARK),  # type: ignore[arg-type]
     )
     values = {"records": 100, "lost": 0, "duplicated": 25, "fired": True, "errors": (), "moments": MOMENTS}
     return Outcome(cell=cell, must_show=must_show, wrong=wrong, seconds=4.2, **(values | changes))  # type: ignore[arg-type]
@@ -92,7 +93,13 @@ def outcome(
 def test_every_cell_has_a_tile_that_leads_to_it() -> None:
     outcomes = [
         outcome(
-            cell.point, cell.guarantee, Shows.NEITHER, kind=cell.kind, result=cell.result, delete_checkpoint=deleted
+            cell.point,
+            cell.guarantee,
+            Shows.NEITHER,
+            kind=cell.kind,
+            result=cell.result,
+            delete_checkpoint=deleted,
+            path=cell.path,
         )
         for cell in quick(full())
         for deleted in (False, True)

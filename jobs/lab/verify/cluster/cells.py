@@ -27,7 +27,7 @@ from sparkonce.crash_points import CrashPoint
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.lab.verify import matrix
-from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, Result, Shows
+from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, RecordPath, Result, Shows, path_words
 from sparkonce.jobs.lab.verify.pairwise import Pair, choose
 
 
@@ -97,11 +97,13 @@ class ClusterCell:
     point: CrashPoint
     guarantee: Guarantee
     result: Result
+    path: RecordPath = RecordPath.SPARK
 
     @property
     def name(self) -> str:
         """The name, which is a file name too, and is the same in every run."""
-        return "_".join(["cluster", self.fault.value, self.point.value, self.guarantee.value, self.result.value])
+        parts = ["cluster", self.fault.value, self.point.value, self.guarantee.value, self.result.value]
+        return "_".join([*parts, *path_words(self.path)])
 
     @property
     def in_a_task(self) -> bool:
@@ -119,7 +121,7 @@ def twin(cell: ClusterCell) -> Cell | None:
     kind = _KINDS.get(cell.fault)
     if kind is Kind.TASK_RETRIED and (cell.only_reads or not cell.in_a_task):
         return None
-    return None if kind is None else Cell(cell.point, kind, cell.guarantee, cell.result, delete_checkpoint=False)
+    return None if kind is None else Cell(cell.point, kind, cell.guarantee, cell.result, False, cell.path)
 
 
 def ends_the_run(cell: ClusterCell) -> bool:
@@ -153,6 +155,8 @@ def can_occur(cell: ClusterCell) -> bool:
         return False
     if not cell.in_a_task and cell.fault not in _OF_ANY_POINT:
         return False
+    if cell.path is RecordPath.DIRECT and cell.only_reads:
+        return False
     same = twin(cell)
     return same is None or matrix.why_impossible(same) is None
 
@@ -164,7 +168,7 @@ def all_faults() -> tuple[ClusterCell, ...]:
 
 
 def _possible() -> Iterator[ClusterCell]:
-    cells = (ClusterCell(*values) for values in product(Fault, _POINTS, Guarantee, Result))
+    cells = (ClusterCell(*values) for values in product(Fault, _POINTS, Guarantee, Result, RecordPath))
     return (cell for cell in cells if can_occur(cell))
 
 
@@ -178,15 +182,15 @@ _FAMILIES = {
 def quick_faults(cells: Sequence[ClusterCell], seed: int = 0) -> tuple[ClusterCell, ...]:
     """Return a pairwise choice, the same for the same seed.
 
-    Every two that can be together are: fault, family of the result, guarantee, what is to be seen, and whether a task
-    or the driver stands at the point; and every point with every result.
+    Every two that can be together are: fault, family of the result, guarantee, what is to be seen, whether a task or
+    the driver stands at the point, and the path of the records; and every point with every result.
     """
     return choose(cells, _pairs, lambda cell: cell.result in BY_DELTA_SPARK, seed)
 
 
 def _pairs(cell: ClusterCell) -> set[Pair]:
     main: tuple[Hashable, ...] = (
-        cell.fault, _FAMILIES[cell.result], cell.guarantee, must_show(cell), cell.in_a_task
+        cell.fault, _FAMILIES[cell.result], cell.guarantee, must_show(cell), cell.in_a_task, cell.path
     )  # fmt: skip
     found = {frozenset(pair) for pair in combinations(enumerate(main), 2)}
     return found | {frozenset({(len(main), cell.point), (len(main) + 1, cell.result)})}

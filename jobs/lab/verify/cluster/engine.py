@@ -30,7 +30,7 @@ from sparkonce.jobs.lab.verify.engine import MOST_TRIES, Engine
 from sparkonce.jobs.lab.verify.evidence import gather
 from sparkonce.jobs.lab.verify.outcomes import outcome, trouble_of_a_busy_machine
 from sparkonce.jobs.lab.verify.pipelines import Pipeline
-from sparkonce.jobs.lab.verify.records import Sending, create_topic, make
+from sparkonce.jobs.lab.verify.records import Sending, create_topic
 from sparkonce.jobs.lab.verify.wave import (
     AFTER_THE_CRASH,
     BEFORE_THE_CRASH,
@@ -121,12 +121,14 @@ class Running:
         return Pipeline(
             f"{cell.name}_{self.topic}", self.bootstrap_servers, self.topic, str(self.folder),
             cell.guarantee.value, cell.result.value, RECORDS_PER_BATCH,
-            stored_in=self.stored_in, storage_options=self.storage_options,
+            stored_in=self.stored_in, storage_options=self.storage_options, path=cell.path.value,
         )  # fmt: skip
 
     def feed(self, numbers: range) -> None:
         """Produce records."""
-        self.acknowledged += Sending.begin(self.bootstrap_servers, self.topic, make(numbers)).finish()
+        self.acknowledged += Sending.begin(
+            self.bootstrap_servers, self.topic, self.pipeline().records(numbers)
+        ).finish()
 
     def release(self) -> None:
         """Let what holds at the point go on; a second time does nothing."""
