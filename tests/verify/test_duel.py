@@ -27,8 +27,11 @@ PLACES = {"delta": "the table", "kafka": "the consumer group duel"}
 """What the loser's message calls the place where both look which batches are there."""
 
 
-def duel(folder: Path, pauses: int, limit_s: float, sink: str = "delta", store: str = "local") -> None:
+def duel(
+    folder: Path, pauses: int, limit_s: float, sink: str = "delta", store: str = "local", path: str = "spark"
+) -> None:
     words = ["--sink", sink, "--pauses", str(pauses), "--seed", "7", "--keep", str(folder), "--store", store]
+    words += ["--path", path]
     command = [sys.executable, "-m", "sparkonce.jobs.cli.main", "duel", *words]
     ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=limit_s, check=False)
     told = ended.stdout + ended.stderr[-3000:]
@@ -58,15 +61,17 @@ def duel(folder: Path, pauses: int, limit_s: float, sink: str = "delta", store: 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_two_pauses_over_a_topic(tmp_path: Path) -> None:
-    duel(tmp_path / "duel", 2, 580, "kafka")
+    """One driver's records go through Spark, the other's sink reads them itself: they fence each other all the same."""
+    duel(tmp_path / "duel", 2, 580, "kafka", path="both")
 
 
 @pytest.mark.spark
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("path", ["spark", "direct"])
 @pytest.mark.parametrize("sink", PLACES)
-def test_twenty_four_pauses(sink: str, tmp_path: Path) -> None:
-    duel(tmp_path / "duel", 24, 1780, sink)
+def test_twenty_four_pauses(sink: str, path: str, tmp_path: Path) -> None:
+    duel(tmp_path / "duel", 24, 1780, sink, path=path)
 
 
 @pytest.mark.spark

@@ -60,6 +60,7 @@ SETBACK_BUGS = (
 )
 _HANGING = "transaction left behind"
 _TIMED_OUT = "exactly-once_topic_transaction.decided_transaction-timed-out"
+_BETWEEN = "exactly-once_dead-letters_sink.between_targets_driver-killed_no-checkpoint"
 KAFKA_BUGS = (
     Bug("rows_not_awaited", "exactly-once_topic_sink.writing_broker-killed", "lost"),
     Bug("end_forgotten", "exactly-once_topic_sink.after_commit_exception", _HANGING),
@@ -73,14 +74,26 @@ KAFKA_BUGS = (
     Bug("decision_not_finished", "exactly-once_topic_transaction.decided_driver-killed", _HANGING),
     Bug("timed_out_believed", _TIMED_OUT, "should have ended at the fault"),
     Bug("ids_reused_at_once", "exactly-once_topic_source.finished_exception", "the fault did not fire"),
-    Bug(
-        "rows_before_dead_letters", "exactly-once_dead-letters_sink.between_targets_driver-killed_no-checkpoint", "lost"
-    ),
+    Bug("rows_before_dead_letters", _BETWEEN, "lost"),
 )
 CLUSTER_BUGS = (
     Bug("orphans_left", "cluster_machine-killed_sink.file_written_exactly-once_topic", _HANGING),
     Bug("decision_not_finished", "cluster_driver-moved_sink.rows_landed_exactly-once_topic", _HANGING),
     Bug("replay_written_again", "cluster_driver-moved_sink.rows_landed_exactly-once_append", "duplicated"),
+)
+_DIRECT = "exactly-once_append_source.reading_exception_direct"
+DIRECT_BUGS = (
+    Bug("coverage_not_compared", _DIRECT, "lost"),
+    Bug("range_left_out", _DIRECT, "no operator between source and sink may drop or repeat rows"),
+    Bug("range_read_twice", _DIRECT, "duplicated"),
+    Bug("range_read_twice", "exactly-once_topic_source.reading_exception_direct", "duplicated"),
+    Bug("read_past_the_end", _DIRECT, "duplicated"),
+    Bug("range_lost_counts_as_read", _DIRECT, "lost"),
+    Bug("failed_attempt_counts", "exactly-once_append_sink.file_written_task-retried_direct", "duplicated"),
+    Bug("begun_before_it_is_logged", _DIRECT, "Spark runs batch 1, and 0 is the newest"),
+    Bug("replay_written_again", "exactly-once_append_sink.after_commit_worker-killed_direct", "duplicated"),
+    Bug("orphans_left", "exactly-once_topic_source.read_task-retried_direct", _HANGING),
+    Bug("rows_before_dead_letters", f"{_BETWEEN}_direct", "lost"),
 )
 MERGE_BUGS = (
     Bug("merge_left_unconfirmed", "exactly-once_merge_intent.unconfirmed_driver-killed", "duplicated"),
@@ -129,7 +142,7 @@ def assert_found(bug: Bug, folder: Path) -> None:
     "bug",
     [
         pytest.param(bug, id=f"{bug.name}-{bug.cell}", marks=[] if bug.quick else [pytest.mark.soak])
-        for bug in (*BUGS, *KAFKA_BUGS, *SETBACK_BUGS, *CLUSTER_BUGS)
+        for bug in (*BUGS, *KAFKA_BUGS, *DIRECT_BUGS, *SETBACK_BUGS, *CLUSTER_BUGS)
     ],
 )
 def test_the_matrix_finds(bug: Bug, tmp_path: Path) -> None:
@@ -153,7 +166,8 @@ def test_the_matrix_finds_in_a_merge(bug: Bug, tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_without_bugs_the_same_cells_are_clean(tmp_path: Path) -> None:
-    code, outcomes, told = verify(None, tmp_path, *sorted({bug.cell for bug in (*BUGS, *KAFKA_BUGS, *SETBACK_BUGS)}))
+    bugs = (*BUGS, *KAFKA_BUGS, *DIRECT_BUGS, *SETBACK_BUGS)
+    code, outcomes, told = verify(None, tmp_path, *sorted({bug.cell for bug in bugs}))
     assert code == 0, told
     assert not any(outcome["wrong"] for outcome in outcomes)
 
@@ -189,5 +203,5 @@ def test_two_commits_that_were_compared_at_once_do_not_both_land() -> None:
 
 def test_every_planted_bug_is_looked_for() -> None:
     planted = {path.parent.name for path in PLANTED.glob("*/sitecustomize.py")}
-    looked_for = {bug.name for bug in (*BUGS, *KAFKA_BUGS, *MERGE_BUGS, *SETBACK_BUGS, *CLUSTER_BUGS)}
+    looked_for = {bug.name for bug in (*BUGS, *KAFKA_BUGS, *DIRECT_BUGS, *MERGE_BUGS, *SETBACK_BUGS, *CLUSTER_BUGS)}
     assert planted == looked_for | {"comparison_only_before_tasks", "another_handle", "point_after_comparison"}

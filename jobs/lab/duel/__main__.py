@@ -29,13 +29,19 @@ from sparkonce.jobs.lab.duel.match import Match
 from sparkonce.jobs.lab.duel.rival import LIMIT_S, POLL_S, DuelError, Rival, Stop
 from sparkonce.jobs.lab.store.stores import KINDS, LOCAL, LOCAL_KIND, Store, open_store
 from sparkonce.jobs.lab.verify.brokers import open_kafka
-from sparkonce.jobs.lab.verify.cells import Shows
+from sparkonce.jobs.lab.verify.cells import RecordPath, Shows
 from sparkonce.jobs.lab.verify.judge import Verdict
 from sparkonce.jobs.lab.verify.records import Sending, create_topic, make
 from sparkonce.jobs.shared.arguments import empty_folder, working_folder
 from sparkonce.jobs.shared.peers import PeerMissingError
 
 NAMES = ("A", "B")
+PATHS = {
+    "spark": (RecordPath.SPARK, RecordPath.SPARK),
+    "direct": (RecordPath.DIRECT, RecordPath.DIRECT),
+    "both": (RecordPath.SPARK, RecordPath.DIRECT),
+}
+"""The paths of the records of A and B."""
 RECORDS_PER_BATCH = 4_000
 """So many that the end of the topic is reached soon, however long a driver stood still."""
 FEED_RECORDS, FEED_EVERY_S = 8, 0.1
@@ -48,6 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, help="of the moments (default: a new one, which is printed)")
     parser.add_argument(
         "--sink", choices=("delta", "kafka"), default="delta", help="what both write to: a table (default) or a topic"
+    )
+    parser.add_argument(
+        "--path",
+        choices=PATHS,
+        default="spark",
+        help="how records come to the sink: through Spark (default), direct, or both: one driver each",
     )
     parser.add_argument(
         "--kafka", default="embedded", help="embedded (default), real (Apache Kafka from Maven) or host:port"
@@ -69,15 +81,18 @@ def run(options: argparse.Namespace) -> int:
             open_kafka(options.kafka) as kafka,
             open_store(options.store) as store,
         ):
-            return duel(kafka.broker.bootstrap_servers, folder, options.pauses, options.seed, options.sink, store)
+            return duel(
+                kafka.broker.bootstrap_servers, folder, options.pauses, options.seed, options.sink, store, options.path
+            )
     except (ValueError, PeerMissingError, LoadError, DuelError) as error:
         print(f"sparkonce duel: {error}", file=sys.stderr)
         return 2
 
 
 def duel(
-    bootstrap_servers: str, folder: Path, pauses: int, seed: int | None, sink: str = "delta", store: Store = LOCAL
-) -> int:
+    bootstrap_servers: str, folder: Path, pauses: int, seed: int | None, sink: str = "delta", store: Store = LOCAL,
+    path: str = "spark",
+) -> int:  # fmt: skip
     """Let two drivers compete, judge, and return the exit code.
 
     Raises:
@@ -95,11 +110,11 @@ def duel(
             feed = _Feed(bootstrap_servers, topic)
             feed.start()
             rivals = []
-            for name in NAMES:
+            for name, way in zip(NAMES, PATHS[path], strict=True):
                 checkpoints = str(folder / f"{name}.checkpoints")
                 settings = Settings(
                     bootstrap_servers, topic, place, output, APP_ID, checkpoints, RECORDS_PER_BATCH,
-                    store.storage_options,
+                    store.storage_options, way.value,
                 )  # fmt: skip
                 rivals.append(Rival(name, settings, folder))
                 stack.callback(rivals[-1].kill)

@@ -23,6 +23,7 @@ from pyspark.errors import StreamingQueryException
 
 from sparkonce.connectors.session import spark_session
 from sparkonce.jobs.lab.spark_process import essence
+from sparkonce.jobs.lab.verify.cells import RecordPath
 from sparkonce.jobs.shared.child_process import event_writer
 
 if TYPE_CHECKING:
@@ -48,12 +49,19 @@ class Settings:
     records_per_batch: int
     storage_options: Mapping[str, str]
     """What delta-rs needs to reach the table."""
+    path: str = RecordPath.SPARK.value
+    """The value of a `RecordPath`."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the result gets."""
+        return ("key", "value") if self.table is None else ("key", "value", "partition", "offset")
 
 
 def start(spark: SparkSession, settings: Settings, number: int) -> StreamingQuery:
     """Start a query at the stored offsets; it runs until it fails."""
     offset_store = f"group:{settings.app_id}" if settings.table is None else f"delta:{settings.table}"
-    records = (
+    reader = (
         spark.readStream.format("kafka_once")
         .option("kafka.bootstrap.servers", settings.bootstrap_servers)
         .option("subscribe", settings.topic)
@@ -62,8 +70,11 @@ def start(spark: SparkSession, settings: Settings, number: int) -> StreamingQuer
         .option("offsetStore", offset_store)
         .option("appId", settings.app_id)
         .options(**_of_store(settings))
-        .load()
     )
+    if RecordPath(settings.path) is RecordPath.DIRECT:
+        records = reader.option("handOver", "ranges").option("columns", ",".join(settings.columns)).load()
+    else:
+        records = reader.load().select(*settings.columns)
     writer = _into_topic(records, settings) if settings.table is None else _into_table(records, settings)
     return (
         writer.option("checkpointLocation", str(Path(settings.checkpoints) / str(number)))
@@ -74,7 +85,7 @@ def start(spark: SparkSession, settings: Settings, number: int) -> StreamingQuer
 
 
 def _into_table(records: DataFrame, settings: Settings) -> DataStreamWriter:
-    writer = records.select("key", "value", "partition", "offset").writeStream.format("delta_once")
+    writer = records.writeStream.format("delta_once")
     return writer.option("path", settings.table).options(**_of_store(settings))
 
 
@@ -83,7 +94,7 @@ def _of_store(settings: Settings) -> dict[str, str]:
 
 
 def _into_topic(records: DataFrame, settings: Settings) -> DataStreamWriter:
-    writer = records.select("key", "value").writeStream.format("kafka_once")
+    writer = records.writeStream.format("kafka_once")
     return writer.option("kafka.bootstrap.servers", settings.bootstrap_servers).option("topic", settings.output_topic)
 
 

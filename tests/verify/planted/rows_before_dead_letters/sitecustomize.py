@@ -1,5 +1,7 @@
 """The rows of a batch are made visible before its dead letters, and offsets with them."""
 
+from dataclasses import replace
+
 from planting import plant
 
 
@@ -9,7 +11,7 @@ def change(stream_sink):
     def commit_in_reverse(self, messages, batch_id):
         self._targets = self._targets[::-1]
         turned = [
-            stream_sink.TaskMessage(message.plans[::-1], message.parts[::-1]) if message is not None else None
+            replace(message, plans=message.plans[::-1], parts=message.parts[::-1]) if message is not None else None
             for message in messages
         ]
         commit(self, turned, batch_id)
