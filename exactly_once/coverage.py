@@ -47,8 +47,8 @@ def check_coverage(batch: Batch, parts: Iterable[Part]) -> None:
                 f"{batch}: Spark has planned {_text(whole)} of {topic}-{partition} (source {source!r}), and its tasks "
                 f"were told to read {', '.join(map(_text, read)) or _text(None)}: "
                 "with handOver=ranges, no operator between source and sink may drop or repeat rows (filter, limit, "
-                "sample, dropDuplicates, union). Nothing of the batch was made visible. Remove it, or set "
-                "handOver=rows on the source"
+                "sample, dropDuplicates, union). The batch was stopped before its commit. Remove that operator, or "
+                "set handOver=rows on the source"
             )
 
 

@@ -14,9 +14,9 @@ from tests.verify.test_quick import verify
 pytestmark = pytest.mark.spark
 
 FEW = (
-    "cluster_executor-killed_sink.writing_exactly-once_topic",
+    "cluster_executor-killed_sink.writing_exactly-once_topic_direct",
     "cluster_machine-killed_sink.file_written_at-least-once_topic",
-    "cluster_network-cut_sink.file_written_exactly-once_dead-letters",
+    "cluster_network-cut_sink.file_written_exactly-once_dead-letters_direct",
     "cluster_master-restarted_sink.before_commit_exactly-once_append",
 )
 RESULT = r"RESULT cells=(\d+) lost=0 duplicated=0 wrong=0"

@@ -55,11 +55,11 @@ def test_the_quick_choice_shows_what_it_must(tmp_path: Path) -> None:
 
 
 STORED = (
-    "exactly-once_append_sink.file_written_worker-killed_no-checkpoint",
+    "exactly-once_append_sink.file_written_worker-killed_no-checkpoint_direct",
     "exactly-once_append_sink.before_commit_driver-killed",
     "exactly-once_append_sink.rows_landed_lost-acknowledgement",
     "exactly-once_merge_sink.rows_landed_driver-killed",
-    "exactly-once_topic_sink.after_commit_exception",
+    "exactly-once_topic_sink.after_commit_exception_direct",
 )
 
 
