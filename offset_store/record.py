@@ -9,7 +9,7 @@ read from it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Flag
 from typing import Any
 
@@ -30,6 +30,78 @@ class Writes(Flag):
 
 
 @dataclass(frozen=True, slots=True)
+class BatchCounts:
+    """How much was read for a batch, and how much of it one commit (one task, or the batch) has written."""
+
+    records: int | None = None
+    """Records that the tasks of the sink have read, without gaps, markers of transactions and aborted records; None
+    where Spark passes them the records."""
+    read_bytes: int | None = None
+    """Bytes that the brokers returned for them: whole record batches, compressed as they are; None as above."""
+    rows: int = 0
+    """Rows written, without dead letters."""
+    dead_letters: int = 0
+    files: int = 0
+    """Data files; 0 for topics."""
+    written_bytes: int = 0
+    """Bytes of the files, or of the record batches."""
+
+    def of_tasks(self, other: BatchCounts) -> BatchCounts:
+        """Return the sum of two tasks."""
+        return BatchCounts(
+            _sum(self.records, other.records),
+            _sum(self.read_bytes, other.read_bytes),
+            self.rows + other.rows,
+            self.dead_letters + other.dead_letters,
+            self.files + other.files,
+            self.written_bytes + other.written_bytes,
+        )
+
+    def of_commits(self, other: BatchCounts) -> BatchCounts:
+        """Return the sum of two commits of one batch, which both have read the same."""
+        return replace(self.of_tasks(other), records=self.records, read_bytes=self.read_bytes)
+
+    def __sub__(self, before: BatchCounts) -> BatchCounts:
+        """Return what was added to a sum since ``before``; what was not known then counts as 0."""
+        return BatchCounts(
+            None if self.records is None else self.records - (before.records or 0),
+            None if self.read_bytes is None else self.read_bytes - (before.read_bytes or 0),
+            self.rows - before.rows,
+            self.dead_letters - before.dead_letters,
+            self.files - before.files,
+            self.written_bytes - before.written_bytes,
+        )
+
+    def to_document(self) -> dict[str, int]:
+        """Return the JSON object; numbers that are not known are left out."""
+        return {key: number for name, key in _COUNTS.items() if (number := getattr(self, name)) is not None}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> BatchCounts:
+        """Read what `to_document` returned.
+
+        Raises:
+            TypeError, ValueError: if it is anything else.
+        """
+        return cls(**{name: int(document[key]) for name, key in _COUNTS.items() if key in document})
+
+
+_COUNTS = {
+    "records": "records",
+    "read_bytes": "readBytes",
+    "rows": "rows",
+    "dead_letters": "deadLetters",
+    "files": "files",
+    "written_bytes": "writtenBytes",
+}
+"""The names of counts in JSON."""
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else one + other
+
+
+@dataclass(frozen=True, slots=True)
 class BatchRecord:
     """What one attempt to write one batch moved."""
 
@@ -41,6 +113,8 @@ class BatchRecord:
     ranges: Mapping[PartitionKey, OffsetRange]
     fingerprint: Fingerprint | None = None
     """The fingerprint of the batch; None in records of earlier versions of sparkonce."""
+    counts: BatchCounts | None = field(default=None, compare=False)
+    """How much was written, for people to read; None where nobody counted."""
 
     @property
     def moved(self) -> dict[PartitionKey, OffsetRange]:
@@ -58,7 +132,9 @@ class BatchRecord:
                 topic.setdefault("epochs", {})[number] = extent.epoch
             if extent.cut_from is not None:
                 topic.setdefault("cutFrom", {})[number] = extent.cut_from
-        known = {} if self.fingerprint is None else {"fingerprint": self.fingerprint.to_int()}
+        known: dict[str, Any] = {} if self.fingerprint is None else {"fingerprint": self.fingerprint.to_int()}
+        if self.counts is not None and Writes.ROWS in writes:
+            known["counts"] = self.counts.to_document()
         return {
             "appId": self.app_id,
             "queryId": self.query_id,
@@ -86,7 +162,8 @@ class BatchRecord:
         }
         number = info.get("fingerprint")
         fingerprint = None if number is None else Fingerprint.from_int(int(number))
-        return cls(info["appId"], info["queryId"], int(info["batchId"]), info["attemptId"], ranges, fingerprint)
+        counts = _counts_of(info.get("counts"))
+        return cls(info["appId"], info["queryId"], int(info["batchId"]), info["attemptId"], ranges, fingerprint, counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +189,14 @@ def read_history(entries: Iterable[Mapping[str, Any]]) -> list[CommittedBatch]:
             continue
         found.append(CommittedBatch(int(entry["version"]), int(entry.get("timestamp", 0)), writes, record))
     return found
+
+
+def _counts_of(document: Any) -> BatchCounts | None:
+    """Read counts; None if there are none, or none that can be read, since no decision depends on them."""
+    try:
+        return BatchCounts.from_document(document) if isinstance(document, Mapping) else None
+    except (TypeError, ValueError):
+        return None
 
 
 def _writes_of(info: Mapping[str, Any]) -> Writes:

@@ -36,6 +36,7 @@ from sparkonce.exactly_once.refusals import THE_TABLE, Place
 from sparkonce.offset_store import DELTA
 from sparkonce.offset_store.errors import OffsetStoreError, plain
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.record import BatchCounts
 from sparkonce.offset_store.secrets import shows_secret, with_message, without_secrets
 from sparkonce.offset_store.store_hints import store_hint
 from sparkonce.offset_store.tables import join, table_filesystem
@@ -186,6 +187,14 @@ class FileWriter:
     def discard(self) -> None:
         """Remove every file."""
         self.table_writer.discard()
+
+    @property
+    def written(self) -> BatchCounts:
+        """See `connectors.sinks.target.TaskWriter`."""
+        files = self.table_writer.finished
+        return BatchCounts(
+            rows=sum(file.rows for file in files), files=len(files), written_bytes=sum(file.size for file in files)
+        )
 
 
 def may_land_later(table: Location, *, every_task_answered: bool) -> bool:

@@ -7,14 +7,14 @@ source. Each task of the sink reads its ranges, decodes the records and writes t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from sparkonce.connectors.kafka_source.hand_over import COLUMN, HandOver
 from sparkonce.connectors.kafka_source.options import SourceOptions
-from sparkonce.connectors.kafka_source.ranges import FetchRange
+from sparkonce.connectors.kafka_source.ranges import FetchRange, ReadCount
 from sparkonce.connectors.settings.options import SOURCE_PREFIX, OptionError
 from sparkonce.connectors.sinks.dead_letters import COLUMN as COLUMN_OF_LETTERS
 from sparkonce.exactly_once.coverage import Part
@@ -50,6 +50,8 @@ class DirectReading:
 
     options: SourceOptions
     wanted: Sequence[FetchRange]
+    count: ReadCount = field(default_factory=ReadCount)
+    """What was read so far."""
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -64,7 +66,7 @@ class DirectReading:
         """Yield the rows of the ranges, in order; raises as `connectors.kafka_source.reading.read_range`."""
         from sparkonce.connectors.kafka_source.reading import read_ranges  # loads the compiler: only in workers
 
-        return read_ranges(self.options, self.wanted)
+        return read_ranges(self.options, self.wanted, self.count)
 
 
 def find_source(format_name: str, schema: StructType, given: Mapping[str, str]) -> DirectSource | None:

@@ -9,7 +9,7 @@ letter must be of a record of the batch: anything else is rejected.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,6 +28,7 @@ from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.exactly_once.refusals import Place
 from sparkonce.offset_store import GROUP
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.record import BatchCounts
 
 if TYPE_CHECKING:
     from sparkonce.connectors.kafka_client.settings import ClientSettings
@@ -280,6 +281,12 @@ class LetterWriter:
     def discard(self) -> None:
         """See `TaskWriter.discard`."""
         self.writer.discard()
+
+    @property
+    def written(self) -> BatchCounts:
+        """See `TaskWriter.written`: the rows are dead letters."""
+        found = self.writer.written
+        return replace(found, rows=0, dead_letters=found.rows)
 
 
 def not_yet_there(letters: pa.RecordBatch, extents: Extents, batch_id: int) -> pa.RecordBatch:

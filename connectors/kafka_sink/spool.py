@@ -27,6 +27,7 @@ from sparkonce.crash_points import reach
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.offset_store.errors import counted
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.record import BatchCounts
 
 FOLDER = "sparkonce-spool"
 """Within the checkpoint directory; what is in it belongs to the batch that runs."""
@@ -173,6 +174,11 @@ class SpoolWriter:
         """See `TaskWriter.discard`."""
         if self._file is not None:
             self._file.remove()
+
+    @property
+    def written(self) -> BatchCounts:
+        """See `TaskWriter.written`."""
+        return self._sender.written
 
     def _open(self) -> SpoolFile:
         self._file = SpoolFile(self._spool, Topics(shared_client(self._sending.client)), self._name)

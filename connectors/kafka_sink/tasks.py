@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
@@ -41,6 +41,7 @@ from sparkonce.crash_points import reach
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.errors import FencedError
 from sparkonce.exactly_once.transactions import PreparedTransaction
+from sparkonce.offset_store.record import BatchCounts
 
 if TYPE_CHECKING:
     from sparkonce.connectors.kafka_sink.encoding import RowEncoder
@@ -115,15 +116,28 @@ class RowSender:
         self._open_outlet = open_outlet
         self._outlet: Outlet | None = None
         self._encoders: list[RowEncoder] = []
-        self.rows = 0
+        self._rows = [0] * len(sending.layouts)
+        """By route."""
+        self._bytes = 0
+
+    @property
+    def rows(self) -> int:
+        """How many rows were written, dead letters included."""
+        return sum(self._rows)
+
+    @property
+    def written(self) -> BatchCounts:
+        """See `TaskWriter.written`: if there are two routes, the first one is that of dead letters."""
+        *letters, rows = self._rows
+        return BatchCounts(rows=rows, dead_letters=sum(letters), written_bytes=self._bytes)
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Encode rows, and send the record batches that they fill."""
         for route, own in enumerate(self._sending.routed(rows)):
             if own.num_rows:
-                self.rows += own.num_rows
+                self._rows[route] += own.num_rows
                 outlet, encoders = self._started()
-                outlet.send(encoders[route].encode(own))
+                outlet.send(self._counted(encoders[route].encode(own)))
 
     def finish(self) -> None:
         """Send what is left, and wait until everything has arrived."""
@@ -131,8 +145,13 @@ class RowSender:
             return
         reach(SinkPoint.WRITING, self._task.batch_id, self._sending.app_id)
         for encoder in self._encoders:
-            self._outlet.send(encoder.finish())
+            self._outlet.send(self._counted(encoder.finish()))
         self._outlet.flush()
+
+    def _counted(self, batches: Iterable[EncodedBatch]) -> Iterator[EncodedBatch]:
+        for batch in batches:
+            self._bytes += len(batch.data)
+            yield batch
 
     def _started(self) -> tuple[Outlet, list[RowEncoder]]:
         if self._outlet is None:
@@ -193,6 +212,11 @@ class TransactionWriter:
             self._transactions().fence([self._identity.name])
         except Exception as error:
             _log.warning("kafka_once: could not abort the transaction of %s: %s", self._identity.name, error)
+
+    @property
+    def written(self) -> BatchCounts:
+        """See `TaskWriter.written`."""
+        return self._sender.written
 
     def _transactions(self) -> TransactionClient:
         return shared_transactions(self._sending.client)
@@ -258,6 +282,11 @@ class PlainWriter:
         """See `TaskWriter.discard`: what was sent is visible, and stays."""
         if self._producer is not None:
             drop_cached_producer(self._sending.client, self._sending.producer)
+
+    @property
+    def written(self) -> BatchCounts:
+        """See `TaskWriter.written`."""
+        return self._sender.written
 
     def _open_producer(self) -> Producer:
         self._producer = cached_producer(self._sending.client, self._sending.producer)

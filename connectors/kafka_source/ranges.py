@@ -34,6 +34,16 @@ class FetchRange:
     """Whether its records are gone, which was reported when it was planned: there is nothing to read."""
 
 
+@dataclass(slots=True)
+class ReadCount:
+    """What a task has read so far of its ranges."""
+
+    records: int = 0
+    """Those that a consumer may see: without gaps, markers of transactions and aborted records."""
+    bytes: int = 0
+    """Of the record batches that the brokers returned, compressed as they are."""
+
+
 @dataclass
 class KafkaInputPartition(InputPartition):
     """The ranges that one task reads, in order."""

@@ -19,7 +19,7 @@ from sparkonce.connectors.kafka_source.data_loss import NEW_CHECKPOINT, RETENTIO
 from sparkonce.connectors.kafka_source.decode import RecordDecoder
 from sparkonce.connectors.kafka_source.fetch import LogReplacedError, OffsetOutOfRangeError, RangeFetcher
 from sparkonce.connectors.kafka_source.options import SourceOptions
-from sparkonce.connectors.kafka_source.ranges import FetchRange, RecreatedTopicError, check_same_topic
+from sparkonce.connectors.kafka_source.ranges import FetchRange, ReadCount, RecreatedTopicError, check_same_topic
 from sparkonce.connectors.kafka_source.resolving import close, is_open
 from sparkonce.connectors.runtime.memory import begin_call
 from sparkonce.connectors.values.rows import RowMaker
@@ -27,8 +27,10 @@ from sparkonce.crash_points import reach
 from sparkonce.offset_store.offsets import Position, TopicPartition
 
 
-def read_ranges(options: SourceOptions, wanted: Sequence[FetchRange]) -> Iterator[pa.RecordBatch]:
-    """Yield the records of the ranges of one task, in order; raises as `read_range`, and more.
+def read_ranges(
+    options: SourceOptions, wanted: Sequence[FetchRange], count: ReadCount | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of the ranges of one task, in order, and count them; raises as `read_range`, and more.
 
     Raises:
         MissingTopicError, RecreatedTopicError: if the topic of a batch query that was planned to the latest offset is
@@ -38,7 +40,7 @@ def read_ranges(options: SourceOptions, wanted: Sequence[FetchRange]) -> Iterato
     if any(map(is_open, wanted)):
         wanted = _close(shared_client(options.settings), wanted, fail_on_data_loss=options.fail_on_data_loss)
     for each in wanted:
-        yield from read_range(options, each)
+        yield from read_range(options, each, count)
 
 
 def _close(client: Client, wanted: Sequence[FetchRange], *, fail_on_data_loss: bool) -> list[FetchRange]:
@@ -58,8 +60,8 @@ def _close(client: Client, wanted: Sequence[FetchRange], *, fail_on_data_loss: b
     return close(kept, lambda word, slots: client.offsets(dict.fromkeys(slots, word), topics))
 
 
-def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a range, in order.
+def read_range(options: SourceOptions, wanted: FetchRange, count: ReadCount | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a range, in order, and add them to ``count``.
 
     Raises:
         DataLossError: if records of the range, or its topic, are gone or have been replaced, and failOnDataLoss is
@@ -80,14 +82,17 @@ def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.Record
         check_crcs=options.settings.check_crcs,
     )
     maker = RowMaker(options.rows, wanted.topic, wanted.partition)
+    count = count or ReadCount()
     batch_id = _batch_id()
     position, retries, last_read_s = wanted.start, 0, time.monotonic()
     while position < wanted.end:
         fetcher = RangeFetcher(client, decoder, replace(wanted, start=position), options.poll_timeout_ms)
         try:
             for fetched in fetcher.ahead():
+                count.bytes += fetched.data.shape[0]
                 rows = decoder.rows(fetched.data, fetched.scanned, position, wanted.end, fetched.aborted)
                 for batch in rows:
+                    count.records += batch.num_rows
                     yield from maker.batches(batch)
                     reach(SourcePoint.READING, batch_id, options.app_id)
                 position = fetched.scanned.next_offset or position

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIServer
@@ -25,8 +26,10 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.connectors.kafka_source.group_commits import SETTLE_S, GroupCommitter
 from sparkonce.connectors.kafka_source.options import group_id as checked_group_id
+from sparkonce.connectors.lag.lines import BatchLines
 from sparkonce.connectors.lag.metrics import LagCollector
-from sparkonce.connectors.lag.state import Batch, LagState, QueryLag, Slot, SourceLag, source_lag
+from sparkonce.connectors.lag.state import LagState, QueryLag, Slot, SourceLag, read_batch
+from sparkonce.connectors.sinks.batch_reports import BatchReports, shared_reports
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,8 +58,17 @@ class _Follower:
 class LagListener(StreamingQueryListener):
     """Lag of all streaming queries of a session. ``clock`` returns monotonic seconds."""
 
-    def __init__(self, spark: SparkSession, state: LagState | None = None, clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self,
+        spark: SparkSession,
+        state: LagState | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        reports: BatchReports | None = None,
+    ) -> None:
+        """Observe ``spark``; ``reports`` are what its sinks leave, by default those of this user."""
         self.spark = spark
+        self._reports = reports or shared_reports()
+        self._lines = BatchLines()
         self.registry = CollectorRegistry()
         """Has only these metrics; register it if your own server handles scrapes."""
         self._state = state or LagState()
@@ -181,31 +193,31 @@ class LagListener(StreamingQueryListener):
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """See `StreamingQueryListener`."""
-        self._carefully(lambda: self._state.idle(str(event.id), str(event.runId), self._clock()))
+        self._carefully(lambda: self._was_idle(str(event.id), str(event.runId), self._clock()))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """See `StreamingQueryListener`."""
         failed = event.exception is not None
-        self._carefully(lambda: self._state.ended(str(event.id), str(event.runId), failed, self._clock()))
+        self._carefully(lambda: self._ended(str(event.id), str(event.runId), failed, self._clock()))
         with self._told:
             self._told.notify_all()
 
     def _progressed(self, progress: Any) -> None:
-        sources = tuple(source_lag(position, source) for position, source in enumerate(progress.sources))
-        name = progress.name or str(progress.id)
-        batch = Batch(
-            query_id=str(progress.id),
-            run_id=str(progress.runId),
-            name=name,
-            batch_id=progress.batchId,
-            duration_ms=progress.batchDuration,
-            rows=progress.numInputRows or 0,
-            sources=sources,
-        )
-        self._state.progressed(batch, self._clock())
+        report = self._reports.find(str(progress.id), progress.batchId, _triggered_ms(progress))
+        batch = read_batch(progress, None if report is None else report.counts)
+        now = self._clock()
+        _log_line(self._lines.heard(self._state.progressed(batch, now), now))
         for follower in self._followers:
-            if follower.query in (None, name):
-                follower.committer.offer(_finished(sources))
+            if follower.query in (None, batch.name):
+                follower.committer.offer(_finished(batch.sources))
+
+    def _was_idle(self, query_id: str, run_id: str, now: float) -> None:
+        _log_line(self._lines.heard(self._state.idle(query_id, run_id, now), now))
+
+    def _ended(self, query_id: str, run_id: str, failed: bool, now: float) -> None:
+        query = self._state.ended(query_id, run_id, failed, now)
+        if query is not None:
+            _log_line(self._lines.ended(query))
 
     def _carefully(self, note: Callable[[], None]) -> None:
         """Call ``note``; Spark would log what it raises with a long stack trace for each batch."""
@@ -215,6 +227,16 @@ class LagListener(StreamingQueryListener):
             self._errors += 1
             if self._errors == 1:
                 _log.warning("lag listener: could not read an event (%r); more are only counted", error, exc_info=True)
+
+
+def _log_line(line: str | None) -> None:
+    if line is not None:
+        _log.info("%s", line)
+
+
+def _triggered_ms(progress: Any) -> int:
+    """Return when Spark began to plan the batch, in ms since 1970."""
+    return int(datetime.fromisoformat(progress.timestamp).timestamp() * 1000)
 
 
 def _finished(sources: tuple[SourceLag, ...]) -> dict[Slot, int]:

@@ -5,7 +5,7 @@ Nothing is kept here, so the series of a query or a partition end with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 
@@ -75,12 +75,40 @@ def _of_queries(queries: Iterable[QueryLag], now: float) -> Iterator[Metric]:
         ((labels, query.batch_duration_ms / 1000) for labels, query in begun),
     )
     durations = SummaryMetricFamily("sparkonce_batch_duration_seconds", "Batches that are done.", labels=QUERY)
-    rows = CounterMetricFamily("sparkonce_rows", "Rows that batches have read.", labels=QUERY)
+    rows = CounterMetricFamily("sparkonce_rows", "Records that batches have read.", labels=QUERY)
     for labels, query in begun:
         durations.add_metric(labels, count_value=query.batches, sum_value=query.duration_sum_ms / 1000)
         rows.add_metric(labels, query.rows)
     yield durations
     yield rows
+    yield _gauge(
+        "sparkonce_last_batch_records_per_second",
+        "Records that the last batch has read, by its duration.",
+        QUERY,
+        ((labels, query.records_per_second) for labels, query in begun),
+    )
+    yield from _of_counts([(labels, query) for labels, query in begun if query.counted_batches])
+
+
+def _of_counts(reported: Sequence[tuple[tuple[str, ...], QueryLag]]) -> Iterator[Metric]:
+    """Yield what sinks of sparkonce have counted; no series for queries into other sinks."""
+    yield _counter(
+        "sparkonce_counted_batches",
+        "Batches whose sink has reported what it has read and written: those that the next counters cover.",
+        ((labels, query.counted_batches) for labels, query in reported),
+    )
+    yield _counter(
+        "sparkonce_read_bytes",
+        "Bytes that brokers returned to tasks of the sink, in queries with handOver=ranges.",
+        ((labels, query.counts.read_bytes) for labels, query in reported if query.counts.read_bytes is not None),
+    )
+    for name, field, text in (
+        ("sparkonce_written_rows", "rows", "Rows written, without dead letters."),
+        ("sparkonce_dead_letters", "dead_letters", "Dead letters written."),
+        ("sparkonce_written_files", "files", "Data files written."),
+        ("sparkonce_written_bytes", "written_bytes", "Bytes of data files, or of record batches."),
+    ):
+        yield _counter(name, text, ((labels, getattr(query.counts, field)) for labels, query in reported))
 
 
 def _of_sources(queries: Iterable[QueryLag]) -> Iterator[Metric]:
@@ -141,6 +169,13 @@ def _of_partitions(queries: Iterable[QueryLag]) -> Iterator[Metric]:
                     lag.add_metric(labels, each.records)
                     latest.add_metric(labels, each.latest)
     yield from (lag, reached, latest)
+
+
+def _counter(name: str, text: str, rows: Iterable[_Row]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, text, labels=QUERY)
+    for values, value in rows:
+        family.add_metric(values, value)
+    return family
 
 
 def _gauge(name: str, text: str, labels: tuple[str, ...], rows: Iterable[_Row]) -> GaugeMetricFamily:

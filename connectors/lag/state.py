@@ -8,6 +8,10 @@ The lag of a batch is in its progress: two offsets for each partition, the end o
 JSON text, of ``kafka_once`` (`offset_store.offsets`) or in the form of Spark's own connector, ``{"topic":{"0":23}}``.
 Sources of other kinds have rows and no partitions. The latest offset is from when the batch was planned: records that
 arrived while it ran are in the next one's progress.
+
+What Spark counts are records, except where a source hands over ranges: there it counts ranges. Then a batch has as many
+records as its sink has counted (`connectors.sinks.batch_reports`), or, where nothing is reported, as many as its
+offsets have moved, which is too many if the log has gaps.
 """
 
 from __future__ import annotations
@@ -18,12 +22,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sparkonce.offset_store.offsets import MARK, SourceOffset
+from sparkonce.offset_store.offsets import HAND_OVER, MARK, OffsetFormatError, SourceOffset, batch_ranges
+from sparkonce.offset_store.record import BatchCounts
 
 MAX_QUERIES = 200
 MAX_PARTITIONS = 20_000
 """Limit for all queries together; further ones are only in the sums."""
 KEEP_ENDED_S = 300.0
+
+_NO_COUNTS = BatchCounts()
 
 Slot = tuple[str, int]
 """A topic's name, and a partition."""
@@ -65,6 +72,8 @@ class SourceLag:
     """Those that have a latest offset."""
     partitions_left_out: int = 0
     """Of a source with very many partitions: how many are in the sums only."""
+    hands_over_ranges: bool = False
+    """Whether its rows are ranges, so that ``rows`` is not Spark's number."""
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -87,17 +96,33 @@ def source_lag(position: int, source: Any) -> SourceLag:
         for (topic, partition), offset in sorted(reached.items())
     )
     behind = [each.records for each in partitions if each.latest is not None]
+    moved = offsets_moved(source.startOffset, source.endOffset)
     return SourceLag(
         position=position,
         name=name or source.description,
         description=source.description,
-        rows=source.numInputRows or 0,
+        rows=(source.numInputRows or 0) if moved is None else moved,
         partitions=partitions,
         min_offsets_behind_latest=min(behind, default=0),
         max_offsets_behind_latest=max(behind, default=0),
         offsets_behind_latest=sum(behind),
         partition_count=len(behind),
+        hands_over_ranges=moved is not None,
     )
+
+
+def offsets_moved(start: str | None, end: str | None) -> int | None:
+    """Return how far a batch has moved the offsets of a source that hands over ranges; None for all others."""
+    if f'"{HAND_OVER}"' not in (end or ""):  # most have none, and reading thousands of partitions again takes a while
+        return None
+    try:
+        after = SourceOffset.from_json(end or "")
+        before = None if start is None else SourceOffset.from_json(start)
+    except OffsetFormatError:
+        return None
+    if not after.hands_over_ranges:
+        return None
+    return sum(extent.end - extent.start for extent in batch_ranges(before, after).values())
 
 
 def read_offsets(text: str | None) -> tuple[str, dict[Slot, int]]:
@@ -129,10 +154,45 @@ class QueryLag:
     batch_duration_ms: int = 0
     batches: int = 0
     rows: int = 0
+    """Records that the batches have read."""
     duration_sum_ms: int = 0
     sources: tuple[SourceLag, ...] = ()
     ended_at: float | None = None
     failed: bool = False
+    batch_rows: int = 0
+    """Records that the last batch has read."""
+    batch_counts: BatchCounts | None = None
+    """What the last batch has read and written; None if its sink does not report it, or not to this machine."""
+    counted_batches: int = 0
+    """How many batches are in ``counts``."""
+    counts: BatchCounts = _NO_COUNTS
+    """What the batches that are reported have read and written."""
+
+    @property
+    def records_per_second(self) -> float:
+        """Records that the last batch has read, by its whole duration; 0 before the first."""
+        return self._rate(self.batch_rows)
+
+    @property
+    def read_bytes_per_second(self) -> float | None:
+        """Bytes that the last batch has read, by its whole duration; None if they are not known."""
+        known = None if self.batch_counts is None else self.batch_counts.read_bytes
+        return None if known is None else self._rate(known)
+
+    @property
+    def written_rows_per_second(self) -> float | None:
+        """Rows and dead letters that the last batch has written, by its whole duration; None if they are not known."""
+        known = self.batch_counts
+        return None if known is None else self._rate(known.rows + known.dead_letters)
+
+    @property
+    def offsets_behind_latest(self) -> int | None:
+        """The lag of all sources together after the last batch; None if none of them has a latest offset."""
+        behind = [source.offsets_behind_latest for source in self.sources if source.partition_count]
+        return sum(behind) if behind else None
+
+    def _rate(self, number: int) -> float:
+        return 1000 * number / max(self.batch_duration_ms, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +206,26 @@ class Batch:
     duration_ms: int
     rows: int
     sources: tuple[SourceLag, ...]
+    counts: BatchCounts | None = None
+    """What its sink has reported."""
+
+
+def read_batch(progress: Any, counts: BatchCounts | None) -> Batch:
+    """Return what a progress says of a batch, whose sink has reported ``counts``."""
+    sources = tuple(source_lag(position, source) for position, source in enumerate(progress.sources))
+    if counts is not None and counts.records is not None:
+        sources = tuple(replace(each, rows=counts.records) if each.hands_over_ranges else each for each in sources)
+    counts_ranges = any(source.hands_over_ranges for source in sources)
+    return Batch(
+        query_id=str(progress.id),
+        run_id=str(progress.runId),
+        name=progress.name or str(progress.id),
+        batch_id=progress.batchId,
+        duration_ms=progress.batchDuration,
+        rows=sum(source.rows for source in sources) if counts_ranges else progress.numInputRows or 0,
+        sources=sources,
+        counts=counts,
+    )
 
 
 class LagState:
@@ -166,8 +246,8 @@ class LagState:
             known = self._entry(query_id, run_id, name or query_id, now)
             self._put(replace(known, heard_at=now), now)
 
-    def progressed(self, batch: Batch, now: float) -> None:
-        """Note that a batch is done."""
+    def progressed(self, batch: Batch, now: float) -> QueryLag:
+        """Note that a batch is done; return what is known of its query then."""
         with self._lock:
             known = self._entry(batch.query_id, batch.run_id, batch.name, now)
             taken = sum(_held(query) for query in self._queries.values() if query.query_id != batch.query_id)
@@ -181,20 +261,33 @@ class LagState:
                 rows=known.rows + batch.rows,
                 duration_sum_ms=known.duration_sum_ms + batch.duration_ms,
                 sources=_within(batch.sources, max(self._max_partitions - taken, 0)),
+                batch_rows=batch.rows,
+                batch_counts=batch.counts,
+                counted_batches=known.counted_batches + (batch.counts is not None),
+                counts=known.counts if batch.counts is None else known.counts.of_tasks(batch.counts),
             )
             self._put(entry, now)
+            return entry
 
-    def idle(self, query_id: str, run_id: str, now: float) -> None:
-        """Note that a query is idle."""
+    def idle(self, query_id: str, run_id: str, now: float) -> QueryLag:
+        """Note that a query is idle; return what is known of it."""
         with self._lock:
-            self._put(replace(self._entry(query_id, run_id, query_id, now), heard_at=now), now)
+            entry = replace(self._entry(query_id, run_id, query_id, now), heard_at=now)
+            self._put(entry, now)
+            return entry
 
-    def ended(self, query_id: str, run_id: str, failed: bool, now: float) -> None:
-        """Record the end of a run. A late report of an older run does not end the newer one."""
+    def ended(self, query_id: str, run_id: str, failed: bool, now: float) -> QueryLag | None:
+        """Record the end of a run, and return what is known of its query.
+
+        None for a late report of an older run, which does not end the newer one.
+        """
         with self._lock:
             known = self._queries.get(query_id)
-            if known is not None and known.run_id == run_id:
-                self._put(replace(known, heard_at=now, ended_at=now, failed=failed), now)
+            if known is None or known.run_id != run_id:
+                return None
+            entry = replace(known, heard_at=now, ended_at=now, failed=failed)
+            self._put(entry, now)
+            return entry
 
     def queries(self, now: float) -> tuple[QueryLag, ...]:
         """Return what is known, in the order of names."""

@@ -10,12 +10,28 @@ import pyarrow as pa
 from sparkonce.exactly_once.coverage import Part
 
 
+class Count(Protocol):
+    """What was read."""
+
+    @property
+    def records(self) -> int:
+        """Records that a consumer may see."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that the brokers returned for them."""
+
+
 class Reading(Protocol):
     """The ranges of one task."""
 
     @property
     def parts(self) -> tuple[Part, ...]:
         """What the task is to read; known before it reads."""
+
+    @property
+    def count(self) -> Count:
+        """What was read so far."""
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Read them.

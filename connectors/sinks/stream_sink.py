@@ -23,6 +23,7 @@ import sys
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -30,7 +31,8 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 from sparkonce.connectors.runtime.memory import begin_call
 from sparkonce.connectors.settings.options import KAFKA_FORMAT, OptionError
-from sparkonce.connectors.sinks.range_reader import RangeReader
+from sparkonce.connectors.sinks.batch_reports import shared_reports
+from sparkonce.connectors.sinks.range_reader import RangeReader, Reading
 from sparkonce.connectors.sinks.target import Routing, Target, TargetPlan, Task, TaskWriter
 from sparkonce.crash_points import reach
 from sparkonce.exactly_once.batch import Batch, read_batch
@@ -39,6 +41,7 @@ from sparkonce.exactly_once.coverage import Part, check_coverage
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.errors import CheckpointError, DeliveryError
 from sparkonce.offset_store.errors import counted
+from sparkonce.offset_store.record import BatchCounts
 from sparkonce.shipping import Shipped
 
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
@@ -72,6 +75,8 @@ class TaskMessage(WriterCommitMessage):
     """None where it had no rows for a target."""
     read: tuple[Part, ...] = ()
     """The ranges that the task was to read, in a query that hands over ranges."""
+    counts: tuple[BatchCounts, ...] = ()
+    """What it has read, and written to each target."""
 
 
 def no_table_of_a_catalog(format_name: str) -> str:
@@ -147,12 +152,13 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
             else:
                 self._read_for_state(iterator, task)
             parts = tuple(None if writer is None else writer.close() for writer in writers)
+            counts = tuple(_counts(writer, reading) for writer in writers)
         except BaseException:
             for writer in writers:
                 if writer is not None:
                     writer.discard()
             raise
-        return TaskMessage(self._plans, parts, () if reading is None else reading.parts)
+        return TaskMessage(self._plans, parts, () if reading is None else reading.parts, counts)
 
     def _task(self, planned_batch_id: int) -> Task:
         context = TaskContext.get()
@@ -201,10 +207,13 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         if self._reader is not None:
             _check_stateless(batch)
             check_coverage(batch, (part for message in written for part in message.read))
+        counts = [_sum(written, position) for position in range(len(self._targets))]
         for position, (target, plan) in enumerate(zip(self._targets, plans, strict=True)):
             if position > 0 and plan.writes_rows:
                 reach(SinkPoint.BETWEEN_TARGETS, batchId, self._app_id)
-            target.finish(batch, plan, _parts(written, position))
+            counted_batch = replace(batch, record=replace(batch.record, counts=counts[position]))
+            target.finish(counted_batch, plan, _parts(written, position))
+        shared_reports().add(batch.record, reduce(BatchCounts.of_commits, counts))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Clean up after a failed batch in each target where it did not land."""
@@ -266,6 +275,19 @@ def _of_one_attempt(messages: Iterable[WriterCommitMessage | None]) -> list[Task
     attempts = {message.plans[0].attempt_id for message in written}
     assert len(attempts) <= 1, "one writer object served all tasks of a batch"
     return written
+
+
+def _counts(writer: TaskWriter | None, reading: Reading | None) -> BatchCounts:
+    """Return what a task has read, and written to one target."""
+    written = BatchCounts() if writer is None else writer.written
+    return (
+        written if reading is None else replace(written, records=reading.count.records, read_bytes=reading.count.bytes)
+    )
+
+
+def _sum(written: Iterable[TaskMessage], position: int) -> BatchCounts:
+    """Return what all tasks have read, and written to one target."""
+    return reduce(BatchCounts.of_tasks, (message.counts[position] for message in written))
 
 
 def _parts(written: Iterable[TaskMessage], position: int) -> list[object]:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.decision import Stored
+from sparkonce.offset_store.record import BatchCounts
 
 Routing = Callable[[pa.RecordBatch], Sequence[pa.RecordBatch]]
 """Returns the rows of each target, or of each route of one, in their order. Sent to the tasks."""
@@ -79,6 +80,10 @@ class TaskWriter(Protocol):
 
     def discard(self) -> None:
         """Drop the rows, after a failure; never raises."""
+
+    @property
+    def written(self) -> BatchCounts:
+        """How much was written; known when it is closed."""
 
 
 class Target(Protocol):

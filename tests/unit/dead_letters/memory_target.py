@@ -14,7 +14,7 @@ from sparkonce.exactly_once.commit import Delivery, Plan, look
 from sparkonce.exactly_once.decision import Stored
 from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
 from sparkonce.offset_store.memory import MemoryOffsetStore
-from sparkonce.offset_store.record import PartitionKey
+from sparkonce.offset_store.record import BatchCounts, PartitionKey
 
 
 @dataclass
@@ -29,6 +29,10 @@ class ListWriter:
 
     def discard(self) -> None:
         self.rows.clear()
+
+    @property
+    def written(self) -> BatchCounts:
+        return BatchCounts(rows=len(self.rows))
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """The rows of a batch are made visible before its dead letters, and offsets with them."""
 
-from dataclasses import replace
+import dataclasses
 
 from planting import plant
 
@@ -11,7 +11,11 @@ def change(stream_sink):
     def commit_in_reverse(self, messages, batch_id):
         self._targets = self._targets[::-1]
         turned = [
-            replace(message, plans=message.plans[::-1], parts=message.parts[::-1]) if message is not None else None
+            None
+            if message is None
+            else dataclasses.replace(
+                message, plans=message.plans[::-1], parts=message.parts[::-1], counts=message.counts[::-1]
+            )
             for message in messages
         ]
         commit(self, turned, batch_id)
