@@ -8,12 +8,13 @@ a Delta table as far as its log does (``delta.logRetentionDuration``).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict, fields
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from sparkonce.offset_store.record import CommittedBatch, Writes
+from sparkonce.offset_store.record import BatchCounts, CommittedBatch, Writes
 from sparkonce.offset_store.store import OffsetStore, Snapshot
 
 if TYPE_CHECKING:
@@ -34,9 +35,11 @@ HISTORY_SCHEMA = pa.schema(
         pa.field("partition", pa.int32(), nullable=False),
         pa.field("start_offset", pa.int64(), nullable=False),
         pa.field("end_offset", pa.int64(), nullable=False),
+        pa.field("counts", pa.struct([pa.field(each.name, pa.int64()) for each in fields(BatchCounts)])),
     ]
 )
-"""``writes`` holds ``rows``, ``offsets`` or both; ``[start_offset, end_offset)`` are Kafka's."""
+"""``writes`` holds ``rows``, ``offsets`` or both; ``[start_offset, end_offset)`` are Kafka's. ``counts`` are those of
+the whole commit, the same in each of its rows (`offset_store.record.BatchCounts`); null where nobody counted."""
 
 _ROWS_AT_ONCE = 1 << 16
 
@@ -68,6 +71,7 @@ def _rows(entry: CommittedBatch) -> Iterator[dict[str, Any]]:
         "query_id": record.query_id,
         "batch_id": record.batch_id,
         "attempt_id": record.attempt_id,
+        "counts": None if record.counts is None else asdict(record.counts),
         "writes": [part.name.lower() for part in Writes if part in entry.writes and part.name],
     }
     for (source, tp), extent in sorted(record.moved.items()):

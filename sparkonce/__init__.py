@@ -38,11 +38,13 @@ if TYPE_CHECKING:
     from sparkonce.offset_store import open_store
     from sparkonce.offset_store.errors import OffsetStoreError
     from sparkonce.offset_store.frame import history_arrow, history_frame
+    from sparkonce.offset_store.record import BatchCounts
 
     __version__: str
 
 _WHERE = {
     "AppendWriter": "connectors.delta_spark.append",
+    "BatchCounts": "offset_store.record",
     "BrokerConfig": "broker_lite.config",
     "BrokerStartError": "broker_lite.embedded",
     "ConfigError": "broker_lite.config",
@@ -78,6 +80,7 @@ _WHERE = {
 
 __all__ = [
     "AppendWriter",
+    "BatchCounts",
     "BrokerConfig",
     "BrokerStartError",
     "ConfigError",

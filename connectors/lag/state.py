@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sparkonce.offset_store.offsets import HAND_OVER, MARK, OffsetFormatError, SourceOffset, batch_ranges
+from sparkonce.offset_store.offsets import HAND_OVER, MARK, OffsetFormatError, SourceOffset, batch_ranges, is_ours
 from sparkonce.offset_store.record import BatchCounts
 
 MAX_QUERIES = 200
@@ -117,7 +117,7 @@ def offsets_moved(start: str | None, end: str | None) -> int | None:
         return None
     try:
         after = SourceOffset.from_json(end or "")
-        before = None if start is None else SourceOffset.from_json(start)
+        before = SourceOffset.from_json(start) if start and is_ours(start) else None  # "None" before batch 0
     except OffsetFormatError:
         return None
     if not after.hands_over_ranges:

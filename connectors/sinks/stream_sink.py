@@ -213,7 +213,9 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
                 reach(SinkPoint.BETWEEN_TARGETS, batchId, self._app_id)
             counted_batch = replace(batch, record=replace(batch.record, counts=counts[position]))
             target.finish(counted_batch, plan, _parts(written, position))
-        shared_reports().add(batch.record, reduce(BatchCounts.of_commits, counts))
+        total = reduce(BatchCounts.of_commits, counts)
+        _log.info("%s: %s: %s", self._format_name, batch, total.to_document())
+        shared_reports().add(batch.record, total)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Clean up after a failed batch in each target where it did not land."""

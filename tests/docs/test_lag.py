@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 from sparkonce import LagListener, PartitionLag, SourceLag
 from sparkonce.connectors.lag.state import KEEP_ENDED_S, MAX_PARTITIONS, MAX_QUERIES, Batch, LagState
+from sparkonce.offset_store.record import BatchCounts
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "lag.md").read_text()
 
@@ -15,7 +16,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "lag.md").read_text()
 def served() -> set[str]:
     state = LagState()
     source = SourceLag(0, "kafka", "d", 1, (PartitionLag("t", 0, 1, 2),), 1, 1, 1, 1)
-    state.progressed(Batch("q", "r", "q", 0, 1, 1, (source,)), 0)
+    state.progressed(Batch("q", "r", "q", 0, 1, 1, (source,), BatchCounts(read_bytes=1)), 0)
     listener = LagListener(SimpleNamespace(streams=None), state, lambda: 0.0)  # type: ignore[arg-type]
     names = re.findall(r"^(sparkonce_\w+)(?:\{| )", listener.metrics_text(), re.MULTILINE)
     return {name for name in names if not name.endswith("_created")}

@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from sparkonce import OptionError, write_stream
-from tests.spark.sink_support import run
-from tests.spark.source_support import Topics, values
+from sparkonce import LagListener, OptionError, write_stream
+from sparkonce.connectors.lag.state import offsets_moved
+from tests.spark.random_topics import compacted_topic
+from tests.spark.sink_support import run, start
+from tests.spark.source_support import DEADLINE_S, Topics, values
 
 pytestmark = pytest.mark.spark
 
@@ -109,6 +112,60 @@ def test_write_stream_names_the_operators(
         write_stream(rows).start("/nowhere/table", **options)
 
 
+def send_in_transaction(topics: Topics, topic: str, partition: int, sent: list[bytes], *, commit: bool) -> None:
+    producer = Producer({"bootstrap.servers": topics.bootstrap_servers, "transactional.id": f"{topic}-{commit}"})
+    producer.init_transactions(DEADLINE_S)
+    producer.begin_transaction()
+    for value in sent:
+        producer.produce(topic, value, partition=partition)
+    if commit:
+        producer.commit_transaction(DEADLINE_S)
+    else:
+        producer.flush(DEADLINE_S)  # so that there is something to abort
+        producer.abort_transaction(DEADLINE_S)
+
+
+def test_progress_and_commits_count_records_where_spark_counts_ranges(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    with_gaps = compacted_topic(topics.bootstrap_servers, seed=1).name
+    topic = topics.create(2)
+    topics.produce(topic, [b'{"id":1}'] * 20 + [b"no JSON"] * 5, partition=0)
+    send_in_transaction(topics, topic, 1, [b'{"id":2}'] * 30, commit=True)
+    send_in_transaction(topics, topic, 1, [b'{"id":3}'] * 7, commit=False)
+    options = {"subscribe": f"{topic},{with_gaps}", "valueFormat": "json", "valueSchema": "id INT", "minPartitions": 3}
+    letters_wanted = {"includeDeadLetters": "true", "kafka.isolation.level": "read_committed"}
+    table, letters, checkpoint = tmp_path / "table", tmp_path / "letters", tmp_path / "checkpoint"
+    with LagListener(spark).start(port=None) as lag:
+        rows = stream(spark, topics, topic, **options, **letters_wanted)
+        query = start(rows, table, checkpoint, deadLetters=f"table:{letters}")
+        query.awaitTermination()
+        assert lag.wait(query, DEADLINE_S)
+        (found,) = [each for each in lag.queries() if each.query_id == str(query.id)]
+        text = lag.metrics_text()
+    written, dead = DeltaTable(table), DeltaTable(letters)
+    in_gaps = [row for row in dead.to_pyarrow_table().to_pylist() if row["topic"] == with_gaps]
+    assert written.count() == 50
+    assert dead.count() == 5 + len(in_gaps)
+    records = 55 + len(in_gaps)
+    (progress,) = query.recentProgress
+    assert progress.numInputRows == 3, "Spark counts ranges"
+    assert [found.batches, found.counted_batches, found.rows, found.batch_rows] == [1, 1, records, records]
+    assert offsets_moved(None, progress.sources[0].endOffset) > records + 7, "gaps, markers and aborted records"
+    sizes = [size for each in (written, dead) for size in each.get_add_actions().column("size_bytes").to_pylist()]
+    counts = found.counts
+    assert (counts.records, counts.rows, counts.dead_letters) == (records, 50, dead.count())
+    assert (counts.files, counts.written_bytes) == (len(sizes), sum(sizes))
+    assert counts.read_bytes is not None
+    assert counts.read_bytes > 55 * len(b'{"id":1}')
+    labels = f'{{query="{found.name}",query_id="{query.id}"}}'
+    assert f"sparkonce_rows_total{labels} {records}.0" in text
+    assert f"sparkonce_dead_letters_total{labels} {dead.count()}.0" in text
+    in_log = written.history(1)[0]["sparkonce"]["counts"]
+    assert (in_log["records"], in_log["rows"], in_log["deadLetters"]) == (records, 50, 0)
+    assert dead.history(1)[0]["sparkonce"]["counts"]["deadLetters"] == dead.count()
+
+
 def test_records_are_copied_to_a_topic_with_keys_and_headers(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
@@ -118,7 +175,12 @@ def test_records_are_copied_to_a_topic_with_keys_and_headers(
     rows = stream(spark, topics, source, columns="key,value,headers")
     writer = rows.writeStream.format("kafka_once").option("kafka.bootstrap.servers", topics.bootstrap_servers)
     writer = writer.option("topic", target).option("appId", target)
-    writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
+    with LagListener(spark).start(port=None) as lag:
+        query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+        query.awaitTermination()
+        assert lag.wait(query, DEADLINE_S)
+        (counts,) = [each.counts for each in lag.queries() if each.query_id == str(query.id)]
+    assert (counts.records, counts.rows, counts.files) == (50, 50, 0)
     copied = spark.read.format("kafka_once").option("kafka.bootstrap.servers", topics.bootstrap_servers)
     found = copied.option("subscribe", target).option("includeHeaders", "true").load().collect()
     expected = list(zip(values("k", 50), values("v", 50), [headers] * 50, strict=True))

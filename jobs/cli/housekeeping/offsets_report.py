@@ -61,7 +61,7 @@ def as_document(opened: OffsetsTable, stored: Stored, view: BrokerView | None) -
     for query, batch_id in sorted(stored.batches.items()):
         txn_id = query_txn_id(query.app_id, query.query_id)
         application(query.app_id)["queries"].append(
-            {"queryId": query.query_id, "lastBatch": batch_id, **_moved(last.get(txn_id))}
+            {"queryId": query.query_id, "lastBatch": batch_id, **_moved(last.get(txn_id)), **_counts(last.get(txn_id))}
         )
     warnings = [describe_unconfirmed(*each) for each in sorted(stored.unconfirmed.items())]
     warnings += [describe_outdated(*each) for each in sorted(stored.outdated.items())]
@@ -83,6 +83,12 @@ def _moved(entry: CommitEntry | None) -> dict[str, Any]:
     elif entry.change is not None:
         by = f"{entry.change.kind.value} by hand"
     return {"movedInVersion": entry.version, "movedAtMs": entry.timestamp_ms, "movedBy": by}
+
+
+def _counts(entry: CommitEntry | None) -> dict[str, Any]:
+    """Return how much the last batch has read and written, where its commit says so."""
+    counts = None if entry is None or entry.batch is None else entry.batch.record.counts
+    return {} if counts is None else {"counts": counts.to_document()}
 
 
 def _broker_columns(view: BrokerView | None, tp: TopicPartition, offset: int) -> dict[str, Any]:

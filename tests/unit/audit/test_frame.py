@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from sparkonce.offset_store import DeltaOffsetStore, MemoryOffsetStore, OffsetStore, StoreMissingError
 from sparkonce.offset_store.frame import HISTORY_SCHEMA, history_arrow
 from sparkonce.offset_store.locations import Location
-from sparkonce.offset_store.record import Writes
+from sparkonce.offset_store.record import BatchCounts, Writes
 from sparkonce.offset_store.store import Commit
 from tests.unit.audit.logs import BOTH, Table, key, record
 
@@ -27,7 +28,7 @@ def memory_store(_folder: Path) -> OffsetStore:
 @pytest.mark.parametrize("new_store", [delta_store, memory_store])
 def test_one_row_for_each_commit_and_partition(new_store: Callable[[Path], OffsetStore], tmp_path: Path) -> None:
     store = new_store(tmp_path)
-    first = record(0, {key(0): (0, 5), key(1): (3, 4)})
+    first = replace(record(0, {key(0): (0, 5), key(1): (3, 4)}), counts=BatchCounts(records=6, read_bytes=80, rows=5))
     second = record(1, {key(0): (5, 5), key(1): (4, 9)})
     store.snapshot().commit(Commit(first, BOTH))
     store.snapshot().commit(Commit(second, Writes.OFFSETS))
@@ -43,6 +44,8 @@ def test_one_row_for_each_commit_and_partition(new_store: Callable[[Path], Offse
     assert history.column("attempt_id").to_pylist() == [second.attempt_id, first.attempt_id, first.attempt_id]
     newest = history.column("version")[0].as_py()
     assert history.column("version").to_pylist() == [newest, newest - 1, newest - 1]
+    counts = [None if each is None else BatchCounts(**each) for each in history.column("counts").to_pylist()]
+    assert counts == [None, first.counts, first.counts]
 
 
 def test_a_snapshot_gives_the_history_up_to_its_version_and_limit(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import socket
 import tracemalloc
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from urllib.request import urlopen
@@ -23,7 +24,9 @@ from pyspark.sql.streaming.listener import (
 from sparkonce import LagListener
 from sparkonce.connectors.lag.state import LagState
 from sparkonce.connectors.settings.options import OptionError
+from sparkonce.connectors.sinks.batch_reports import BatchReports
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
+from sparkonce.offset_store.record import BatchCounts, BatchRecord
 
 QUERY, RUN = uuid.uuid4(), uuid.uuid4()
 AT = "2026-01-02T03:04:05.000Z"
@@ -61,8 +64,13 @@ def streams() -> Streams:
 
 
 @pytest.fixture
-def listener(streams: Streams, clock: Clock) -> Iterator[LagListener]:
-    made = LagListener(SimpleNamespace(streams=streams), LagState(), clock)  # type: ignore[arg-type]
+def reports(tmp_path: Path) -> BatchReports:
+    return BatchReports(tmp_path)
+
+
+@pytest.fixture
+def listener(streams: Streams, clock: Clock, reports: BatchReports) -> Iterator[LagListener]:
+    made = LagListener(SimpleNamespace(streams=streams), LagState(), clock, reports)  # type: ignore[arg-type]
     yield made
     made.stop()
 
@@ -147,6 +155,37 @@ def test_metrics_are_served_on_loopback_until_it_stops(listener: LagListener, st
     assert streams.listeners == []
     with pytest.raises(OSError, match="refused"):
         urlopen(url, timeout=5)
+
+
+def test_counts_of_the_sink_add_up_and_each_batch_is_in_a_line(
+    listener: LagListener, reports: BatchReports, caplog: pytest.LogCaptureFixture
+) -> None:
+    counts = BatchCounts(records=4, read_bytes=600, rows=3, dead_letters=1, files=1, written_bytes=200)
+    query = {"query": "orders", "query_id": str(QUERY)}
+    with caplog.at_level(logging.INFO, "sparkonce"):
+        listener.onQueryProgress(progress((offset(1), offset(2)), batch_id=6))
+        assert "sparkonce_written_rows_total" not in metrics(listener.metrics_text()), "another sink reports nothing"
+        for batch_id in (7, 8):
+            reports.add(BatchRecord("app", str(QUERY), batch_id, "attempt", {}), counts)
+            listener.onQueryProgress(progress((offset(1), offset(2)), batch_id=batch_id))
+        listener.onQueryTerminated(terminated())
+    found = metrics(listener.metrics_text())
+    assert found["sparkonce_counted_batches_total"] == [(query, 2)]
+    assert found["sparkonce_batch_duration_seconds_count"] == [(query, 3)]
+    assert found["sparkonce_rows_total"] == [(query, 12)]
+    assert found["sparkonce_read_bytes_total"] == [(query, 1200)]
+    assert found["sparkonce_written_rows_total"] == [(query, 6)]
+    assert found["sparkonce_dead_letters_total"] == [(query, 2)]
+    assert found["sparkonce_written_files_total"] == [(query, 2)]
+    assert found["sparkonce_written_bytes_total"] == [(query, 400)]
+    assert [value for _, value in found["sparkonce_last_batch_records_per_second"]] == [pytest.approx(4 / 1.5)]
+    (known,) = listener.queries()
+    assert known.batch_counts == counts
+    assert (known.read_bytes_per_second, known.written_rows_per_second) == (400, pytest.approx(4 / 1.5))
+    assert [line.message[:40] for line in caplog.records] == [
+        "orders: batch 6: 4 records read in 1.5 s",
+        "orders: ended after 3 batches: 12 record",
+    ]
 
 
 def test_age_and_silence_grow_with_the_clock(listener: LagListener, clock: Clock) -> None:

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from sparkonce.connectors.lag.state import PartitionLag, read_offsets, source_lag
+from sparkonce.connectors.lag.state import PartitionLag, offsets_moved, read_batch, read_offsets, source_lag
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
+from sparkonce.offset_store.record import BatchCounts
 
 
 def ours(source: str = "kafka", **next_offsets: int) -> str:
@@ -74,3 +75,48 @@ def test_offsets_of_other_kinds_are_none(text: str | None) -> None:
     assert read_offsets(text) == ("", {})
     lag = source_lag(0, entry(text, text, rows=None))
     assert (lag.name, lag.rows, lag.partitions) == ("d", 0, ())
+
+
+def handed_over(origin: int, **next_offsets: int) -> str:
+    positions = {
+        TopicPartition("flights", "id", int(name[1:])): Position(origin, at) for name, at in next_offsets.items()
+    }
+    return SourceOffset("kafka", positions, hands_over_ranges=True).to_json()
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "moved"),
+    [
+        (None, handed_over(4, p0=10, p1=7), 6 + 3),
+        ("None", handed_over(4, p0=10, p1=7), 6 + 3),
+        (handed_over(4, p0=10, p1=7), handed_over(4, p0=12, p1=7), 2),
+        (ours(p0=10), handed_over(0, p0=12), 2),
+        (handed_over(0, p0=10), ours(p0=12), None),
+        ('{"flights":{"0":10}}', '{"flights":{"0":12}}', None),
+        (None, '{"handOver":"ranges"}', None),
+        (None, None, None),
+    ],
+)
+def test_how_far_the_offsets_of_ranges_moved(start: str | None, end: str | None, moved: int | None) -> None:
+    assert offsets_moved(start, end) == moved
+
+
+def progress(*sources: SimpleNamespace) -> SimpleNamespace:
+    rows = sum(source.numInputRows for source in sources)
+    return SimpleNamespace(
+        id="q", runId="r", name=None, batchId=3, batchDuration=500, numInputRows=rows, sources=list(sources)
+    )
+
+
+def test_a_batch_of_ranges_has_the_records_that_its_sink_counted_or_else_its_offsets() -> None:
+    ranges = progress(entry(handed_over(0, p0=90, p1=10), None, rows=2))
+    assert (read_batch(ranges, None).rows, read_batch(ranges, None).sources[0].rows) == (100, 100)
+    counted = read_batch(ranges, BatchCounts(records=77, rows=70))
+    assert (counted.rows, counted.sources[0].rows, counted.name) == (77, 77, "q")
+
+
+def test_a_batch_of_records_has_as_many_as_spark_counts() -> None:
+    records = progress(entry(ours(p0=90), None, rows=60), entry('{"logOffset":3}', None, rows=7))
+    batch = read_batch(records, BatchCounts(rows=50))
+    assert (batch.rows, [source.rows for source in batch.sources]) == (67, [60, 7])
+    assert batch.counts == BatchCounts(rows=50)

@@ -28,7 +28,7 @@ from sparkonce.offset_store.delta_log import Action, DeltaLog
 from sparkonce.offset_store.fingerprint import RING, Fingerprint
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
-from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes, read_history
+from sparkonce.offset_store.record import BatchCounts, BatchRecord, CommittedBatch, PartitionKey, Writes, read_history
 from sparkonce.offset_store.store import Commit
 from sparkonce.offset_store.txn_ids import offset_txn_id, query_txn_id
 
@@ -237,6 +237,27 @@ def test_topics_without_ids_do_not_share_offsets() -> None:
 names = st.text(min_size=1, max_size=5)
 keys = st.tuples(names, st.builds(TopicPartition, names, st.just("id"), st.integers(0, 3)))
 extents = st.tuples(st.integers(0, 100), st.integers(1, 100)).map(lambda pair: OffsetRange(pair[0], sum(pair)))
+
+
+def test_counts_are_in_the_commit_of_the_rows_and_cannot_make_it_unreadable() -> None:
+    counts = BatchCounts(rows=8, dead_letters=1, files=2, written_bytes=400)
+    assert "records" not in counts.to_document(), "Spark passed the records"
+    counted = BatchRecord("app", "q", 7, "attempt", {}, counts=counts)
+    assert "counts" not in counted.to_commit_info(Writes.OFFSETS)
+    info = counted.to_commit_info(BOTH)
+    damaged = [{**info, "counts": each} for each in ({"rows": "many"}, {"rows": None}, [7], None)]
+    found = read_history({"version": 3, "sparkonce": each} for each in (info, *damaged))
+    assert [each.record.counts for each in found] == [counts, None, None, None, None]
+
+
+def test_counts_of_tasks_add_up_and_those_of_commits_have_read_the_same() -> None:
+    one = BatchCounts(records=10, read_bytes=900, rows=8, files=2, written_bytes=400)
+    two = BatchCounts(records=4, read_bytes=100, rows=4, dead_letters=1, files=1, written_bytes=50)
+    both = one.of_tasks(two)
+    assert both == BatchCounts(14, 1000, 12, 1, 3, 450)
+    assert both - one == two
+    assert BatchCounts(rows=1).of_tasks(BatchCounts(rows=2)) == BatchCounts(rows=3)
+    assert one.of_commits(replace(one, rows=0, dead_letters=2)) == BatchCounts(10, 900, 8, 2, 4, 800)
 
 
 @given(st.dictionaries(keys, extents, max_size=4), st.sampled_from([Writes.ROWS, Writes.OFFSETS, BOTH]))

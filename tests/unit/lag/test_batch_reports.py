@@ -1,0 +1,82 @@
+"""What a sink leaves for listeners: found by batch, never of an earlier run, and never in the way of a batch."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from sparkonce.connectors.sinks import batch_reports
+from sparkonce.connectors.sinks.batch_reports import KEPT_BATCHES, KEPT_S, BatchReports
+from sparkonce.offset_store.record import BatchCounts, BatchRecord
+
+QUERY = "0b5e6ad8-6f5e-4f57-8c8e-5a1f4b0f6f6e"
+COUNTS = BatchCounts(records=10, read_bytes=900, rows=8, dead_letters=1, files=2, written_bytes=400)
+
+
+def record(batch_id: int = 0, query_id: str = QUERY) -> BatchRecord:
+    return BatchRecord("app", query_id, batch_id, "attempt", {})
+
+
+def test_another_process_finds_the_newest_batches(tmp_path: Path) -> None:
+    sink, listener = BatchReports(tmp_path), BatchReports(tmp_path)
+    for batch_id in range(KEPT_BATCHES + 5):
+        sink.add(record(batch_id), BatchCounts(rows=batch_id))
+    found = [listener.find(QUERY, batch_id, 0) for batch_id in range(KEPT_BATCHES + 5)]
+    assert found[:5] == [None] * 5
+    assert [each.counts.rows for each in found if each is not None] == list(range(5, KEPT_BATCHES + 5))
+    assert listener.find("another", 7, 0) is None
+
+
+def test_a_batch_that_was_written_before_the_trigger_is_of_an_earlier_run(tmp_path: Path) -> None:
+    reports = BatchReports(tmp_path)
+    reports.add(record(), COUNTS)
+    found = reports.find(QUERY, 0, 0)
+    assert found is not None
+    assert found.counts == COUNTS
+    assert reports.find(QUERY, 0, found.at_ms) == found
+    assert reports.find(QUERY, 0, found.at_ms + 1) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "7", "null", "[7]", '[{"batchId":0}]', '[{"batchId":0,"atMs":0,"counts":7}]']
+)
+def test_what_cannot_be_read_is_no_report(tmp_path: Path, text: str) -> None:
+    (tmp_path / f"{QUERY}.json").write_text(text)
+    assert BatchReports(tmp_path).find(QUERY, 0, 0) is None
+
+
+def test_a_folder_that_cannot_be_written_to_does_not_hinder_a_batch(tmp_path: Path) -> None:
+    reports = BatchReports(tmp_path / "missing")
+    reports.add(record(), COUNTS)
+    assert reports.find(QUERY, 0, 0) is None
+
+
+def test_an_id_that_is_a_path_names_no_file(tmp_path: Path) -> None:
+    folder = tmp_path / "reports"
+    folder.mkdir()
+    BatchReports(folder).add(record(query_id="../other"), COUNTS)
+    assert list(tmp_path.rglob("*.json*")) == []
+
+
+def test_files_of_queries_that_ended_long_ago_are_removed(tmp_path: Path) -> None:
+    old, recent = tmp_path / "old.json", tmp_path / "recent.json"
+    for file in (old, recent):
+        file.write_text("[]")
+    long_ago = time.time() - KEPT_S - 60
+    os.utime(old, (long_ago, long_ago))
+    BatchReports(tmp_path).add(record(), COUNTS)
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(["recent.json", f"{QUERY}.json"])
+
+
+def test_a_folder_that_others_may_write_to_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_reports.tempfile, "gettempdir", lambda: str(tmp_path))
+    reports = BatchReports()
+    reports.add(record(), COUNTS)
+    assert reports.find(QUERY, 0, 0) is not None
+    (folder,) = tmp_path.iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o777)
+    assert reports.find(QUERY, 0, 0) is None
