@@ -16,20 +16,17 @@ import stat
 import tempfile
 import time
 import uuid
-from collections import OrderedDict
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from sparkonce.offset_store.record import BatchCounts, BatchRecord
 
 KEPT_BATCHES = 20
-"""Reports of a query in its file: a listener may be a few batches late."""
-KEPT_QUERIES = 100
-"""Queries whose reports one process remembers."""
+"""Reports of a query that stay in its file when that is shortened: a listener may be a few batches late."""
+MAX_FILE_BYTES = 32 << 10
+"""Past it, a file is shortened."""
 KEPT_S = 7 * 86_400
 """Files of queries that have ended are removed after this time, by the next process that reports."""
 
@@ -48,40 +45,35 @@ class BatchReport:
 
 
 class BatchReports:
-    """The reports of all queries of this user on this machine, in files of one folder."""
+    """The reports of all queries of this user on this machine: a file for each, with a line for each batch."""
 
     def __init__(self, folder: Path | None = None) -> None:
         """Use ``folder``, by default one of this user below the machine's folder for temporary files."""
         self._folder = folder
-        self._known: OrderedDict[str, list[dict[str, Any]]] = OrderedDict()
         self._is_swept = False
 
     def add(self, record: BatchRecord, counts: BatchCounts) -> None:
         """Report a batch; never raises: the batch is written, and only figures would be missing."""
-        known = self._known.setdefault(record.query_id, [])
-        self._known.move_to_end(record.query_id)
-        while len(self._known) > KEPT_QUERIES:
-            self._known.popitem(last=False)
-        report = {"batchId": record.batch_id, "atMs": time.time_ns() // 1_000_000, "counts": counts.to_document()}
-        known[:] = [*known[1 - KEPT_BATCHES :], report]
+        document = {"batchId": record.batch_id, "atMs": time.time_ns() // 1_000_000, "counts": counts.to_document()}
         try:
             file = self._file(record.query_id)
             if file is not None:
                 self._sweep(file.parent)
-                _replace(file, json.dumps(known))
+                if _append(file, json.dumps(document) + "\n") > MAX_FILE_BYTES:
+                    _shorten(file)
         except OSError as error:
             _log.info("the counts of batch %d are not reported: %s", record.batch_id, error)
 
     def find(self, query_id: str, batch_id: int, since_ms: int) -> BatchReport | None:
         """Return the report of a batch, unless there is none of ``since_ms`` or later: then it is of an earlier run."""
         file = self._file(query_id)
-        if file is None:
-            return None
         try:
-            found = [_report(each) for each in json.loads(file.read_text())]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            lines = [] if file is None else file.read_text().splitlines()
+        except (OSError, ValueError):
             return None
-        return next((each for each in found if each.batch_id == batch_id and each.at_ms >= since_ms), None)
+        found = (report for line in reversed(lines) if (report := _read(line)) and report.batch_id == batch_id)
+        newest = next(found, None)
+        return newest if newest is not None and newest.at_ms >= since_ms else None
 
     def _file(self, query_id: str) -> Path | None:
         """Return the file of a query; ids are read from a checkpoint, and name no other file."""
@@ -106,16 +98,32 @@ def shared_reports() -> BatchReports:
     return BatchReports()
 
 
-def _report(document: Mapping[str, Any]) -> BatchReport:
-    return BatchReport(int(document["batchId"]), int(document["atMs"]), BatchCounts.from_document(document["counts"]))
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file that is there whole, or as it was."""
-    written = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+def _read(line: str) -> BatchReport | None:
+    """Read a line; None if it is damaged."""
     try:
-        written.write_text(text)
-        written.replace(path)
+        document = json.loads(line)
+        counts = BatchCounts.from_document(document["counts"])
+        return BatchReport(int(document["batchId"]), int(document["atMs"]), counts)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _append(file: Path, line: str) -> int:
+    """Append a line, whole or not at all if there are several writers; return the size of the file."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, line.encode())
+        return os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+
+
+def _shorten(file: Path) -> None:
+    """Drop all but the newest reports; a reader sees the file as it was, or as it is then."""
+    written = file.with_name(f"{file.name}.{uuid.uuid4().hex}")
+    try:
+        written.write_text("".join(file.read_text().splitlines(keepends=True)[-KEPT_BATCHES:]))
+        written.replace(file)
     except OSError:
         written.unlink(missing_ok=True)
         raise

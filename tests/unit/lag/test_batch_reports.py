@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparkonce.connectors.sinks import batch_reports
-from sparkonce.connectors.sinks.batch_reports import KEPT_BATCHES, KEPT_S, BatchReports
+from sparkonce.connectors.sinks.batch_reports import KEPT_BATCHES, KEPT_S, MAX_FILE_BYTES, BatchReports
 from sparkonce.offset_store.record import BatchCounts, BatchRecord
 
 QUERY = "0b5e6ad8-6f5e-4f57-8c8e-5a1f4b0f6f6e"
@@ -20,14 +20,28 @@ def record(batch_id: int = 0, query_id: str = QUERY) -> BatchRecord:
     return BatchRecord("app", query_id, batch_id, "attempt", {})
 
 
-def test_another_process_finds_the_newest_batches(tmp_path: Path) -> None:
+def test_another_process_finds_the_newest_batches_and_the_file_stays_small(tmp_path: Path) -> None:
     sink, listener = BatchReports(tmp_path), BatchReports(tmp_path)
-    for batch_id in range(KEPT_BATCHES + 5):
+    count = MAX_FILE_BYTES // 50
+    for batch_id in range(count):
         sink.add(record(batch_id), BatchCounts(rows=batch_id))
-    found = [listener.find(QUERY, batch_id, 0) for batch_id in range(KEPT_BATCHES + 5)]
-    assert found[:5] == [None] * 5
-    assert [each.counts.rows for each in found if each is not None] == list(range(5, KEPT_BATCHES + 5))
+        if batch_id >= KEPT_BATCHES:
+            oldest = listener.find(QUERY, batch_id - KEPT_BATCHES + 1, 0)
+            assert oldest is not None
+            assert oldest.counts.rows == batch_id - KEPT_BATCHES + 1
+    assert listener.find(QUERY, 0, 0) is None
     assert listener.find("another", 7, 0) is None
+    (file,) = tmp_path.iterdir()
+    assert file.stat().st_size <= MAX_FILE_BYTES
+
+
+def test_of_two_reports_of_a_batch_the_newer_one_counts(tmp_path: Path) -> None:
+    reports = BatchReports(tmp_path)
+    reports.add(record(), COUNTS)
+    reports.add(record(), BatchCounts())
+    found = reports.find(QUERY, 0, 0)
+    assert found is not None
+    assert found.counts == BatchCounts(), "the batch came again, and was there already"
 
 
 def test_a_batch_that_was_written_before_the_trigger_is_of_an_earlier_run(tmp_path: Path) -> None:
