@@ -20,7 +20,11 @@ from sparkonce.connectors.kafka_sink.options import KafkaSinkOptions
 from sparkonce.connectors.kafka_sink.rows import RowLayout
 from sparkonce.connectors.kafka_sink.spool import Spool
 from sparkonce.connectors.kafka_sink.target import KafkaTarget
+from sparkonce.connectors.kafka_sink.tasks import Layout
+from sparkonce.connectors.mirror.choice import check_no_loop, is_mirror
+from sparkonce.connectors.mirror.source import MirrorLayout, MirrorSource
 from sparkonce.connectors.settings.options import KAFKA_FORMAT as FORMAT
+from sparkonce.connectors.sinks.range_reader import RangeReader
 from sparkonce.connectors.sinks.stream_sink import StreamSink
 from sparkonce.connectors.sinks.target import Routing, Target
 
@@ -31,8 +35,16 @@ def kafka_stream_sink(options: KafkaSinkOptions, schema: StructType, source: Dir
     Dead letters that go to a topic are in the same transactions as the rows, so one chain of offsets covers both.
 
     Raises:
-        OptionError: if the columns are not those of records, or dead letters lack a place or a column.
+        OptionError: if the columns are not those of records, dead letters lack a place or a column, options rule a
+            mirror out that is asked for, or a direct query would read what it writes.
     """
+    if source is not None:
+        check_no_loop(options, source)
+    if is_mirror(options, source):
+        assert source is not None, "only a direct query mirrors"
+        codec = options.producer.compression if options.recodes else None
+        layout = MirrorLayout(options.topic, options.keep_partitions is not False, codec)
+        return _stream_sink(options, [_target(options, (layout,))], MirrorSource(source))
     place = options.dead_letters
     schema = schema if source is None else source.schema
     check_column(FORMAT, schema, place)
@@ -48,12 +60,12 @@ def kafka_stream_sink(options: KafkaSinkOptions, schema: StructType, source: Dir
 
 
 def _stream_sink(
-    options: KafkaSinkOptions, targets: Sequence[Target], source: DirectSource | None, routing: Routing | None = None
+    options: KafkaSinkOptions, targets: Sequence[Target], source: RangeReader | None, routing: Routing | None = None
 ) -> StreamSink:
     return StreamSink(FORMAT, options.checkpoint, options.app_id, targets, routing, options.storage_options, source)
 
 
-def _target(options: KafkaSinkOptions, layouts: tuple[RowLayout, ...], routing: Routing | None = None) -> KafkaTarget:
+def _target(options: KafkaSinkOptions, layouts: tuple[Layout, ...], routing: Routing | None = None) -> KafkaTarget:
     return KafkaTarget(
         client=options.client,
         producer=options.producer,

@@ -423,12 +423,16 @@ def _may_pass(error: Exception, reached: bool) -> bool:
     return reached or not (isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME)
 
 
-_shared: dict[tuple[int, ClientSettings], Client] = {}
+_shared: dict[tuple[int, ClientSettings, str], Client] = {}
+READING = "reading"
+"""The use of a client by the threads that fetch ahead."""
 
 
-def shared_client(settings: ClientSettings) -> Client:
+def shared_client(settings: ClientSettings, use: str = "") -> Client:
     """Return this process's client for these settings, whose connections are kept from one batch to the next.
 
-    Python workers run one task at a time; a forked child gets clients of its own.
+    Python workers run one task at a time; a forked child gets clients of its own. A task that reads in a thread, and
+    writes meanwhile, has a client for each ``use``: on one connection it would take one response for the other.
     """
-    return _shared.setdefault((os.getpid(), settings), Client(settings))
+    key = os.getpid(), settings, use
+    return _shared.setdefault(key, Client(settings))

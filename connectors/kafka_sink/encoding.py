@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from sparkonce.broker_lite.protocol.compression import compress
+from sparkonce.broker_lite.protocol.compression import Compression, compress
 from sparkonce.connectors.kafka_sink import kernel
 from sparkonce.connectors.kafka_sink.buffers import Bytes, Columns, Int64s
 from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch
@@ -36,6 +36,34 @@ _MAGIC = 2
 def now_ms() -> int:
     """Return the time since 1970."""
     return time.time_ns() // 1_000_000
+
+
+def completed(
+    place: tuple[str, int],
+    room: Bytes,
+    count: int,
+    times: tuple[int, int],
+    codec: Compression,
+    settings: ProducerSettings,
+) -> EncodedBatch:
+    """Return the record batch for a topic and partition: compressed, and with its header.
+
+    Args:
+        place: topic and partition.
+        room: room for the header, and behind it ``count`` records.
+        count: how many records there are.
+        times: the timestamps that their deltas are relative to, and the largest one, in ms since 1970.
+        codec: how the records are compressed here.
+        settings: the levels of codecs.
+    """
+    if codec:
+        data = bytearray(kernel.BATCH_HEADER_SIZE)
+        data += compress(codec, room[kernel.BATCH_HEADER_SIZE :].data, settings.level_of(codec))
+    else:
+        data = bytearray(room.data)
+    length, topic, partition = len(data) - _LENGTH_FROM, *place
+    _HEADER.pack_into(data, 0, 0, length, -1, _MAGIC, 0, int(codec), count - 1, *times, -1, -1, -1, count)
+    return EncodedBatch(topic, partition, count, data)
 
 
 class RowEncoder:
@@ -136,24 +164,13 @@ class RowEncoder:
         return rows.columns._replace(topics=topics)
 
     def _take(self, slot: int, arena: Bytes) -> EncodedBatch:
-        """Remove a batch from its slot, compress it, and write its header."""
+        """Remove a batch from its slot, and complete it."""
         row = self._slots[slot]
         start, used = int(row[kernel.START]), int(row[kernel.USED])
         count, base_time, last_time = int(row[kernel.COUNT]), int(row[kernel.BASE_TIME]), int(row[kernel.LAST_TIME])
         row[kernel.COUNT] = 0
-        codec = self._settings.compression
-        if codec:
-            data = bytearray(kernel.BATCH_HEADER_SIZE)
-            records = arena[start + kernel.BATCH_HEADER_SIZE : start + used]
-            data += compress(codec, records.data, self._settings.compression_level)
-        else:
-            data = bytearray(arena[start : start + used].data)
-        length = len(data) - _LENGTH_FROM
-        _HEADER.pack_into(
-            data, 0, 0, length, -1, _MAGIC, 0, int(codec), count - 1, base_time, last_time, -1, -1, -1, count
-        )  # fmt: skip
-        topic, partition = self._places[slot]
-        return EncodedBatch(topic, partition, count, data)
+        room, times = arena[start : start + used], (base_time, last_time)
+        return completed(self._places[slot], room, count, times, self._settings.compression, self._settings)
 
     def _alone(self, columns: Columns, row: int) -> EncodedBatch:
         """Encode a record that is larger than a slot, in a buffer of its own."""

@@ -86,7 +86,8 @@ def _length(values: Values, row: int) -> int:
 
 
 @compiled
-def _varint_size(number: int) -> int:
+def varint_size(number: int) -> int:
+    """Return the bytes that a zig-zag number takes."""
     raw = (number << 1) ^ (number >> 63)
     size = 1
     while raw > 0x7F or raw < 0:
@@ -96,7 +97,8 @@ def _varint_size(number: int) -> int:
 
 
 @compiled
-def _put_varint(arena: Bytes, position: int, number: int) -> int:
+def put_varint(arena: Bytes, position: int, number: int) -> int:
+    """Write a zig-zag number, and return the position after it."""
     raw = (number << 1) ^ (number >> 63)
     while raw > 0x7F or raw < 0:
         arena[position] = np.uint8((raw & 0x7F) | 0x80)
@@ -109,12 +111,12 @@ def _put_varint(arena: Bytes, position: int, number: int) -> int:
 @compiled
 def _sized(length: int) -> int:
     """Return the room that a value of this length takes, its length included."""
-    return 1 if length < 0 else _varint_size(length) + length
+    return 1 if length < 0 else varint_size(length) + length
 
 
 @compiled
 def _put(arena: Bytes, position: int, values: Values, row: int, length: int) -> int:
-    position = _put_varint(arena, position, length)
+    position = put_varint(arena, position, length)
     if length > 0:
         copy_bytes(arena, position, values.data, int(values.offsets[row]), length)
         position += length
@@ -132,7 +134,7 @@ def _header_range(headers: Headers, row: int) -> tuple[int, int]:
 def _content_size(columns: Columns, row: int, key_length: int, value_length: int) -> int:
     """Return the size of what does not depend on where in its batch a record stands."""
     first, end = _header_range(columns.headers, row)
-    size = 1 + _sized(key_length) + _sized(value_length) + _varint_size(end - first)
+    size = 1 + _sized(key_length) + _sized(value_length) + varint_size(end - first)
     for header in range(first, end):
         size += _sized(_length(columns.headers.keys, header)) + _sized(_length(columns.headers.values, header))
     return size
@@ -148,14 +150,14 @@ def _put_record(
     arena: Bytes,
     position: int,
 ) -> None:
-    position = _put_varint(arena, position, body)
+    position = put_varint(arena, position, body)
     arena[position] = 0
-    position = _put_varint(arena, position + 1, deltas[0])
-    position = _put_varint(arena, position, deltas[1])
+    position = put_varint(arena, position + 1, deltas[0])
+    position = put_varint(arena, position, deltas[1])
     position = _put(arena, position, columns.keys, row, lengths[0])
     position = _put(arena, position, columns.values, row, lengths[1])
     first, end = _header_range(columns.headers, row)
-    position = _put_varint(arena, position, end - first)
+    position = put_varint(arena, position, end - first)
     for header in range(first, end):
         key, value = columns.headers.keys, columns.headers.values
         position = _put(arena, position, key, header, _length(key, header))
@@ -179,7 +181,8 @@ def _partition(columns: Columns, row: int, key_length: int, topic: Int64s) -> in
 
 
 @compiled
-def _count_sticky(topic: Int64s, size: int) -> None:
+def count_sticky(topic: Int64s, size: int) -> None:
+    """Count the bytes of a record without a key, so that a later one goes to the next partition."""
     topic[STICKY_BYTES] -= size
     if topic[STICKY_BYTES] <= 0:
         topic[STICKY_BYTES] = STICKY_CHUNK_BYTES
@@ -211,8 +214,8 @@ def fill(
         slot = slots[number]
         count = int(slot[COUNT])
         time_delta = now_ms - int(slot[BASE_TIME]) if count > 0 else 0
-        body = _content_size(columns, row, key_length, value_length) + _varint_size(time_delta) + _varint_size(count)
-        size = body + _varint_size(body)
+        body = _content_size(columns, row, key_length, value_length) + varint_size(time_delta) + varint_size(count)
+        size = body + varint_size(body)
         used = int(slot[USED]) if count > 0 else BATCH_HEADER_SIZE
         if used + size > slot[CAPACITY]:
             state[SLOT], state[RECORD_BYTES] = number, size
@@ -222,5 +225,5 @@ def fill(
             slot[BASE_TIME] = now_ms
         slot[USED], slot[COUNT], slot[LAST_TIME] = used + size, count + 1, now_ms
         if key_length < 0 and not _is_assigned(columns, row):
-            _count_sticky(topic, size)
+            count_sticky(topic, size)
     return DONE

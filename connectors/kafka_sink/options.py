@@ -154,6 +154,23 @@ class KafkaSinkOptions(KafkaBatchOptions):
         scope=Scope.STREAM,
         group=_WHERE,
     )
+    mirror: bool | None = boolean(
+        None,
+        "with handOver=ranges on the source: whether records are copied as they are, with key, value, headers, "
+        "timestamp and the number of their partition, and record batches as a whole where they can be",
+        default_text="true if the source has handOver=ranges and no options about columns and values, else false",
+        scope=Scope.STREAM,
+        group=_HOW,
+    )
+    keep_partitions: bool | None = boolean(
+        None,
+        "of a mirror: whether records keep the number of their partition; else the sink chooses it, by their keys",
+        default_text="true",
+        scope=Scope.STREAM,
+        group=_HOW,
+    )
+    recodes: bool = False
+    """Whether kafka.compression.type is set: a mirror keeps the codec of batches otherwise."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """May hold keys to a store: never shown."""
 
@@ -175,7 +192,10 @@ class KafkaSinkOptions(KafkaBatchOptions):
         values["guarantee"] = values["guarantee"] or Guarantee.EXACTLY_ONCE
         values["offset_store"] = values["offset_store"] or GROUP + values["app_id"]
         client, producer = read_producer(given, values["guarantee"])
-        options = cls(client=client, producer=producer, storage_options=storage_options(given), **values)
+        recodes = f"{KAFKA_PREFIX}compression.type" in {name.lower() for name in given}
+        options = cls(
+            client=client, producer=producer, recodes=recodes, storage_options=storage_options(given), **values
+        )
         _check_guarantee(options)
         _check_topics(options)
         _check_storage(given, options)

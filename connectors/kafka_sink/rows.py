@@ -7,16 +7,20 @@ Arrow buffers of one batch to the compiled kernel, without touching a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructType
 
 from sparkonce.connectors.kafka_sink.buffers import Bytes, Columns, Headers, Int32s, Values
+from sparkonce.connectors.kafka_sink.settings import ProducerSettings
 from sparkonce.connectors.settings.options import OptionError
+
+if TYPE_CHECKING:
+    from sparkonce.connectors.kafka_sink.encoding import RowEncoder
 
 _HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 _MOST_BYTES = 1 << 30
@@ -79,6 +83,15 @@ class RowLayout:
         return cls(
             topic, found["value"], found.get("key"), found.get("topic"), found.get("partition"), found.get("headers")
         )
+
+    def encoder(
+        self, partition_count: Callable[[str, int | None], int], settings: ProducerSettings, start: int
+    ) -> RowEncoder:
+        """Return an encoder of such rows, with the arguments that it takes."""
+        # Here, because it loads the compiler: the driver's processes know this module too.
+        from sparkonce.connectors.kafka_sink.encoding import RowEncoder
+
+        return RowEncoder(self, partition_count, settings, start)
 
     def rows(self, batch: pa.RecordBatch) -> Iterator[Rows]:
         """Yield the buffers of a batch; in several pieces if it is very large.

@@ -99,10 +99,9 @@ class ProducerSettings:
     )
     partitioner_ignore_keys: bool = boolean(False, "only `false`: for another distribution write a column partition")
 
-    @property
-    def compression_level(self) -> int | None:
-        """The level of the codec, if it has levels."""
-        level: int | None = getattr(self, f"compression_{self.compression.name.lower()}_level", None)
+    def level_of(self, codec: Compression) -> int | None:
+        """Return the level of a codec, if it has levels."""
+        level: int | None = getattr(self, f"compression_{codec.name.lower()}_level", None)
         return level
 
     @property

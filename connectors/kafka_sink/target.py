@@ -19,10 +19,9 @@ from sparkonce.connectors.kafka_client.settings import ClientSettings
 from sparkonce.connectors.kafka_sink.decisions import DecisionTopicError
 from sparkonce.connectors.kafka_sink.driver import DRIVER_TIMEOUT_MS, Driver, Scope, shared_driver
 from sparkonce.connectors.kafka_sink.result import TopicResult, VisibleRows
-from sparkonce.connectors.kafka_sink.rows import RowLayout
 from sparkonce.connectors.kafka_sink.settings import ProducerSettings
 from sparkonce.connectors.kafka_sink.spool import Spool, SpoolWriter
-from sparkonce.connectors.kafka_sink.tasks import PlainWriter, Sending, TransactionWriter, process_name
+from sparkonce.connectors.kafka_sink.tasks import Layout, PlainWriter, Sending, TransactionWriter, process_name
 from sparkonce.connectors.kafka_sink.transactions import ProducerIdentity, TransactionError
 from sparkonce.connectors.sinks.target import Routing, TargetPlan, Task, TaskWriter, WrappedPlan
 from sparkonce.exactly_once.batch import Batch
@@ -52,7 +51,7 @@ class KafkaTarget:
 
     client: ClientSettings
     producer: ProducerSettings
-    layouts: tuple[RowLayout, ...]
+    layouts: tuple[Layout, ...]
     guarantee: Guarantee
     app_id: str
     offset_store: str

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -26,7 +26,6 @@ from sparkonce.connectors.kafka_client.settings import ClientSettings
 from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
 from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch
 from sparkonce.connectors.kafka_sink.producer import Producer
-from sparkonce.connectors.kafka_sink.rows import RowLayout
 from sparkonce.connectors.kafka_sink.settings import ProducerSettings
 from sparkonce.connectors.kafka_sink.topics import Topics
 from sparkonce.connectors.kafka_sink.transactions import (
@@ -42,9 +41,6 @@ from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.errors import FencedError
 from sparkonce.exactly_once.transactions import PreparedTransaction
 from sparkonce.offset_store.record import BatchCounts
-
-if TYPE_CHECKING:
-    from sparkonce.connectors.kafka_sink.encoding import RowEncoder
 
 _log = logging.getLogger(__name__)
 
@@ -76,13 +72,39 @@ def take_id(prefix: str, decided: int) -> str:
     return _ids.get((worker, prefix), lambda: TransactionalIds(f"{prefix}{worker}-")).take(decided)
 
 
+class Encoder(Protocol):
+    """Turns the rows of one task into record batches: a `RowEncoder`, or another for what is not rows of Arrow."""
+
+    def encode(self, batch: Any) -> Iterator[EncodedBatch]:
+        """Encode rows, and yield the record batches that they fill; the iterator must be consumed to its end."""
+
+    def finish(self) -> Iterator[EncodedBatch]:
+        """Yield the open record batches."""
+
+    def limit(self, topic: str, batch_bytes: int) -> None:
+        """Make later batches for a topic no larger than so many bytes before compression."""
+
+
+class Layout(Protocol):
+    """How rows become records. Sent to the tasks."""
+
+    @property
+    def topic(self) -> str | None:
+        """The topic of all records; None if each row names its own."""
+
+    def encoder(
+        self, partition_count: Callable[[str, int | None], int], settings: ProducerSettings, start: int
+    ) -> Encoder:
+        """Return an encoder; the arguments are those of `RowEncoder`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sending:
     """What a task needs to know in order to send rows."""
 
     client: ClientSettings
     producer: ProducerSettings
-    layouts: tuple[RowLayout, ...]
+    layouts: tuple[Layout, ...]
     """How rows become records, one for each route."""
     routing: Routing | None
     """Distributes rows to the routes, if there are several."""
@@ -115,7 +137,7 @@ class RowSender:
         self._task = task
         self._open_outlet = open_outlet
         self._outlet: Outlet | None = None
-        self._encoders: list[RowEncoder] = []
+        self._encoders: list[Encoder] = []
         self._rows = [0] * len(sending.layouts)
         """By route."""
         self._bytes = 0
@@ -135,33 +157,30 @@ class RowSender:
         """Encode rows, and send the record batches that they fill."""
         for route, own in enumerate(self._sending.routed(rows)):
             if own.num_rows:
-                self._rows[route] += own.num_rows
                 outlet, encoders = self._started()
-                outlet.send(self._counted(encoders[route].encode(own)))
+                outlet.send(self._counted(route, encoders[route].encode(own)))
 
     def finish(self) -> None:
         """Send what is left, and wait until everything has arrived."""
         if self._outlet is None:
             return
         reach(SinkPoint.WRITING, self._task.batch_id, self._sending.app_id)
-        for encoder in self._encoders:
-            self._outlet.send(self._counted(encoder.finish()))
+        for route, encoder in enumerate(self._encoders):
+            self._outlet.send(self._counted(route, encoder.finish()))
         self._outlet.flush()
 
-    def _counted(self, batches: Iterable[EncodedBatch]) -> Iterator[EncodedBatch]:
+    def _counted(self, route: int, batches: Iterable[EncodedBatch]) -> Iterator[EncodedBatch]:
         for batch in batches:
+            self._rows[route] += batch.record_count
             self._bytes += len(batch.data)
             yield batch
 
-    def _started(self) -> tuple[Outlet, list[RowEncoder]]:
+    def _started(self) -> tuple[Outlet, list[Encoder]]:
         if self._outlet is None:
-            # Here, because it loads the compiler: the driver's processes know this module too.
-            from sparkonce.connectors.kafka_sink.encoding import RowEncoder
-
             self._outlet = outlet = self._open_outlet()
             start = self._task.partition_id + self._task.batch_id  # keyless rows of tasks and batches spread
             self._encoders = [
-                RowEncoder(layout, outlet.topics.partition_count, self._sending.producer, start)
+                layout.encoder(outlet.topics.partition_count, self._sending.producer, start)
                 for layout in self._sending.layouts
             ]
             outlet.on_too_large = self._limit

@@ -23,6 +23,7 @@ from sparkonce.broker_lite.protocol.limits import MAX_INFLATED_BYTES
 from sparkonce.broker_lite.protocol.primitives import Reader
 from sparkonce.connectors.kafka_source import kernel
 from sparkonce.connectors.kafka_source.kernel import Column, Headers, Rows
+from sparkonce.connectors.kafka_source.ranges import ReadCount
 from sparkonce.connectors.runtime.compiled import Bytes, Int64s
 from sparkonce.connectors.values.options import (
     COLUMNS,
@@ -113,13 +114,13 @@ class RecordDecoder:
         table = np.empty((data.shape[0] // kernel.BATCH_HEADER_SIZE, kernel.COLUMNS), np.int64)
         count, _, status = kernel.scan_batches(data, data.shape[0], table)
         if status == kernel.OLD_FORMAT:
-            raise self._corrupt(
+            raise self.corrupt(
                 at_offset,
                 "a batch is not of record format v2; records of formats v0 and v1 (written before Kafka 0.11) are not "
                 "supported: write them again with a current producer",
             )
         if status == kernel.BAD_HEADER:
-            raise self._corrupt(at_offset, "the header of a batch is damaged")
+            raise self.corrupt(at_offset, "the header of a batch is damaged")
         if not count:
             return Scanned(table[:0], None)
         last = table[count - 1]
@@ -142,31 +143,53 @@ class RecordDecoder:
             TimestampRangeError: for a timestamp that does not fit into microseconds.
 
         """
+        table = self.visible(data, scanned, start_offset, end_offset, aborted)
+        for buffer, group in self.inflated(data, table):
+            batch = self._decode(buffer, group, start_offset, end_offset)
+            if batch.num_rows:
+                yield batch
+
+    def visible(
+        self,
+        data: Bytes,
+        scanned: Scanned,
+        start_offset: int,
+        end_offset: int,
+        aborted: Sequence[AbortedTransaction] = (),
+    ) -> Int64s:
+        """Return the rows of the table of batches that consumers see and that reach into the wanted offsets.
+
+        Raises:
+            CorruptBatchError: for a wrong checksum.
+
+        """
         table = scanned.table
         if aborted:
             table = table[committed_batches(data, table, aborted)]
         base = table[:, kernel.BASE_OFFSET]
-        table = table[
+        seen: Int64s = table[
             (table[:, kernel.ATTRIBUTES] & kernel.CONTROL == 0)
             & (base < end_offset)
             & (base + table[:, kernel.LAST_DELTA] >= start_offset)
         ]
         if self._check_crcs:
-            self._verify(data, table)
-        for buffer, group in self._groups(data, table):
-            batch = self._decode(buffer, group, start_offset, end_offset)
-            if batch.num_rows:
-                yield batch
+            self._verify(data, seen)
+        return seen
 
     def _verify(self, data: Bytes, table: Int64s) -> None:
         view = data.data
         for start, end, expected in table[:, (kernel.START, kernel.END, kernel.CRC)].tolist():
             if crc32c(view[start + kernel.CRC_START : end]) != expected:
                 offset = int.from_bytes(view[start : start + 8], "big")
-                raise self._corrupt(offset, "the checksum of the batch does not match its bytes")
+                raise self.corrupt(offset, "the checksum of the batch does not match its bytes")
 
-    def _groups(self, data: Bytes, table: Int64s) -> Iterator[tuple[Bytes, Int64s]]:
-        """Split into groups of one Arrow batch each, inflated into one buffer each."""
+    def inflated(self, data: Bytes, table: Int64s) -> Iterator[tuple[Bytes, Int64s]]:
+        """Split batches into groups of one Arrow batch each; yield their records in one buffer, and a table for that.
+
+        Raises:
+            CorruptBatchError: for bytes that do not inflate, or too few for the number of records.
+
+        """
         compressed = bool((table[:, kernel.ATTRIBUTES] & kernel.COMPRESSION_MASK).any())
         first = rows = size = 0
         pieces: list[Bytes] = []
@@ -175,7 +198,7 @@ class RecordDecoder:
         ):
             piece = self._inflate(data, table[index]) if compressed else data[begin:end]
             if count > piece.shape[0] // _SMALLEST_RECORD:
-                raise self._corrupt(int(table[index, kernel.BASE_OFFSET]), kernel.REASONS[kernel.BAD_COUNT])
+                raise self.corrupt(int(table[index, kernel.BASE_OFFSET]), kernel.REASONS[kernel.BAD_COUNT])
             full = rows + count > self._max_rows or size + piece.shape[0] > MAX_BYTES_PER_ARROW_BATCH
             if full and index > first:
                 yield _joined(table[first:index], pieces) if compressed else (data, table[first:index])
@@ -194,14 +217,14 @@ class RecordDecoder:
         try:
             inflated = decompress(codec, raw.data, MAX_INFLATED_BYTES)
         except ProtocolError as error:
-            raise self._corrupt(int(header[kernel.BASE_OFFSET]), f"its records do not inflate: {error}") from error
+            raise self.corrupt(int(header[kernel.BASE_OFFSET]), f"its records do not inflate: {error}") from error
         return np.frombuffer(inflated, np.uint8)
 
     def _decode(self, buffer: Bytes, table: Int64s, start_offset: int, end_offset: int) -> pa.RecordBatch:
         capacity = int(table[:, kernel.COUNT].sum())
         if TOPIC in self._columns and capacity * len(self._topic.encode()) > MAX_BYTES_PER_ARROW_COLUMN:
             offset = int(table[0, kernel.BASE_OFFSET])
-            raise self._corrupt(offset, f"its {capacity} records are more than the column topic can hold")
+            raise self.corrupt(offset, f"its {capacity} records are more than the column topic can hold")
         size = int((table[:, kernel.END] - table[:, kernel.RECORDS]).sum())
         rows = allocate(capacity, size, self._wanted)
         buffer = buffer.view()
@@ -211,7 +234,7 @@ class RecordDecoder:
         if state[kernel.STATUS] == kernel.BAD_TIMESTAMP:
             raise self._out_of_range(int(state[kernel.FAILED_OFFSET]), int(state[kernel.FAILED_TIME]))
         if state[kernel.STATUS] != kernel.OK:
-            raise self._corrupt(int(state[kernel.FAILED_OFFSET]), kernel.REASONS[int(state[kernel.STATUS])])
+            raise self.corrupt(int(state[kernel.FAILED_OFFSET]), kernel.REASONS[int(state[kernel.STATUS])])
         return self._arrow(rows, state)
 
     def _arrow(self, rows: Rows, state: Int64s) -> pa.RecordBatch:
@@ -236,12 +259,37 @@ class RecordDecoder:
             "can be read without the column timestamp (option columns)"
         )
 
-    def _corrupt(self, offset: int, what: str) -> CorruptBatchError:
+    def corrupt(self, offset: int, what: str) -> CorruptBatchError:
+        """Return the error for what is damaged in the batch at ``offset``."""
         return CorruptBatchError(
             f"corrupt data in topic {self._topic}, partition {self._partition}, in the batch at offset {offset}: "
             f"{what}. If the broker's copy is damaged, restore it from a replica, or start after this batch with "
             "startingOffsets"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedBatches:
+    """Record batches of one partition, as they were fetched.
+
+    Of the batches in ``table`` (columns of `connectors.kafka_source.kernel`), which consumers see, the records with
+    ``start <= offset < end`` are wanted.
+    """
+
+    topic: str
+    partition: int
+    data: Bytes
+    table: Int64s
+    start: int
+    end: int
+    decoder: RecordDecoder
+    count: ReadCount
+    """Whoever uses the records adds them."""
+
+    @property
+    def num_rows(self) -> int:
+        """The number of batches: as of an Arrow batch, 0 if there is nothing to write."""
+        return int(self.table.shape[0])
 
 
 def committed_batches(data: Bytes, table: Int64s, aborted: Sequence[AbortedTransaction]) -> NDArray[np.bool_]:

@@ -129,7 +129,7 @@ def scan_batches(buffer: Bytes, size: int, table: Int64s) -> tuple[int, int, int
 
 
 @compiled
-def _varint(buffer: Bytes, position: int, end: int) -> tuple[int, int]:
+def read_varint(buffer: Bytes, position: int, end: int) -> tuple[int, int]:
     """Read a zig-zag number of up to ten bytes; return it and the position after it, or -1 if it does not end."""
     raw = 0
     shift = 0
@@ -146,7 +146,7 @@ def _varint(buffer: Bytes, position: int, end: int) -> tuple[int, int]:
 @compiled
 def _append(buffer: Bytes, position: int, end: int, column: Column, row: int, state: Int64s, used_slot: int) -> int:
     """Read a sized value into row ``row`` of a binary column; return the position after it or a negative status."""
-    length, position = _varint(buffer, position, end)
+    length, position = read_varint(buffer, position, end)
     if position < 0:
         return -BAD_VARINT
     if length < -1:
@@ -168,7 +168,7 @@ def _append(buffer: Bytes, position: int, end: int, column: Column, row: int, st
 @compiled
 def _skip(buffer: Bytes, position: int, end: int) -> int:
     """Skip a sized value; return the position after it or a negative status."""
-    length, position = _varint(buffer, position, end)
+    length, position = read_varint(buffer, position, end)
     if position < 0:
         return -BAD_VARINT
     if length < -1:
@@ -181,7 +181,7 @@ def _skip(buffer: Bytes, position: int, end: int) -> int:
 @compiled
 def _append_headers(buffer: Bytes, position: int, end: int, headers: Headers, row: int, state: Int64s) -> int:
     """Read the headers of one record; return the position after them or a negative status."""
-    count, position = _varint(buffer, position, end)
+    count, position = read_varint(buffer, position, end)
     if position < 0:
         return -BAD_VARINT
     if count < 0:
@@ -229,7 +229,7 @@ def _decode_batch(
     appended = header[ATTRIBUTES] & LOG_APPEND_TIME != 0
     position = header[RECORDS]
     for _ in range(header[COUNT]):
-        length, position = _varint(buffer, position, header[END])
+        length, position = read_varint(buffer, position, header[END])
         if position < 0:
             return BAD_VARINT
         if length < 1:
@@ -237,10 +237,10 @@ def _decode_batch(
         if length > header[END] - position:
             return OVERRUN
         end = position + length
-        time_delta, position = _varint(buffer, position + 1, end)
+        time_delta, position = read_varint(buffer, position + 1, end)
         if position < 0:
             return BAD_VARINT
-        offset_delta, position = _varint(buffer, position, end)
+        offset_delta, position = read_varint(buffer, position, end)
         if position < 0:
             return BAD_VARINT
         if offset_delta < 0 or offset_delta > header[LAST_DELTA]:

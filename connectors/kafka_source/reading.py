@@ -13,11 +13,18 @@ from dataclasses import replace
 import pyarrow as pa
 from pyspark import TaskContext
 
-from sparkonce.connectors.kafka_client.client import EARLIEST, LATEST, Client, MissingTopicError, shared_client
+from sparkonce.connectors.kafka_client.client import (
+    EARLIEST,
+    LATEST,
+    READING,
+    Client,
+    MissingTopicError,
+    shared_client,
+)
 from sparkonce.connectors.kafka_source.crash_points import SourcePoint
 from sparkonce.connectors.kafka_source.data_loss import NEW_CHECKPOINT, RETENTION, report_loss, report_replaced
-from sparkonce.connectors.kafka_source.decode import RecordDecoder
-from sparkonce.connectors.kafka_source.fetch import LogReplacedError, OffsetOutOfRangeError, RangeFetcher
+from sparkonce.connectors.kafka_source.decode import FetchedBatches, RecordDecoder
+from sparkonce.connectors.kafka_source.fetch import Fetched, LogReplacedError, OffsetOutOfRangeError, RangeFetcher
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.ranges import FetchRange, ReadCount, RecreatedTopicError, check_same_topic
 from sparkonce.connectors.kafka_source.resolving import close, is_open
@@ -38,9 +45,18 @@ def read_ranges(
     """
     begin_call()
     if any(map(is_open, wanted)):
-        wanted = _close(shared_client(options.settings), wanted, fail_on_data_loss=options.fail_on_data_loss)
+        wanted = _close(shared_client(options.settings, READING), wanted, fail_on_data_loss=options.fail_on_data_loss)
     for each in wanted:
         yield from read_range(options, each, count)
+
+
+def read_ranges_whole(
+    options: SourceOptions, wanted: Sequence[FetchRange], count: ReadCount
+) -> Iterator[FetchedBatches]:
+    """Yield the record batches of the ranges of one task, in order; raises as `read_range`."""
+    begin_call()
+    for each in wanted:
+        yield from read_batches(options, each, count)
 
 
 def _close(client: Client, wanted: Sequence[FetchRange], *, fail_on_data_loss: bool) -> list[FetchRange]:
@@ -72,9 +88,6 @@ def read_range(options: SourceOptions, wanted: FetchRange, count: ReadCount | No
         KafkaUnreachableError: if no broker answers in time.
         TimeoutError: if a broker returns nothing in time, or keeps rejecting an offset that it reports to have.
     """
-    if wanted.lost:
-        return
-    client = shared_client(options.settings)
     decoder = RecordDecoder(
         wanted.topic,
         wanted.partition,
@@ -84,17 +97,40 @@ def read_range(options: SourceOptions, wanted: FetchRange, count: ReadCount | No
     maker = RowMaker(options.rows, wanted.topic, wanted.partition)
     count = count or ReadCount()
     batch_id = _batch_id()
+    for fetched, start, end in _fetch(options, wanted, decoder):
+        count.bytes += fetched.data.shape[0]
+        for batch in decoder.rows(fetched.data, fetched.scanned, start, end, fetched.aborted):
+            count.records += batch.num_rows
+            yield from maker.batches(batch)
+            reach(SourcePoint.READING, batch_id, options.app_id)
+
+
+def read_batches(options: SourceOptions, wanted: FetchRange, count: ReadCount) -> Iterator[FetchedBatches]:
+    """Yield the record batches of a range, in order, without decoding them; each is invalid after the next is taken.
+
+    Who uses the records adds them to ``count``. Raises as `read_range`.
+    """
+    decoder = RecordDecoder(wanted.topic, wanted.partition, columns=(), check_crcs=options.settings.check_crcs)
+    batch_id = _batch_id()
+    for fetched, start, end in _fetch(options, wanted, decoder):
+        count.bytes += fetched.data.shape[0]
+        table = decoder.visible(fetched.data, fetched.scanned, start, end, fetched.aborted)
+        yield FetchedBatches(wanted.topic, wanted.partition, fetched.data, table, start, end, decoder, count)
+        reach(SourcePoint.READING, batch_id, options.app_id)
+
+
+def _fetch(options: SourceOptions, wanted: FetchRange, decoder: RecordDecoder) -> Iterator[tuple[Fetched, int, int]]:
+    """Yield what is fetched of a range, with the offsets that are wanted of it: from the first up to the second."""
+    if wanted.lost:
+        return
+    client = shared_client(options.settings, READING)
+    batch_id = _batch_id()
     position, retries, last_read_s = wanted.start, 0, time.monotonic()
     while position < wanted.end:
         fetcher = RangeFetcher(client, decoder, replace(wanted, start=position), options.poll_timeout_ms)
         try:
             for fetched in fetcher.ahead():
-                count.bytes += fetched.data.shape[0]
-                rows = decoder.rows(fetched.data, fetched.scanned, position, wanted.end, fetched.aborted)
-                for batch in rows:
-                    count.records += batch.num_rows
-                    yield from maker.batches(batch)
-                    reach(SourcePoint.READING, batch_id, options.app_id)
+                yield fetched, position, wanted.end
                 position = fetched.scanned.next_offset or position
                 retries, last_read_s = 0, time.monotonic()
                 if position >= wanted.end:

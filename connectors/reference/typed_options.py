@@ -115,6 +115,8 @@ KafkaSink = TypedDict(
         "decisionTopic": str,
         "sql": str,
         "deadLetters": str,
+        "mirror": bool,
+        "keepPartitions": bool,
         "kafka.bootstrap.servers": str,
         "kafka.client.id": str,
         "kafka.request.timeout.ms": int,

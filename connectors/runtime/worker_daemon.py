@@ -36,6 +36,7 @@ PRELOADED = (
     "sparkonce.connectors.formats.delta_once",
     "sparkonce.connectors.formats.kafka_writer",
     "sparkonce.connectors.kafka_sink.warm",
+    "sparkonce.connectors.mirror.warm",
 )
 """What a task of our source or sink imports. The second and third define what Spark sends to tasks."""
 _NO_BACKGROUND_THREAD = "background_thread:false"

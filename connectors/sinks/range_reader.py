@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -33,8 +33,8 @@ class Reading(Protocol):
     def count(self) -> Count:
         """What was read so far."""
 
-    def rows(self) -> Iterator[pa.RecordBatch]:
-        """Read them.
+    def rows(self) -> Iterator[Any]:
+        """Read them: Arrow batches, or others of which the targets' writers know, with their number as ``num_rows``.
 
         Raises:
             Exception: whatever the source raises.

@@ -84,7 +84,7 @@ def test_every_setting_that_is_honoured_arrives() -> None:
         metadata_max_age_ms=0,
         transaction_timeout_ms=60000,
     )
-    assert (found.compression_level, found.idempotent) == (-5, True)
+    assert (found.level_of(found.compression), found.idempotent) == (-5, True)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_every_setting_that_is_honoured_arrives() -> None:
 )
 def test_each_codec_has_kafka_s_usual_level(codec: str, level: int | None) -> None:
     found = producer({"compression.type": codec})
-    assert (found.compression.name.lower(), found.compression_level) == (codec, level)
+    assert (found.compression.name.lower(), found.level_of(found.compression)) == (codec, level)
 
 
 def test_the_largest_request_bounds_a_batch() -> None:

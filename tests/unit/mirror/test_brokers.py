@@ -1,0 +1,143 @@
+"""A mirror's tasks between real topics: what brokers accept of batches that were moved, and what readers see then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from sparkonce import EmbeddedBroker
+from sparkonce.connectors.direct.source import DirectReading
+from sparkonce.connectors.kafka_client.client import READING, shared_client
+from sparkonce.connectors.kafka_sink.options import KafkaSinkOptions
+from sparkonce.connectors.kafka_sink.tasks import PlainWriter, Sending
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.kafka_source.ranges import FetchRange
+from sparkonce.connectors.mirror import copying
+from sparkonce.connectors.mirror.source import MirrorLayout, MirrorReading
+from sparkonce.connectors.sinks.target import Task
+from sparkonce.jobs.bench.load import create_topic, read_to_end
+from sparkonce.jobs.shared.peers import QUICK_JVM, RealKafka, missing_kafka_reason
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+PARTITIONS = 2
+PER_CODEC = 300
+FIRST_MS = 1_600_000_000_000
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        "embedded",
+        pytest.param(
+            "apache-kafka",
+            marks=[
+                pytest.mark.java,
+                pytest.mark.skipif(missing_kafka_reason() is not None, reason=str(missing_kafka_reason())),
+            ],
+        ),
+    ],
+)
+def servers(request: pytest.FixtureRequest) -> Iterator[str]:
+    broker: Any = EmbeddedBroker() if request.param == "embedded" else RealKafka(java_options=QUICK_JVM)
+    with broker:
+        create_topic(broker.bootstrap_servers, "source", PARTITIONS)
+        for codec in CODECS:
+            _fill(broker.bootstrap_servers, codec, abort=False)
+            _fill(broker.bootstrap_servers, codec, abort=True)
+        yield broker.bootstrap_servers
+
+
+def _fill(bootstrap_servers: str, codec: str, *, abort: bool) -> None:
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "compression.type": codec,
+            "linger.ms": 50,
+            "transactional.id": f"fill-{codec}",
+        }
+    )
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    for number in range(PER_CODEC):
+        key = None if number % 5 == 0 else f"key-{number % 7}".encode()
+        value = None if number % 11 == 10 else (b"aborted " if abort else b"") + f"{codec}-{number} ".encode() * 20
+        headers: Any = [("h", b"1"), ("n", None)] if number % 3 == 0 else None
+        producer.produce(
+            "source", value, key, number % PARTITIONS, headers=headers, timestamp=FIRST_MS + number % 13 * 1000
+        )
+    producer.flush(60)
+    (producer.abort_transaction if abort else producer.commit_transaction)(60)
+
+
+def _content(servers: str, topic: str) -> dict[int, list[Any]]:
+    found: dict[int, list[Any]] = {number: [] for number in range(PARTITIONS)}
+    for message in read_to_end(servers, topic, PARTITIONS, "read_committed"):
+        record = message.key(), message.value(), message.headers(), message.timestamp()
+        found[message.partition()].append(record)
+    return found
+
+
+def _mirror(servers: str, topic: str, ranges: list[tuple[int, int, int]], *, keep: bool = True) -> int:
+    """Copy ranges, each of a partition, in one task; return how many records it wrote."""
+    given = {"kafka.bootstrap.servers": servers}
+    options = SourceOptions.read({**given, "subscribe": "source", "kafka.isolation.level": "read_committed"})
+    wanted = [FetchRange("source", "", partition, start, end) for partition, start, end in ranges]
+    sink = KafkaSinkOptions.read({**given, "appId": "a", "checkpointLocation": "/c"})
+    sending = Sending(sink.client, sink.producer, (MirrorLayout(topic, keep, None),), None, "a")
+    writer = PlainWriter(sending, Task(0, 0, 0, 0))
+    for fetched in MirrorReading(DirectReading(options, wanted)).rows():
+        writer.write(fetched)
+    return writer.close() or 0
+
+
+def _ends(servers: str) -> list[int]:
+    """Return the end offsets of the source, whose transactions end with a marker in each partition."""
+    with_marker = PER_CODEC // PARTITIONS + 1
+    return [2 * len(CODECS) * with_marker] * PARTITIONS
+
+
+@pytest.mark.parametrize("least", [0, 1 << 30], ids=["moved", "packed"])
+@pytest.mark.parametrize("config", [{}, {"max.message.bytes": "3000"}], ids=["", "small messages"])
+def test_the_copy_is_the_same(
+    servers: str, monkeypatch: pytest.MonkeyPatch, least: int, config: dict[str, str]
+) -> None:
+    monkeypatch.setattr(copying, "LEAST_PLAIN_BYTES", least)
+    monkeypatch.setattr(copying, "LEAST_COMPRESSED_BYTES", least)
+    topic = f"copy-{least}-{len(config)}"
+    create_topic(servers, topic, PARTITIONS, settings=config)
+    cuts = [0, 7, 444, _ends(servers)[0]]
+    ranges = [(partition, *cut) for partition in range(PARTITIONS) for cut in pairwise(cuts)]
+    written = _mirror(servers, topic, ranges)
+    expected = _content(servers, "source")
+    assert sum(map(len, expected.values())) == written == PER_CODEC * len(CODECS)
+    assert _content(servers, topic) == expected
+
+
+def test_partitions_are_chosen_by_keys_as_java_does(servers: str) -> None:
+    create_topic(servers, "by-key", PARTITIONS)
+    _mirror(servers, "by-key", [(partition, 0, end) for partition, end in enumerate(_ends(servers))], keep=False)
+    partition_of: dict[bytes, set[int]] = {}
+    copied = _content(servers, "by-key")
+    for partition, records in copied.items():
+        for key, *_ in records:
+            if key is not None:
+                partition_of.setdefault(key, set()).add(partition)
+    assert all(len(found) == 1 for found in partition_of.values())
+    everything = [record for records in copied.values() for record in records]
+    expected = [record for records in _content(servers, "source").values() for record in records]
+    assert sorted(everything, key=repr) == sorted(expected, key=repr)
+
+
+def test_what_reads_ahead_and_what_writes_share_no_connection(servers: str) -> None:
+    given = {"kafka.bootstrap.servers": servers, "kafka.client.id": "both"}
+    options = SourceOptions.read({**given, "subscribe": "source"})
+    sink = KafkaSinkOptions.read({**given, "appId": "a", "checkpointLocation": "/c"})
+    assert options.settings == sink.client
+    reading = MirrorReading(DirectReading(options, [FetchRange("source", "", 0, 0, _ends(servers)[0])])).rows()
+    next(reading)
+    assert not shared_client(sink.client)._connections
+    assert shared_client(options.settings, READING)._connections
