@@ -28,9 +28,9 @@ from sparkonce.connectors.mirror import kernel
 from sparkonce.connectors.runtime.compiled import Bytes, Int64s
 from sparkonce.offset_store.errors import counted
 
-LEAST_PLAIN_BYTES = 64 * 1024
+LEAST_PLAIN_BYTES = 128 * 1024
 """Smaller batches without compression are packed into larger ones: a request for each would cost more."""
-LEAST_COMPRESSED_BYTES = 8 * 1024
+LEAST_COMPRESSED_BYTES = 16 * 1024
 """The same where packing includes inflating and compressing."""
 _NO_EPOCH = -1
 _EXTENT = (slots_kernel.START, slots_kernel.USED, slots_kernel.COUNT)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparkonce.broker_lite.protocol.records import Record, encode_batch
 from sparkonce.connectors.kafka_sink.settings import ProducerSettings
+from sparkonce.connectors.kafka_source import kernel
 from sparkonce.connectors.kafka_source.decode import FetchedBatches, RecordDecoder
 from sparkonce.connectors.kafka_source.ranges import ReadCount
 from sparkonce.connectors.mirror.copying import BatchCopier
 
+_RECORD = bytes([12, 0, 0, 0, 1, 0, 0])
+"""Length, attributes, two deltas, no key, an empty value, no header."""
+
 
 def _copy_a_record() -> None:
-    decoder = RecordDecoder("t", 0, columns=())
-    data = np.frombuffer(encode_batch([Record(None, b"")]), np.uint8)
-    fetched = FetchedBatches("t", 0, data, decoder.scan(data, 0).table, 0, 1, decoder, ReadCount())
+    data = np.frombuffer(_RECORD, np.uint8)
+    table = np.zeros((1, kernel.COLUMNS), np.int64)
+    table[0, [kernel.END, kernel.COUNT]] = len(_RECORD), 1
+    fetched = FetchedBatches("t", 0, data, table, 0, 1, RecordDecoder("t", 0, columns=()), ReadCount())
     copier = BatchCopier(
         "t", keep_partitions=True, codec=None, partition_count=lambda _topic, _at_least: 1, settings=ProducerSettings()
     )
