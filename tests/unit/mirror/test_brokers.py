@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,16 +12,25 @@ from confluent_kafka import Producer
 
 from sparkonce import EmbeddedBroker
 from sparkonce.connectors.direct.source import DirectReading
+from sparkonce.connectors.kafka_client import client as client_module
 from sparkonce.connectors.kafka_client.client import READING, shared_client
 from sparkonce.connectors.kafka_sink.options import KafkaSinkOptions
+from sparkonce.connectors.kafka_sink.producer import pool
+from sparkonce.connectors.kafka_sink.spool import Spool
+from sparkonce.connectors.kafka_sink.target import KafkaTarget
 from sparkonce.connectors.kafka_sink.tasks import PlainWriter, Sending
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.ranges import FetchRange
 from sparkonce.connectors.mirror import copying
 from sparkonce.connectors.mirror.source import MirrorLayout, MirrorReading
 from sparkonce.connectors.sinks.target import Task
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.bench.load import create_topic, read_to_end
 from sparkonce.jobs.shared.peers import QUICK_JVM, RealKafka, missing_kafka_reason
+from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.record import BatchRecord
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS = 2
@@ -49,6 +59,9 @@ def servers(request: pytest.FixtureRequest) -> Iterator[str]:
             _fill(broker.bootstrap_servers, codec, abort=False)
             _fill(broker.bootstrap_servers, codec, abort=True)
         yield broker.bootstrap_servers
+        pool.close()
+        for client in client_module._shared.values():
+            client.close()
 
 
 def _fill(bootstrap_servers: str, codec: str, *, abort: bool) -> None:
@@ -81,15 +94,18 @@ def _content(servers: str, topic: str) -> dict[int, list[Any]]:
     return found
 
 
+def _reading(servers: str, ranges: list[tuple[int, int, int]]) -> MirrorReading:
+    given = {"kafka.bootstrap.servers": servers, "subscribe": "source", "kafka.isolation.level": "read_committed"}
+    wanted = [FetchRange("source", "", partition, start, end) for partition, start, end in ranges]
+    return MirrorReading(DirectReading(SourceOptions.read(given), wanted))
+
+
 def _mirror(servers: str, topic: str, ranges: list[tuple[int, int, int]], *, keep: bool = True) -> int:
     """Copy ranges, each of a partition, in one task; return how many records it wrote."""
-    given = {"kafka.bootstrap.servers": servers}
-    options = SourceOptions.read({**given, "subscribe": "source", "kafka.isolation.level": "read_committed"})
-    wanted = [FetchRange("source", "", partition, start, end) for partition, start, end in ranges]
-    sink = KafkaSinkOptions.read({**given, "appId": "a", "checkpointLocation": "/c"})
+    sink = KafkaSinkOptions.read({"kafka.bootstrap.servers": servers, "appId": "a", "checkpointLocation": "/c"})
     sending = Sending(sink.client, sink.producer, (MirrorLayout(topic, keep, None),), None, "a")
     writer = PlainWriter(sending, Task(0, 0, 0, 0))
-    for fetched in MirrorReading(DirectReading(options, wanted)).rows():
+    for fetched in _reading(servers, ranges).rows():
         writer.write(fetched)
     return writer.close() or 0
 
@@ -130,6 +146,52 @@ def test_partitions_are_chosen_by_keys_as_java_does(servers: str) -> None:
     everything = [record for records in copied.values() for record in records]
     expected = [record for records in _content(servers, "source").values() for record in records]
     assert sorted(everything, key=repr) == sorted(expected, key=repr)
+
+
+def _target(servers: str, topic: str, tmp_path: Path, *, at_once: bool) -> KafkaTarget:
+    given = {"kafka.bootstrap.servers": servers, "appId": topic, "checkpointLocation": str(tmp_path)}
+    sink = KafkaSinkOptions.read(given)
+    return KafkaTarget(
+        client=sink.client,
+        producer=sink.producer,
+        layouts=(MirrorLayout(topic, True, None),),
+        guarantee=Guarantee.EXACTLY_ONCE,
+        app_id=topic,
+        offset_store=f"group:{topic}",
+        decision_topic=f"decisions-{topic}",
+        spool=Spool(str(tmp_path)) if at_once else None,
+    )
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["task by task", "at once"])
+@pytest.mark.parametrize("least", [0, 1 << 30], ids=["moved", "packed"])
+def test_a_batch_is_copied_exactly_once_though_tasks_fail(
+    servers: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, at_once: bool, least: int
+) -> None:
+    monkeypatch.setattr(copying, "LEAST_PLAIN_BYTES", least)
+    monkeypatch.setattr(copying, "LEAST_COMPRESSED_BYTES", least)
+    topic, end = f"once-{at_once}-{least}", _ends(servers)[0]
+    create_topic(servers, topic, PARTITIONS)
+    target = _target(servers, topic, tmp_path, at_once=at_once)
+    for number, (start, to) in enumerate([(0, 700), (700, end)]):
+        moved = {("kafka", TopicPartition("source", "", each)): OffsetRange(start, to) for each in range(PARTITIONS)}
+        record = BatchRecord(topic, "query", number, f"attempt-{number}", moved, Fingerprint.of([number], []))
+        batch = Batch(record, False)
+        plan = target.begin(batch)
+        parts = []
+        for partition in range(PARTITIONS):
+            for attempt in range(2):  # the first one fails, when all of its records are sent
+                writer = target.open(plan, Task(number, partition, attempt, attempt))
+                assert writer is not None
+                for fetched in _reading(servers, [(partition, start, to)]).rows():
+                    writer.write(fetched)
+                part = writer.close()
+                if attempt == 0:
+                    writer.discard()
+                else:
+                    parts.append(part)
+        target.finish(batch, plan, parts)
+    assert _content(servers, topic) == _content(servers, "source")
 
 
 def test_what_reads_ahead_and_what_writes_share_no_connection(servers: str) -> None:
