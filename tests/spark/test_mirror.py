@@ -70,11 +70,11 @@ def records(spark: SparkSession, topics: Topics, topic: str) -> list[Row]:
 @pytest.mark.parametrize(
     ("of_source", "options"),
     [
-        ({"maxOffsetsPerTrigger": "2500", "minPartitions": "5"}, {}),
+        ({"maxOffsetsPerTrigger": "5500"}, {}),
         ({}, {"atomicVisibility": "true", "kafka.compression.type": "lz4"}),
         ({}, {"deliveryGuarantee": "at-least-once"}),
     ],
-    ids=["many tasks", "atomic", "at-least-once"],
+    ids=["many batches", "atomic", "at-least-once"],
 )
 def test_the_copy_is_the_same_over_restarts(
     spark: SparkSession, topics: Topics, tmp_path: Path, of_source: dict[str, str], options: dict[str, str]
