@@ -108,6 +108,19 @@ def find_source(format_name: str, schema: StructType, given: Mapping[str, str]) 
     return DirectSource(options if sql is None else _with_sql(options, sql), hand_over)
 
 
+def reject_ranges(format_name: str, schema: StructType) -> None:
+    """Reject rows that are ranges where nobody reads them: in a batch, such as a function of foreachBatch writes.
+
+    Raises:
+        OptionError: if they are.
+    """
+    if COLUMN in schema.names:
+        raise OptionError(
+            f"{format_name}: the source has handOver=ranges, so the rows are ranges to read, not records, and only "
+            "writeStream reads them: set handOver=rows on the source of a query with foreachBatch"
+        )
+
+
 def _with_sql(options: SourceOptions, sql: str) -> SourceOptions:
     from sparkonce.connectors.sql.select import check_select  # imported lazily: few queries have it
 

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from sparkonce.connectors.delta_sink.batch_writer import DeltaBatchWriter
 from sparkonce.connectors.delta_sink.options import FORMAT, BatchOptions, SinkOptions
 from sparkonce.connectors.delta_sink.target import DeltaTarget
-from sparkonce.connectors.direct.source import DirectSource, find_source
+from sparkonce.connectors.direct.source import DirectSource, find_source, reject_ranges
 from sparkonce.connectors.formats.dead_letter_target import (
     DeadLetterTarget,
     check_column,
@@ -66,6 +66,7 @@ class DeltaOnceDataSource(DataSource, metaclass=Shipped):
             OptionError: for options that cannot work.
             TableError, SchemaError, OffsetStoreError: if the rows must not go into the table.
         """
+        reject_ranges(FORMAT, schema)
         return DeltaBatchWriter(checked(BatchOptions.read, self.options), schema, replace=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:  # noqa: N802

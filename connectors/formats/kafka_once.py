@@ -84,11 +84,13 @@ class KafkaOnceDataSource(DataSource, metaclass=Shipped):
         Raises:
             OptionError: for options or columns that cannot work, or the mode overwrite.
         """
+        from sparkonce.connectors.direct.source import reject_ranges
         from sparkonce.connectors.kafka_sink.batch_writer import KafkaBatchWriter
         from sparkonce.connectors.kafka_sink.options import KafkaBatchOptions
 
         if overwrite:
             raise OptionError(f"{FORMAT}: mode overwrite would have to empty the topic first; use mode('append')")
+        reject_ranges(FORMAT, schema)
         options = checked(KafkaBatchOptions.read, dict(self.options))
         return KafkaBatchWriter(options, schema)
 

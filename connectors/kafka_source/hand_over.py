@@ -26,6 +26,9 @@ COLUMN = "kafka_once_range"
 """The column of the rows."""
 METADATA = "sparkonce.source"
 """The key of the column's metadata."""
+_LARGEST_OFFSET = 2**63 - 1
+_SHOWN = 400
+"""How many characters of a strange row a message shows."""
 _SCHEMA = pa.schema([pa.field(COLUMN, pa.string())])
 _SECRETS = {KAFKA_PREFIX + name.lower() for name, setting in READER.settings.items() if setting.sensitive}
 _ONLY_PLANNED_WITH = (STORAGE_PREFIX, "offsetstore", "checkpointlocation", "commitgroup")
@@ -65,9 +68,12 @@ class HandOver:
             return None
         try:
             document = json.loads(text)
-            return cls(dict(document["options"]), tuple(document["secrets"]))
+            options, secrets = dict(document["options"]), tuple(document["secrets"])
         except (ValueError, KeyError, TypeError) as error:
             raise HandOverError(f"the metadata of column {field.name} cannot be read: {text!r} ({error!r})") from error
+        if not all(isinstance(each, str) for each in [*options.values(), *secrets]):
+            raise HandOverError(f"the metadata of column {field.name} has options that are no texts: {text!r}")
+        return cls(options, secrets)
 
     @property
     def fingerprint(self) -> str:
@@ -96,16 +102,42 @@ class HandOver:
             document = json.loads(text or "")
             if document.pop("source") == self.fingerprint:
                 leader = document.pop("leader")
-                return replace(FetchRange(**document), leader=None if leader is None else Leader(*leader))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise HandOverError(f"a row is not a range of a source with handOver=ranges: {text!r}") from error
+                found = FetchRange(**document, leader=None if leader is None else Leader(*leader))
+                _check_types(found)
+                return found
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise HandOverError(
+                f"a row is not a range of a source with handOver=ranges: {_short(text)} ({type(error).__name__})"
+            ) from error
         raise HandOverError(
-            f"a row is a range of another source with handOver=ranges: {text!r}. A union of two such sources cannot be "
-            "written: write each with its own query and appId"
+            f"a row is a range of another source with handOver=ranges: {_short(text)}. A union of two such sources "
+            "cannot be written: write each with its own query and appId"
         )
 
     def _text(self) -> str:
         return json.dumps({"options": dict(self.options), "secrets": list(self.secrets)}, sort_keys=True)
+
+
+def _short(text: str | None) -> str:
+    return repr(text if text is None else text[:_SHOWN])
+
+
+def _check_types(found: FetchRange) -> None:
+    """Check the fields of a row: JSON may have anything in them.
+
+    Raises:
+        ValueError: if one is not what a source writes.
+    """
+    leader = found.leader
+    texts = [found.topic, found.topic_id, *([] if leader is None else [leader.host])]
+    numbers = [found.partition, found.start, found.end, *([] if leader is None else [leader.port, leader.epoch])]
+    if found.epoch is not None:
+        numbers.append(found.epoch)
+    typed = all(type(each) is str for each in texts) and all(type(each) is int for each in numbers)
+    if not typed or type(found.lost) is not bool:
+        raise ValueError("a field is of another type")
+    if found.partition < 0 or not 0 <= found.start < found.end <= _LARGEST_OFFSET:
+        raise ValueError("a number is out of range")
 
 
 def _document(wanted: FetchRange, fingerprint: str) -> dict[str, Any]:

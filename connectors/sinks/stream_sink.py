@@ -132,7 +132,7 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         batch = self._read_batch(checkpoint, checkpoint.latest_batch_id(), str(uuid.uuid4()))
         self._stateful = batch.stateful
         if self._reader is not None:
-            _check_stateless(batch)
+            _check_direct(batch)
         self._plans = tuple(target.begin(batch) for target in self._targets)
         if not self._plans[-1].writes_rows:
             self._warn_of_skipped(batch)
@@ -205,7 +205,7 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         plans = written[0].plans
         batch = self._read_batch(Checkpoint.open(self._checkpoint, self._storage_options), batchId, plans[0].attempt_id)
         if self._reader is not None:
-            _check_stateless(batch)
+            _check_direct(batch)
             check_coverage(batch, (part for message in written for part in message.read))
         counts = [_sum(written, position) for position in range(len(self._targets))]
         for position, (target, plan) in enumerate(zip(self._targets, plans, strict=True)):
@@ -263,7 +263,18 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         return replace(batch, is_one_of_all=True)
 
 
-def _check_stateless(batch: Batch) -> None:
+def _check_direct(batch: Batch) -> None:
+    """Check that the rows of a batch can be the ranges of our source alone.
+
+    Raises:
+        DeliveryError: if the query keeps state, or another source has planned a part of the batch.
+    """
+    if batch.foreign:
+        raise DeliveryError(
+            f"{batch}: a part of it was planned by another source, such as Spark's own Kafka connector, so what its "
+            "ranges are is not in the checkpoint. If that was the source of this query until now, complete the batch "
+            "with handOver=rows first"
+        )
     if batch.stateful:
         raise DeliveryError(
             f"{batch}: the query keeps state (dropDuplicates, groupBy), and with handOver=ranges its rows are ranges "
