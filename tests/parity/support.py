@@ -11,18 +11,26 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import pyarrow as pa
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 from pyspark import cloudpickle
 from pyspark.sql.datasource_internal import ReadLimitRegistry
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
+from sparkonce.connectors.direct.source import DirectSource, find_source
+from sparkonce.connectors.kafka_source.hand_over import HandOver
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.source import KafkaOnceReader, KafkaOnceStreamReader
+from sparkonce.connectors.settings.options import SOURCE_PREFIX
+from sparkonce.exactly_once.batch import Batch as LoggedBatch
+from sparkonce.exactly_once.coverage import check_coverage
+from sparkonce.offset_store.offsets import HAND_OVER, SourceOffset, batch_ranges
+from sparkonce.offset_store.record import BatchRecord
 
 DEADLINE_S = 60
 QUERY_DEADLINE_S = 200
@@ -39,10 +47,14 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
 
 
 class Cluster:
-    """The broker that `KAFKA` names, and topics of this module's own on it."""
+    """The broker that `KAFKA` names, and topics of this module's own on it.
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    ``hand_over`` says what streams pass to Spark: records, or with ``ranges`` what a sink reads itself.
+    """
+
+    def __init__(self, bootstrap_servers: str, hand_over: str = "rows") -> None:
         self.bootstrap_servers = bootstrap_servers
+        self.hand_over = hand_over
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers})
 
     def name(self, prefix: str = "parity") -> str:
@@ -138,7 +150,7 @@ class Cluster:
         return {name: str(value) for name, value in given.items()}
 
     def stream(self, **options: Any) -> Stream:
-        return Stream(self.source_options(**options))
+        return Stream(self.source_options(**{HAND_OVER: self.hand_over, **options}))
 
     def batch(self, **options: Any) -> list[Row]:
         """Run a batch query, and give its rows."""
@@ -220,7 +232,9 @@ class Stream:
     def start(self) -> None:
         """Start the query, or start it again: what it knows is in the checkpoint."""
         self.stop()
-        self._reader = KafkaOnceStreamReader(SourceOptions.read(self.options))
+        options = SourceOptions.read(self.options)
+        self._hand_over = HandOver.of(self.options) if options.hands_over_ranges else None
+        self._reader = KafkaOnceStreamReader(options, self._hand_over)
         limit = self._reader.getDefaultReadLimit()
         self._limit = ReadLimitRegistry().get({**dataclasses.asdict(limit), "_type": type(limit).__name__})
 
@@ -255,16 +269,44 @@ class Stream:
         ``between`` is called before the first Arrow batch is read, between any two, and after the last.
         """
         number = self.committed
-        start, end = json.loads(self._start_of(number)), json.loads(self.offset_log[number])
-        planned = self.reader.partitions(start, end)
-        reader = cloudpickle.loads(cloudpickle.dumps(self.reader))
+        start, handed_over = json.loads(self._start_of(number)), self.handed_over()
         between()
-        rows = [_read(reader, each, between) for each in planned]
+        if self._hand_over is None:
+            rows = [_rows(batches, between) for batches in handed_over]
+        else:
+            rows = self._read_as_sink(number, self._hand_over, handed_over, between)
         self.batches.append([row for task in rows for row in task])
         self.committed = number + 1
         if number:
             self.reader.commit(start)
         return rows
+
+    def handed_over(self) -> list[Iterable[pa.RecordBatch]]:
+        """Plan the first batch that is not done, and give what Spark gets of each task."""
+        number = self.committed
+        start, end = json.loads(self._start_of(number)), json.loads(self.offset_log[number])
+        planned = cloudpickle.loads(cloudpickle.dumps(self.reader.partitions(start, end)))
+        reader = cloudpickle.loads(cloudpickle.dumps(self.reader))
+        return [reader.read(each) for each in planned]
+
+    def _read_as_sink(
+        self,
+        number: int,
+        hand_over: HandOver,
+        handed_over: Iterable[Iterable[pa.RecordBatch]],
+        between: Callable[[], None],
+    ) -> list[list[Row]]:
+        """Read the records of each task as a sink does, except of tasks in which all is lost; check that none lacks."""
+        source = source_of(hand_over, self.options)
+        readings = [source.open(batches) for batches in handed_over]
+        start, end = (SourceOffset.from_json(text) for text in (self._start_of(number), self.offset_log[number]))
+        ranges = {(end.source, tp): extent for tp, extent in batch_ranges(start, end).items()}
+        batch = LoggedBatch(BatchRecord("", "", number, "", ranges), stateful=False)
+        check_coverage(batch, [part for each in readings for part in each.parts])
+        rows = [_rows(each.rows(), between) for each in readings]
+        kept = [not all(wanted.lost for wanted in each.wanted) for each in readings]
+        assert not any(found for found, keep in zip(rows, kept, strict=True) if not keep), "a lost range has no rows"
+        return [found for found, keep in zip(rows, kept, strict=True) if keep]
 
     def trigger(self) -> list[int]:
         """Do what one trigger does, and give the numbers read, sorted; none if nothing is new."""
@@ -306,6 +348,14 @@ class Stream:
         return self.offset_log[number - 1] if number else _json(self.reader.initialOffset())
 
 
+def source_of(hand_over: HandOver, options: Mapping[str, str]) -> DirectSource:
+    """Return what a sink reads with, that gets the schema of a source with these options, and the secrets."""
+    secrets = {SOURCE_PREFIX + name: text for name, text in options.items() if name.lower() in hand_over.secrets}
+    source = find_source("delta_once", hand_over.schema(), secrets)
+    assert source is not None
+    return source
+
+
 def _json(offset: Any) -> str:
     """Return an offset as PySpark's runner hands it to the JVM, which compares the text."""
     return json.dumps(offset)
@@ -314,8 +364,12 @@ def _json(offset: Any) -> str:
 def _read(
     reader: KafkaOnceReader | KafkaOnceStreamReader, partition: Any, between: Callable[[], None] = lambda: None
 ) -> list[Row]:
+    return _rows(reader.read(cloudpickle.loads(cloudpickle.dumps(partition))), between)
+
+
+def _rows(batches: Iterable[pa.RecordBatch], between: Callable[[], None]) -> list[Row]:
     rows: list[Row] = []
-    for batch in reader.read(cloudpickle.loads(cloudpickle.dumps(partition))):
+    for batch in batches:
         rows += batch.to_pylist()
         between()
     return rows

@@ -13,7 +13,10 @@ import pytest
 from sparkonce.connectors.kafka_source.data_loss import DataLossError
 from tests.parity.support import Cluster, Stream, numbers, offsets_json
 
-pytestmark = pytest.mark.kafka
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.parametrize("cluster", ["rows", "ranges"], indirect=True, scope="module"),
+]
 
 
 def aged(cluster: Cluster) -> tuple[str, dict[str, str]]:

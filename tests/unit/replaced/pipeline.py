@@ -14,9 +14,11 @@ from typing import Any
 from deltalake import DeltaTable
 from pyspark.sql import types as t
 
+from sparkonce.connectors.kafka_source.hand_over import HandOver
 from sparkonce.jobs.cli.audit import add_arguments, examine
 from sparkonce.jobs.cli.audit_report import Examined
-from tests.parity.support import Stream
+from sparkonce.offset_store.offsets import HAND_OVER, RANGES
+from tests.parity.support import Stream, source_of
 from tests.unit.sink.query_by_hand import Query
 
 SCHEMA = t.StructType(
@@ -30,10 +32,17 @@ SCHEMA = t.StructType(
 
 
 class Pipeline:
-    """One query into the table in ``root``; ``query_id`` says which checkpoint."""
+    """One query into the table in ``root``; ``query_id`` says which checkpoint.
+
+    With handOver=ranges in ``options``, the sink reads the records.
+    """
 
     def __init__(self, root: Path, options: dict[str, str], query_id: str = "q") -> None:
-        self.query = Query(root, query_id, schema=SCHEMA)
+        direct = options.get(HAND_OVER) == RANGES
+        if direct:
+            options = {**options, "columns": ",".join(SCHEMA.fieldNames())}
+        source = source_of(HandOver.of(options), options) if direct else None
+        self.query = Query(root, query_id, schema=SCHEMA if source is None else source.schema, source=source)
         self.stream = Stream(options)
 
     def run(self) -> list[int]:
@@ -56,8 +65,13 @@ class Pipeline:
         return True
 
     def finish(self, between: Callable[[], None] = lambda: None) -> None:
-        """Read the planned batch and write it; ``between`` as in `Stream.tasks`."""
+        """Read the planned batch and write it; ``between`` as in `Stream.tasks`, or before a sink reads."""
         number = self.stream.committed
+        if self.query.source is not None:
+            if handed_over := self.stream.handed_over():
+                self.query.commit(number, self.query.tasks_with(handed_over, between))
+            self.stream.committed = number + 1
+            return
         tasks = self.stream.tasks(between)
         if not tasks:  # Spark runs no task, so the sink is not asked
             return

@@ -20,6 +20,7 @@ from sparkonce.jobs.shared.peers import missing_kafka_reason
 from sparkonce.offset_store.administration import OffsetsTable
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.offsets import HAND_OVER, RANGES
 from tests.parity.support import Cluster
 from tests.unit.replaced.brokers import Restorable, restorable
 from tests.unit.replaced.pipeline import Pipeline
@@ -36,12 +37,16 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Restorabl
         yield found
 
 
+both_paths = pytest.mark.parametrize("worlds", ["rows", RANGES], indirect=True)
+
+
 @pytest.fixture
-def worlds(broker: Restorable, tmp_path: Path) -> Iterator[Worlds]:
+def worlds(request: pytest.FixtureRequest, broker: Restorable, tmp_path: Path) -> Iterator[Worlds]:
+    """Yield what makes a world; an indirect parameter is handOver."""
     with ExitStack() as stack:
 
         def made(*, strict: bool = False) -> World:
-            world = World(broker, tmp_path, strict=strict)
+            world = World(broker, tmp_path, strict=strict, hand_over=getattr(request, "param", "rows"))
             stack.callback(world.pipeline.close)
             return world
 
@@ -51,7 +56,7 @@ def worlds(broker: Restorable, tmp_path: Path) -> Iterator[Worlds]:
 class World:
     """A topic of which thirty records were written to the table, and then the last ten were replaced."""
 
-    def __init__(self, broker: Restorable, root: Path, *, strict: bool = False) -> None:
+    def __init__(self, broker: Restorable, root: Path, *, strict: bool = False, hand_over: str = "rows") -> None:
         self.broker, self.root = broker, root
         self.cluster = Cluster(broker.bootstrap_servers)
         self.topic = self.cluster.create()
@@ -61,7 +66,7 @@ class World:
             failOnDataLoss=str(strict).lower(),
             appId="app",
             offsetStore=f"delta:{root / 'table'}",
-            **{"fetchOffset.retryIntervalMs": "1"},
+            **{"fetchOffset.retryIntervalMs": "1", HAND_OVER: hand_over},
         )
         self.cluster.send(self.topic, range(20), 0)
         self.pipeline = Pipeline(root, self.options)
@@ -78,6 +83,7 @@ class World:
         return values
 
 
+@both_paths
 def test_a_log_that_went_back_is_read_on_from_where_it_parted(broker: Restorable, worlds: Worlds) -> None:
     """Thirty were written, the log ends at twenty, five come, then eight: none of the thirteen may be lost."""
     world = worlds()
@@ -94,6 +100,7 @@ def test_a_log_that_went_back_is_read_on_from_where_it_parted(broker: Restorable
     assert f"records [20, 30) of {world.topic}-0 that were written" in said[0]
 
 
+@both_paths
 def test_a_log_that_went_back_and_grew_past_what_was_read(broker: Restorable, worlds: Worlds) -> None:
     world = worlds()
     new = world.send(100, 15)
@@ -101,6 +108,7 @@ def test_a_log_that_went_back_and_grew_past_what_was_read(broker: Restorable, wo
     assert world.pipeline.run() == new
 
 
+@both_paths
 def test_it_stops_and_names_the_records_that_were_replaced(broker: Restorable, worlds: Worlds) -> None:
     world = worlds(strict=True)
     for count in (5, 5, 5):
@@ -119,6 +127,7 @@ def test_an_audit_beside_the_broker_sees_what_grew_to_the_very_offset(broker: Re
     assert f"records [20, 30) of {world.topic}-0" in examined.report.findings[0].message
 
 
+@both_paths
 def test_a_new_checkpoint_at_the_stored_offsets_sees_it_too(broker: Restorable, worlds: Worlds, tmp_path: Path) -> None:
     world = worlds()
     new = world.send(100, 15)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from sparkonce.connectors.delta_sink.options import SinkOptions
+from sparkonce.connectors.direct.source import DirectSource
 from sparkonce.connectors.formats.delta_once import stream_sink
 from sparkonce.connectors.sinks.stream_sink import StreamSink, TaskMessage
 from sparkonce.connectors.sinks.target import Task
@@ -39,6 +40,7 @@ class Query:
         *,
         schema: t.StructType = SCHEMA,
         replace: bool = False,
+        source: DirectSource | None = None,
         **options: str,
     ) -> None:
         self.table = root / "table"
@@ -47,6 +49,7 @@ class Query:
         (self.checkpoint / "metadata").write_text(f'{{"id":"{query_id}"}}')
         self.schema = schema
         self.replace = replace
+        self.source = source
         self.options = {
             "path": str(self.table),
             "appId": "app",
@@ -61,20 +64,27 @@ class Query:
         (self.checkpoint / "offsets" / str(batch_id)).write_text(f"v1\n{{}}\n{line}")
 
     def writer(self) -> StreamSink:
-        return stream_sink(SinkOptions.read(self.options), self.schema, replace=self.replace)
+        return stream_sink(SinkOptions.read(self.options), self.schema, replace=self.replace, source=self.source)
 
     def batches(self, rows: Rows) -> list[pa.RecordBatch]:
         return [pa.RecordBatch.from_pylist(list(rows), schema=to_arrow_schema(self.schema, timezone="UTC"))]
 
     def tasks(self, count: int = 2, rows: Rows | None = None) -> list[TaskMessage]:
         """Begin the newest batch, and run its tasks, which write one row each, or one task that writes ``rows``."""
+        given = [[{"v": number}] for number in range(count)] if rows is None else [rows]
+        return self.tasks_with(self.batches(each) for each in given)
+
+    def tasks_with(
+        self, handed_over: Iterable[Iterable[pa.RecordBatch]], between: Callable[[], None] = lambda: None
+    ) -> list[TaskMessage]:
+        """Begin the newest batch, call ``between``, and run a task for each of ``handed_over``."""
         writer = self.writer()
         writer.begin()
         sent: StreamSink = cloudpickle.loads(cloudpickle.dumps(writer))
-        given = [[{"v": number}] for number in range(count)] if rows is None else [rows]
+        between()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sent, "_task", lambda planned_batch_id: Task(planned_batch_id, 0, 0, 0))
-            messages = [sent.write(iter(self.batches(each))) for each in given]
+            messages = [sent.write(iter(each)) for each in handed_over]
         found: list[TaskMessage] = cloudpickle.loads(cloudpickle.dumps(messages))
         return found
 

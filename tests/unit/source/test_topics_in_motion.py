@@ -25,10 +25,10 @@ LENIENT = {"failOnDataLoss": "false", **EARLIEST}
 AT_ONCE = {"fetchOffset.retryIntervalMs": "1"}
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+@pytest.fixture(scope="module", params=["rows", "ranges"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with EmbeddedBroker() as running:
-        yield Cluster(running.bootstrap_servers)
+        yield Cluster(running.bootstrap_servers, request.param)
     for kept in client_module._shared.values():
         kept.close()
 
