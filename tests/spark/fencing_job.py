@@ -3,8 +3,8 @@
 Each line of standard input is a JSON object, and each is answered by one line that begins with `ANSWER`:
 `{"start": name, "source": …, "table": …, "checkpoint": …, "sink": …}` starts a query and `{"wait": name}` waits for its
 end and tells its error, and how often a stage of it was tried. `source` has the options of the stream `numbers`, or of
-`kafka_once` if it has a broker; `shuffle` in it sends the rows through a shuffle, `window` counts them in windows of
-five minutes, one record a minute, and `union` is a list of sources instead.
+`kafka_once` if it has a broker, as it comes if it hands over ranges; `shuffle` in it sends the rows through a shuffle,
+`window` counts them in windows of five minutes, one record a minute, and `union` is a list of sources instead.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ def frame(spark: SparkSession, source: dict[str, Any]) -> DataFrame:
     shuffle, window = source.pop("shuffle", None), source.pop("window", False)
     if "kafka.bootstrap.servers" in source:
         rows = spark.readStream.format("kafka_once").options(**source).load()
-        rows = rows.selectExpr("partition", "offset", "cast(value as string) as value")
+        if source.get("handOver") != "ranges":
+            rows = rows.selectExpr("partition", "offset", "cast(value as string) as value")
     else:
         rows = numbers(spark, **source)
     if window:
         timed = rows.withColumn("at", f.timestamp_seconds(f.col("offset") * 60)).withWatermark("at", "0 seconds")
         counted = timed.groupBy(f.window("at", "5 minutes")).count()
         return counted.select(f.concat(f.minute("window.start"), f.lit("-"), f.col("count")).alias("value"))
-    return rows.repartition(shuffle, "value") if shuffle else rows
+    return rows.repartition(shuffle, rows.columns[-1]) if shuffle else rows
 
 
 def stage_attempts(spark: SparkSession, run_id: str) -> int:

@@ -125,7 +125,8 @@ class Driver:
 
 
 def rows(table: Path) -> Counter[str]:
-    return Counter(DeltaTable(table).to_pyarrow_table(columns=["value"]).column("value").to_pylist())
+    found = DeltaTable(table).to_pyarrow_table(columns=["value"]).column("value").to_pylist()
+    return Counter(value.decode() if isinstance(value, bytes) else value for value in found)
 
 
 def expected(end: int, partitions: int = 2, begin: int = 0) -> Counter[str]:

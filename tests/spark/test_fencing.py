@@ -162,7 +162,10 @@ def test_a_stage_that_is_tried_again_writes_once(driver: Driver, table: Path, tm
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-def test_a_speculative_attempt_overtakes_one_that_stands_still(table: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("hand_over", ["rows", "ranges"])
+def test_a_speculative_attempt_overtakes_one_that_stands_still(
+    kafka: Any, table: Path, tmp_path: Path, hand_over: str
+) -> None:
     """The first attempt has written its file when the second, on another machine, ends the batch."""
     plans = tmp_path / "driver" / "plans"
     conf = {
@@ -179,24 +182,55 @@ def test_a_speculative_attempt_overtakes_one_that_stands_still(table: Path, tmp_
         Driver(tmp_path / "driver", **{"spark.master": cluster.url, **conf}) as speculating,
     ):
         plan = speculating.arm("sink.file_written=hold")
-        speculating.start("one", table, tmp_path / "checkpoint", EVERYTHING)
+        speculating.start("one", table, tmp_path / "checkpoint", two_partitions(kafka, handOver=hand_over))
         speculating.await_firing(plan)
         assert speculating.wait("one") is None
-        assert rows(table) == expected(10)
+        assert rows(table) == ALL_OF_TWO
         assert orphans(table) == 1
         release(plan)
 
 
-def test_a_reading_task_that_dies_reads_again(driver: Driver, kafka: Any, table: Path, tmp_path: Path) -> None:
+def two_partitions(kafka: Any, **options: str) -> dict[str, Any]:
+    """Return the source of a topic with 500 records in each of two partitions."""
     topics = Topics(kafka.bootstrap_servers)
     topic = topics.create(2)
     for partition in range(2):
         topics.produce(topic, values(str(partition), 500), partition=partition)
-    source = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic, "startingOffsets": "earliest"}
-    plan = driver.arm("source.reading=kill")
-    assert driver.run(table, tmp_path / "checkpoint", source) is None
+    where = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic, "startingOffsets": "earliest"}
+    return {**where, **options}
+
+
+ALL_OF_TWO = Counter(value.decode() for p in "01" for value in values(p, 500))
+
+
+@pytest.mark.parametrize(
+    ("hand_over", "point"), [("rows", "source.reading"), ("ranges", "source.reading"), ("ranges", "sink.file_written")]
+)
+def test_a_reading_task_that_dies_reads_again(
+    driver: Driver, kafka: Any, table: Path, tmp_path: Path, hand_over: str, point: str
+) -> None:
+    """With ranges, the task of the sink is the one that reads."""
+    plan = driver.arm(f"{point}=kill")
+    assert driver.run(table, tmp_path / "checkpoint", two_partitions(kafka, handOver=hand_over)) is None
     driver.await_firing(plan)
-    assert rows(table) == Counter(value.decode() for p in "01" for value in values(p, 500))
+    assert rows(table) == ALL_OF_TWO
+
+
+def test_a_stage_of_ranges_that_is_tried_again_reads_each_once(
+    driver: Driver, kafka: Any, table: Path, tmp_path: Path
+) -> None:
+    """Two tasks stand at their ends while the ranges of others are lost on the way to them."""
+    source = two_partitions(kafka, handOver="ranges", minPartitions="12")
+    plans = [driver.arm("sink.writing=hold") for _ in range(2)]
+    driver.start("one", table, tmp_path / "checkpoint", {**source, "shuffle": 5})
+    for plan in plans:
+        driver.await_firing(plan)
+    assert driver.lose_shuffle_output() > 0
+    for plan in plans:
+        release(plan)
+    assert driver.wait("one") is None
+    assert driver.stage_attempts > 1
+    assert rows(table) == ALL_OF_TWO
 
 
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-most-once"])
