@@ -17,6 +17,11 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import from_json
+
+from sparkonce.connectors.values.ddl import parse_schema
+from tests.json_documents import SCHEMA, documents
 
 DEADLINE_S = 60
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -24,6 +29,10 @@ MAX_MESSAGE_BYTES = 4 << 20
 HOUR_MS = 3_600_000
 HEADER_NAMES = ("", "trace", "ключ", "a b", "h" * 300)
 OPEN = "open"
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+CONDITIONS = ("offset % 3 = 1", "partition < 2 AND offset >= 5")
+JSON_CONDITIONS = ("value IS NOT NULL", "offset % 2 = 0")
+"""What keeps the same rows in Spark's SQL and in the sink's."""
 
 
 @dataclass
@@ -225,6 +234,86 @@ def random_reads(topic: RandomTopic, servers: str, seed: int, count: int) -> lis
     ends = [bounds(servers, topic.name, partition) for partition in range(topic.partitions)]
     whole = {"subscribe": topic.name, "includeHeaders": "true"}
     return [whole, *(_read(pick, topic, ends) for _ in range(count - 1))]
+
+
+@dataclass(frozen=True)
+class RandomStream:
+    """A stream to read by Spark's connector, by ours through Spark, and by ours without: options, and what comes after.
+
+    What `after_spark` and the option ``columns`` do is the same, as are `condition` and the sink's option ``sql``.
+    """
+
+    options: dict[str, str]
+    columns: tuple[str, ...]
+    schema: str | None = None
+    """The fields of JSON values; None for values as they are."""
+    condition: str | None = None
+    """Which rows are kept."""
+
+    @property
+    def for_spark(self) -> dict[str, str]:
+        return {**self.options, "includeHeaders": str("headers" in self.columns).lower()}
+
+    @property
+    def for_us(self) -> dict[str, str]:
+        decoded = {} if self.schema is None else {"valueFormat": "json", "valueSchema": self.schema}
+        return {**self.options, "columns": ",".join(self.columns), **decoded}
+
+    @property
+    def sink(self) -> dict[str, str]:
+        """The options of the sink that reads the ranges."""
+        return {} if self.condition is None else {"sql": f"SELECT * FROM records WHERE {self.condition}"}
+
+    def after_spark(self, rows: DataFrame) -> DataFrame:
+        """Do to the rows of Spark's connector what our options do."""
+        if self.schema is not None:
+            rows = rows.withColumn("value", from_json(rows["value"].cast("string"), self.schema))
+        return rows.select(*self.columns)
+
+    def after_both(self, rows: DataFrame) -> DataFrame:
+        return rows if self.condition is None else rows.where(self.condition)
+
+
+def random_streams(topic: RandomTopic, servers: str, seed: int, count: int) -> list[RandomStream]:
+    """Return streams over the topic: the first with all columns."""
+    pick = random.Random(seed)
+    streams = []
+    for at, read in enumerate(random_reads(topic, servers, seed, count + 1)[1:]):
+        options = {name: text for name, text in read.items() if not name.startswith("ending")}
+        del options["includeHeaders"]
+        if pick.random() < 0.6:
+            options["maxOffsetsPerTrigger"] = str(pick.randint(30, 500))
+        columns = [each for each in COLUMNS if at == 0 or each in ("partition", "offset") or pick.random() < 0.5]
+        condition = pick.choice((None, *CONDITIONS))
+        streams.append(RandomStream(options, tuple(columns), condition=condition))
+    return streams
+
+
+def json_topic(servers: str, seed: int, records: int) -> RandomTopic:
+    """Return a topic of two partitions with JSON values: right, malformed, hostile, and none at all."""
+    pick = random.Random(seed)
+    topic = RandomTopic(f"json-{uuid.uuid4().hex[:12]}", 2, _now_ms())
+    create(AdminClient({"bootstrap.servers": servers}), topic.name, topic.partitions, {})
+    producer = Producer({"bootstrap.servers": servers, "compression.type": pick.choice(CODECS)})
+    for value in documents(seed, records):
+        producer.produce(topic.name, None if pick.random() < 0.05 else value, partition=pick.randrange(2))
+    assert producer.flush(DEADLINE_S) == 0
+    topic.story.append(f"{records} documents of seed {seed}")
+    return topic
+
+
+def random_json_stream(topic: RandomTopic, seed: int) -> RandomStream:
+    """Return a stream that decodes some of the fields that the documents are made for."""
+    pick = random.Random(seed)
+    fields = [f"`{each.name}` {each.dataType.simpleString()}" for each in parse_schema(SCHEMA) if each.name[0] != "_"]
+    schema = ", ".join(field for field in fields if pick.random() < 0.6) or fields[0]
+    options = {
+        "subscribe": topic.name,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": str(pick.randint(90, 900)),
+    }
+    condition = pick.choice((None, *JSON_CONDITIONS))
+    return RandomStream(options, ("value", "partition", "offset"), schema, condition)
 
 
 def _read(pick: random.Random, topic: RandomTopic, ends: list[tuple[int, int]]) -> dict[str, str]:

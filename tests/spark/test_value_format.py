@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from sparkonce.connectors.values.ddl import parse_schema
 from sparkonce.connectors.values.options import JsonOptions
 from sparkonce.connectors.values.rows import JsonDecoder
 from sparkonce.jobs.shared.crash_plans import arm, fired
-from tests.json_documents import SCHEMA, documents, plain
+from tests.json_documents import SCHEMA, documents, plain, without_java
 from tests.spark.source_support import Topics, batch
 
 pytestmark = pytest.mark.spark
@@ -74,12 +73,7 @@ def by_us(schema: str, values: list[bytes], **options: Any) -> list[Any]:
 def same(spark: SparkSession, schema: str, values: list[bytes], ours: list[Any], **options: str) -> None:
     theirs = by_spark(spark, schema, values, **options)
     for value, one, other in zip(values, ours, theirs, strict=True):
-        assert _without_java(repr(one)) == _without_java(repr(other)), value
-
-
-def _without_java(text: str) -> str:
-    """Read numbers in text anew: Java before 19 writes some with a digit too many, or the last one off by one."""
-    return re.sub(r"\d+\.\d+(E-?\d+)?", lambda found: f"{float(found[0]):.14e}", text)
+        assert without_java(repr(one)) == without_java(repr(other)), value
 
 
 def test_random_documents_become_what_from_json_makes_of_them(spark: SparkSession) -> None:
