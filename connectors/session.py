@@ -82,7 +82,7 @@ def spark_session(app_name: str, **conf: str) -> SparkSession:
     python = worker_python.command(os.environ) if local else _python_of_cluster(conf)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
     defaults = {**_OF_A_SESSION, **_OF_THE_DRIVER, **(_ON_ONE_MACHINE if local else {})}
-    session = _active_in_thread(_configured(app_name, {**defaults, **conf}))
+    session = active_in_thread(_configured(app_name, {**defaults, **conf}))
     if not local:
         register(session)
     return session
@@ -106,9 +106,13 @@ def _python_of_cluster(conf: Mapping[str, str]) -> str:
     return python
 
 
-def _active_in_thread(session: SparkSession) -> SparkSession:
-    """Make a session the one that Spark looks into for formats in the calling thread; only its first thread has it."""
-    session._jvm.SparkSession.setActiveSession(session._jsparkSession)  # type: ignore[union-attr]
+def active_in_thread(session: SparkSession) -> SparkSession:
+    """Make a session the one that Spark looks into for formats in the calling thread; only its first thread has it.
+
+    Sessions of Spark Connect need it in no thread.
+    """
+    if hasattr(session, "_jsparkSession"):
+        session._jvm.SparkSession.setActiveSession(session._jsparkSession)  # type: ignore[union-attr]
     return session
 
 

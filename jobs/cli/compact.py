@@ -1,11 +1,11 @@
-"""The command `sparkonce compact`: merge small files. How, and why it is safe: `housekeeping.compaction`."""
+"""The command `sparkonce compact`: merge small files. How, and why it is safe: `connectors.delta_sink.compaction`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from sparkonce.jobs.cli.housekeeping.compaction import (
+from sparkonce.connectors.delta_sink.compaction import (
     DEFAULT_TARGET_BYTES,
     Compaction,
     CompactionError,

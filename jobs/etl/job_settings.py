@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import re
 import sys
 import tomllib
 import traceback
@@ -24,6 +23,7 @@ from sparkonce.broker_lite.protocol.errors import KafkaError
 from sparkonce.connectors.kafka_client.client import KafkaUnreachableError, MissingTopicError
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
+from sparkonce.connectors.runtime.failures import innermost
 from sparkonce.connectors.session import spark_session
 from sparkonce.connectors.settings.options import STORAGE_PREFIX, OptionError
 from sparkonce.jobs.shared.arguments import CONF, positive
@@ -42,8 +42,6 @@ STORAGE = "storage"
 """The section that a configuration may have besides."""
 CHECKPOINT_SUFFIX = "-checkpoint"
 """As the checkpoints' names in ``conf`` end."""
-_TRACEBACK = "Traceback (most recent call last):"
-_MODULE = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z]\w*(?::|$))")
 _TRY = "Name another with --bootstrap-servers HOST:PORT, or try the job without a Kafka: --sample 20000"
 
 
@@ -277,12 +275,5 @@ def check_topics(kafka: Mapping[str, str]) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """Return the line of an error with its cause: of tracebacks in its text, that of the last."""
-    text = str(error).strip()
-    if _TRACEBACK in text:
-        tail = text.rpartition(_TRACEBACK)[2].splitlines()
-        said = next((line for line in tail if line.strip() and not line[0].isspace()), "")
-        if said:
-            return _MODULE.sub("", said)
-    first = text.partition("\n")[0].strip()
-    return first if isinstance(error, JobError) else f"{type(error).__name__}{': ' if first else ''}{first}"
+    """Return the line of an error with its cause."""
+    return str(error).partition("\n")[0].strip() if isinstance(error, JobError) else innermost(error)

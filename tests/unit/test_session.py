@@ -33,7 +33,7 @@ class Builder:
 
 def test_the_daemon_of_the_workers_is_ours_unless_another_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkSession, "builder", Builder())
-    monkeypatch.setattr(session, "_active_in_thread", lambda made: made)
+    monkeypatch.setattr(session, "active_in_thread", lambda made: made)
     name = "spark.python.daemon.module"
     assert spark_session("etl")[name] == "sparkonce.connectors.runtime.worker_daemon"  # type: ignore[index]
     assert spark_session("etl", **{name: "pyspark.daemon"})[name] == "pyspark.daemon"  # type: ignore[index]
@@ -52,7 +52,7 @@ def test_defaults_for_one_machine_stay_off_a_cluster(
     monkeypatch: pytest.MonkeyPatch, conf: dict[str, str], submitted: bool, local: bool
 ) -> None:
     monkeypatch.setattr(SparkSession, "builder", Builder())
-    monkeypatch.setattr(session, "_active_in_thread", lambda made: made)
+    monkeypatch.setattr(session, "active_in_thread", lambda made: made)
     monkeypatch.setattr(session, "register", lambda made: None)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     if submitted:

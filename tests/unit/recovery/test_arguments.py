@@ -10,8 +10,8 @@ import pytest
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
+from sparkonce.connectors.delta_sink.compaction import Compaction
 from sparkonce.jobs.cli.housekeeping.brokers import settings_from
-from sparkonce.jobs.cli.housekeeping.compaction import Compaction
 from sparkonce.jobs.cli.housekeeping.orphans import TableFolder
 from sparkonce.jobs.shared.arguments import (
     add_kafka,

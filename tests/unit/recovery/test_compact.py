@@ -13,8 +13,8 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from deltalake.table import TableOptimizer
 
-from sparkonce.jobs.cli.housekeeping import compaction
-from sparkonce.jobs.cli.housekeeping.compaction import Compaction, CompactionError, as_text
+from sparkonce.connectors.delta_sink import compaction
+from sparkonce.connectors.delta_sink.compaction import Compaction, CompactionError, as_text
 from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store.locations import Location
 from tests.unit.recovery.recovery_support import APP, Pipeline

@@ -18,14 +18,13 @@ import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from sparkonce.jobs.shared.arguments import show_time
 from sparkonce.offset_store.clock import now_ms
 from sparkonce.offset_store.delta_log import DeltaLog
 from sparkonce.offset_store.errors import CommitConflictError, plain
@@ -148,7 +147,7 @@ class Compaction:
                 raise self._unclaimed(error) from error
         raise CompactionError(
             f"another run of `sparkonce compact` is at work on {self.location}: two at once would double rows. Wait "
-            f"until it has finished; if it was killed, its claim ends at {show_time(held_ms or now_ms)}"
+            f"until it has finished; if it was killed, its claim ends at {_time(held_ms or now_ms)}"
         )
 
     def _merge_one(self, run: str, columns: tuple[str, ...], partition: PartitionKey) -> Merged:
@@ -239,6 +238,10 @@ def as_text(value: PartitionValue) -> str:
     if isinstance(value, datetime):
         return value.replace(tzinfo=None).isoformat(sep=" ")
     return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _filter_value(value: PartitionValue) -> PartitionValue:

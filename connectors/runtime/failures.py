@@ -1,0 +1,24 @@
+"""What went wrong in a Python process of Spark, out of the traces around it.
+
+Spark wraps an error in Python into an exception of the JVM's, which comes back as another of Python's: hundreds of
+lines around one.
+"""
+
+from __future__ import annotations
+
+import re
+
+_TRACEBACK = "Traceback (most recent call last):"
+_MODULE = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z]\w*(?::|$))")
+
+
+def innermost(error: BaseException) -> str:
+    """Return the line of an error with its cause: of tracebacks in its text, that of the last."""
+    text = str(error).strip()
+    if _TRACEBACK in text:
+        tail = text.rpartition(_TRACEBACK)[2].splitlines()
+        said = next((line for line in tail if line.strip() and not line[0].isspace()), "")
+        if said:
+            return _MODULE.sub("", said)
+    first = text.partition("\n")[0].strip()
+    return f"{type(error).__name__}{': ' if first else ''}{first}"
