@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from sparkonce.connectors.catalogs.writer import write_stream
     from sparkonce.connectors.delta_spark.append import AppendWriter
     from sparkonce.connectors.delta_spark.merge import MergeWriter
+    from sparkonce.connectors.ingest.ingest import ingest
+    from sparkonce.connectors.ingest.ingestion import IngestError, Ingestion
+    from sparkonce.connectors.ingest.settings import IngestTable
     from sparkonce.connectors.lag.listener import LagListener
     from sparkonce.connectors.lag.state import PartitionLag, QueryLag, SourceLag
     from sparkonce.connectors.reference.typed_options import delta_sink_options, kafka_sink_options, source_options
@@ -54,6 +57,9 @@ _WHERE = {
     "FencedError": "exactly_once.errors",
     "ForeachBatch": "exactly_once.foreach_batch",
     "Guarantee": "exactly_once.guarantee",
+    "IngestError": "connectors.ingest.ingestion",
+    "IngestTable": "connectors.ingest.settings",
+    "Ingestion": "connectors.ingest.ingestion",
     "LagListener": "connectors.lag.listener",
     "MergeWriter": "connectors.delta_spark.merge",
     "OffsetMismatchError": "exactly_once.errors",
@@ -67,6 +73,7 @@ _WHERE = {
     "delta_sink_options": "connectors.reference.typed_options",
     "history_arrow": "offset_store.frame",
     "history_frame": "offset_store.frame",
+    "ingest": "connectors.ingest.ingest",
     "kafka_sink_options": "connectors.reference.typed_options",
     "mark": "connectors.sinks.dead_letters",
     "open_store": "offset_store",
@@ -90,6 +97,9 @@ __all__ = [
     "FencedError",
     "ForeachBatch",
     "Guarantee",
+    "IngestError",
+    "IngestTable",
+    "Ingestion",
     "LagListener",
     "MergeWriter",
     "OffsetMismatchError",
@@ -104,6 +114,7 @@ __all__ = [
     "delta_sink_options",
     "history_arrow",
     "history_frame",
+    "ingest",
     "kafka_sink_options",
     "mark",
     "open_store",

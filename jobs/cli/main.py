@@ -31,6 +31,7 @@ class Command(NamedTuple):
 
 COMMANDS = (
     Command("broker", "run a broker until SIGTERM", "broker_lite.__main__"),
+    Command("ingest", "write topics into tables, as a file in TOML says", "jobs.cli.ingest"),
     Command("doctor", "check what a query needs: Java, workers, formats, brokers, table", "jobs.cli.doctor.cli"),
     Command("audit", "prove from a table's log that every offset was written once", "jobs.cli.audit"),
     Command(

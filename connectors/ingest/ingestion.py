@@ -1,0 +1,299 @@
+"""The queries of an ingestion while they run: one thread looks after them.
+
+Each round of it (`Ingestion.look`) finds queries that have ended, topics that are new, and tables to compact. A query
+that fails ends the ingestion: the others are stopped when their batch is complete, and the failure is raised by
+`Ingestion.awaitTermination`. All queries are started and stopped by that thread, or before it starts.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from pyspark.sql import SparkSession
+
+from sparkonce.broker_lite.protocol.errors import KafkaError
+from sparkonce.connectors.ingest.compacting import Compactor, is_due
+from sparkonce.connectors.ingest.query import (
+    batch_of,
+    is_between_batches,
+    is_under_way,
+    start_query,
+    table_path_of,
+)
+from sparkonce.connectors.ingest.routing import Flow, Route, flows
+from sparkonce.connectors.ingest.settings import IngestSettings, trigger_arguments
+from sparkonce.connectors.ingest.topics import existing_topics
+from sparkonce.connectors.lag.listener import LagListener
+from sparkonce.connectors.runtime.failures import innermost
+from sparkonce.connectors.session import active_in_thread
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+LOOK_INTERVAL_S = 0.5
+STARTING_AT_ONCE = max(2, (os.cpu_count() or 2) // 2)
+"""Queries that have not done their first batch: each starts two Python processes, and Spark waits only seconds for
+them to answer."""
+STOP_INTERVAL_S = 0.02
+POOL = "spark.scheduler.pool"
+_TARGET_FILE_BYTES = "targetfilebytes"
+
+_log = logging.getLogger("sparkonce.ingest")
+
+
+class IngestError(RuntimeError):
+    """An ingestion that has ended because one of its queries failed; the message names the table and why."""
+
+
+@dataclass(slots=True)
+class _Running:
+    """A query, and what is remembered of it."""
+
+    flow: Flow
+    query: StreamingQuery
+    batch: int | None = None
+    """The batch up to which compactions were considered."""
+    under_way: bool = False
+    ended: bool = False
+
+
+class Ingestion:
+    """Queries that belong together; a context manager that stops them at its end."""
+
+    def __init__(
+        self, spark: SparkSession, settings: IngestSettings, routes: Sequence[Route], lag: LagListener | None = None
+    ) -> None:
+        """Use `sparkonce.ingest` instead."""
+        self._spark, self._settings, self._routes = spark, settings, routes
+        self.lag = lag
+        """The listener that knows how far each table is behind; None without ``metrics_port``."""
+        self._trigger = trigger_arguments(settings.trigger)
+        self._running: dict[str, _Running] = {}
+        self._waiting: dict[str, Flow] = {}
+        """Flows whose queries are started when others are under way."""
+        self._compactor = Compactor()
+        self._topics_at = time.monotonic()
+        self._failure: IngestError | None = None
+        self._stopping, self._done = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._look_after, name="sparkonce-ingest", daemon=True)
+
+    def start(self) -> Self:
+        """Start the first queries of the topics that exist, and the thread that starts the others and looks after all.
+
+        Raises:
+            OptionError, SchemaError: for what cannot work; then no query runs.
+            KafkaUnreachableError, KafkaError, PermissionError: if the topics cannot be had.
+        """
+        try:
+            self._find_flows()
+            for flow in self._waiting.values():
+                table_path_of(self._spark, flow)
+            self._start_waiting()
+        except BaseException:
+            self._stop_queries()
+            self._close()
+            raise
+        self._thread.start()
+        return self
+
+    @property
+    def queries(self) -> Mapping[str, StreamingQuery]:
+        """The queries that were started, by the names of their flows; those that have ended stay."""
+        return {name: each.query for name, each in self._running.items()}
+
+    @property
+    def flows(self) -> Sequence[Flow]:
+        """What is read into which table, and how."""
+        return [*(each.flow for each in self._running.values()), *self._waiting.values()]
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802
+        """Whether it has not ended."""
+        return not self._done.is_set()
+
+    def exception(self) -> IngestError | None:
+        """Return why it has ended; None while it runs, and after it was stopped or has read all there was."""
+        return self._failure
+
+    def awaitTermination(self, timeout: float | None = None) -> bool:  # noqa: N802
+        """Wait until it ends, for ``timeout`` seconds at most; return whether it has ended.
+
+        Raises:
+            IngestError: if a query failed.
+        """
+        ended = self._done.wait(timeout)
+        if self._failure is not None and ended:
+            raise self._failure
+        return ended
+
+    def request_stop(self) -> None:
+        """Have it stop when its batches are complete, and return at once; a handler of signals may call this."""
+        self._stopping.set()
+
+    def stop(self) -> None:
+        """Stop it when its batches are complete, or after ``stop_timeout_s``; may be called repeatedly."""
+        self.request_stop()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def look(self) -> None:
+        """Look once at all queries, topics and tables. The thread does this; tests do it when they like."""
+        for running in self._running.values():
+            self._compact_if_due(running)
+            if not running.ended and not running.query.isActive:
+                running.ended = True
+                self._compact_if_due(running)
+                error = running.query.exception()
+                if error is not None and not self._stopping.is_set():
+                    self._fail(running.flow, error)
+                    return
+        if self._settings.goes_on:
+            self._find_new_topics()
+        try:
+            self._start_waiting()
+        except Exception as error:
+            self._failure = IngestError(f"a query cannot be started: {innermost(error)}")
+            self._failure.__cause__ = error
+            _log.error("%s", self._failure)
+
+    def _look_after(self) -> None:
+        active_in_thread(self._spark)
+        try:
+            while not self._is_over():
+                self.look()
+                self._stopping.wait(LOOK_INTERVAL_S)
+        except Exception as error:
+            self._failure = self._failure or IngestError(f"the ingestion has failed: {innermost(error)}")
+            _log.exception("the ingestion has failed")
+        finally:
+            self._stop_queries()
+            self._close()
+            self._done.set()
+
+    def _is_over(self) -> bool:
+        if self._stopping.is_set() or self._failure is not None:
+            return True
+        return not (self._settings.goes_on or self._waiting) and all(each.ended for each in self._running.values())
+
+    def _find_new_topics(self) -> None:
+        if not any(route.finds_topics for route in self._routes):
+            return
+        now = time.monotonic()
+        if now - self._topics_at < self._settings.topic_interval_s:
+            return
+        self._topics_at = now
+        try:
+            self._find_flows()
+        except (ConnectionError, KafkaError) as error:
+            _log.warning("new topics cannot be looked for now: %s", error)
+        except Exception as error:
+            self._failure = IngestError(f"a new topic cannot be read: {innermost(error)}")
+            self._failure.__cause__ = error
+            _log.error("%s", self._failure)
+
+    def _find_flows(self) -> None:
+        """Note the flows that have no query yet."""
+        for flow in flows(self._routes, existing_topics(self._settings, self._routes)):
+            if flow.name not in self._running:
+                self._waiting[flow.name] = flow
+        if not self._running and not self._waiting:
+            _log.warning("no topic matches yet%s", ", waiting for one" if self._settings.goes_on else "")
+
+    def _start_waiting(self) -> None:
+        """Start as many queries as may start at once."""
+        for each in self._running.values():
+            each.under_way = each.under_way or is_under_way(each.query)
+        starting = sum(not each.under_way for each in self._running.values())
+        for flow in list(self._waiting.values())[: max(STARTING_AT_ONCE - starting, 0)]:
+            how = "direct" if flow.direct else "through Spark"
+            _log.info("%s: appId %s, %s: %s", flow, flow.app_id, how, flow.why)
+            self._running[flow.name] = _Running(flow, self._in_pool(flow))
+            del self._waiting[flow.name]
+
+    def _in_pool(self, flow: Flow) -> StreamingQuery:
+        """Start a query in a pool of its own, so that with spark.scheduler.mode=FAIR a large table starves no other."""
+        context = getattr(self._spark, "_sc", None)
+        if context is not None:
+            context.setLocalProperty(POOL, flow.name)
+        try:
+            return start_query(self._spark, flow, self._trigger)
+        finally:
+            if context is not None:
+                context.setLocalProperty(POOL, None)
+
+    def _compact_if_due(self, running: _Running) -> None:
+        flow = running.flow
+        if not flow.compact_every:
+            return
+        batch = batch_of(running.query)
+        if batch < 0:
+            return
+        before = batch - 1 if running.batch is None else running.batch
+        running.batch = batch
+        if is_due(flow.compact_every, before, batch):
+            path = table_path_of(self._spark, flow)
+            size = next((text for name, text in flow.sink.items() if name.lower() == _TARGET_FILE_BYTES), None)
+            if path is not None:
+                self._compactor.submit(path, self._settings.storage, int(size) if size else None)
+
+    def _fail(self, flow: Flow, error: BaseException) -> None:
+        self._failure = IngestError(f"{flow} has failed: {innermost(error)}")
+        self._failure.__cause__ = error
+        _log.error("%s; the others are stopped", self._failure)
+
+    def _stop_queries(self) -> None:
+        """Stop what runs, each query between two batches, or when its time is up."""
+        deadline = time.monotonic() + self._settings.stop_timeout_s
+        waiting = [(each, batch_of(each.query)) for each in self._running.values() if each.query.isActive]
+        while waiting and time.monotonic() < deadline:
+            waiting = [(each, batch) for each, batch in waiting if not _stopped(each.query, batch)]
+            if waiting:
+                time.sleep(STOP_INTERVAL_S)
+        for each, _ in waiting:
+            _log.warning(
+                "%s: its batch has not completed in %g s and is stopped; the next start repeats it",
+                each.flow,
+                self._settings.stop_timeout_s,
+            )
+            each.query.stop()
+
+    def _close(self) -> None:
+        ended_by_itself = self._failure is None and not self._stopping.is_set()
+        self._compactor.close(complete=ended_by_itself)
+        if self.lag is not None:
+            self.lag.stop()
+
+
+def _stopped(query: StreamingQuery, batch: int) -> bool:
+    """Stop a query that is between batches, or has completed one since ``batch``; return whether it is stopped."""
+    if query.isActive and not is_between_batches(query) and batch_of(query) == batch:
+        return False
+    query.stop()
+    return True
+
+
+def log_handler(hidden: Callable[[str], str] = str) -> logging.Handler:
+    """Return a handler for the log of ingestions, whose lines have a time and, by ``hidden``, no secrets."""
+
+    class Formatter(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return hidden(super().format(record))
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(Formatter("%(asctime)s %(levelname)s %(message)s"))
+    return handler

@@ -1,0 +1,88 @@
+"""One query of an ingestion: started from its flow, and stopped between two batches.
+
+The source's offset store is the table itself, once there is one: with its checkpoint gone, a query begins where the
+table ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from sparkonce.connectors.catalogs.names import TableName
+from sparkonce.connectors.catalogs.tables import find_table
+from sparkonce.connectors.catalogs.writer import write_stream
+from sparkonce.connectors.ingest.routing import Flow
+from sparkonce.connectors.settings.options import KAFKA_FORMAT, OptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+RECORDS = "records"
+"""The table of a SELECT."""
+_WAITING = "Waiting for"
+"""How Spark's status of a query begins that has nothing to do: for data, or for its next trigger."""
+
+
+def start_query(spark: SparkSession, flow: Flow, trigger: Mapping[str, Any]) -> StreamingQuery:
+    """Start the query of a flow; ``trigger`` are the arguments of ``DataStreamWriter.trigger``.
+
+    Raises:
+        OptionError, SchemaError: for options, columns or a table that cannot work.
+    """
+    reader = spark.readStream.format(KAFKA_FORMAT).options(**flow.source)
+    path = table_path_of(spark, flow)
+    if path is not None:
+        reader = reader.option("offsetStore", f"delta:{path}")
+    rows = _selected(spark, reader.load(), flow.sql)
+    if flow.transform is not None:
+        rows = flow.transform(rows)
+    writer = write_stream(rows).options(**flow.sink).queryName(flow.app_id).trigger(**trigger)
+    return writer.start(flow.path) if flow.table is None else writer.toTable(flow.table)
+
+
+def table_path_of(spark: SparkSession, flow: Flow) -> str | None:
+    """Return where the table of a flow is, or will be; None if it has a name, and is not there yet.
+
+    Raises:
+        OptionError: if the name is that of something else.
+    """
+    return flow.path if flow.table is None else find_table(spark, TableName.parse(flow.table))
+
+
+def batch_of(query: StreamingQuery) -> int:
+    """Return the number of the last batch that a query has reported, -1 before the first."""
+    progress = query.lastProgress
+    return -1 if progress is None else int(progress["batchId"])
+
+
+def is_between_batches(query: StreamingQuery) -> bool:
+    """Whether a query waits for its next batch, or for data."""
+    return not query.status["isTriggerActive"]
+
+
+def is_under_way(query: StreamingQuery) -> bool:
+    """Whether a query has done its first batch, or found nothing to read; or has ended."""
+    return not query.isActive or query.lastProgress is not None or query.status["message"].startswith(_WAITING)
+
+
+def _selected(spark: SparkSession, rows: DataFrame, sql: str | None) -> DataFrame:
+    """Let Spark run a SELECT over the rows, as the view that has its table's name while it is analyzed.
+
+    Raises:
+        OptionError: if the session has a temporary view of this name.
+    """
+    if sql is None:
+        return rows
+    if any(view.isTemporary and view.name == RECORDS for view in spark.catalog.listTables()):
+        raise OptionError(
+            f"sql reads the records as the table {RECORDS}, and the session has a temporary view of that name: drop it "
+            f"(spark.catalog.dropTempView({RECORDS!r})), or use transform"
+        )
+    rows.createOrReplaceTempView(RECORDS)
+    try:
+        return spark.sql(sql)
+    finally:
+        spark.catalog.dropTempView(RECORDS)

@@ -1,0 +1,344 @@
+"""From settings to queries: one for each table, and with ``{topic}`` in the table's name or path one for each topic.
+
+A `Flow` is one query with all its options, checked. Its appId and the folder of its checkpoint are named after it, so
+its name must not change; it does not depend on the other tables. Two flows never share a name or a table: what topic a
+table's rows are from would depend on the order of commits, and compactions would stand in each other's way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sparkonce.connectors.catalogs.names import TableName
+from sparkonce.connectors.delta_sink.options import OPTIONS as SINK
+from sparkonce.connectors.delta_sink.options import PATH, TABLE_NAME, SinkOptions
+from sparkonce.connectors.direct.source import DirectSource
+from sparkonce.connectors.formats.delta_once import stream_sink
+from sparkonce.connectors.ingest.settings import IngestSettings, IngestTable, Transform, names
+from sparkonce.connectors.kafka_client.settings import READER
+from sparkonce.connectors.kafka_sink.settings import PRODUCER
+from sparkonce.connectors.kafka_source.hand_over import HandOver
+from sparkonce.connectors.kafka_source.java_regex import PatternError
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.kafka_source.topic_choice import TopicPattern, pattern
+from sparkonce.connectors.reference.hints import checked
+from sparkonce.connectors.settings.options import KAFKA_PREFIX, OptionError
+from sparkonce.connectors.sinks.dead_letters import TOPIC
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.offsets import HAND_OVER, RANGES
+
+EARLIEST = "earliest"
+SQL = "sql"
+NOTHING_FORBIDS = "nothing forbids it"
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_NOT_IN_TABLES = re.compile(r"[^A-Za-z0-9_]")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
+_SAMPLE = "topic"
+_OWN_OF_SOURCE = {
+    "subscribe": "set topics",
+    "subscribePattern": "set topic_pattern",
+    "assign": "all partitions of the topics are read",
+    "startingOffsets": "set starting_offsets",
+    "columns": "set columns",
+    "valueFormat": "set value_format",
+    "valueSchema": "set value_schema",
+    "includeDeadLetters": "set dead_letters",
+    HAND_OVER: "set direct",
+    "offsetStore": "a query without a checkpoint always begins where its table ends",
+    "appId": "set app_id and name",
+}
+_OWN_OF_SINK = {
+    PATH: "set path",
+    TABLE_NAME: "set table",
+    SQL: "set sql",
+    "appId": "set app_id and name",
+    "checkpointLocation": "set checkpoint",
+    "deliveryGuarantee": "set delivery_guarantee",
+    "partitionBy": "set partition_by",
+    "mergeSchema": "set merge_schema",
+    "deadLetters": "set dead_letters",
+    "offsetStore": "offsets are in the tables' own commits; for lag tools, set commitGroup of the source",
+}
+"""Options that entries or the ingestion itself set, and what to do instead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """One query, from topics into one table."""
+
+    name: str
+    topics: str
+    """What is read, in words."""
+    table: str | None
+    """The table's name in a catalog; None if `path` has it."""
+    path: str | None
+    app_id: str
+    checkpoint: str
+    direct: bool
+    why: str
+    """Why the records are read by the sink, or why they pass through Spark."""
+    source: Mapping[str, str] = field(repr=False)
+    """Options; they may hold secrets."""
+    sink: Mapping[str, str] = field(repr=False)
+    sql: str | None = None
+    """Only if Spark runs it; else it is an option of the sink."""
+    transform: Transform | None = field(default=None, repr=False)
+    compact_every: int = 0
+
+    @property
+    def place(self) -> str:
+        """The table, in words."""
+        return self.table or self.path or ""
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.topics} -> {self.place})"
+
+
+class Route:
+    """One table of the settings, and the flows that it makes."""
+
+    def __init__(self, settings: IngestSettings, number: int) -> None:
+        """Read the table of this number, from 1.
+
+        Raises:
+            OptionError: for what cannot work; the message begins with the table.
+        """
+        self._settings, self._number = settings, number
+        self._given = settings.tables[number - 1]
+        try:
+            self._topics = names(self._given.topics)
+            self.pattern = None if self._given.topic_pattern is None else _pattern(self._given.topic_pattern)
+            self.is_routed = self._check_placeholders()
+            self._direct, self._why = _mode(self._given)
+            for sample in self.flows([], sample=True):
+                _check(sample)
+        except OptionError as error:
+            raise OptionError(f"{settings.where(number)}{error}") from None
+
+    @property
+    def finds_topics(self) -> bool:
+        """Whether topics that are created later become flows of their own."""
+        return self.is_routed and self.pattern is not None
+
+    def flows(self, existing: Iterable[str], *, sample: bool = False) -> list[Flow]:
+        """Return the flows, given the topics that exist; with ``sample``, of one topic that stands for all."""
+        if not self.is_routed:
+            return [self._flow(None)]
+        if self.pattern is None:
+            return [self._flow(topic) for topic in self._topics]
+        if sample:
+            return [self._flow(_SAMPLE)]
+        return [self._flow(topic) for topic in sorted(set(existing)) if self.pattern.finds(topic)]
+
+    def _check_placeholders(self) -> bool:
+        """Check what stands in braces; return whether the place has any."""
+        given = self._given
+        groups = set() if self.pattern is None else _groups(self.pattern)
+        for name in ("table", "path", "name", "dead_letters"):
+            for key in _PLACEHOLDER.findall(getattr(given, name) or ""):
+                if key != "topic" and key not in groups:
+                    known = ", ".join("{" + each + "}" for each in ("topic", *sorted(groups)))
+                    raise OptionError(f"{name}={getattr(given, name)!r} has {{{key}}}; known: {known}")
+        routed = bool(_PLACEHOLDER.search(given.table or given.path or ""))
+        if routed and given.name is not None and not _PLACEHOLDER.search(given.name):
+            raise OptionError(f"name={given.name!r} would be the same for all topics: add {{topic}}")
+        if not routed and _PLACEHOLDER.search(f"{given.name or ''}{given.dead_letters or ''}"):
+            raise OptionError("name and dead_letters have a topic only where table or path has: all topics go into one")
+        if routed and self.pattern is not None:
+            _check_start(given)
+        return routed
+
+    def _flow(self, topic: str | None) -> Flow:
+        given, settings = self._given, self._settings
+        values = {} if topic is None else self._values(topic)
+        table = None if given.table is None else _filled(given.table, values, _NOT_IN_TABLES)
+        path = None if given.path is None else _filled(given.path, values)
+        name = _filled(given.name, values) if given.name else topic or _last_part(table, path)
+        name = _NOT_IN_NAMES.sub("_", name)
+        if name in ("", ".", ".."):
+            raise OptionError(f"name={name!r} cannot be the name of a folder: set another")
+        app_id = f"{settings.app_id}.{name}"
+        checkpoint = f"{settings.checkpoint.rstrip('/')}/{name}"
+        in_spark = given.sql if not self._direct else None
+        return Flow(
+            name=name,
+            topics=self._named(topic),
+            table=table,
+            path=path,
+            app_id=app_id,
+            checkpoint=checkpoint,
+            direct=self._direct,
+            why=self._why,
+            source=self._source(topic, app_id),
+            sink=self._sink(app_id, checkpoint, values),
+            sql=in_spark,
+            transform=given.transform,
+            compact_every=given.compact_every or 0,
+        )
+
+    def _values(self, topic: str) -> dict[str, str]:
+        found = None if self.pattern is None else self.pattern.compiled.search(topic)
+        groups = {} if found is None else {str(number): text or "" for number, text in enumerate(found.groups(), 1)}
+        named = {} if found is None else {key: text or "" for key, text in found.groupdict().items()}
+        if self.pattern is not None and found is None:
+            groups = dict.fromkeys(_groups(self.pattern), _SAMPLE)
+        return {**groups, **named, "topic": topic}
+
+    def _named(self, topic: str | None) -> str:
+        if topic is not None:
+            return topic
+        return ", ".join(self._topics) if self.pattern is None else f"topics with {self.pattern.text}"
+
+    def _source(self, topic: str | None, app_id: str) -> dict[str, str]:
+        given, settings = self._given, self._settings
+        _check_own(given.source, _OWN_OF_SOURCE, "source")
+        if topic is None and self.pattern is not None:
+            which = {"subscribePattern": self.pattern.text}
+        else:
+            which = {"subscribe": topic or ",".join(self._topics)}
+        chosen = {
+            "startingOffsets": given.starting_offsets or EARLIEST,
+            "columns": ",".join(names(given.columns)) or None,
+            "valueFormat": given.value_format,
+            "valueSchema": given.value_schema,
+            "includeDeadLetters": "true" if given.dead_letters else None,
+            HAND_OVER: RANGES if self._direct else None,
+            "appId": app_id,
+        }
+        return {**settings.client, **settings.storage_options, **which, **_set(chosen), **given.source}
+
+    def _sink(self, app_id: str, checkpoint: str, values: Mapping[str, str]) -> dict[str, str]:
+        given, settings = self._given, self._settings
+        _check_own(given.sink, _OWN_OF_SINK, "sink")
+        letters = None if given.dead_letters is None else _filled(given.dead_letters, values)
+        chosen = {
+            "appId": app_id,
+            "checkpointLocation": checkpoint,
+            "deliveryGuarantee": given.delivery_guarantee,
+            "partitionBy": ",".join(names(given.partition_by)) or None,
+            "mergeSchema": None if given.merge_schema is None else str(given.merge_schema).lower(),
+            "deadLetters": letters,
+            SQL: given.sql if self._direct else None,
+        }
+        kafka = _of_producer(settings.client) if letters and letters.startswith(TOPIC) else {}
+        return {**settings.storage_options, **kafka, **_set(chosen), **given.sink}
+
+
+def routes(settings: IngestSettings) -> list[Route]:
+    """Return the tables of the settings.
+
+    Raises:
+        OptionError: for what cannot work, before a broker is asked.
+    """
+    return [Route(settings, number) for number in range(1, len(settings.tables) + 1)]
+
+
+def flows(made: Sequence[Route], existing: Iterable[str]) -> list[Flow]:
+    """Return all flows, given the topics that exist.
+
+    Raises:
+        OptionError: if two have one name, or one table.
+    """
+    topics = list(existing)
+    found = [flow for route in made for flow in route.flows(topics)]
+    by_name: dict[str, Flow] = {}
+    by_place: dict[str, Flow] = {}
+    for flow in found:
+        other = by_name.setdefault(flow.name, flow)
+        if other is not flow:
+            raise OptionError(
+                f"{flow} and {other} have the name {flow.name!r}, and so one appId: set another name for one of them"
+            )
+        place = str(TableName.parse(flow.table)).lower() if flow.table else str(Location.parse(flow.path or ""))
+        other = by_place.setdefault(place, flow)
+        if other is not flow:
+            raise OptionError(
+                f"{flow} and {other} write one table: name the topics in one entry, or choose another table for one"
+            )
+    return found
+
+
+def _pattern(text: str) -> TopicPattern:
+    try:
+        return pattern(text)
+    except (PatternError, ValueError) as error:
+        raise OptionError(f"topic_pattern={text!r}: {error}") from None
+
+
+def _groups(found: TopicPattern) -> set[str]:
+    return {*map(str, range(1, found.compiled.groups + 1)), *found.compiled.groupindex}
+
+
+def _filled(template: str, values: Mapping[str, str], not_allowed: re.Pattern[str] | None = None) -> str:
+    def value(found: re.Match[str]) -> str:
+        text = values[found[1]]
+        return text if not_allowed is None else not_allowed.sub("_", text)
+
+    return _PLACEHOLDER.sub(value, template)
+
+
+def _last_part(table: str | None, path: str | None) -> str:
+    return TableName.parse(table).parts[-1] if table is not None else (path or "").rstrip("/").rpartition("/")[2]
+
+
+def _set(chosen: Mapping[str, str | None]) -> dict[str, str]:
+    return {name: value for name, value in chosen.items() if value is not None}
+
+
+def _check_own(given: Mapping[str, str], own: Mapping[str, str], where: str) -> None:
+    for name in given:
+        found = next((each for each in own if each.lower() == name.lower()), None)
+        if found is not None:
+            raise OptionError(f"{found} does not belong into {where}: {own[found]}")
+        if name.lower().startswith(KAFKA_PREFIX):
+            raise OptionError(f"{name} does not belong into {where}: set it in kafka, for all tables")
+
+
+def _check_start(given: IngestTable) -> None:
+    """Reject a start that would lose records of topics that are created while the ingestion is stopped, or starts."""
+    other = next((name for name in given.source if name.lower().startswith("starting")), None)
+    if given.starting_offsets not in (None, EARLIEST) or other is not None:
+        raise OptionError(
+            f"{other or 'starting_offsets'} cannot be combined with topic_pattern and a table for each topic: a topic "
+            "that is created later must be read from its first record. Leave it out (earliest), or name the topics"
+        )
+
+
+def _of_producer(client: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that a producer has too."""
+    of_readers = {*READER.settings, *READER.without_effect} - {*PRODUCER.settings, *PRODUCER.without_effect}
+    return {name: value for name, value in client.items() if name.removeprefix(KAFKA_PREFIX) not in of_readers}
+
+
+def _mode(given: IngestTable) -> tuple[bool, str]:
+    """Return whether the sink reads the records, and why."""
+    against = None
+    if given.transform is not None:
+        against = "transform needs the records in Spark's rows"
+    elif given.sql is not None and SQL not in SINK.settings:
+        against = "the sink has no option sql"
+    elif given.direct is False:
+        against = "direct is set to false"
+    if against is None:
+        return True, NOTHING_FORBIDS if given.direct is None else "direct is set to true"
+    if given.direct:
+        raise OptionError(f"direct is set to true, but {against}: leave direct out")
+    return False, against
+
+
+def _check(flow: Flow) -> None:
+    """Check the options of a flow as its query will.
+
+    Raises:
+        OptionError: for what cannot work.
+    """
+    options = checked(SourceOptions.read, flow.source)
+    options.for_stream()
+    if flow.table is not None:
+        TableName.parse(flow.table)
+    place = {PATH: flow.path} if flow.path is not None else {TABLE_NAME: flow.table or ""}
+    sink = checked(SinkOptions.read_with_name, {**flow.sink, **place})
+    if flow.transform is None and flow.sql is None:
+        stream_sink(sink, options.rows.spark_schema(), source=DirectSource(options, HandOver.of(flow.source)))
