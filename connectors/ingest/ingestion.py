@@ -176,7 +176,8 @@ class Ingestion:
         try:
             while not self._is_over():
                 self.look()
-                self._stopping.wait(LOOK_INTERVAL_S)
+                if not self._is_over():
+                    self._stopping.wait(LOOK_INTERVAL_S)
         except Exception as error:
             self._failure = self._failure or IngestError(f"the ingestion has failed: {innermost(error)}")
             _log.exception("the ingestion has failed")

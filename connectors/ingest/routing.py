@@ -184,7 +184,17 @@ class Route:
         named = {} if found is None else {key: text or "" for key, text in found.groupdict().items()}
         if self.pattern is not None and found is None:
             groups = dict.fromkeys(_groups(self.pattern), _SAMPLE)
-        return {**groups, **named, "topic": topic}
+        values = {**groups, **named, "topic": topic}
+        used = _PLACEHOLDER.findall(
+            f"{self._given.path or ''}{self._given.table or ''}{self._given.dead_letters or ''}"
+        )
+        wrong = next((key for key in used if values[key] in ("", ".", "..")), None)
+        if wrong is not None:
+            raise OptionError(
+                f"topic {topic}: {{{wrong}}} is {values[wrong]!r}, which is no name of a table: leave such topics "
+                "out of topic_pattern, or use {topic}"
+            )
+        return values
 
     def _named(self, topic: str | None) -> str:
         if topic is not None:
@@ -315,12 +325,12 @@ def _of_producer(client: Mapping[str, str]) -> dict[str, str]:
 def _mode(given: IngestTable) -> tuple[bool, str]:
     """Return whether the sink reads the records, and why."""
     against = None
-    if given.transform is not None:
+    if given.direct is False:
+        against = "direct is set to false"
+    elif given.transform is not None:
         against = "transform needs the records in Spark's rows"
     elif given.sql is not None and SQL not in SINK.settings:
         against = "the sink has no option sql"
-    elif given.direct is False:
-        against = "direct is set to false"
     if against is None:
         return True, NOTHING_FORBIDS if given.direct is None else "direct is set to true"
     if given.direct:

@@ -1,0 +1,208 @@
+"""`sparkonce.ingest` and the command: topics into tables, over restarts, with topics that appear later."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from sparkonce import Ingestion, IngestError, IngestTable, OptionError, ingest
+from sparkonce.connectors.ingest import ingestion as module
+from sparkonce.jobs.cli.main import main
+from sparkonce.jobs.shared.arguments import CONF
+from tests.spark.source_support import DEADLINE_S, Topics, values
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "user STRING, page STRING, at TIMESTAMP"
+
+
+@pytest.fixture(scope="module")
+def topics(kafka: Any) -> Topics:
+    return Topics(kafka.bootstrap_servers)
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"ingest-{uuid.uuid4().hex[:8]}-"
+
+
+def start(spark: SparkSession, topics: Topics, folder: Path, **arguments: Any) -> Ingestion:
+    return ingest(
+        spark,
+        app_id="shop",
+        checkpoint=str(folder / "checkpoints"),
+        kafka={"bootstrap.servers": topics.bootstrap_servers},
+        **{"trigger": "availableNow", "topic_interval_s": 0.0, **arguments},
+    )
+
+
+def stored(table: Path) -> list[bytes]:
+    return sorted(DeltaTable(table).to_pyarrow_table()["value"].to_pylist()) if table.exists() else []
+
+
+def wait_until(made: Ingestion, condition: Callable[[], bool]) -> None:
+    """Wait for rows to arrive; an ingestion that fails raises here."""
+    for _ in range(DEADLINE_S * 5):
+        if condition():
+            return
+        assert not made.awaitTermination(0.2), "it has ended"
+    raise AssertionError("nothing arrived")
+
+
+def test_topics_by_pattern_have_tables_and_a_later_one_too(
+    spark: SparkSession, topics: Topics, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_INTERVAL_S", 0.05)
+    names = [topics.create(2, f"{prefix}{letter}") for letter in "abc"]
+    for name in names:
+        topics.produce(name, values(name, 20))
+    rule = {"topic_pattern": f"^{prefix}(.*)$", "path": f"{tmp_path}/{{1}}"}
+    first = start(spark, topics, tmp_path, **rule)
+    assert first.awaitTermination(DEADLINE_S)
+    assert [flow.direct for flow in first.flows] == [True] * 3
+
+    for name in names:
+        topics.produce(name, values(name, 20, 20), partition=1)
+    with start(spark, topics, tmp_path, **rule, trigger="1 second", compact_every=1) as second:
+        later = topics.create(1, f"{prefix}d")
+        topics.produce(later, values(later, 5))
+        wait_until(second, lambda: len(stored(tmp_path / "d")) == 5)
+        wait_until(second, lambda: all(len(stored(tmp_path / letter)) == 40 for letter in "abc"))
+        query = second.queries[later]
+    assert not query.isActive
+    assert query.exception() is None
+    assert second.exception() is None
+    for letter, name in zip("abcd", [*names, later], strict=True):
+        assert stored(tmp_path / letter) == sorted(values(name, 5 if letter == "d" else 40))
+
+
+def test_a_query_that_fails_ends_the_ingestion(
+    spark: SparkSession, topics: Topics, prefix: str, tmp_path: Path
+) -> None:
+    good, bad = topics.create(1, f"{prefix}good"), topics.create(1, f"{prefix}bad")
+    topics.produce(good, [b'{"id": 1}'])
+    topics.produce(bad, [b"no JSON"])
+    tables = [IngestTable(topics=name, path=f"{tmp_path}/{name}") for name in (good, bad)]
+    made = start(
+        spark,
+        topics,
+        tmp_path,
+        tables=tables,
+        value_format="json",
+        value_schema="id BIGINT",
+        source={"mode": "FAILFAST"},
+        trigger="1 second",
+    )
+    with pytest.raises(IngestError, match=rf"{bad} \({bad} -> {tmp_path}/{bad}\) has failed: .*offset 0"):
+        made.awaitTermination(DEADLINE_S)
+    assert not any(query.isActive for query in made.queries.values())
+
+
+def test_rows_pass_through_spark_where_a_function_changes_them(
+    spark: SparkSession, topics: Topics, prefix: str, tmp_path: Path
+) -> None:
+    topic = topics.create(1, f"{prefix}a")
+    topics.produce(topic, values("v", 3))
+    selected = IngestTable(topics=topic, path=f"{tmp_path}/sql", direct=False, sql="SELECT value FROM records")
+    changed = IngestTable(topics=topic, path=f"{tmp_path}/function", transform=lambda rows: rows.filter("offset > 0"))
+    made = start(spark, topics, tmp_path, tables=[selected, changed])
+    made.awaitTermination(DEADLINE_S)
+    assert stored(tmp_path / "sql") == values("v", 3)
+    assert stored(tmp_path / "function") == values("v", 2, 1)
+    with pytest.raises(AnalysisException, match="records"):
+        spark.table("records")
+
+
+def test_nothing_is_started_for_a_table_that_cannot_be(
+    spark: SparkSession, topics: Topics, prefix: str, tmp_path: Path
+) -> None:
+    topic = topics.create(1, f"{prefix}a")
+    spark.range(1).createOrReplaceTempView("passing_view")
+    tables = [IngestTable(topics=topic, path=f"{tmp_path}/a"), IngestTable(topics=topic, table="passing_view")]
+    with pytest.raises(OptionError, match="table=passing_view is a temporary view"):
+        start(spark, topics, tmp_path, tables=tables)
+    spark.catalog.dropTempView("passing_view")
+    assert not (tmp_path / "a").exists()
+
+
+def example(topics: Topics, prefix: str, tmp_path: Path) -> Path:
+    """Write the example with topics, brokers and a folder of a test."""
+    text = (CONF / "ingest.toml").read_text()
+    for before, after in {
+        "localhost:9092": topics.bootstrap_servers,
+        r"^shop\.": f"^{prefix}shop-",
+        "clicks-eu": f"{prefix}clicks-eu",
+        "clicks-us": f"{prefix}clicks-us",
+        '"data/': f'"{tmp_path}/',
+        "table:data/": f"table:{tmp_path}/",
+        "metrics_port = 9405": "metrics_port = 0",
+        '"10 seconds"': '"1 second"',
+    }.items():
+        assert before in text
+        text = text.replace(before, after)
+    config = tmp_path / "ingest.toml"
+    config.write_text(text)
+    return config
+
+
+def test_the_example_runs_until_sigterm_and_goes_on(
+    topics: Topics, prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    orders, *clicks = (topics.create(1, prefix + name) for name in ("shop-orders", "clicks-eu", "clicks-us"))
+    config = example(topics, prefix, tmp_path)
+    assert main(["ingest", str(config), "--check"]) == 0
+    said = capsys.readouterr().out
+    assert f"  topics      {orders} (1 partition)\n  table       {tmp_path}/tables/orders\n" in said
+    assert said.count("  records     direct: nothing forbids it\n") == 2
+    assert not (tmp_path / "tables").exists()
+
+    topics.produce(orders, values("order", 10))
+    topics.produce(clicks[0], [b'{"user": "a", "page": "/", "at": "2026-01-31T12:00:00Z"}', b"not JSON"])
+    command = [sys.executable, "-m", "sparkonce.jobs.cli.main", "ingest", str(config)]
+    with (tmp_path / "log").open("w+") as log:
+        running = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ)
+        dead = tmp_path / "tables" / "clicks-dead-letters"
+        for _ in range(DEADLINE_S * 5):
+            if dead.exists() and stored(tmp_path / "tables" / "orders") and stored(dead):
+                break
+            assert running.poll() is None, (tmp_path / "log").read_text()
+            with pytest.raises(subprocess.TimeoutExpired):
+                running.wait(0.2)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(DEADLINE_S) == 0, (tmp_path / "log").read_text()
+    said = (tmp_path / "log").read_text()
+    assert re.search(r"INFO metrics at http://127.0.0.1:\d+/metrics", said)
+    assert "INFO SIGTERM: stopping after the batches that run" in said
+
+    topics.produce(orders, values("order", 5, 10))
+    topics.produce(clicks[1], [b'{"user": "b", "page": "/", "at": "2026-01-31T13:00:00Z"}'])
+    again = subprocess.run([*command, "--available-now"], capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert stored(tmp_path / "tables" / "orders") == sorted(values("order", 15))
+    found = DeltaTable(tmp_path / "tables" / "clicks").to_pyarrow_table().to_pylist()
+    assert sorted((row["topic"], row["value"]["user"]) for row in found) == [(clicks[0], "a"), (clicks[1], "b")]
+    assert stored(dead) == [b"not JSON"]
+
+
+def test_the_command_says_what_is_wrong_before_spark_starts(
+    topics: Topics, prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = example(topics, prefix, tmp_path)
+    assert main(["ingest", str(config), "--check"]) == 1
+    assert f"MissingTopicError: topic {prefix}clicks-eu" in capsys.readouterr().err.replace("'", "")
+    config.write_text(config.read_text().replace("value_schema", "#"))
+    assert main(["ingest", str(config)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"sparkonce ingest: {config}: tables, number 2: kafka_once: valueFormat=json needs")

@@ -1,0 +1,66 @@
+"""A session's queries without Spark, whose batches a test completes by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from sparkonce.connectors.ingest.routing import Flow
+
+
+class FakeQuery:
+    """What an ingestion asks of a ``StreamingQuery``."""
+
+    def __init__(self) -> None:
+        self.isActive = True
+        self.lastProgress: dict[str, Any] | None = None
+        self.error: Exception | None = None
+        self.in_batch = True
+        self.asked = 0
+        self.completes_when_asked = 0
+        """After so many questions the batch completes; 0 for never."""
+
+    @property
+    def status(self) -> dict[str, Any]:
+        self.asked += 1
+        if self.asked == self.completes_when_asked:
+            self.complete()
+        return {"message": "Processing new data" if self.in_batch else "Waiting", "isTriggerActive": self.in_batch}
+
+    def complete(self, batch: int | None = None) -> None:
+        before = -1 if self.lastProgress is None else self.lastProgress["batchId"]
+        self.lastProgress = {"batchId": before + 1 if batch is None else batch}
+
+    def fail(self, message: str) -> None:
+        self.isActive, self.error = False, RuntimeError(message)
+
+    def end(self) -> None:
+        self.isActive = False
+
+    def exception(self) -> Exception | None:
+        return self.error
+
+    def stop(self) -> None:
+        self.isActive = False
+
+
+class FakeQueries:
+    """Takes the place of `start_query`."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, FakeQuery] = {}
+        self.refused: set[str] = set()
+
+    def start(self, spark: SparkSession, flow: Flow, trigger: Mapping[str, Any]) -> FakeQuery:
+        if flow.name in self.refused:
+            raise ValueError(f"{flow.name} is refused")
+        return self.by_name.setdefault(flow.name, FakeQuery())
+
+    def __getitem__(self, name: str) -> FakeQuery:
+        return self.by_name[name]
+
+
+SPARK: Any = SimpleNamespace()

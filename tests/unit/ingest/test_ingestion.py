@@ -1,0 +1,198 @@
+"""How queries are looked after: started a few at once, stopped together, reported when one fails."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sparkonce import IngestError, Ingestion, IngestTable, OptionError
+from sparkonce.connectors.ingest import ingestion as module
+from sparkonce.connectors.ingest.compacting import is_due
+from sparkonce.connectors.ingest.routing import routes
+from sparkonce.connectors.ingest.settings import IngestSettings
+from sparkonce.connectors.kafka_client.client import KafkaUnreachableError
+from tests.unit.ingest.fake_queries import SPARK, FakeQueries
+
+TOPICS = ["a", "b", "c", "d"]
+
+
+@pytest.fixture
+def topics(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The topics that exist."""
+    found = list(TOPICS)
+    monkeypatch.setattr(module, "existing_topics", lambda *_: found)
+    return found
+
+
+@pytest.fixture
+def queries(monkeypatch: pytest.MonkeyPatch, topics: list[str]) -> FakeQueries:
+    made = FakeQueries()
+    monkeypatch.setattr(module, "start_query", made.start)
+    monkeypatch.setattr(module, "STARTING_AT_ONCE", 2)
+    monkeypatch.setattr(module, "LOOK_INTERVAL_S", 3600)  # the tests look themselves
+    monkeypatch.setattr(module, "STOP_INTERVAL_S", 0)
+    return made
+
+
+@pytest.fixture
+def compacted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    paths: list[str] = []
+    monkeypatch.setattr(module.Compactor, "submit", lambda _self, path, *_: paths.append(path))
+    return iter([paths])
+
+
+def ingestion(*, pattern: str = ".", path: str = "/tables/{topic}", **more: Any) -> Ingestion:
+    whole = {"trigger": "1 second", "topic_interval_s": 0.0, "stop_timeout_s": 0.0} | more
+    every = whole.pop("compact_every", 0)
+    settings = IngestSettings.of(
+        IngestTable(topic_pattern=pattern, path=path, compact_every=every),
+        (),
+        app_id="shop",
+        checkpoint="/checkpoints",
+        kafka={"bootstrap.servers": "localhost:9092"},
+        **whole,
+    )
+    return Ingestion(SPARK, settings, routes(settings))
+
+
+def started(made: Ingestion) -> Ingestion:
+    """Start it without the thread that looks after it."""
+    made._find_flows()
+    made._start_waiting()
+    return made
+
+
+def test_few_queries_start_at_once(queries: FakeQueries) -> None:
+    made = started(ingestion())
+    assert [*made.queries] == ["a", "b"]
+    assert [flow.name for flow in made.flows] == TOPICS
+    made.look()
+    assert [*made.queries] == ["a", "b"]
+    queries["b"].complete()
+    made.look()
+    assert [*made.queries] == ["a", "b", "c"]
+    queries["a"].end()
+    queries["c"].complete()
+    made.look()
+    assert [*made.queries] == TOPICS
+
+
+def test_a_topic_that_is_created_later_is_read(queries: FakeQueries, topics: list[str]) -> None:
+    made = started(ingestion())
+    for query in queries.by_name.values():
+        query.complete()
+    topics.append("e")
+    made.look()
+    for query in queries.by_name.values():
+        query.complete()
+    made.look()
+    assert [*made.queries] == [*TOPICS, "e"]
+
+
+def test_brokers_that_do_not_answer_for_a_while_stop_nothing(
+    queries: FakeQueries, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = started(ingestion())
+
+    def away(*_: object) -> list[str]:
+        raise KafkaUnreachableError("no answer")
+
+    monkeypatch.setattr(module, "existing_topics", away)
+    made.look()
+    assert made.exception() is None
+    assert "new topics cannot be looked for now: no answer" in caplog.text
+
+
+def test_a_query_that_fails_stops_the_others(queries: FakeQueries) -> None:
+    made = started(ingestion(stop_timeout_s=60.0))
+    queries["a"].completes_when_asked = 3
+    queries["b"].fail("the disk is full")
+    made._look_after()
+    assert not queries["a"].isActive
+    assert queries["a"].lastProgress is not None, "its batch was complete"
+    assert not made.isActive
+    with pytest.raises(IngestError, match=r"b \(b -> /tables/b\) has failed: RuntimeError: the disk is full"):
+        made.awaitTermination()
+
+
+def test_a_query_that_does_not_start_stops_the_others(queries: FakeQueries) -> None:
+    made = started(ingestion())
+    queries["a"].complete()
+    queries.refused.add("c")
+    made._look_after()
+    assert not any(query.isActive for query in queries.by_name.values())
+    with pytest.raises(IngestError, match="a query cannot be started: ValueError: c is refused"):
+        made.awaitTermination()
+
+
+def test_nothing_runs_if_the_first_do_not_start(queries: FakeQueries) -> None:
+    queries.refused.add("b")
+    with pytest.raises(ValueError, match="b is refused"):
+        ingestion().start()
+    assert not queries["a"].isActive
+
+
+def test_it_ends_when_all_is_read(queries: FakeQueries) -> None:
+    made = ingestion(trigger="availableNow")
+    started(made)
+    for _ in TOPICS:
+        for query in queries.by_name.values():
+            query.complete()
+            query.end()
+        made.look()
+    made._look_after()
+    assert [*made.queries] == TOPICS
+    assert made.awaitTermination(0)
+
+
+def test_stopping_waits_for_batches_until_the_time_is_up(
+    queries: FakeQueries, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = started(ingestion(stop_timeout_s=0.0))
+    made.request_stop()
+    with caplog.at_level(logging.WARNING):
+        made._look_after()
+    assert (
+        "a (a -> /tables/a): its batch has not completed in 0 s and is stopped; the next start repeats" in caplog.text
+    )
+    assert made.awaitTermination(0)
+
+
+def test_a_query_between_batches_is_stopped_at_once(queries: FakeQueries) -> None:
+    made = started(ingestion(stop_timeout_s=60.0))
+    for query in queries.by_name.values():
+        query.in_batch = False
+    made.request_stop()
+    made._look_after()
+    assert not any(query.isActive for query in queries.by_name.values())
+
+
+def test_tables_are_compacted_every_n_batches(queries: FakeQueries, compacted: Iterator[list[str]]) -> None:
+    paths = next(compacted)
+    made = started(ingestion(pattern="a", path="/tables/{topic}", compact_every=3, trigger="1 second"))
+    for _ in range(7):
+        queries["a"].complete()
+        made.look()
+        made.look()
+    assert paths == ["/tables/a", "/tables/a"]
+
+
+@pytest.mark.parametrize(
+    ("every", "before", "batch", "due"),
+    [(0, 0, 9, False), (1, 4, 5, True), (1, 5, 5, False), (5, 3, 4, True), (5, 4, 8, False), (5, 2, 30, True)],
+)
+def test_a_compaction_is_due_by_the_numbers_of_batches(every: int, before: int, batch: int, due: bool) -> None:
+    assert is_due(every, before, batch) is due
+
+
+def test_two_tables_of_one_topic_that_appears_later_are_a_failure(queries: FakeQueries, topics: list[str]) -> None:
+    made = started(ingestion(pattern="^(.)", path="/tables/{1}"))
+    topics.append("ab")
+    made.look()
+    failure = made.exception()
+    assert isinstance(failure, IngestError)
+    assert isinstance(failure.__cause__, OptionError)
+    assert "a new topic cannot be read: OptionError: ab" in str(failure)

@@ -1,0 +1,129 @@
+"""Which queries an ingestion has: their topics, tables, names and options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparkonce import IngestTable, OptionError
+from sparkonce.connectors.ingest.routing import Flow, flows, routes
+from sparkonce.connectors.ingest.settings import IngestSettings
+
+KAFKA = {"bootstrap.servers": "localhost:9092", "fetch.max.wait.ms": "100"}
+JSON = {"value_format": "json", "value_schema": "id BIGINT"}
+
+
+def made(*tables: IngestTable, existing: tuple[str, ...] = (), **defaults: Any) -> list[Flow]:
+    settings = IngestSettings.of(
+        IngestTable(**defaults), tables, app_id="shop", checkpoint="/checkpoints/", kafka=KAFKA
+    )
+    return flows(routes(settings), existing)
+
+
+def test_several_topics_into_one_table() -> None:
+    (flow,) = made(topics=["b", "a"], path="/tables/orders/", partition_by="topic", merge_schema=True)
+    assert (flow.name, flow.app_id, flow.checkpoint) == ("orders", "shop.orders", "/checkpoints/orders")
+    assert flow.source["subscribe"] == "b,a"
+    assert flow.source["startingOffsets"] == "earliest"
+    assert (flow.sink["partitionBy"], flow.sink["mergeSchema"]) == ("topic", "true")
+    assert not any(name.startswith("kafka.") for name in flow.sink)
+
+
+def test_a_pattern_without_a_topic_in_the_path_is_the_sources() -> None:
+    (flow,) = made(topic_pattern="^shop", path="/tables/all", existing=("shop-a", "shop-b"))
+    assert flow.source["subscribePattern"] == "^shop"
+    assert "subscribe" not in flow.source
+
+
+def test_each_topic_has_its_table() -> None:
+    found = made(topic_pattern=r"^shop\.(?<what>.+)$", path="/tables/{what}/{1}", existing=("x", "shop.b", "shop.a-1"))
+    assert [(flow.source["subscribe"], flow.path, flow.name) for flow in found] == [
+        ("shop.a-1", "/tables/a-1/a-1", "shop.a-1"),
+        ("shop.b", "/tables/b/b", "shop.b"),
+    ]
+    assert not made(topic_pattern="^none$", path="/tables/{topic}", existing=("x",))
+
+
+def test_names_in_a_catalog_have_no_dots_and_dashes_of_topics() -> None:
+    (flow,) = made(topics="shop.a-1", table="lake.{topic}", name="raw-{topic}")
+    assert (flow.table, flow.path, flow.name) == ("lake.shop_a_1", None, "raw-shop.a-1")
+
+
+def test_dead_letters_in_a_topic_are_sent_with_the_producers_settings() -> None:
+    (flow,) = made(topics="a", path="/tables/{topic}", dead_letters="topic:{topic}-dead", **JSON)
+    assert flow.source["includeDeadLetters"] == "true"
+    assert flow.sink["deadLetters"] == "topic:a-dead"
+    assert flow.sink["kafka.bootstrap.servers"] == "localhost:9092"
+    assert "kafka.fetch.max.wait.ms" not in flow.sink
+
+
+def test_records_are_handed_over_unless_something_forbids_it() -> None:
+    (flow,) = made(topics="a", path="/a")
+    assert (flow.direct, flow.why, flow.source["handOver"]) == (True, "nothing forbids it", "ranges")
+    (flow,) = made(topics="a", path="/a", transform=lambda rows: rows)
+    assert (flow.direct, flow.why) == (False, "transform needs the records in Spark's rows")
+    assert "handOver" not in flow.source
+    (flow,) = made(topics="a", path="/a", direct=False, sql="SELECT value FROM records")
+    assert (flow.direct, flow.why, flow.sql) == (False, "direct is set to false", "SELECT value FROM records")
+    assert "sql" not in flow.sink
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"topics": "a", "table": "a b"}, "is not the name of a table"),
+        ({"topics": "a", "table": "delta.`/a/b`"}, "is the path of a table, not a name"),
+        ({"topic_pattern": "[", "path": "/a"}, "topic_pattern='[': the class that begins"),
+        ({"topics": "a", "path": "/{tpoic}"}, "path='/{tpoic}' has {tpoic}; known: {topic}"),
+        ({"topic_pattern": "^(.)", "path": "/{2}"}, "has {2}; known: {topic}, {1}"),
+        ({"topics": "a", "path": "/{topic}", "name": "n"}, "name='n' would be the same for all topics: add {topic}"),
+        ({"topics": "a", "path": "/a", "name": "{topic}"}, "have a topic only where table or path has"),
+        ({"topics": "a", "path": "/"}, "name='' cannot be the name of a folder"),
+        (
+            {"topic_pattern": "a", "path": "/{topic}", "starting_offsets": "latest"},
+            "starting_offsets cannot be combined with topic_pattern and a table for each topic",
+        ),
+        (
+            {"topic_pattern": "a", "path": "/{topic}", "source": {"startingTimestamp": "1"}},
+            "startingTimestamp cannot be combined with topic_pattern",
+        ),
+        ({"topics": "a", "path": "/a", "starting_offsets": "now"}, "startingOffsets"),
+        ({"topics": "a", "path": "/a", "source": {"endingOffsets": "latest"}}, "not valid in streaming queries"),
+        ({"topics": "a", "path": "/a", "value_format": "json"}, "valueFormat=json needs the option valueSchema"),
+        ({"topics": "a", "path": "/a", "dead_letters": "table:/b"}, "option includeDeadLetters is for decoded values"),
+        ({"topics": "a", "path": "/a", "delivery_guarantee": "twice"}, "deliveryGuarantee"),
+        ({"topics": "a", "path": "/a", "sink": {"targetFilBytes": "1"}}, "did you mean 'targetFileBytes'?"),
+        ({"topics": "a", "path": "/a", "source": {"Subscribe": "b"}}, "subscribe does not belong into source: set top"),
+        ({"topics": "a", "path": "/a", "sink": {"appId": "b"}}, "appId does not belong into sink: set app_id and name"),
+        ({"topics": "a", "path": "/a", "source": {"kafka.x": "1"}}, "kafka.x does not belong into source: set it in k"),
+        ({"topics": "a", "path": "/a", "direct": True, "transform": lambda rows: rows}, "direct=True and transform ex"),
+        ({"topics": "a", "path": "/a", "sql": "SELECT 1", "transform": lambda rows: rows}, "sql and transform exclude"),
+        ({"topics": " , ", "path": "/a"}, "topics is empty"),
+        ({"topics": "a", "path": "/a", "compact_every": -1}, "compact_every=-1: expected a number of batches"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_a_broker_is_asked(table: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError) as refusal:
+        made(IngestTable(topics="fine", path="/fine"), IngestTable(**table))
+    assert str(refusal.value).startswith("tables, number 2: ")
+    assert message in str(refusal.value)
+
+
+def test_two_queries_never_have_one_name_or_one_table() -> None:
+    with pytest.raises(OptionError, match=r"raw \(a -> /lake/raw\) have the name 'raw'.*set another name for one"):
+        made(IngestTable(topics="a", path="/lake/raw"), IngestTable(topics="b", path="/other/raw"))
+    with pytest.raises(OptionError, match="write one table: name the topics in one entry"):
+        made(IngestTable(topics="a", path="/lake/x"), IngestTable(topics="b", path="/lake/../lake/x/", name="y"))
+    with pytest.raises(OptionError, match="write one table"):
+        made(topic_pattern="^a", table="{topic}", existing=("a.b", "A-B", "a_b"))
+
+
+@pytest.mark.parametrize("topic", ["shop...", "shop.", "shop.."])
+def test_no_topic_leads_out_of_the_folder_of_tables(topic: str) -> None:
+    with pytest.raises(OptionError, match="which is no name of a table"):
+        made(topic_pattern=r"^shop\.(.*)$", path="/tables/{1}", existing=(topic,))
+
+
+def test_options_are_not_shown() -> None:
+    assert "localhost" not in repr(made(topics="a", path="/a"))
