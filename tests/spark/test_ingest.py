@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from sparkonce import Ingestion, IngestError, IngestTable, OptionError, ingest
+from sparkonce import IngestError, Ingestion, IngestTable, OptionError, ingest
 from sparkonce.connectors.ingest import ingestion as module
 from sparkonce.jobs.cli.main import main
 from sparkonce.jobs.shared.arguments import CONF
