@@ -18,6 +18,7 @@ from sparkonce.connectors.ingest.settings import (
     Transform,
 )
 from sparkonce.connectors.lag.listener import LagListener
+from sparkonce.connectors.settings.options import OptionError
 
 
 def ingest(
@@ -150,6 +151,8 @@ def start_ingestion(spark: SparkSession, settings: IngestSettings) -> Ingestion:
     """
     made = routes(settings)
     lag = None
-    if settings.metrics_port is not None:
+    if hasattr(spark, "_jsparkSession"):  # listeners run in the driver's own Python, not with Spark Connect
         lag = LagListener(spark).start(settings.metrics_port, settings.metrics_address)
+    elif settings.metrics_port is not None:
+        raise OptionError("metrics_port cannot be combined with Spark Connect, whose listeners run on the server")
     return Ingestion(spark, settings, made, lag).start()

@@ -73,7 +73,7 @@ class Ingestion:
         """Use `sparkonce.ingest` instead."""
         self._spark, self._settings, self._routes = spark, settings, routes
         self.lag = lag
-        """The listener that knows how far each table is behind; None without ``metrics_port``."""
+        """The listener that knows how far each table is behind, and logs what was read; None with Spark Connect."""
         self._trigger = trigger_arguments(settings.trigger)
         self._running: dict[str, _Running] = {}
         self._waiting: dict[str, Flow] = {}

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sparkonce.connectors.catalogs.names import TableName
-from sparkonce.connectors.delta_sink.options import OPTIONS as SINK
-from sparkonce.connectors.delta_sink.options import PATH, TABLE_NAME, SinkOptions
-from sparkonce.connectors.direct.source import DirectSource
+from sparkonce.connectors.delta_sink.options import FORMAT, PATH, TABLE_NAME, SinkOptions
+from sparkonce.connectors.direct.source import SQL, DirectSource, find_source
 from sparkonce.connectors.formats.delta_once import stream_sink
 from sparkonce.connectors.ingest.settings import IngestSettings, IngestTable, Transform, names
 from sparkonce.connectors.kafka_client.settings import READER
@@ -24,13 +23,12 @@ from sparkonce.connectors.kafka_source.java_regex import PatternError
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.topic_choice import TopicPattern, pattern
 from sparkonce.connectors.reference.hints import checked
-from sparkonce.connectors.settings.options import KAFKA_PREFIX, OptionError
+from sparkonce.connectors.settings.options import KAFKA_PREFIX, SOURCE_PREFIX, OptionError
 from sparkonce.connectors.sinks.dead_letters import TOPIC
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import HAND_OVER, RANGES
 
 EARLIEST = "earliest"
-SQL = "sql"
 NOTHING_FORBIDS = "nothing forbids it"
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _NOT_IN_TABLES = re.compile(r"[^A-Za-z0-9_]")
@@ -329,8 +327,6 @@ def _mode(given: IngestTable) -> tuple[bool, str]:
         against = "direct is set to false"
     elif given.transform is not None:
         against = "transform needs the records in Spark's rows"
-    elif given.sql is not None and SQL not in SINK.settings:
-        against = "the sink has no option sql"
     if against is None:
         return True, NOTHING_FORBIDS if given.direct is None else "direct is set to true"
     if given.direct:
@@ -350,5 +346,22 @@ def _check(flow: Flow) -> None:
         TableName.parse(flow.table)
     place = {PATH: flow.path} if flow.path is not None else {TABLE_NAME: flow.table or ""}
     sink = checked(SinkOptions.read_with_name, {**flow.sink, **place})
-    if flow.transform is None and flow.sql is None:
-        stream_sink(sink, options.rows.spark_schema(), source=DirectSource(options, HandOver.of(flow.source)))
+    if flow.direct:
+        stream_sink(sink, options.rows.spark_schema(), source=_direct_source(flow))
+
+
+def _direct_source(flow: Flow) -> DirectSource | None:
+    """Return the source as the sink finds it, after its SELECT is checked.
+
+    Raises:
+        OptionError: if the SELECT cannot be run in the workers.
+    """
+    hand_over, given = HandOver.of(flow.source), {name.lower(): text for name, text in flow.source.items()}
+    secrets = {SOURCE_PREFIX + name: given[name] for name in hand_over.secrets}
+    try:
+        return find_source(FORMAT, hand_over.schema(), {**flow.sink, **secrets})
+    except OptionError as error:
+        instead = (
+            "" if SQL not in flow.sink else ". Or set direct to false: then Spark runs the SELECT, by its own rules"
+        )
+        raise OptionError(f"{error}{instead}") from None

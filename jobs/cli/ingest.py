@@ -130,7 +130,7 @@ def _run(configuration: Configuration, *, debug: bool) -> int:
         spark.sparkContext.setLogLevel("OFF")  # a query's failure is a trace of its own there
     try:
         ingestion = start_ingestion(spark, settings)
-        if ingestion.lag is not None:
+        if ingestion.lag is not None and settings.metrics_port is not None:
             log.info("metrics at %s", ingestion.lag.url)
         with _stopped_by_signals(ingestion):
             ingestion.awaitTermination()

@@ -110,16 +110,19 @@ def test_a_query_that_fails_ends_the_ingestion(
     assert not any(query.isActive for query in made.queries.values())
 
 
-def test_rows_pass_through_spark_where_a_function_changes_them(
+def test_a_select_runs_in_the_workers_or_in_spark_and_functions_in_spark(
     spark: SparkSession, topics: Topics, prefix: str, tmp_path: Path
 ) -> None:
     topic = topics.create(1, f"{prefix}a")
     topics.produce(topic, values("v", 3))
-    selected = IngestTable(topics=topic, path=f"{tmp_path}/sql", direct=False, sql="SELECT value FROM records")
+    sql = "SELECT value FROM records WHERE offset < 2"
+    direct = IngestTable(topics=topic, path=f"{tmp_path}/direct", sql=sql)
+    selected = IngestTable(topics=topic, path=f"{tmp_path}/sql", direct=False, sql=sql)
     changed = IngestTable(topics=topic, path=f"{tmp_path}/function", transform=lambda rows: rows.filter("offset > 0"))
-    made = start(spark, topics, tmp_path, tables=[selected, changed])
+    made = start(spark, topics, tmp_path, tables=[direct, selected, changed])
     made.awaitTermination(DEADLINE_S)
-    assert stored(tmp_path / "sql") == values("v", 3)
+    assert [flow.direct for flow in made.flows] == [True, False, False]
+    assert stored(tmp_path / "direct") == stored(tmp_path / "sql") == values("v", 2)
     assert stored(tmp_path / "function") == values("v", 2, 1)
     with pytest.raises(AnalysisException, match="records"):
         spark.table("records")

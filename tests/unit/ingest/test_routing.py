@@ -67,6 +67,8 @@ def test_records_are_handed_over_unless_something_forbids_it() -> None:
     (flow,) = made(topics="a", path="/a", direct=False, sql="SELECT value FROM records")
     assert (flow.direct, flow.why, flow.sql) == (False, "direct is set to false", "SELECT value FROM records")
     assert "sql" not in flow.sink
+    (flow,) = made(topics="a", path="/a", sql="SELECT value FROM records")
+    assert (flow.direct, flow.sql, flow.sink["sql"]) == (True, None, "SELECT value FROM records")
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,7 @@ def test_records_are_handed_over_unless_something_forbids_it() -> None:
         ({"topics": "a", "path": "/a", "starting_offsets": "now"}, "startingOffsets"),
         ({"topics": "a", "path": "/a", "source": {"endingOffsets": "latest"}}, "not valid in streaming queries"),
         ({"topics": "a", "path": "/a", "value_format": "json"}, "valueFormat=json needs the option valueSchema"),
-        ({"topics": "a", "path": "/a", "dead_letters": "table:/b"}, "option includeDeadLetters is for decoded values"),
+        ({"topics": "a", "path": "/a", "dead_letters": "/b"}, "option deadLetters=/b"),
         ({"topics": "a", "path": "/a", "delivery_guarantee": "twice"}, "deliveryGuarantee"),
         ({"topics": "a", "path": "/a", "sink": {"targetFilBytes": "1"}}, "did you mean 'targetFileBytes'?"),
         ({"topics": "a", "path": "/a", "source": {"Subscribe": "b"}}, "subscribe does not belong into source: set top"),
@@ -99,6 +101,7 @@ def test_records_are_handed_over_unless_something_forbids_it() -> None:
         ({"topics": "a", "path": "/a", "source": {"kafka.x": "1"}}, "kafka.x does not belong into source: set it in k"),
         ({"topics": "a", "path": "/a", "direct": True, "transform": lambda rows: rows}, "direct=True and transform ex"),
         ({"topics": "a", "path": "/a", "sql": "SELECT 1", "transform": lambda rows: rows}, "sql and transform exclude"),
+        ({"topics": "a", "path": "/a", "sql": "SELECT no FROM records"}, "Or set direct to false: then Spark runs"),
         ({"topics": " , ", "path": "/a"}, "topics is empty"),
         ({"topics": "a", "path": "/a", "compact_every": -1}, "compact_every=-1: expected a number of batches"),
     ],
