@@ -160,16 +160,14 @@ class Ingestion:
                 self._compact_if_due(running)
                 error = running.query.exception()
                 if error is not None and not self._stopping.is_set():
-                    self._fail(running.flow, error)
+                    self._end_by(f"{running.flow} has failed: {innermost(error)}", error)
                     return
         if self._settings.goes_on:
             self._find_new_topics()
         try:
             self._start_waiting()
         except Exception as error:
-            self._failure = IngestError(f"a query cannot be started: {innermost(error)}")
-            self._failure.__cause__ = error
-            _log.error("%s", self._failure)
+            self._end_by(f"a query cannot be started: {innermost(error)}", error)
 
     def _look_after(self) -> None:
         active_in_thread(self._spark)
@@ -179,12 +177,22 @@ class Ingestion:
                 if not self._is_over():
                     self._stopping.wait(LOOK_INTERVAL_S)
         except Exception as error:
-            self._failure = self._failure or IngestError(f"the ingestion has failed: {innermost(error)}")
-            _log.exception("the ingestion has failed")
+            self._end_by(f"the ingestion has failed: {innermost(error)}", error)
         finally:
-            self._stop_queries()
-            self._close()
-            self._done.set()
+            try:
+                self._stop_queries()
+            except Exception as error:
+                self._end_by(f"a query cannot be stopped: {innermost(error)}", error)
+            finally:
+                self._close()
+                self._done.set()
+
+    def _end_by(self, said: str, error: BaseException) -> None:
+        """Note why the ingestion ends, and log it; the first failure is the one that is raised."""
+        _log.error("%s", said)
+        if self._failure is None:
+            self._failure = IngestError(said)
+            self._failure.__cause__ = error
 
     def _is_over(self) -> bool:
         if self._stopping.is_set() or self._failure is not None:
@@ -203,9 +211,7 @@ class Ingestion:
         except (ConnectionError, KafkaError) as error:
             _log.warning("new topics cannot be looked for now: %s", error)
         except Exception as error:
-            self._failure = IngestError(f"a new topic cannot be read: {innermost(error)}")
-            self._failure.__cause__ = error
-            _log.error("%s", self._failure)
+            self._end_by(f"a new topic cannot be read: {innermost(error)}", error)
 
     def _find_flows(self) -> None:
         """Note the flows that have no query yet."""
@@ -251,11 +257,6 @@ class Ingestion:
             size = next((text for name, text in flow.sink.items() if name.lower() == _TARGET_FILE_BYTES), None)
             if path is not None:
                 self._compactor.submit(path, self._settings.storage, int(size) if size else None)
-
-    def _fail(self, flow: Flow, error: BaseException) -> None:
-        self._failure = IngestError(f"{flow} has failed: {innermost(error)}")
-        self._failure.__cause__ = error
-        _log.error("%s; the others are stopped", self._failure)
 
     def _stop_queries(self) -> None:
         """Stop what runs, each query between two batches, or when its time is up."""

@@ -130,6 +130,10 @@ class Route:
             return [self._flow(_SAMPLE)]
         return [self._flow(topic) for topic in sorted(set(existing)) if self.pattern.finds(topic)]
 
+    def reads(self, topic: str) -> bool:
+        """Whether a topic of this name is read."""
+        return topic in self._topics if self.pattern is None else self.pattern.finds(topic)
+
     def _check_placeholders(self) -> bool:
         """Check what stands in braces; return whether the place has any."""
         given = self._given
@@ -265,7 +269,25 @@ def flows(made: Sequence[Route], existing: Iterable[str]) -> list[Flow]:
             raise OptionError(
                 f"{flow} and {other} write one table: name the topics in one entry, or choose another table for one"
             )
+    _check_dead_letters(found, made)
     return found
+
+
+def _check_dead_letters(found: Iterable[Flow], made: Iterable[Route]) -> None:
+    """Reject topics of dead letters that are read: what does not parse there would make dead letters for ever.
+
+    Raises:
+        OptionError: if there is one.
+    """
+    for flow in found:
+        place, _, topic = flow.sink.get("deadLetters", "").partition(":")
+        reading = next((route for route in made if f"{place}:" == TOPIC and route.reads(topic)), None)
+        if reading is not None:
+            by = topic if reading.pattern is None else f"topics with {reading.pattern.text}"
+            raise OptionError(
+                f"{flow}: its dead letters go to the topic {topic}, which is read itself: {by}. Choose another topic, "
+                "or dead_letters = table:<path>"
+            )
 
 
 def _pattern(text: str) -> TopicPattern:

@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 
 from sparkonce import IngestError, Ingestion, IngestTable, OptionError, ingest
 from sparkonce.connectors.ingest import ingestion as module
-from sparkonce.jobs.cli.main import main
 from sparkonce.jobs.shared.arguments import CONF
 from tests.spark.source_support import DEADLINE_S, Topics, values
 
@@ -160,17 +159,9 @@ def example(topics: Topics, prefix: str, tmp_path: Path) -> Path:
     return config
 
 
-def test_the_example_runs_until_sigterm_and_goes_on(
-    topics: Topics, prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_example_runs_until_sigterm_and_goes_on(topics: Topics, prefix: str, tmp_path: Path) -> None:
     orders, *clicks = (topics.create(1, prefix + name) for name in ("shop-orders", "clicks-eu", "clicks-us"))
     config = example(topics, prefix, tmp_path)
-    assert main(["ingest", str(config), "--check"]) == 0
-    said = capsys.readouterr().out
-    assert f"  topics      {orders} (1 partition)\n  table       {tmp_path}/tables/orders\n" in said
-    assert said.count("  records     direct: nothing forbids it\n") == 2
-    assert not (tmp_path / "tables").exists()
-
     topics.produce(orders, values("order", 10))
     topics.produce(clicks[0], [b'{"user": "a", "page": "/", "at": "2026-01-31T12:00:00Z"}', b"not JSON"])
     command = [sys.executable, "-m", "sparkonce.jobs.cli.main", "ingest", str(config)]
@@ -197,15 +188,3 @@ def test_the_example_runs_until_sigterm_and_goes_on(
     found = DeltaTable(tmp_path / "tables" / "clicks").to_pyarrow_table().to_pylist()
     assert sorted((row["topic"], row["value"]["user"]) for row in found) == [(clicks[0], "a"), (clicks[1], "b")]
     assert stored(dead) == [b"not JSON"]
-
-
-def test_the_command_says_what_is_wrong_before_spark_starts(
-    topics: Topics, prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = example(topics, prefix, tmp_path)
-    assert main(["ingest", str(config), "--check"]) == 1
-    assert f"MissingTopicError: topic {prefix}clicks-eu" in capsys.readouterr().err.replace("'", "")
-    config.write_text(config.read_text().replace("value_schema", "#"))
-    assert main(["ingest", str(config)]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"sparkonce ingest: {config}: tables, number 2: kafka_once: valueFormat=json needs")

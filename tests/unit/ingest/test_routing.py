@@ -93,7 +93,7 @@ def test_records_are_handed_over_unless_something_forbids_it() -> None:
         ({"topics": "a", "path": "/a", "starting_offsets": "now"}, "startingOffsets"),
         ({"topics": "a", "path": "/a", "source": {"endingOffsets": "latest"}}, "not valid in streaming queries"),
         ({"topics": "a", "path": "/a", "value_format": "json"}, "valueFormat=json needs the option valueSchema"),
-        ({"topics": "a", "path": "/a", "dead_letters": "/b"}, "option deadLetters=/b"),
+        ({"topics": "a", "path": "/a", "dead_letters": "/b"}, "option deadLetters='/b': expected topic:<name>"),
         ({"topics": "a", "path": "/a", "delivery_guarantee": "twice"}, "deliveryGuarantee"),
         ({"topics": "a", "path": "/a", "sink": {"targetFilBytes": "1"}}, "did you mean 'targetFileBytes'?"),
         ({"topics": "a", "path": "/a", "source": {"Subscribe": "b"}}, "subscribe does not belong into source: set top"),
@@ -120,6 +120,19 @@ def test_two_queries_never_have_one_name_or_one_table() -> None:
         made(IngestTable(topics="a", path="/lake/x"), IngestTable(topics="b", path="/lake/../lake/x/", name="y"))
     with pytest.raises(OptionError, match="write one table"):
         made(topic_pattern="^a", table="{topic}", existing=("a.b", "A-B", "a_b"))
+
+
+def test_dead_letters_are_not_read_as_topics_again() -> None:
+    with pytest.raises(
+        OptionError, match=r"dead letters go to the topic shop-dead, which is read itself: topics with \^shop"
+    ):
+        made(
+            topic_pattern="^shop", path="/tables/{topic}", dead_letters="topic:{topic}-dead", existing=("shop",), **JSON
+        )
+    with pytest.raises(OptionError, match="which is read itself: topics with shop"):
+        made(topic_pattern="shop", path="/a", dead_letters="topic:dead-shop", **JSON)
+    with pytest.raises(OptionError, match="which is read itself: b"):
+        made(IngestTable(topics="a", path="/a", dead_letters="topic:b", **JSON), IngestTable(topics="b", path="/b"))
 
 
 @pytest.mark.parametrize("topic", ["shop...", "shop.", "shop.."])
