@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Event
+from queue import Queue
+from threading import Event, Thread
 
-from sparkonce.connectors.delta_sink.compaction import DEFAULT_TARGET_BYTES, Compaction, CompactionError
-from sparkonce.offset_store.errors import OffsetStoreError, counted
+from sparkonce.connectors.delta_sink.compaction import DEFAULT_TARGET_BYTES, Compaction
+from sparkonce.offset_store.errors import counted
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.secrets import without_secrets
+
+_Due = tuple[str, Mapping[str, str], int]
+"""The path of a table, the settings of its store, the size of its files in bytes."""
 
 _log = logging.getLogger("sparkonce.ingest")
 
@@ -24,38 +28,55 @@ def is_due(every: int, before: int, batch: int) -> bool:
 
 
 class Compactor:
-    """Runs compactions in a thread of its own."""
+    """Runs compactions in a thread of its own, which does not keep the process from ending."""
 
     def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(1, "sparkonce-compaction")
-        self._running: dict[str, Future[None]] = {}
+        self._due: Queue[_Due | None] = Queue()
+        self._waiting: set[str] = set()
         self._stopping = Event()
+        self._thread: Thread | None = None
 
     def submit(self, path: str, storage: Mapping[str, str], target_bytes: int | None) -> None:
         """Have a table compacted, unless it is waiting for that already."""
-        running = self._running.get(path)
-        if running is None or running.done():
-            target = target_bytes or DEFAULT_TARGET_BYTES
-            self._running[path] = self._executor.submit(self._compact, path, storage, target)
+        if self._thread is None:
+            self._thread = Thread(target=self._run, name="sparkonce-compaction", daemon=True)
+            self._thread.start()
+        if path not in self._waiting:
+            self._waiting.add(path)
+            self._due.put((path, storage, target_bytes or DEFAULT_TARGET_BYTES))
 
-    def close(self, *, complete: bool) -> None:
-        """Wait for what is running; without ``complete``, only until its present partition is done."""
-        if not complete:
+    def close(self, timeout_s: float | None) -> None:
+        """Complete what was submitted; with a time, only the partition that is compacted now, and no longer than that.
+
+        A compaction that is abandoned keeps others from the table for a quarter of an hour, as one that was killed.
+        """
+        if timeout_s is not None:
             self._stopping.set()
-        self._executor.shutdown(cancel_futures=not complete)
+        self._due.put(None)
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+            if self._thread.is_alive():
+                _log.warning("a compaction has not ended in %g s, and is abandoned", timeout_s)
+
+    def _run(self) -> None:
+        while (due := self._due.get()) is not None and not self._stopping.is_set():
+            path, storage, target_bytes = due
+            self._waiting.discard(path)
+            try:
+                self._compact(path, storage, target_bytes)
+            except Exception as error:
+                _log.warning(
+                    "compaction of %s failed, the query goes on: %s", path, without_secrets(str(error), storage)
+                )
 
     def _compact(self, path: str, storage: Mapping[str, str], target_bytes: int) -> None:
         compaction = Compaction(Location.parse(path), storage, target_bytes, {})
         before = after = 0
-        try:
-            _, columns, plan = compaction.plan()
-            if not plan:
-                return
-            for done in compaction.merge(columns, plan):
-                before, after = before + done.files_before, after + done.files_after
-                if self._stopping.is_set():
-                    return  # the claim ends with the generator
-        except (OffsetStoreError, CompactionError) as error:
-            _log.warning("compaction of %s failed, the query goes on: %s", path, error)
+        _, columns, plan = compaction.plan()
+        if not plan:
             return
+        for done in compaction.merge(columns, plan):
+            before, after = before + done.files_before, after + done.files_after
+            if self._stopping.is_set():
+                return  # the claim ends with the generator
         _log.info("compacted %s: %s into %d", path, counted(before, "file"), after)

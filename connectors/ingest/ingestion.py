@@ -42,6 +42,7 @@ STARTING_AT_ONCE = max(2, (os.cpu_count() or 2) // 2)
 """Queries that have not done their first batch: each starts two Python processes, and Spark waits only seconds for
 them to answer."""
 STOP_INTERVAL_S = 0.02
+LAST_REPORT_S = 2.0
 POOL = "spark.scheduler.pool"
 _TARGET_FILE_BYTES = "targetfilebytes"
 
@@ -159,7 +160,7 @@ class Ingestion:
                 running.ended = True
                 self._compact_if_due(running)
                 error = running.query.exception()
-                if error is not None and not self._stopping.is_set():
+                if error is not None:
                     self._end_by(f"{running.flow} has failed: {innermost(error)}", error)
                     return
         if self._settings.goes_on:
@@ -259,34 +260,42 @@ class Ingestion:
                 self._compactor.submit(path, self._settings.storage, int(size) if size else None)
 
     def _stop_queries(self) -> None:
-        """Stop what runs, each query between two batches, or when its time is up."""
+        """Stop what runs, each query between two batches, or when its time is up; note what fails until then."""
         deadline = time.monotonic() + self._settings.stop_timeout_s
-        waiting = [(each, batch_of(each.query)) for each in self._running.values() if each.query.isActive]
-        while waiting and time.monotonic() < deadline:
-            waiting = [(each, batch) for each, batch in waiting if not _stopped(each.query, batch)]
+        waiting = {name: batch_of(each.query) for name, each in self._running.items() if not each.ended}
+        while waiting:
+            for name, batch in list(waiting.items()):
+                if self._has_stopped(self._running[name], batch, in_time=time.monotonic() < deadline):
+                    del waiting[name]
             if waiting:
                 time.sleep(STOP_INTERVAL_S)
-        for each, _ in waiting:
+
+    def _has_stopped(self, running: _Running, batch: int, *, in_time: bool) -> bool:
+        """Stop a query that is between batches, or has completed one since ``batch``; return whether it has ended."""
+        flow, query = running.flow, running.query
+        if not query.isActive:
+            error = query.exception()
+            if error is not None:
+                self._end_by(f"{flow} has failed: {innermost(error)}", error)
+            return True
+        if not is_between_batches(query) and batch_of(query) == batch:
+            if in_time:
+                return False
             _log.warning(
                 "%s: its batch has not completed in %g s and is stopped; the next start repeats it",
-                each.flow,
+                flow,
                 self._settings.stop_timeout_s,
             )
-            each.query.stop()
+        query.stop()
+        return True
 
     def _close(self) -> None:
         ended_by_itself = self._failure is None and not self._stopping.is_set()
-        self._compactor.close(complete=ended_by_itself)
+        self._compactor.close(None if ended_by_itself else self._settings.stop_timeout_s)
         if self.lag is not None:
+            # The last batches are reported after their queries have ended; one that is not heard of delays no others.
+            all(self.lag.wait(each.query, LAST_REPORT_S) for each in self._running.values())
             self.lag.stop()
-
-
-def _stopped(query: StreamingQuery, batch: int) -> bool:
-    """Stop a query that is between batches, or has completed one since ``batch``; return whether it is stopped."""
-    if query.isActive and not is_between_batches(query) and batch_of(query) == batch:
-        return False
-    query.stop()
-    return True
 
 
 def log_handler(hidden: Callable[[str], str] = str) -> logging.Handler:

@@ -22,12 +22,15 @@ class FakeQuery:
         self.asked = 0
         self.completes_when_asked = 0
         """After so many questions the batch completes; 0 for never."""
+        self.fails_when_asked = 0
 
     @property
     def status(self) -> dict[str, Any]:
         self.asked += 1
         if self.asked == self.completes_when_asked:
             self.complete()
+        if self.asked == self.fails_when_asked:
+            self.fail("too late")
         return {"message": "Processing new data" if self.in_batch else "Waiting", "isTriggerActive": self.in_batch}
 
     def complete(self, batch: int | None = None) -> None:

@@ -118,6 +118,16 @@ def test_a_query_that_fails_stops_the_others(queries: FakeQueries) -> None:
         made.awaitTermination()
 
 
+def test_a_query_that_fails_while_all_are_stopped_is_reported(queries: FakeQueries) -> None:
+    made = started(ingestion(stop_timeout_s=60.0))
+    queries["b"].in_batch = False
+    queries["a"].fails_when_asked = 2
+    made.request_stop()
+    made._look_after()
+    with pytest.raises(IngestError, match=r"a \(a -> /tables/a\) has failed: RuntimeError: too late"):
+        made.awaitTermination()
+
+
 def test_a_query_that_does_not_start_stops_the_others(queries: FakeQueries) -> None:
     made = started(ingestion())
     queries["a"].complete()

@@ -1,0 +1,42 @@
+"""Tables that an ingestion compacts: one after the other, and a failure only in the log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from sparkonce.connectors.ingest.compacting import Compactor
+
+
+def table(path: Path, files: int) -> str:
+    for number in range(files):
+        write_deltalake(path, pa.table({"number": [number]}), mode="append")
+    return str(path)
+
+
+def test_files_become_one_and_the_rows_stay(tmp_path: Path) -> None:
+    paths = [table(tmp_path / name, 3) for name in "ab"]
+    compactor = Compactor()
+    for path in (*paths, *paths):
+        compactor.submit(path, {}, None)
+    compactor.close(None)
+    for path in paths:
+        assert len(DeltaTable(path).file_uris()) == 1
+        assert sorted(DeltaTable(path).to_pyarrow_table()["number"].to_pylist()) == [0, 1, 2]
+
+
+def test_a_failure_is_logged_and_the_next_table_is_compacted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    compactor = Compactor()
+    compactor.submit(str(tmp_path / "none"), {}, None)
+    path = table(tmp_path / "a", 2)
+    compactor.submit(path, {}, 1_000_000)
+    compactor.close(None)
+    assert f"compaction of {tmp_path / 'none'} failed, the query goes on" in caplog.text
+    assert len(DeltaTable(path).file_uris()) == 1
+
+
+def test_one_that_was_not_used_is_closed_at_once() -> None:
+    Compactor().close(0)
