@@ -119,6 +119,28 @@ class SourceOffset:
         document = {"source": self.source, MARK: FORMAT_VERSION, "topics": topics}
         return {HAND_OVER: RANGES, **document} if self.hands_over_ranges else document
 
+    def moved_since(self, before: SourceOffset) -> dict[TopicPartition, Position]:
+        """Return the positions that differ from those of ``before``; the others are often the same objects."""
+        known = before.positions
+        return {tp: at for tp, at in self.positions.items() if (old := known.get(tp)) is not at and old != at}
+
+    def to_document_after(self, before: SourceOffset, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the same as `to_document`, by changing what moved since ``before``, whose JSON object is given.
+
+        A batch moves few of a topic's thousands of partitions; those share their objects with ``before``.
+        """
+        if self.positions.keys() != before.positions.keys() or self.hands_over_ranges != (HAND_OVER in document):
+            return self.to_document()
+        topics: dict[str, Any] = dict(document["topics"])
+        for tp, position in self.positions.items():
+            if position is before.positions[tp]:
+                continue
+            topic = topics[tp.topic]
+            if topic is document["topics"][tp.topic]:
+                topic = topics[tp.topic] = {"id": tp.topic_id, "partitions": dict(topic["partitions"])}
+            topic["partitions"][str(tp.partition)] = position.to_document()
+        return {**document, "topics": topics}
+
     def to_json(self) -> str:
         """Return the canonical text, equal for equal positions."""
         return json.dumps(self.to_document(), separators=(",", ":"))

@@ -9,6 +9,7 @@ with the cluster has a shorter deadline (`socket.connection.setup.timeout.ms`) t
 from __future__ import annotations
 
 import base64
+import contextlib
 import logging
 import os
 import random
@@ -17,8 +18,9 @@ import ssl
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 from sparkonce.broker_lite.protocol import apis
@@ -32,6 +34,10 @@ from sparkonce.offset_store.errors import counted
 
 LATEST, EARLIEST = -1, -2
 """Special timestamps of ListOffsets, and latest and earliest in JSON offsets, as in Spark's connector."""
+
+MAX_BYTES_BEHIND = 64 << 10
+"""Most bytes of a request that is sent behind another: the broker's socket takes them before it has answered the first,
+so the two sides never wait for each other to read."""
 
 REPLICA_ID_FROM = 3
 """The first version of OffsetForLeaderEpoch with a replica id."""
@@ -84,6 +90,43 @@ class TopicMetadata:
     partitions: Mapping[int, Leader | None]
 
 
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """One encoded request, and the connection that it goes to."""
+
+    connection: Connection
+    api_key: ApiKey
+    version: int
+    body: bytearray
+
+
+@dataclass(frozen=True, slots=True)
+class _Description:
+    """A response about topics, decoded, and both messages as bytes, by which the same response is recognized."""
+
+    messages: tuple[bytes, bytes]
+    topics: list[Any]
+    brokers: dict[int, _Address]
+    known: dict[str, TopicMetadata] = field(default_factory=dict)
+    """The topics that were used, by name."""
+
+    def metadata(self, topic: Any) -> TopicMetadata:
+        """Return one of ``topics``, the same object each time; raises the broker's error about it."""
+        if topic.name not in self.known:
+            self.known[topic.name] = _topic_metadata(topic, self.brokers)
+        return self.known[topic.name]
+
+
+@dataclass(frozen=True, slots=True)
+class _Behind:
+    """Offsets that are requested behind the next request about topics."""
+
+    wanted: Mapping[tuple[str, int], int]
+    known: Mapping[str, TopicMetadata]
+    found: dict[tuple[str, int], int] | None = None
+    """None if there was no response, or the topics had changed since ``known``."""
+
+
 def topic_id_text(topic_id: uuid.UUID | None) -> str:
     """Write a topic id as Kafka's tools show it: 22 characters of URL-safe base64; "" if the broker has none."""
     if topic_id is None or topic_id.int == 0:
@@ -104,6 +147,8 @@ class Client:
         self._connections: dict[_Address, Connection] = {}
         self._known_brokers: list[_Address] = []
         self._reached = False
+        self._description: _Description | None = None
+        self._behind: _Behind | None = None
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicMetadata]:
         """Return topics by name; each has at least one partition.
@@ -125,9 +170,9 @@ class Client:
         wanted = sorted(set(names))
 
         def attempt() -> dict[str, TopicMetadata]:
-            found, brokers = self._describe(wanted)
+            found = self._describe(wanted)
             missing = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return {topic.name: _topic_metadata(topic, brokers) for topic in found if topic.error_code != missing}
+            return {topic.name: found.metadata(topic) for topic in found.topics if topic.error_code != missing}
 
         return self.retry("ask for the topics " + ", ".join(wanted), attempt)
 
@@ -139,9 +184,9 @@ class Client:
         """
 
         def attempt() -> dict[str, TopicMetadata]:
-            found, brokers = self._describe(None)
-            chosen = (topic for topic in found if not topic.is_internal and wanted(topic.name))
-            return {topic.name: _topic_metadata(topic, brokers) for topic in chosen}
+            found = self._describe(None)
+            chosen = (topic for topic in found.topics if not topic.is_internal and wanted(topic.name))
+            return {topic.name: found.metadata(topic) for topic in chosen}
 
         return self.retry("ask for all topics", attempt)
 
@@ -153,7 +198,18 @@ class Client:
         With ``read_committed`` the latest is the last stable offset. ``known`` saves the request for leaders, and is
         updated if they have changed: the leader epochs in it are those of the results.
         """
+        behind, self._behind = self._behind, None
+        if behind is not None and behind.found is not None and behind.wanted == wanted:
+            return behind.found
         return self._ask_leaders("ask for offsets", lambda: self._offsets(wanted, known), wanted, known)
+
+    def send_behind(self, wanted: Mapping[tuple[str, int], int], known: Mapping[str, TopicMetadata]) -> None:
+        """Send a request for these offsets right behind the next one about topics, which saves a round trip.
+
+        If the topics turn out to be as ``known``, so that the right leaders were asked, the next call of `offsets` for
+        the same returns the result. Anything that fails here is left to that call.
+        """
+        self._behind = _Behind(wanted, dict(known))
 
     def epoch_ends(
         self, wanted: Mapping[tuple[str, int], int], known: dict[str, TopicMetadata]
@@ -185,24 +241,59 @@ class Client:
 
         With ``create`` a broker whose ``auto.create.topics.enable`` is true creates what is missing.
         """
-        found, brokers = self._describe(names, create=create)
-        return {topic.name: _topic_metadata(topic, brokers) for topic in found}
+        found = self._describe(names, create=create)
+        return {topic.name: found.metadata(topic) for topic in found.topics}
 
-    def _describe(self, names: list[str] | None, *, create: bool = False) -> tuple[list[Any], dict[int, _Address]]:
-        """Request topics, all of them if ``names`` is None, and return the topics and brokers of the response."""
+    def _describe(self, names: list[str] | None, *, create: bool = False) -> _Description:
+        """Request topics, all of them if ``names`` is None.
+
+        The same response to the same request is not decoded again: that takes longer than the request itself where
+        topics have thousands of partitions.
+        """
         connection = self.any_connection()
         version = connection.version(ApiKey.METADATA)
         request_topic = apis.request_class(ApiKey.METADATA).MetadataRequestTopic
-        answer = self.ask(
-            connection,
-            ApiKey.METADATA,
-            version,
-            topics=None if names is None else [request_topic(version=version, name=name) for name in names],
-            allow_auto_topic_creation=create,
-        )
+        topics = None if names is None else [request_topic(version=version, name=name) for name in names]
+        request = apis.request(ApiKey.METADATA, version, topics=topics, allow_auto_topic_creation=create)
+        question = _Question(connection, ApiKey.METADATA, version, apis.encode_request(request, version))
+        behind, self._behind = self._behind, None
+        (_, response), *offsets = self._exchange(chain([question], self._questions_behind(behind)))
+        before, messages = self._description, (bytes(question.body), bytes(response))
+        if before is None or before.messages != messages:
+            return self._decoded(question, messages)
+        if (
+            behind is not None
+            and offsets
+            and all(before.known.get(each.name) is each for each in behind.known.values())
+        ):
+            with contextlib.suppress(KafkaError):
+                self._behind = replace(behind, found=_decoded_offsets(offsets))
+        return before
+
+    def _decoded(self, question: _Question, messages: tuple[bytes, bytes]) -> _Description:
+        try:
+            answer = apis.decode_response(ApiKey.METADATA, question.version, messages[1])
+        except BaseException:
+            self.drop(question.connection.address)
+            raise
         brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         self._known_brokers = list(brokers.values())
-        return answer.topics, brokers
+        self._description = _Description(messages, answer.topics, brokers)
+        return self._description
+
+    def _questions_behind(self, behind: _Behind | None) -> Iterator[_Question]:
+        """Yield what is sent behind a request about topics: one request to each leader, or none."""
+        if behind is None:
+            return
+        try:
+            by_leader = _by_leader(behind.wanted, behind.known)
+        except (KafkaError, MissingTopicError):
+            return
+        if not by_leader.keys() <= self._connections.keys():
+            return
+        questions = self._offset_questions(by_leader)
+        if all(len(each.body) <= MAX_BYTES_BEHIND for each in questions):
+            yield from questions
 
     def connection(self, address: _Address) -> Connection:
         """Return the connection to a broker, opened if needed."""
@@ -303,14 +394,26 @@ class Client:
             self.drop(connection.address)
             raise
 
+    def _exchange(self, questions: Iterable[_Question]) -> list[tuple[_Question, memoryview]]:
+        """Send requests, none of which waits for the response to another, and return their responses."""
+        sent: list[_Question] = []
+        try:
+            for each in questions:
+                sent.append(each)
+                each.connection.send(each.api_key, each.version, each.body)
+            return [(each, each.connection.receive(bytearray())) for each in sent]
+        except BaseException:  # in any case, responses may still be in flight
+            for each in sent:
+                self.drop(each.connection.address)
+            raise
+
     def _offsets(
         self, wanted: Mapping[tuple[str, int], int], metadata: Mapping[str, TopicMetadata]
     ) -> dict[tuple[str, int], int]:
-        by_leader: dict[_Address, dict[str, list[Asked]]] = defaultdict(lambda: defaultdict(list))
-        for (topic, partition), timestamp in wanted.items():
-            leader = leader_of(metadata, topic, partition)
-            by_leader[leader.address][topic].append((partition, leader.epoch, timestamp))
-        found: dict[tuple[str, int], int] = {}
+        return _decoded_offsets(self._exchange(self._offset_questions(_by_leader(wanted, metadata))))
+
+    def _offset_questions(self, by_leader: Mapping[_Address, Mapping[str, list[Asked]]]) -> list[_Question]:
+        questions = []
         for address, topics in by_leader.items():
             connection = self.connection(address)
             version = connection.version(ApiKey.LIST_OFFSETS)
@@ -320,19 +423,15 @@ class Client:
                 read_committed=self.settings.read_committed,
                 timeout_ms=self.settings.request_timeout_ms,
             )
-            found |= list_offsets.decode_response(version, self._exchange(connection, version, body))
-        return found
+            questions.append(_Question(connection, ApiKey.LIST_OFFSETS, version, body))
+        return questions
 
     def _epoch_ends(
         self, wanted: Mapping[tuple[str, int], int], metadata: Mapping[str, TopicMetadata]
     ) -> dict[tuple[str, int], EpochEnd]:
         codec = apis.request_class(ApiKey.OFFSET_FOR_LEADER_EPOCH).OffsetForLeaderTopic
-        by_leader: dict[_Address, dict[str, list[tuple[int, int, int]]]] = defaultdict(lambda: defaultdict(list))
-        for (topic, partition), epoch in wanted.items():
-            leader = leader_of(metadata, topic, partition)
-            by_leader[leader.address][topic].append((partition, leader.epoch, epoch))
         found: dict[tuple[str, int], EpochEnd] = {}
-        for address, topics in by_leader.items():
+        for address, topics in _by_leader(wanted, metadata).items():
             connection = self.connection(address)
             if not connection.serves(ApiKey.OFFSET_FOR_LEADER_EPOCH):
                 return {}
@@ -361,12 +460,23 @@ class Client:
                     found[result.topic, each.partition] = EpochEnd(each.leader_epoch, each.end_offset)
         return found
 
-    def _exchange(self, connection: Connection, version: int, body: bytearray) -> memoryview:
-        try:
-            return connection.request(ApiKey.LIST_OFFSETS, version, body)
-        except BaseException:  # in any case, a response may still be in flight
-            self.drop(connection.address)
-            raise
+
+def _by_leader(
+    wanted: Mapping[tuple[str, int], int], metadata: Mapping[str, TopicMetadata]
+) -> dict[_Address, dict[str, list[Asked]]]:
+    """Return the partitions of each broker, by topic, with their leader epochs and the numbers that are ``wanted``."""
+    found: dict[_Address, dict[str, list[Asked]]] = defaultdict(lambda: defaultdict(list))
+    for (topic, partition), number in wanted.items():
+        leader = leader_of(metadata, topic, partition)
+        found[leader.address][topic].append((partition, leader.epoch, number))
+    return found
+
+
+def _decoded_offsets(answers: Iterable[tuple[_Question, memoryview]]) -> dict[tuple[str, int], int]:
+    found: dict[tuple[str, int], int] = {}
+    for question, body in answers:
+        found |= list_offsets.decode_response(question.version, body)
+    return found
 
 
 def leader_of(metadata: Mapping[str, TopicMetadata], topic: str, partition: int) -> Leader:

@@ -105,13 +105,14 @@ def _position(offset: object) -> Position:
 
 
 def ranges_between(start: Line, end: Line) -> dict[TopicPartition, OffsetRange]:
-    """Return the ranges of the batch between two lines of the checkpoint.
+    """Return the ranges of the batch between two lines of the checkpoint; empty ones may be left out.
 
     Raises:
         CheckpointError: if they do not define a batch.
     """
     if end.ours:
-        return batch_ranges(start.offset, end.offset)
+        moved = SourceOffset(end.offset.source, end.offset.moved_since(start.offset))
+        return batch_ranges(start.offset, moved)
     if start.ours:
         raise CheckpointError(
             "batch 0 of this checkpoint was planned by Spark's own Kafka connector and did not finish, and where it "

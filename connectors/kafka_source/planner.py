@@ -1,7 +1,7 @@
 """Where batches begin and end: the driver's side of the source, between Spark's offsets and the broker's.
 
 One planner lives as long as its query. Choosing the end of a micro-batch costs two requests, metadata and latest
-offsets, over connections that stay open.
+offsets, the second right behind the first, over connections that stay open.
 
 What existed before and is missing now is requested again before it counts as lost (`data_loss.ask_again`): metadata
 takes a while to reach every broker. If a topic vanishes between two requests the planner starts again.
@@ -60,8 +60,8 @@ class Planner:
         """Topics that existed before: one that is gone is reported once."""
         self.topics: dict[str, TopicMetadata] = {}
         """Metadata of the topics; leaders that change while offsets are requested are updated here."""
-        self._asked_in: dict[TopicPartition, int] = {}
-        """The leader epochs of the latest offsets."""
+        self._asked_in: dict[str, TopicMetadata] = {}
+        """The metadata, and with it the leader epochs, in which the latest offsets were requested."""
         self._epochs = LogEpochs(lambda wanted: ask_epochs(self._client, self.topics, wanted), self._leader_epoch)
 
     def close(self) -> None:
@@ -95,6 +95,7 @@ class Planner:
             MissingTopicError, KafkaUnreachableError: as `refresh`.
         """
         line = self._line(start)
+        self._client.send_behind(_by_name(dict.fromkeys(line.offset.positions, LATEST)), self.topics)
         partitions = self.refresh(line)
 
         def is_strange() -> bool:
@@ -135,7 +136,7 @@ class Planner:
 
         LATEST respects kafka.isolation.level.
         """
-        found = self._client.offsets({(tp.topic, tp.partition): what for tp, what in wanted.items()}, self.topics)
+        found = self._client.offsets(_by_name(wanted), self.topics)
         return {tp: found[tp.topic, tp.partition] for tp in wanted}
 
     def initial(self, rule: OffsetRule) -> SourceOffset:
@@ -205,7 +206,7 @@ class Planner:
         """
         positions = start.positions
         offsets = self.ask(dict.fromkeys(positions, LATEST))
-        self._asked_in = {tp: self._leader_epoch(tp) for tp in positions}
+        self._asked_in = dict(self.topics)
         parted = self._parted(positions, offsets)
         offsets |= parted
 
@@ -241,10 +242,8 @@ class Planner:
         if pinned is not None:
             target = {tp: min(offset, max(begin[tp], pinned.get(tp, offset))) for tp, offset in latest.items()}
         ends = target if limit is None else share_out(limit, begin, target)
-        return SourceOffset(
-            start.source,
-            {tp: _position(position, ends[tp]) if tp in ends else position for tp, position in positions.items()},
-        )
+        moved = {tp: _position(positions[tp], end) for tp, end in ends.items() if end != begin[tp]}
+        return SourceOffset(start.source, {**positions, **moved})
 
     def with_epochs(self, start: SourceOffset, end: SourceOffset) -> SourceOffset:
         """Return ``end`` with the leader epochs of what moved since ``start``; other epochs are kept.
@@ -252,8 +251,9 @@ class Planner:
         Raises:
             LeadersChangedError: if a leader has changed since `latest` asked it: the offset may be of another log.
         """
-        moved = {tp: at.next for tp, at in end.positions.items() if at != start.positions.get(tp)}
-        epochs = self._epochs.before(moved, self._asked_in)
+        moved = {tp: at.next for tp, at in end.moved_since(start).items()}
+        asked_in = {tp: _epoch_of(self._asked_in, tp) for tp in moved}
+        epochs = self._epochs.before(moved, asked_in)
         changed = {tp: replace(end.positions[tp], epoch=epochs.get(tp)) for tp in moved}
         return SourceOffset(end.source, {**end.positions, **changed})
 
@@ -270,8 +270,7 @@ class Planner:
         return {tp: divergence.offset for tp, divergence in parted.items() if divergence.offset < positions[tp].next}
 
     def _leader_epoch(self, tp: TopicPartition) -> int:
-        leader = self._leader(tp)
-        return -1 if leader is None else leader.epoch
+        return _epoch_of(self.topics, tp)
 
     def batch(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[KafkaInputPartition]:
         """Return the tasks of the batch between two lines of the checkpoint.
@@ -331,10 +330,15 @@ class Planner:
 
     def note(self, end: SourceOffset) -> dict[str, Any]:
         """Return the line for an end offset, and remember it: Spark passes it back soon."""
-        end = replace(end, hands_over_ranges=self._options.hands_over_ranges)
-        document = end.to_document()
+        document = self.document(end)
         self._lines = [(document, Line(end, ours=True)), *self._lines[:1]]
         return document
+
+    def document(self, offset: SourceOffset) -> dict[str, Any]:
+        """Return the JSON object of an offset, made from that of the last line: most partitions have not moved."""
+        offset = replace(offset, hands_over_ranges=self._options.hands_over_ranges)
+        document, line = self._lines[0] if self._lines else ({}, _NOTHING)
+        return offset.to_document() if not line.ours else offset.to_document_after(line.offset, document)
 
     def _find_topics(self, optional: set[str]) -> Mapping[str, TopicMetadata]:
         if self._options.pattern is not None:
@@ -398,11 +402,9 @@ class Planner:
         return ask_again(strange, self._options.offset_retries, self._options.offset_retry_interval_ms)
 
     def _fetch_range(self, tp: TopicPartition, extent: OffsetRange, epoch: int | None) -> FetchRange:
-        return FetchRange(tp.topic, tp.topic_id, tp.partition, extent.start, extent.end, self._leader(tp), epoch)
-
-    def _leader(self, tp: TopicPartition) -> Leader | None:
-        topic = self.topics.get(tp.topic)
-        return topic.partitions.get(tp.partition) if topic else None
+        return FetchRange(
+            tp.topic, tp.topic_id, tp.partition, extent.start, extent.end, _leader(self.topics, tp), epoch
+        )
 
     def _stored(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Position]:
         if self._options.offset_store is None:
@@ -425,6 +427,20 @@ class Planner:
         from sparkonce.connectors.kafka_sink.before_reading import settled_group
 
         return settled_group(self._client, group_id, self._options.app_id or "")
+
+
+def _by_name(wanted: Mapping[TopicPartition, int]) -> dict[tuple[str, int], int]:
+    return {(tp.topic, tp.partition): what for tp, what in wanted.items()}
+
+
+def _leader(topics: Mapping[str, TopicMetadata], tp: TopicPartition) -> Leader | None:
+    topic = topics.get(tp.topic)
+    return topic.partitions.get(tp.partition) if topic else None
+
+
+def _epoch_of(topics: Mapping[str, TopicMetadata], tp: TopicPartition) -> int:
+    leader = _leader(topics, tp)
+    return -1 if leader is None else leader.epoch
 
 
 def _position(before: Position, end: int) -> Position:

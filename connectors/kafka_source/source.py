@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from sparkonce.connectors.kafka_client.client import LATEST
+from sparkonce.connectors.kafka_source.ahead import Ahead
 from sparkonce.connectors.kafka_source.crash_points import SourcePoint
 from sparkonce.connectors.kafka_source.group_commits import GroupCommitter
 from sparkonce.connectors.kafka_source.hand_over import HandOver
@@ -68,6 +70,18 @@ class KafkaOnceReader(DataSourceReader, metaclass=Shipped):
         return _read(self._options, partition)
 
 
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """Where a batch ends, and what was seen when that was decided."""
+
+    end: SourceOffset | None
+    """None if there is nothing to read."""
+    latest: SourceOffset
+    start: SourceOffset
+    partitions: Sequence[TopicPartition]
+    """Those that the query reads."""
+
+
 class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, metaclass=Shipped):
     """Reads a stream; every end offset carries where its checkpoint began (see `offset_store.offsets`)."""
 
@@ -80,13 +94,16 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
         self._committer: GroupCommitter | None = None
         self._pinned: Offsets | None = None
         self._latest: SourceOffset | None = None
+        self._limit: ReadLimit | None = None
+        self._ahead: Ahead[_Planned] | None = None
         self._delay: TriggerDelay | None = None
         if options.min_offsets_per_trigger is not None:
             self._delay = TriggerDelay(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without the planner: workers only read."""
-        return {**self.__dict__, "_planner": None, "_committer": None, "_pinned": None, "_latest": None}
+        own = ("_planner", "_committer", "_pinned", "_latest", "_limit", "_ahead")
+        return {**self.__dict__, **dict.fromkeys(own)}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return the starting offsets of a query without a checkpoint."""
@@ -111,19 +128,25 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the batch that begins at ``start``; ``start`` itself if there is nothing to read."""
-        end = self._plan().while_topics_stay(lambda: self._end_of_batch(start, limit))
-        if end is None:
+        self._limit = limit
+        planned = self._ahead.result((start, limit)) if self._ahead is not None else None
+        self._ahead = None
+        planned = planned or self._planned(self._plan(), start, limit)
+        self._latest = planned.latest
+        self._commit_group(planned.start, planned.partitions)
+        if planned.end is None:
             # Spark may end this process now, as after the last batch of Trigger.AvailableNow.
             if self._committer is not None:
                 self._committer.settle_once()
             return start
         reach(SourcePoint.PLANNED, app_id=self._options.app_id)
-        return self._plan().note(end)
+        return self._plan().note(planned.end)
 
-    def _end_of_batch(self, start: dict[str, Any], limit: ReadLimit) -> SourceOffset | None:
-        planner = self._plan()
+    def _planned(self, planner: Planner, start: dict[str, Any], limit: ReadLimit) -> _Planned:
+        return planner.while_topics_stay(lambda: self._end_of_batch(planner, start, limit))
+
+    def _end_of_batch(self, planner: Planner, start: dict[str, Any], limit: ReadLimit) -> _Planned:
         given, partitions = planner.survey(start)
-        self._commit_group(given.offset, partitions)
         if self._pinned is not None:
             partitions = [tp for tp in partitions if tp in self._pinned or tp in given.offset.positions]
         position = planner.adapt(given.offset, partitions)
@@ -131,15 +154,14 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
         if self._pinned is not None:
             # A partition that was missing then ends where it is first seen: otherwise it would be read forever.
             self._pinned = {**latest, **self._pinned}
-        self._latest = planner.advance(position, latest, None)
-        if self._holds_back(position, latest, limit):
-            return None
+        newest = end = planner.advance(position, latest, None)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        end = self._latest
         if most is not None or self._pinned is not None:
             end = planner.advance(position, latest, most, self._pinned)
         # Without any topic left, the previous position is kept, as in Spark's connector (SPARK-41375).
-        return None if end == given.offset or not end.positions else planner.with_epochs(given.offset, end)
+        is_empty = self._holds_back(position, latest, limit) or end == given.offset or not end.positions
+        reached = None if is_empty else planner.with_epochs(given.offset, end)
+        return _Planned(reached, newest, given.offset, partitions)
 
     def _holds_back(self, position: SourceOffset, latest: Offsets, limit: ReadLimit) -> bool:
         """Whether minOffsetsPerTrigger delays this batch; a run with AvailableNow is never delayed."""
@@ -150,12 +172,16 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return the latest offsets of the last planned batch, for the query's progress."""
-        return None if self._latest is None else self._latest.to_document()
+        return None if self._latest is None else self._plan().document(self._latest)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of the batch between two offsets; none for a batch without records."""
         reach(SourcePoint.SPLIT, app_id=self._options.app_id)
-        return self._plan().batch(start, end)
+        planner, limit = self._plan(), self._limit
+        tasks = planner.batch(start, end)
+        if self._pinned is not None and limit is not None:
+            self._ahead = Ahead((end, limit), lambda: self._planned(planner, end, limit))
+        return tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task, or the ranges to read."""
@@ -192,6 +218,8 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
     def _plan(self) -> Planner:
         if self._planner is None:
             self._planner = Planner(self._options)
+        if self._ahead is not None:
+            self._ahead.wait()
         return self._planner
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -44,6 +45,20 @@ def test_reading_gives_back_what_was_written(offset: SourceOffset) -> None:
 def test_equal_positions_give_equal_text(offset: SourceOffset) -> None:
     turned = SourceOffset(offset.source, dict(reversed(list(offset.positions.items()))))
     assert turned.to_json() == offset.to_json()
+
+
+@given(source_offsets(), st.data())
+def test_an_offset_written_by_what_moved_since_another(before: SourceOffset, data: st.DataObject) -> None:
+    moved = data.draw(st.sets(st.sampled_from(sorted(before.positions)))) if before.positions else set()
+    changed = {tp: replace(before.positions[tp], epoch=data.draw(st.integers(0, 9)), cut_from=1) for tp in moved}
+    after = SourceOffset(before.source, {**before.positions, **changed})
+    document = before.to_document()
+    assert after.moved_since(before) == changed
+    assert json.dumps(after.to_document_after(before, document)) == json.dumps(after.to_document())
+    assert document == before.to_document(), "the given one is left as it was"
+    fewer = SourceOffset(before.source, changed)
+    assert fewer.to_document_after(before, document) == fewer.to_document()
+    assert before.to_document_after(fewer, fewer.to_document()) == document
 
 
 @pytest.mark.parametrize(

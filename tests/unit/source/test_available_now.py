@@ -11,6 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from sparkonce.connectors.kafka_client.client import EpochEnd, Leader, MissingTopicError, TopicMetadata
 from sparkonce.connectors.kafka_source.group_commits import GroupCommitter
 from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.kafka_source.planner import Planner
 from sparkonce.connectors.kafka_source.source import KafkaOnceStreamReader
 
 LEADER = Leader("h", 1, 0)
@@ -31,6 +32,9 @@ class Brokers:
 
     def existing_topics(self, _names: object) -> dict[str, TopicMetadata]:
         return {"t": TopicMetadata("t", "id", dict.fromkeys(self.known, LEADER))}
+
+    def send_behind(self, _wanted: object, _known: object) -> None:
+        pass
 
     def epoch_ends(self, _wanted: object, _known: object) -> dict[tuple[str, int], EpochEnd]:
         return {}  # as brokers before Kafka 2.1
@@ -71,6 +75,44 @@ def test_a_batch_with_records_does_not_wait_for_the_group(brokers: Brokers, monk
     assert told == ["offered"]
     assert plan(reader, end)[0] == end
     assert told == ["offered", "offered", "waited"]
+
+
+def test_the_next_batch_is_planned_while_this_one_runs(
+    reader: KafkaOnceStreamReader, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader.prepareForTriggerAvailableNow()
+    end, _ = plan(reader, CHECKPOINT)
+    assert len(reader.partitions(CHECKPOINT, end)) == 1
+    assert reader._ahead is not None
+    reader._ahead.wait()
+    asked = brokers.end
+    assert len(reader.partitions(CHECKPOINT, end)) == 1, "as for each use of the rows in foreachBatch"
+    reader._ahead.wait()
+    assert brokers.end == asked + 10
+    monkeypatch.setattr(Planner, "survey", None)
+    assert plan(reader, end)[0] == end
+    assert brokers.end == asked + 10
+
+
+def test_a_plan_that_failed_is_made_again_when_it_is_needed(reader: KafkaOnceStreamReader, brokers: Brokers) -> None:
+    reader.prepareForTriggerAvailableNow()
+    end, _ = plan(reader, CHECKPOINT)
+    brokers.failures = 99
+    reader.partitions(CHECKPOINT, end)
+    assert reader._ahead is not None
+    reader._ahead.wait()
+    assert 0 < brokers.failures < 99
+    with pytest.raises(MissingTopicError):
+        plan(reader, end)
+    brokers.failures = 0
+    assert plan(reader, end)[0] == end
+
+
+def test_a_query_that_goes_on_plans_each_batch_when_it_begins(reader: KafkaOnceStreamReader) -> None:
+    end, offsets = plan(reader, CHECKPOINT)
+    reader.partitions(CHECKPOINT, end)
+    assert reader._ahead is None
+    assert plan(reader, end)[1]["0"] == offsets["0"] + 10
 
 
 def plan(reader: KafkaOnceStreamReader, start: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from sparkonce import EmbeddedBroker
+from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.connectors.kafka_client import client as client_module
 from sparkonce.connectors.kafka_client.client import (
     EARLIEST,
@@ -21,6 +22,7 @@ from sparkonce.connectors.kafka_client.client import (
     KafkaUnreachableError,
     MissingTopicError,
 )
+from sparkonce.connectors.kafka_client.connection import Connection
 from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.connectors.kafka_source import reading
 from sparkonce.connectors.kafka_source.data_loss import DataLossError
@@ -179,6 +181,55 @@ def test_offsets_of_several_partitions(broker: EmbeddedBroker) -> None:
     client = Client(read_settings({"kafka.bootstrap.servers": broker.bootstrap_servers}))
     wanted = {("three", 0): LATEST, ("three", 1): LATEST, ("three", 2): EARLIEST}
     assert client.offsets(wanted, client.topics(["three"])) == {("three", 0): 0, ("three", 1): 5, ("three", 2): 0}
+    client.close()
+
+
+def test_offsets_are_requested_right_behind_the_topics(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    create(broker, "both", 2)
+    produce(broker, "both", 3, partition=1)
+    client = Client(read_settings({"kafka.bootstrap.servers": broker.bootstrap_servers}))
+    wanted = {("both", 0): LATEST, ("both", 1): LATEST}
+    known = client.existing_topics(["both"])
+    asked: list[str] = []
+    send, receive = Connection.send, Connection.receive
+
+    def sending(connection: Connection, api_key: ApiKey, *rest: Any) -> None:
+        asked.append(ApiKey(api_key).name)
+        send(connection, api_key, *rest)
+
+    def receiving(connection: Connection, buffer: bytearray) -> memoryview:
+        asked.append("wait")
+        return receive(connection, buffer)
+
+    monkeypatch.setattr(Connection, "send", sending)
+    monkeypatch.setattr(Connection, "receive", receiving)
+
+    def ask() -> tuple[list[str], int]:
+        asked.clear()
+        client.send_behind(wanted, known)
+        known.update(client.existing_topics(["both"]))
+        found = client.offsets(wanted, known)
+        return list(asked), found["both", 1]
+
+    together = ["METADATA", "LIST_OFFSETS", "wait", "wait"]
+    assert ask() == (together, 3)
+    produce(broker, "both", 4, partition=1)
+    before = known["both"]
+    assert ask() == (together, 7), "no older answer is used"
+    assert known["both"] is before, "an equal response is not decoded again"
+    assert client.offsets(wanted, known) == {("both", 0): 0, ("both", 1): 7}
+    assert asked[len(together) :] == ["LIST_OFFSETS", "wait"], "an answer is used once"
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_partitions([NewPartitions("both", 3)])["both"].result(30)
+    assert ask() == ([*together, "LIST_OFFSETS", "wait"], 7), "what was asked before the change is dropped"
+    assert ask() == (together, 7)
+    wanted["both", 9] = LATEST
+    client.send_behind(wanted, known)
+    asked.clear()
+    client.existing_topics(["both"])
+    assert asked == ["METADATA", "wait"], "that fails later, where it is needed"
+    with pytest.raises(MissingTopicError, match="no partition 9"):
+        client.offsets(wanted, known)
     client.close()
 
 

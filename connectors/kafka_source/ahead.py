@@ -1,0 +1,52 @@
+"""Plan the next batch while Spark runs this one: for Trigger.AvailableNow, whose end is fixed when the query starts.
+
+With other triggers a batch is planned when it begins, so that it reads what has arrived by then.
+"""
+
+from __future__ import annotations
+
+import _thread
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+PAUSE_S = 0.005
+"""Of the thread before it begins: the answer of the call that started it goes out first, as one thread of Python makes
+another wait that long (``sys.getswitchinterval``)."""
+
+_log = logging.getLogger(__name__)
+_Plan = TypeVar("_Plan")
+
+
+class Ahead(Generic[_Plan]):
+    """One plan, made in a thread; ``asked`` is what it is for.
+
+    Until `result` or `wait` returns, the thread alone may use what ``plan`` uses.
+    """
+
+    def __init__(self, asked: object, plan: Callable[[], _Plan]) -> None:
+        self.asked = asked
+        self._plan = plan
+        self._found: _Plan | None = None
+        self._ended = threading.Event()
+        _thread.start_new_thread(self._run, ())  # threading.Thread waits until the thread runs: milliseconds under load
+
+    def wait(self) -> None:
+        """Wait until the thread has ended."""
+        self._ended.wait()
+
+    def result(self, asked: object) -> _Plan | None:
+        """Return the plan; None if it failed, which may have passed by now, or is for something else."""
+        self.wait()
+        return self._found if asked == self.asked else None
+
+    def _run(self) -> None:
+        try:
+            time.sleep(PAUSE_S)
+            self._found = self._plan()
+        except Exception as error:  # the caller plans again, and then raises what is still wrong
+            _log.info("kafka_once: could not plan a batch ahead: %s", error)
+        finally:
+            self._ended.set()
