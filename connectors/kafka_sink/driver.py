@@ -246,11 +246,11 @@ class Driver:
             raise FencedProducerError(f"the transactional id {identity.name!r} must be claimed again for each decision")
         self._spent = identity
         try:
-            self.transactions.add_partitions(identity, [(self.log.topic, PARTITION)])
+            group_id = decision.group_id if offsets else None
+            self.transactions.add_partitions(identity, [(self.log.topic, PARTITION)], group_id)
             prepare()
             self.log.append_decision(decision, identity, sequence=0)
             if offsets:
-                self.transactions.add_offsets(identity, decision.group_id)
                 self.transactions.commit_offsets(identity, decision.group_id, offsets)
             reach(TransactionPoint.DECIDING, decision.record.batch_id, self.scope.app_id)
             self.transactions.end(identity, commit=True)

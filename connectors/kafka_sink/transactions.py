@@ -173,68 +173,35 @@ class TransactionClient:
             },
         )
 
-    def add_partitions(self, identity: ProducerIdentity, partitions: Iterable[Partition]) -> None:
-        """Add partitions to the transaction, which begins with the first.
+    def add_partitions(
+        self, identity: ProducerIdentity, partitions: Iterable[Partition], group_id: str | None = None
+    ) -> None:
+        """Add partitions to the transaction, which begins with the first, and then a group's offsets if one is named.
+
+        Both take one round trip.
 
         Raises:
             FencedProducerError: if another producer has claimed the id.
-            TransactionError: if a partition is refused.
+            TransactionError: if a partition or the group is refused.
         """
         by_topic: dict[str, list[int]] = defaultdict(list)
         for topic, partition in sorted(partitions):
             by_topic[topic].append(partition)
-        if not by_topic:
-            return
-        codec = apis.request_class(ApiKey.ADD_PARTITIONS_TO_TXN)
 
         def attempt() -> None:
             connection = self._of(identity.name)
-            version = _version(connection, ApiKey.ADD_PARTITIONS_TO_TXN, MAX_ADD_PARTITIONS_VERSION)
-            topics = [
-                codec.AddPartitionsToTxnTopic(version=version, name=name, partitions=indexes)
-                for name, indexes in by_topic.items()
-            ]
-            answer = self._client.ask(
-                connection,
-                ApiKey.ADD_PARTITIONS_TO_TXN,
-                version,
-                v3_and_below_transactional_id=identity.name,
-                v3_and_below_producer_id=identity.producer_id,
-                v3_and_below_producer_epoch=identity.epoch,
-                v3_and_below_topics=topics,
-            )
-            results = [
-                (each.partition_error_code, f"{topic.name}-{each.partition_index}")
-                for topic in answer.results_by_topic_v3_and_below
-                for each in topic.results_by_partition
-            ]
-            # Others are answered with OPERATION_NOT_ATTEMPTED where one is refused: the reason comes first.
-            for code, where in sorted(results, key=lambda each: each[0] == ErrorCode.OPERATION_NOT_ATTEMPTED):
-                _check(code, where)
+            questions = [_partitions_question(connection, identity, by_topic)] if by_topic else []
+            if group_id is not None:
+                questions.append(_group_question(connection, identity, group_id))
+            for answer in send_pipelined(self._client, questions):
+                _check_added(answer, group_id)
 
-        self._retry(f"begin a transaction of {identity.name!r}", identity.name, attempt)
+        if by_topic or group_id is not None:
+            self._retry(f"extend the transaction of {identity.name!r}", identity.name, attempt)
 
     def add_offsets(self, identity: ProducerIdentity, group_id: str) -> None:
-        """Add a group's offsets to the transaction.
-
-        Raises:
-            FencedProducerError: if another producer has claimed the id.
-            TransactionError: if the group is refused.
-        """
-
-        def attempt() -> None:
-            answer = self._ask(
-                self._of(identity.name),
-                ApiKey.ADD_OFFSETS_TO_TXN,
-                MAX_ADD_OFFSETS_VERSION,
-                transactional_id=identity.name,
-                producer_id=identity.producer_id,
-                producer_epoch=identity.epoch,
-                group_id=group_id,
-            )
-            _check(answer.error_code, f"group {group_id}")
-
-        self._retry(f"add the offsets of group {group_id} to a transaction", identity.name, attempt)
+        """Add a group's offsets to the transaction; raises as `add_partitions`."""
+        self.add_partitions(identity, (), group_id)
 
     def commit_offsets(
         self, identity: ProducerIdentity, group_id: str, offsets: Mapping[Slot, CommittedOffset]
@@ -504,6 +471,47 @@ def _version(connection: Connection, api_key: ApiKey, max_version: int) -> int:
 
 def _question(connection: Connection, api_key: ApiKey, max_version: int, fields: Mapping[str, Any]) -> Question:
     return Question(connection, api_key, _version(connection, api_key, max_version), fields)
+
+
+def _partitions_question(
+    connection: Connection, identity: ProducerIdentity, by_topic: Mapping[str, list[int]]
+) -> Question:
+    version = _version(connection, ApiKey.ADD_PARTITIONS_TO_TXN, MAX_ADD_PARTITIONS_VERSION)
+    codec = apis.request_class(ApiKey.ADD_PARTITIONS_TO_TXN).AddPartitionsToTxnTopic
+    fields = {
+        "v3_and_below_transactional_id": identity.name,
+        "v3_and_below_producer_id": identity.producer_id,
+        "v3_and_below_producer_epoch": identity.epoch,
+        "v3_and_below_topics": [
+            codec(version=version, name=name, partitions=indexes) for name, indexes in by_topic.items()
+        ],
+    }
+    return Question(connection, ApiKey.ADD_PARTITIONS_TO_TXN, version, fields)
+
+
+def _group_question(connection: Connection, identity: ProducerIdentity, group_id: str) -> Question:
+    fields = {
+        "transactional_id": identity.name,
+        "producer_id": identity.producer_id,
+        "producer_epoch": identity.epoch,
+        "group_id": group_id,
+    }
+    return _question(connection, ApiKey.ADD_OFFSETS_TO_TXN, MAX_ADD_OFFSETS_VERSION, fields)
+
+
+def _check_added(answer: Any, group_id: str | None) -> None:
+    """Check the response to either question."""
+    if isinstance(answer, apis.response_class(ApiKey.ADD_OFFSETS_TO_TXN)):
+        return _check(answer.error_code, f"group {group_id}")
+    results = [
+        (each.partition_error_code, f"{topic.name}-{each.partition_index}")
+        for topic in answer.results_by_topic_v3_and_below
+        for each in topic.results_by_partition
+    ]
+    # Others are answered with OPERATION_NOT_ATTEMPTED where one is refused: the reason comes first.
+    for code, where in sorted(results, key=lambda each: each[0] == ErrorCode.OPERATION_NOT_ATTEMPTED):
+        _check(code, where)
+    return None
 
 
 def _check(error_code: int, where: str) -> None:
