@@ -102,5 +102,5 @@ def test_a_micro_batch(tasks: int, new_application: Applications, wire: Wire, ob
     assert found.begin <= 3
     # claim, look at the driver, add partitions; send, in one request or two.
     assert found.task <= 5
-    assert found.finish <= 14
+    assert found.finish <= 13
     check_whole(observer, application, 8 * (WARM_UP + 1))
