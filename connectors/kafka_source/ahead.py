@@ -16,6 +16,9 @@ PAUSE_S = 0.005
 """Of the thread before it begins: the answer of the call that started it goes out first, as one thread of Python makes
 another wait that long (``sys.getswitchinterval``)."""
 
+STOP_S = 10.0
+"""How long a query that stops waits for a plan that it does not need, so that no connection is opened afterwards."""
+
 _log = logging.getLogger(__name__)
 _Plan = TypeVar("_Plan")
 
@@ -33,9 +36,9 @@ class Ahead(Generic[_Plan]):
         self._ended = threading.Event()
         _thread.start_new_thread(self._run, ())  # threading.Thread waits until the thread runs: milliseconds under load
 
-    def wait(self) -> None:
-        """Wait until the thread has ended."""
-        self._ended.wait()
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait until the thread has ended, or for so long."""
+        self._ended.wait(timeout_s)
 
     def result(self, asked: object) -> _Plan | None:
         """Return the plan; None if it failed, which may have passed by now, or is for something else."""

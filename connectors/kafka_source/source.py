@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from sparkonce.connectors.kafka_client.client import LATEST
-from sparkonce.connectors.kafka_source.ahead import Ahead
+from sparkonce.connectors.kafka_source.ahead import STOP_S, Ahead
 from sparkonce.connectors.kafka_source.crash_points import SourcePoint
 from sparkonce.connectors.kafka_source.group_commits import GroupCommitter
 from sparkonce.connectors.kafka_source.hand_over import HandOver
@@ -197,6 +197,8 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
         """Close connections. PySpark 4.2 kills the process instead, so nothing required may depend on this."""
         if self._committer is not None:
             self._committer.close()
+        if self._ahead is not None:
+            self._ahead.wait(STOP_S)
         if self._planner is not None:
             self._planner.close()
 
