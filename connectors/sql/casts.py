@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
-BYTES, TEXT, BOOLEAN, WHOLE, REAL, DECIMAL, DATE, TIMESTAMP, LOCAL, NULL, OTHER = (
-    "bytes", "text", "boolean", "whole", "real", "decimal", "date", "timestamp", "timestamp_ntz", "null", "other",
-)  # fmt: skip
+BYTES, TEXT, BOOLEAN, WHOLE, REAL, DECIMAL = "bytes", "text", "boolean", "whole", "real", "decimal"
+DATE, TIMESTAMP, LOCAL, INTERVAL = "date", "timestamp", "timestamp_ntz", "interval"
+LIST, MAP, NULL, OTHER = "list", "map", "null", "other"
 
 _TYPES = {
     "binary": ("BLOB", BYTES), "blob": ("BLOB", BYTES), "bytea": ("BLOB", BYTES),
@@ -37,25 +37,33 @@ NAMES = (
 _KINDS = {
     "BLOB": BYTES, "VARCHAR": TEXT, "BOOLEAN": BOOLEAN, "TINYINT": WHOLE, "SMALLINT": WHOLE, "INTEGER": WHOLE,
     "BIGINT": WHOLE, "HUGEINT": WHOLE, "FLOAT": REAL, "DOUBLE": REAL, "DATE": DATE, "TIMESTAMP": LOCAL,
-    "TIMESTAMP WITH TIME ZONE": TIMESTAMP, "NULL": NULL,
+    "TIMESTAMP WITH TIME ZONE": TIMESTAMP, "INTERVAL": INTERVAL, "NULL": NULL,
 }  # fmt: skip
 
 _PLAIN = "CAST($1 AS $T)"
-_WHOLE_NUMBER = (
-    "CAST(CASE WHEN regexp_full_match($1, '\\s*[+-]?[0-9]+\\s*') THEN $1 "
-    "WHEN $1 IS NOT NULL THEN $1 || ' (not a whole number)' END AS $T)"
-)
+
+
+def _unless(pattern: str, what: str) -> str:
+    """Return the cast of text that fails, saying what was expected, if the text matches a pattern as a whole."""
+    return f"CAST(regexp_replace($1, '^({pattern})$', '\\1 (not {what})', 's') AS $T)"
+
+
+_WHOLE = _unless(r"\s*[^\s0-9+-].*|.*[0-9+-].*[^\s0-9].*", "a whole number")
+_NUMBER = _unless(".*_.*", "a number")  # the engine takes 1_000
+_TIME = _unless(r"\s*[^\s0-9+-].*", "a time")  # the engine takes infinity, and returns a number for it
 _TRUNCATED = "CAST(trunc($1) AS $T)"
 
 _TEMPLATES: dict[tuple[str, str], str] = {
     **{(kind, kind): _PLAIN for kind in (TEXT, BOOLEAN, WHOLE, REAL, DECIMAL, DATE, TIMESTAMP, LOCAL)},
     (BYTES, BYTES): "$1",
     **{(NULL, kind): _PLAIN for kind in (BYTES, TEXT, BOOLEAN, WHOLE, REAL, DECIMAL, DATE, TIMESTAMP, LOCAL)},
-    **{(TEXT, kind): _PLAIN for kind in (BOOLEAN, REAL, DECIMAL, DATE, TIMESTAMP, LOCAL)},
+    (TEXT, BOOLEAN): "CAST(trim($1) AS $T)",
+    **{(TEXT, kind): _NUMBER for kind in (REAL, DECIMAL)},
+    **{(TEXT, kind): _TIME for kind in (DATE, TIMESTAMP, LOCAL)},
     **{(kind, TEXT): _PLAIN for kind in (BOOLEAN, WHOLE, REAL, DECIMAL, DATE, LOCAL)},
     (TEXT, BYTES): "encode($1)",
     (BYTES, TEXT): "decode($1)",
-    (TEXT, WHOLE): _WHOLE_NUMBER,
+    (TEXT, WHOLE): _WHOLE,
     (TIMESTAMP, TEXT): "CAST(CAST($1 AS TIMESTAMP) AS $T)",
     (REAL, WHOLE): _TRUNCATED,
     (DECIMAL, WHOLE): _TRUNCATED,
@@ -84,6 +92,10 @@ def kind_of(shown: str) -> str:
     """Return the kind of a type as the engine shows it."""
     if re.fullmatch(r"DECIMAL\(\d+,\s*\d+\)", shown):
         return DECIMAL
+    if shown.endswith("[]"):
+        return LIST
+    if shown.startswith("MAP("):
+        return MAP
     return _KINDS.get(shown.strip('"'), OTHER)
 
 

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from sparkonce.connectors.settings.options import OptionError
@@ -47,6 +48,7 @@ _MISSING = (
     "workers; a SELECT of plain columns, fields of structs and renames needs no engine"
 )
 _NOT_SHOWN = ("\n\n", "\nLINE ", " in expression (", ". You might need to add", "\n\tCandidate functions")
+_NO_STATEMENT = {"error": True, "error_message": "there is no statement"}
 _ONLY_SELECT = "expected one SELECT ... FROM records"
 
 
@@ -110,9 +112,10 @@ class Engine:
             found = self._connection.execute(query, [text]).fetchall()
         except self._duckdb.Error as error:
             raise OptionError(f"sql: {message_of(error)}; {_ONLY_SELECT}") from None
-        tree: dict[str, Any] = (
-            json.loads(found[0][0]) if found else {"error": True, "error_message": "there is no statement"}
-        )
+        try:
+            tree: dict[str, Any] = json.loads(found[0][0]) if found else _NO_STATEMENT
+        except RecursionError:
+            raise OptionError("sql: expressions are nested too deeply") from None
         if tree["error"]:
             raise OptionError(f"sql: {_where(tree, text)}; {_ONLY_SELECT}")
         statements: list[Node] = tree["statements"]
@@ -152,6 +155,7 @@ class Engine:
         Raises:
             duckdb.Error: one of `row_errors` if a row's values cause it.
         """
+        rows = _without_offsets(rows)
         # A stream, since the engine would let Arrow evaluate filters over a table.
         self._connection.register(ROWS, pa.RecordBatchReader.from_batches(rows.schema, [rows]))
         try:
@@ -181,6 +185,25 @@ class Engine:
         for name, kind, stability in self._connection.execute(query, [list(names)]).fetchall():
             found.setdefault(name, set()).add((kind, stability))
         return found
+
+
+def _without_offsets(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch whose nested columns begin where their buffers do: the engine rejects other structs."""
+    if not any(_has_offset(column) for column in rows.columns):
+        return rows
+    every = pa.array(np.arange(rows.num_rows, dtype=np.int32))
+    columns = [column.take(every) if _has_offset(column) else column for column in rows.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+
+
+def _has_offset(array: pa.Array) -> bool:
+    if not pa.types.is_nested(array.type):
+        return False
+    if pa.types.is_struct(array.type):
+        inner = [array.field(place) for place in range(array.type.num_fields)]
+    else:
+        inner = [array.keys, array.items] if pa.types.is_map(array.type) else [array.values]
+    return bool(array.offset) or any(each.offset or _has_offset(each) for each in inner)
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from sparkonce.connectors.sql.casts import BYTES, DECIMAL, LIST, MAP, REAL, TEXT, WHOLE
+
 VARIADIC = {
     "array": "list_value",
     "concat_ws": "concat_ws",
@@ -42,22 +44,27 @@ def _fails(message: str) -> str:
     return f"CAST({message} AS INTEGER)"
 
 
-TEXT = {
-    **_same(1, "lower upper reverse md5 hex unhex"),
-    **_same(2, "contains starts_with ends_with left right"),
-    **_same(3, "replace translate lpad rpad"),
-    "length/1": "CAST(length($1) AS INTEGER)",
-    "char_length/1": "CAST(length($1) AS INTEGER)",
-    "character_length/1": "CAST(length($1) AS INTEGER)",
-    "octet_length/1": "CAST(octet_length(encode($1)) AS INTEGER)",
+def _padded(name: str) -> str:
+    return f"CASE WHEN $3 = '' THEN left($1, greatest($2, 0)) ELSE {name}($1, greatest($2, 0), $3) END"
+
+
+OF_TEXT = {
+    **_same(1, "lower upper reverse md5 hex"),
+    **_same(2, "contains starts_with ends_with"),
+    **_same(3, "replace translate"),
+    "left/2": "left($1, greatest($2, 0))",
+    "right/2": "right($1, greatest($2, 0))",
+    "lpad/3": _padded("lpad"),
+    "rpad/3": _padded("rpad"),
+    "unhex/1": "TRY(unhex($1))",
     "trim/1": "trim($1, ' ')",
     "ltrim/1": "ltrim($1, ' ')",
     "rtrim/1": "rtrim($1, ' ')",
     "trim/2": "trim($1, $2)",
     "ltrim/2": "ltrim($1, $2)",
     "rtrim/2": "rtrim($1, $2)",
-    "lpad/2": "lpad($1, $2, ' ')",
-    "rpad/2": "rpad($1, $2, ' ')",
+    "lpad/2": "lpad($1, greatest($2, 0), ' ')",
+    "rpad/2": "rpad($1, greatest($2, 0), ' ')",
     "repeat/2": "repeat($1, $2)",
     "instr/2": "CAST(instr($1, $2) AS INTEGER)",
     "position/2": "CAST(instr($1, $2) AS INTEGER)",  # the parser makes position(text, part) of POSITION(part IN text)
@@ -85,17 +92,18 @@ TEXT = {
     "regexp_replace/3": "regexp_replace($1, $2, $3, 'g')",
     "get_json_object/2": "json_extract_string($1, $2)",
 }
-NUMBERS = {
+OF_NUMBERS = {
     **_same(0, "pi"),
-    **_same(1, "abs sign sqrt cbrt exp ln log10 log2 degrees radians sin cos tan cot asin acos atan sinh cosh tanh"),
-    **_same(1, "ceil ceiling floor round trunc isnan"),
+    **_same(1, "abs sqrt cbrt exp ln log10 log2 degrees radians sin cos tan cot asin acos atan sinh cosh tanh"),
+    **_same(1, "round trunc"),
     **_same(2, "pow power atan2 round nullif"),
+    "isnan/1": "coalesce(isnan($1), false)",
     "log/1": "ln($1)",
     "mod/2": "$1 % $2",
     "negative/1": "-$1",
     "try_divide/2": "CASE WHEN $2 <> 0 THEN $1 / $2 END",
 }
-CHOICES = {
+OF_CHOICE = {
     **_same(3, "if"),
     "nvl/2": "coalesce($1, $2)",
     "ifnull/2": "coalesce($1, $2)",
@@ -105,14 +113,16 @@ CHOICES = {
 }
 _TIMESTAMP_OF = "TIMESTAMPTZ '1970-01-01 00:00:00+00' + {}"
 _PARTS = "year quarter month day hour minute second dayofyear weekofyear"
-DATES = {
+OF_DATES = {
     **{f"{part}/1": f"CAST({part}($1) AS INTEGER)" for part in _PARTS.split()},
-    **_same(1, "last_day dayname monthname to_days to_hours to_minutes to_seconds to_months to_weeks to_years"),
+    **_same(1, "last_day to_days to_hours to_minutes to_seconds to_months to_weeks to_years"),
     **_same(3, "make_date"),
     "dayofmonth/1": "CAST(day($1) AS INTEGER)",
     "dayofweek/1": "CAST(dayofweek($1) + 1 AS INTEGER)",
     "weekday/1": "CAST(isodow($1) - 1 AS INTEGER)",
-    "date_part/2": "CAST(date_part($1, $2) AS INTEGER)",
+    "dayname/1": "left(dayname($1), 3)",
+    "monthname/1": "left(monthname($1), 3)",
+    "second_with_fraction/1": "CAST(date_part('microseconds', $1) / 1000000 AS DECIMAL(8, 6))",
     "date_trunc/2": "date_trunc($1, CAST($2 AS TIMESTAMPTZ))",
     "date_add/2": "CAST($1 AS DATE) + CAST($2 AS INTEGER)",
     "date_sub/2": "CAST($1 AS DATE) - CAST($2 AS INTEGER)",
@@ -132,12 +142,11 @@ DATES = {
     "strftime/2": "strftime($1, $2)",
 }
 _NO_ELEMENT = _fails("'element_at: no element ' || $2 || ' in an array of ' || len($1)")
-NESTED = {
-    **_same(1, "map_keys map_values map_entries flatten"),
-    **_same(2, "array_contains"),
-    "size/1": "CAST(len($1) AS INTEGER)",
-    "array_size/1": "CAST(len($1) AS INTEGER)",
-    "cardinality/1": "CAST(len($1) AS INTEGER)",
+OF_NESTED = {
+    **_same(1, "map_keys map_values map_entries"),
+    "array_contains/2": "CASE WHEN list_contains($1, $2) THEN true "
+    "WHEN len(list_filter($1, lambda each: each IS NULL)) = 0 AND $2 IS NOT NULL THEN false END",
+    "flatten/1": "CASE WHEN len(list_filter($1, lambda each: each IS NULL)) = 0 THEN flatten($1) END",
     "get/2": "CASE WHEN $2 >= 0 THEN list_extract($1, $2 + 1) END",
     "try_element_at/2": "list_extract($1, $2)",
     "element_at/2": f"list_extract($1, CASE WHEN abs($2) > len($1) OR $2 = 0 THEN {_NO_ELEMENT} ELSE $2 END)",
@@ -154,21 +163,65 @@ NESTED = {
     "explode/1": "unnest($1)",
 }
 OPERATORS = {
-    **{f"{sign}/2": f"$1 {sign} $2" for sign in ("+", "-", "*", "/", "%", "//", "||", "~~", "!~~", "~~*", "!~~*")},
+    **{f"{sign}/2": f"$1 {sign} $2" for sign in ("+", "-", "*", "/", "%", "||", "~~", "!~~", "~~*", "!~~*")},
+    "///2": "CAST($1 // $2 AS BIGINT)",
     "-/1": "-$1",
     "+/1": "+$1",
 }
-TEMPLATES = {**TEXT, **NUMBERS, **CHOICES, **DATES, **NESTED, **OPERATORS}
+TEMPLATES = {**OF_TEXT, **OF_NUMBERS, **OF_CHOICE, **OF_DATES, **OF_NESTED, **OPERATORS}
 """By name and number of arguments, with the arguments as ``$1``, ``$2`` …"""
+
+_LENGTH = {TEXT: "CAST(length($1) AS INTEGER)", BYTES: "CAST(octet_length($1) AS INTEGER)"}
+_OCTETS = {TEXT: "CAST(octet_length(encode($1)) AS INTEGER)", BYTES: "CAST(octet_length($1) AS INTEGER)"}
+_SIZE = {LIST: "CAST(len($1) AS INTEGER)", MAP: "CAST(cardinality($1) AS INTEGER)"}
+_CEIL = {WHOLE: "CAST($1 AS BIGINT)", REAL: "CAST(ceil($1) AS BIGINT)", DECIMAL: "ceil($1)"}
+_SIGN = "CAST(sign($1) AS DOUBLE)"
+TYPED = {
+    "length": _LENGTH,
+    "char_length": _LENGTH,
+    "character_length": _LENGTH,
+    "octet_length": _OCTETS,
+    "size": _SIZE,
+    "cardinality": _SIZE,
+    "array_size": {LIST: _SIZE[LIST]},
+    "ceil": _CEIL,
+    "ceiling": _CEIL,
+    "floor": {**_CEIL, REAL: "CAST(floor($1) AS BIGINT)", DECIMAL: "floor($1)"},
+    "sign": {WHOLE: _SIGN, DECIMAL: _SIGN, REAL: f"CASE WHEN isnan($1) THEN CAST($1 AS DOUBLE) ELSE {_SIGN} END"},
+}
+"""Functions of one argument that differ by its type's kind."""
+
+DATE_PARTS = {
+    "year": "year",
+    "quarter": "quarter",
+    "month": "month",
+    "week": "weekofyear",
+    "day": "day",
+    "dayofweek": "dayofweek",
+    "dow": "dayofweek",
+    "doy": "dayofyear",
+    "hour": "hour",
+    "minute": "minute",
+    "second": "second_with_fraction",
+}
+"""What ``EXTRACT(part FROM date)`` and ``date_part`` return, by part."""
+
+JOINED = ("concat", "concat_ws", "||")
+"""Functions that cast all arguments to text."""
+
+WHOLE_DAYS = ("to_days", "to_weeks", "to_months", "to_years")
+"""Intervals that leave a date a date."""
 
 LAMBDAS = frozenset(["transform", "filter", "list_transform", "list_apply", "list_filter"])
 """Functions of an array and a lambda over its elements."""
 
-NAMES = frozenset([*(key.rpartition("/")[0] for key in TEMPLATES), *VARIADIC, "concat", "coalesce"])
+NAMES = frozenset([*(key.rpartition("/")[0] for key in TEMPLATES), *VARIADIC, *TYPED, "concat", "date_part"])
 
 
 def arities(name: str) -> list[int]:
     """Return how many arguments a function of `TEMPLATES` may have."""
+    if name in TYPED:
+        return [1]
     return sorted(int(key.rpartition("/")[2]) for key in TEMPLATES if key.rpartition("/")[0] == name)
 
 

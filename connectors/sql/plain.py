@@ -85,15 +85,23 @@ def _tokens(text: str) -> Iterator[_Token]:
     yield _Token("")
 
 
-_OFFSET = re.compile(
-    r"""(?P<other>'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/|\$\$.*?\$\$|\w+\b(?<!\boffset))|offset\b""",
+_SPARK_ONLY = re.compile(
+    r"""(?P<other>'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/|\$\$.*?\$\$|\w+\b(?<!\boffset)(?<!\barray))|offset\b|array(?=\s*\()|array""",
     re.DOTALL | re.IGNORECASE,
 )
 
 
-def quote_offset(text: str) -> str:
-    """Return the SELECT with the word ``offset`` quoted: a column of Kafka's records, but reserved in the engine."""
-    return _OFFSET.sub(lambda found: found[0] if found["other"] else f'"{found[0]}"', text)
+def for_engine(text: str) -> str:
+    """Return the SELECT with words that the engine reserves as it takes them.
+
+    These are ``offset``, a column of Kafka's records, and ``array(...)``.
+    """
+    return _SPARK_ONLY.sub(
+        lambda found: _REPLACED.get(found[0].lower(), found[0]) if not found["other"] else found[0], text
+    )
+
+
+_REPLACED = {"offset": '"offset"', "array": "list_value"}
 
 
 class _Reader:

@@ -14,7 +14,7 @@ from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sql import tree
 from sparkonce.connectors.sql.engine import ROWS, Engine, engine_here, message_of
 from sparkonce.connectors.sql.paths import Path, every, find, within
-from sparkonce.connectors.sql.plain import Item, PlainSelect, quote_offset, read_plain
+from sparkonce.connectors.sql.plain import Item, PlainSelect, for_engine, read_plain
 from sparkonce.connectors.sql.tree import Inputs, Node, Rewriter, case, operator, refused
 from sparkonce.connectors.sql.types import arrow_schema, spark_type
 
@@ -112,14 +112,14 @@ class _Planner:
         self._engine, self._columns = engine, columns
 
     def plan(self, text: str) -> tuple[list[Output], Computed | None]:
-        node, self._table = tree.check_statements(self._engine.statements(quote_offset(text)))
+        node, self._table = tree.check_statements(self._engine.statements(for_engine(text)))
         self._inputs = Inputs(self._columns, self._table)
         self._rewriter = Rewriter(self._inputs, self._engine.expression, self._type_of, self._engine.is_aggregate)
         self._items: list[Node] = []
         self._guarded: list[Node] = []
         """The same, each as one value of each row that is null if it fails."""
         self._unnests = 0
-        where = self._rewriter.expression(node["where_clause"]) if node.get("where_clause") else None
+        where = self._where(node["where_clause"]) if node.get("where_clause") else None
         drafts = [draft for item in node["select_list"] for draft in self._item(item)]
         if where is None and not self._items:
             return drafts, None
@@ -134,6 +134,13 @@ class _Planner:
             tuple(self._inputs.paths.values()),
             keeps_rows=where is None and not self._unnests,
         )
+
+    def _where(self, node: Node) -> Node:
+        rewritten = self._rewriter.expression(node)
+        shown = self._type_of(rewritten)
+        if shown != "BOOLEAN":
+            raise refused(f"WHERE takes a condition, found a value of the engine's type {shown}")
+        return rewritten
 
     def _item(self, node: Node) -> list[Output]:
         """Return the columns of an item of the list, those that are computed without their types."""

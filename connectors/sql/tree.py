@@ -61,6 +61,9 @@ _REFUSED_NODES = {
     "COLLATE": "collations are not possible: text is compared by its bytes",
     "POSITIONAL_REFERENCE": "references by position are not possible: name the column",
 }
+DEEPEST = 100
+LARGEST = 5_000
+"""Nodes that an expression may have once it is rewritten."""
 ORDERS = {"type": "ORDER_MODIFIER"}
 """What a function call without ORDER BY has."""
 
@@ -210,7 +213,7 @@ class Rewriter:
         """``parse`` returns the tree of an expression, ``type_of`` the engine's type of a rewritten expression."""
         self._inputs, self._parse, self._type_of, self._is_aggregate = inputs, parse, type_of, is_aggregate
         self._scopes: list[_Scope] = []
-        self._parameters = 0
+        self._parameters = self._depth = 0
         self.unnested: Node | None = None
         """The array that is unnested, in the item that was rewritten last."""
         self._may_unnest = False
@@ -229,11 +232,22 @@ class Rewriter:
         Raises:
             OptionError: something in it is not allowed or unknown.
         """
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise refused(f"expressions are nested more than {DEEPEST} deep")
+        try:
+            return self._checked(node)
+        finally:
+            self._depth -= 1
+
+    def _checked(self, node: Node) -> Node:
         kind = str(node.get("class"))
         if kind in _REFUSED_NODES:
             raise refused(_REFUSED_NODES[kind])
         types, parts = _NODES.get(kind, ("", ""))
         unknown = {part for part, value in node.items() if value} - ANYWHERE - set(parts.split())
+        if kind == "FUNCTION" and len(node["qualified_name"]["path"]) > 1:
+            raise refused(f"{'.'.join(node['qualified_name']['path'])}: write functions without a schema")
         if kind == "FUNCTION" and unknown & {"distinct", "filter", "order_bys"}:
             raise refused(f"{node['function_name']}: aggregates are not possible: each record is taken by itself")
         if node.get("type") not in types.split() or unknown:
@@ -308,17 +322,19 @@ class Rewriter:
 
     def _function(self, node: Node) -> Node:
         name, arguments = node["function_name"].lower(), node.get("arguments", [])
-        if len(node["qualified_name"]["path"]) > 1:
-            raise refused(f"{'.'.join(node['qualified_name']['path'])}: write functions without a schema")
         if node.get("order_bys", ORDERS) != ORDERS:
-            raise refused(f"{name}: ORDER BY is not possible")
+            raise refused(f"{name}: aggregates are not possible: each record is taken by itself")
         if name not in functions.NAMES:
             raise self._unknown(name)
         if name in functions.LAMBDAS and len(arguments) == 2:
             return self._over_array(name, [each["expression"] for each in arguments])
         if name in functions.UNNEST:
             return self._unnest(name, arguments)
+        if name == "date_part" and len(arguments) == 2:
+            return self._date_part(*(each["expression"] for each in arguments))
         rewritten = [{**each, "expression": self.expression(each["expression"])} for each in arguments]
+        if name in functions.JOINED:
+            rewritten = [{**each, "expression": self._as_text(each["expression"])} for each in rewritten]
         if name in functions.VARIADIC:
             return _function(functions.VARIADIC[name], rewritten)
         if any(each.get("name") for each in arguments):
@@ -333,11 +349,48 @@ class Rewriter:
             return joined
         if name in functions.LIKE:
             return _like(name, arguments)
+        if name in functions.TYPED and len(arguments) == 1:
+            return self._by_kind(name, arguments[0])
+        if name in ("+", "-", "*", "/", "%") and len(arguments) == 2:
+            return self._arithmetic(name, *arguments)
         template = functions.TEMPLATES.get(f"{name}/{len(arguments)}")
         if template is None:
             counts = " or ".join(str(count) for count in functions.arities(name)) or "some"
             raise refused(f"{name} takes {counts} arguments here, found {len(arguments)}")
         return self._filled(template, arguments)
+
+    def _by_kind(self, name: str, argument: Node) -> Node:
+        shown = self._type_here(argument)
+        template = functions.TYPED[name].get(casts.kind_of(shown))
+        if template is None:
+            raise refused(f"{name} takes no value of the engine's type {shown}")
+        return self._filled(template, [argument])
+
+    def _as_text(self, node: Node) -> Node:
+        """Return what concat joins: text as it is, also bytes and arrays; other values as Spark casts them."""
+        kind = casts.kind_of(self._type_here(node))
+        template = casts.cast_template(kind, casts.TEXT, "VARCHAR", to_null=False)
+        return node if template is None or kind in (casts.TEXT, casts.BYTES) else self._filled(template, [node])
+
+    def _arithmetic(self, sign: str, left: Node, right: Node) -> Node:
+        """Return a sum, difference, product or quotient in the type that Spark returns."""
+        left, right = (_whole_constant(each) for each in (left, right))
+        types = [self._type_here(left), self._type_here(right)]
+        kinds = [casts.kind_of(shown) for shown in types]
+        result = self._filled(functions.TEMPLATES[f"{sign}/2"], [left, right])
+        if kinds == [casts.DATE, casts.INTERVAL]:
+            whole = right.get("function_name") in functions.WHOLE_DAYS
+            return self._filled(f"CAST($1 AS {'DATE' if whole else 'TIMESTAMPTZ'})", [result])
+        if "FLOAT" in types and (sign == "/" or types != ["FLOAT", "FLOAT"]):
+            template = f"CAST($1 AS DOUBLE) {sign} CAST($2 AS DOUBLE)"
+            return self._filled(template, [left, right])
+        return result
+
+    def _date_part(self, part: Node, value: Node) -> Node:
+        name = functions.DATE_PARTS.get(part["literal"]["text"].lower()) if _is_text(part) else None
+        if name is None:
+            raise refused(f"this part of a date is not possible; there are {', '.join(functions.DATE_PARTS)}")
+        return self._filled(functions.TEMPLATES[f"{name}/1"], [self.expression(value)])
 
     def _unknown(self, name: str) -> OptionError:
         if self._is_aggregate(name):
@@ -383,6 +436,8 @@ class Rewriter:
     def _filled(self, template: str, arguments: Sequence[Node]) -> Node:
         """Return a template of the engine's SQL with the arguments in their places (``$1``)."""
         filled: Node = _fill(self._parse(template), arguments)
+        if _size(filled) > LARGEST:
+            raise refused("an expression is too large: a function that reads an argument twice doubles what is in it")
         return filled
 
 
@@ -396,11 +451,29 @@ def _fill(part: Any, arguments: Sequence[Node]) -> Any:
     return {key: _fill(value, arguments) for key, value in part.items()}
 
 
+def _size(part: Any) -> int:
+    """Return how many nodes there are."""
+    if isinstance(part, list):
+        return sum(map(_size, part))
+    return 1 + sum(map(_size, part.values())) if isinstance(part, dict) else 0
+
+
 def _like(name: str, arguments: Sequence[Node]) -> Node:
     pattern = arguments[1]
     if _is_text(pattern) and "\\" not in pattern["literal"].get("text", ""):
         return {**call(functions.LIKE[name], *arguments), "is_operator": True}
     return call(functions.ESCAPED[name], *arguments, text("\\"))
+
+
+def _whole_constant(node: Node) -> Node:
+    """Return a small whole number as an INT, as Spark reads it; the engine would take the other operand's type."""
+    literal = node.get("literal", {})
+    if literal.get("kind") != "INTEGER" or abs(int(literal["text"])) >= 2**31:
+        return node
+    return {
+        "class": "CAST", "type": "OPERATOR_CAST", "child": node,
+        "type_expr": {"class": "TYPE", "type": "TYPE", "type_name": "INTEGER", "qualified_name": {"path": ["INTEGER"]}},
+    }  # fmt: skip
 
 
 def _is_text(node: Node) -> bool:

@@ -1,0 +1,145 @@
+"""Rows whose expressions fail: found exactly, with their reasons, and the others kept."""
+
+from __future__ import annotations
+
+import duckdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructType
+
+from sparkonce.connectors.sql import engine, failures
+from sparkonce.connectors.sql.select import Selected, check_select
+
+from .tables import batch, run
+
+COLUMNS = (
+    StructType().add("s", StringType()).add("n", LongType()).add("a", ArrayType(StringType())).add("i", IntegerType())
+)
+
+
+def rows_of(texts: list[str | None]) -> list[dict[str, object]]:
+    return [{"s": text, "n": place, "a": [text] * 2, "i": 1} for place, text in enumerate(texts)]
+
+
+def select(text: str, texts: list[str | None]) -> Selected:
+    return run(text, batch(rows_of(texts), COLUMNS), COLUMNS)
+
+
+def test_one_row_that_fails_is_left_out_with_its_reason() -> None:
+    selected = select("SELECT n, CAST(s AS INT) AS x FROM records", ["1", "x", None, "4"])
+    assert selected.rows.to_pydict() == {"n": [0, 2, 3], "x": [1, None, 4]}
+    assert selected.failed == [(1, "sql: x: Could not convert string 'x (not a whole number)' to INT32")]
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("1 / (n - 2)", "Division by zero"),
+        ("n % (n - 2)", "Division by zero"),
+        ("9223372036854775805 + n + 1", "Overflow"),
+        ("CAST(CASE n WHEN 2 THEN '2020-02-30' END AS DATE)", "date"),
+        ("CAST(CASE n WHEN 2 THEN 'infinity' ELSE '2020-01-01' END AS TIMESTAMP)", "not a time"),
+        ("CAST(CASE n WHEN 2 THEN '1_0' END AS DOUBLE)", "not a number"),
+        ("CAST(n * 100 AS TINYINT)", "out of range|cast"),
+        ("element_at([1], CASE n WHEN 2 THEN 5 ELSE 1 END)", "no element 5 in an array of 1"),
+        ("sqrt(1 - CASE n WHEN 2 THEN 2 ELSE 1 END)", "square root"),
+    ],
+)
+def test_what_fails(expression: str, reason: str) -> None:
+    selected = select(f"SELECT n, {expression} AS x FROM records", ["", "", ""])
+    assert selected.rows.column("n").to_pylist() == [0, 1]
+    ((row, text),) = selected.failed
+    assert row == 2
+    assert text.startswith("sql: x: ")
+    assert reason.split("|")[0].lower() in text.lower() or reason.split("|")[-1].lower() in text.lower()
+
+
+def test_bytes_that_are_no_text_fail() -> None:
+    columns = StructType.fromJson({"type": "struct", "fields": [_binary("b")]})
+    selected = run(
+        "SELECT CAST(b AS STRING) AS x FROM records", batch([{"b": b"ok"}, {"b": b"\xff"}], columns), columns
+    )
+    assert selected.rows.to_pydict() == {"x": ["ok"]}
+    assert [row for row, _ in selected.failed] == [1]
+
+
+def _binary(name: str) -> dict[str, object]:
+    return {"name": name, "type": "binary", "nullable": True, "metadata": {}}
+
+
+def test_a_row_that_where_drops_does_not_fail() -> None:
+    selected = select(
+        "SELECT n, CAST(s AS INT) AS x FROM records WHERE s <> 'x' AND CAST(s AS INT) > 1", ["1", "x", "4"]
+    )
+    assert selected.rows.to_pydict() == {"n": [2], "x": [4]}
+    assert not selected.failed
+
+
+def test_a_where_that_fails_names_itself() -> None:
+    selected = select("SELECT n FROM records WHERE CAST(s AS INT) > 1", ["1", "x", "4"])
+    assert selected.rows.to_pydict() == {"n": [2]}
+    assert [(row, reason.split(":")[1]) for row, reason in selected.failed] == [(1, " WHERE")]
+
+
+def test_a_row_fails_once_if_one_of_its_elements_does() -> None:
+    texts = ["1", "x", "3"]
+    for expression in ("CAST(unnest(a) AS INT)", "unnest(transform(a, e -> CAST(e AS INT)))"):
+        selected = select(f"SELECT n, {expression} AS x FROM records", texts)
+        assert selected.rows.to_pydict() == {"n": [0, 0, 2, 2], "x": [1, 1, 3, 3]}
+        assert [row for row, _ in selected.failed] == [1]
+
+
+@pytest.mark.parametrize("count", [1, 5_000])
+def test_all_rows_may_fail(count: int) -> None:
+    selected = select("SELECT n, CAST(s AS INT) AS x FROM records", ["x"] * count)
+    assert selected.rows.num_rows == 0
+    assert [row for row, _ in selected.failed] == list(range(count))
+    exact = [reason for _, reason in selected.failed if "Could not convert" in reason]
+    assert len(exact) == min(count, failures.EXACT_REASONS)
+    assert selected.failed[-1][1].startswith("sql: x: ")
+
+
+def test_a_try_that_fails_is_null() -> None:
+    selected = select("SELECT TRY(CAST(s AS INT)) AS x, TRY_CAST(s AS INT) AS y FROM records", ["1", "x"])
+    assert selected.rows.to_pydict() == {"x": [1, None], "y": [1, None]}
+    assert not selected.failed
+
+
+def test_failures_that_only_the_whole_query_has_are_found_by_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "_failing", lambda *_: [])
+    texts = [str(number) if number % 7 else "x" for number in range(100)]
+    selected = select("SELECT n, CAST(s AS INT) AS x FROM records", texts)
+    assert [row for row, _ in selected.failed] == list(range(0, 100, 7))
+    assert selected.rows.column("n").to_pylist() == [number for number in range(100) if number % 7]
+
+
+def test_what_is_not_a_rows_fault_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "_engines", {})
+    checked = check_select("SELECT repeat(s, 12000000) AS x FROM records", COLUMNS)
+    runner = checked.runner()
+    with pytest.raises(duckdb.Error):
+        runner.run(batch(rows_of(["0123456789" * 10]), COLUMNS))
+    again = check_select("SELECT n + 1 AS x FROM records", COLUMNS).runner()
+    assert again.run(batch(rows_of(["a"]), COLUMNS)).rows.to_pydict() == {"x": [1]}
+
+
+SHOWN = st.one_of(st.none(), st.integers(-99, 99).map(str), st.text(alphabet="0x .-", max_size=4))
+
+
+@settings(max_examples=30)
+@given(st.lists(SHOWN, max_size=10), st.booleans(), st.booleans())
+def test_failing_rows_are_exactly_those_that_fail_alone(
+    texts: list[str | None], has_where: bool, unnests: bool
+) -> None:
+    item = "CAST(unnest(a) AS INT)" if unnests else "CAST(s AS INT)"
+    where = " WHERE s IS NULL OR length(s) < 3" if has_where else ""
+    checked = check_select(f"SELECT n, s, 60 / {item} AS x, upper(s) AS u FROM records{where}", COLUMNS)
+    runner = checked.runner()
+    rows = batch(rows_of(texts), COLUMNS)
+    alone = [runner.run(rows.slice(place, 1)) for place in range(rows.num_rows)]
+    together = runner.run(rows)
+    assert [row for row, _ in together.failed] == [place for place, each in enumerate(alone) if each.failed]
+    assert [reason for _, reason in together.failed] == [reason for each in alone for _, reason in each.failed]
+    assert together.rows.to_pylist() == [row for each in alone for row in each.rows.to_pylist()]
+    assert together.rows.schema == runner.run(rows.slice(0, 0)).rows.schema
