@@ -22,8 +22,9 @@ from tests.spark.sql_expressions import EXPRESSIONS, LINES, SCHEMA, batch
 pytestmark = pytest.mark.spark
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "direct_sql.md").read_text()
 ONLY_HERE = {"regexp_matches", "regexp_full_match", "strftime", "trunc", "list_apply", "list_filter", "list_transform",
-             "list_value", "struct_extract", "second_with_fraction", "unnest", "explode"}  # fmt: skip
-"""Functions that Spark does not have, that are another one's, or that make several rows."""
+             "list_value", "struct_extract", "second_with_fraction", "unnest", "explode", "to_days", "to_hours",
+             "to_minutes", "to_months", "to_seconds", "to_weeks", "to_years"}  # fmt: skip
+"""Functions that Spark does not have, that the parser makes of INTERVAL and others, or of several rows."""
 
 
 @pytest.fixture(scope="module")
