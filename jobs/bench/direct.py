@@ -3,7 +3,7 @@
 The queries are those of `pipelines` and `micro_batches`, with ``handOver=ranges`` on our side, over sessions of their
 own; a third side is a program without Spark (`loop`). Spark counts ranges and not records here, so what was written is
 counted after each query: by the log of the table and by its files. `task_memory` watches the workers, `growth` changes
-the partitions and the task slots; into Kafka: `kafka_sink`.
+the partitions and the task slots, `task_parts` says what a task spends its time on; into Kafka: `kafka_sink`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from sparkonce.jobs.bench.settings import (
     DIRECT_GROWTH,
     DIRECT_MEMORY,
     DIRECT_MICRO,
+    DIRECT_PARTS,
     DIRECT_THROUGHPUT,
     LIMITS,
     VALUE_BYTES,
     Settings,
 )
 from sparkonce.jobs.bench.task_memory import watch_task_memory
+from sparkonce.jobs.bench.task_parts import compare_parts
 
 RANGES = {"handOver": "ranges"}
 PLAIN = Topic("direct-rows", lambda settings: settings.direct_rows_of(VALUE_BYTES), lambda: random_bytes(VALUE_BYTES))
@@ -97,7 +99,7 @@ CASES: Mapping[str, Case] = dict(
 def run(settings: Settings, results: Results) -> None:
     """Run the direct benchmarks into tables that were asked for."""
     cases = {name: case for name, case in CASES.items() if name in settings.names}
-    names = {DIRECT_MICRO, DIRECT_MEMORY, DIRECT_GROWTH} & set(settings.names)
+    names = {DIRECT_MICRO, DIRECT_MEMORY, DIRECT_GROWTH, DIRECT_PARTS} & set(settings.names)
     if not cases and not names:
         return
     conf, with_jvm = session_settings(results)
@@ -117,6 +119,8 @@ def run(settings: Settings, results: Results) -> None:
             watch_task_memory(DIRECT_MEMORY, broker, conf, directory, settings, results)
         if DIRECT_GROWTH in names:
             compare_growth(DIRECT_GROWTH, broker, sides, conf, directory, settings, results)
+        if DIRECT_PARTS in names:
+            compare_parts(DIRECT_PARTS, broker, settings, results)
 
 
 def _throughput(

@@ -188,11 +188,17 @@ def _compare(name: str, case: Case, broker: str, sides: Sequence[Runner], rows: 
             sample = Sample(rows / outcome.wall_s, outcome.cpu_s / rows * 1e6)
             say(
                 f"{name}: {round_name(number, rounds)}, {side.name} {sample.rows_per_s:,.0f} rows/s, "
-                f"{sample.cpu_s_per_million_rows:.2f} CPU s/M rows"
+                f"{sample.cpu_s_per_million_rows:.2f} CPU s/M rows; {_times(outcome)}"
             )
             if number:
                 samples[side.name].append(sample)
     return comparisons(name, samples)
+
+
+def _times(outcome: Outcome) -> str:
+    """Return how long a query took, and how much of that its micro-batches; the rest is starting and stopping it."""
+    in_batches = sum(batch.trigger_s for batch in outcome.batches)
+    return f"{outcome.wall_s:.2f} s" + (f", of these {in_batches:.2f} s in batches" if outcome.batches else "")
 
 
 def comparisons(name: str, samples: Mapping[str, Sequence[Sample]]) -> list[Comparison]:

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.bench import direct, growth, load, loop, micro_batches, pipelines, task_memory
+from sparkonce.connectors.kafka_client import client
+from sparkonce.jobs.bench import direct, growth, load, loop, micro_batches, pipelines, task_memory, task_parts
 from sparkonce.jobs.bench.__main__ import parse
 from sparkonce.jobs.bench.chart import panels
 from sparkonce.jobs.bench.load import KEPT_SITE, create_topic, documents, fill, kept_of
 from sparkonce.jobs.bench.processes import peak_rss_mb, peak_worker_mb
 from sparkonce.jobs.bench.results import Comparison, Results
 from sparkonce.jobs.bench.sessions import JVM, LOOP, OURS, WARM_UP_BATCHES, SideError
-from sparkonce.jobs.bench.settings import DIRECT_BENCHMARKS, DIRECT_KAFKA, DIRECT_THROUGHPUT, LIMITS, TARGETS
+from sparkonce.jobs.bench.settings import (
+    DIRECT_BENCHMARKS,
+    DIRECT_KAFKA,
+    DIRECT_PARTS,
+    DIRECT_THROUGHPUT,
+    LIMITS,
+    TARGETS,
+)
 from sparkonce.jobs.bench.spark_side import Batch, Outcome, Query
 
 ROWS = 1000
 BATCHES = 3
 SECONDS = {OURS: 1.0, JVM: 8.0, LOOP: 4.0}
-INTO_TABLES = [name for name in DIRECT_BENCHMARKS if name not in DIRECT_KAFKA]
+INTO_TABLES = [name for name in DIRECT_BENCHMARKS if name not in (*DIRECT_KAFKA, DIRECT_PARTS)]
 
 
 class FakeSide:
@@ -193,6 +202,34 @@ def test_the_program_without_spark_writes_the_rows(
         assert table.column_names == list(direct.EXPRESSIONS)
         assert set(table.column("site").to_pylist()) == {KEPT_SITE}
         assert all(0 <= bucket < 1000 for bucket in table.column("bucket").to_pylist())
+
+
+@pytest.fixture
+def closed_clients() -> Iterator[None]:
+    """Those of a measuring process live as long as it; this process goes on."""
+    before = set(client._shared)
+    yield
+    for key in set(client._shared) - before:
+        client._shared.pop(key).close()
+
+
+@pytest.mark.usefixtures("closed_clients")
+@pytest.mark.parametrize(("kind", "names"), [("100B", 3), ("json", 4)])
+def test_the_parts_of_a_task_are_measured(kafka_broker: EmbeddedBroker, kind: str, names: int) -> None:
+    topic, rows = f"parts-{kind}", 300
+    create_topic(kafka_broker.bootstrap_servers, topic, 1)
+    fill(kafka_broker.bootstrap_servers, topic, rows, task_parts.KINDS[kind].values(), 1)
+    steps = task_parts.Steps(kafka_broker.bootstrap_servers, topic, task_parts.KINDS[kind].options)
+    assert steps.rows == rows
+    found = task_parts.parts(steps, 2)
+    assert [len(figures) for figures in found.values()] == [2] * names
+    assert list(found)[-1] == "files"
+
+
+def test_a_partition_that_was_not_filled_fails_the_run(kafka_broker: EmbeddedBroker) -> None:
+    create_topic(kafka_broker.bootstrap_servers, "parts-empty", 1)
+    with pytest.raises(SideError, match="parts-empty: the measuring process failed"):
+        task_parts._in_a_process(kafka_broker.bootstrap_servers, "parts-empty", {}, 1, 10)
 
 
 def test_memory_of_a_process_that_has_ended_is_none() -> None:
