@@ -93,7 +93,13 @@ _DIRECT = Variant(
     {"deliveryGuarantee": Guarantee.EXACTLY_ONCE.value},
     {"handOver": "ranges"},
 )
-DIRECT = (PEER, _DIRECT)
+"""A mirror: whole records, whose batches are moved or packed without being decoded."""
+_DECODED = Variant(
+    "decoded", "kafka_once", "kafka_once", _DIRECT.options, {**_DIRECT.source_options, "columns": "key,value"}
+)
+"""The same of keys and values alone, as the peer copies them, which are decoded and encoded."""
+DIRECT = (PEER, _DIRECT, _DECODED)
+DIRECT_MICRO = (PEER, _DIRECT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +214,7 @@ class _Bench:
         batches = self._settings.sink_micro_batches + WARM_UP_BATCHES
         rows = batches * MICRO_BATCH_ROWS
         with self._topic(name, rows, VALUE_BYTES) as topic:
-            samples = self._rounds(name, DIRECT if name in DIRECT_KAFKA else MICRO, topic, rows, MICRO_BATCH_ROWS)
+            samples = self._rounds(name, DIRECT_MICRO if name in DIRECT_KAFKA else MICRO, topic, rows, MICRO_BATCH_ROWS)
         self._results.comparisons.extend(micro_comparisons(name, self._broker.suffix, samples))
 
     def _rounds(

@@ -115,8 +115,12 @@ def test_direct_queries_are_held_to_the_peer_by_the_name_of_the_benchmark(side: 
     assert lines(measure("direct-kafka", "--broker", "apache-kafka")) == [
         "RATIO direct-kafka-100B=2.000 target>=3",
         "RATIO direct-kafka-100B-cpu=1.000",
+        "RATIO direct-kafka-100B-decoded=2.000",
+        "RATIO direct-kafka-100B-decoded-cpu=1.000",
         "RATIO direct-kafka-1KiB=2.000 target>=1.5",
         "RATIO direct-kafka-1KiB-cpu=1.000",
+        "RATIO direct-kafka-1KiB-decoded=2.000",
+        "RATIO direct-kafka-1KiB-decoded-cpu=1.000",
         "RATIO direct-kafka-micro-batch=0.500 target<=1",
         "RATIO direct-kafka-micro-batch-cpu=1.000",
     ]
