@@ -35,7 +35,8 @@ from tests.spark.sink_support import start
 pytestmark = pytest.mark.spark
 SHORT = (2, 11, 12)
 """Together they have all codecs, log append time, transactions of each end, a cut log, and one and four partitions."""
-SHORT_STREAMS = (5, 8)
+SHORT_STREAMS = (7, 8)
+"""Together: committed and other reads, transactions of each end, limits, pieces, conditions."""
 SOAK_SEEDS = 60
 STREAM_DEADLINE_S = 200
 REFUSALS = (PySparkException, Py4JJavaError)

@@ -139,12 +139,10 @@ def event_log(spark: SparkSession, folder: Path) -> Iterator[None]:
     folder.mkdir()
     jvm, context = spark.sparkContext._jvm, spark.sparkContext._jsc.sc()
     assert jvm is not None
+    conf = context.getConf().set("spark.eventLog.compress", "false")
+    where = jvm.java.net.URI(folder.as_uri())
     listener = jvm.org.apache.spark.scheduler.EventLoggingListener(
-        "app",
-        jvm.scala.Option.empty(),
-        jvm.java.net.URI(folder.as_uri()),
-        context.conf(),
-        context.hadoopConfiguration(),
+        "app", jvm.scala.Option.empty(), where, conf, context.hadoopConfiguration()
     )
     listener.start()
     context.addSparkListener(listener)
