@@ -92,7 +92,7 @@ DIRECT_BUGS = (
     Bug("failed_attempt_counts", "exactly-once_append_sink.file_written_task-retried_direct", "duplicated"),
     Bug("begun_before_it_is_logged", _DIRECT, "Spark runs batch 1, and 0 is the newest"),
     Bug("replay_written_again", "exactly-once_append_sink.after_commit_worker-killed_direct", "duplicated"),
-    Bug("orphans_left", "exactly-once_topic_source.read_task-retried_direct", _HANGING),
+    Bug("orphans_left", "exactly-once_topic_sink.file_written_task-retried_direct", _HANGING),
     Bug("rows_before_dead_letters", f"{_BETWEEN}_direct", "lost"),
 )
 MERGE_BUGS = (
