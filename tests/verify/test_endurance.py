@@ -15,6 +15,15 @@ KILLED = r"executors_killed=[1-9]\d* workers_killed=[1-9]\d* drivers_killed=[1-9
 
 
 @pytest.mark.timeout(3600)
+def test_each_record_of_ten_topics_is_in_its_table_once() -> None:
+    command = [sys.executable, "-m", "sparkonce.jobs.lab.endurance.ingestion"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+    last = ended.stdout.splitlines()[-1]
+    assert re.match("RESULT expected=600000 rows=600000 lost=0 duplicated=0 files=", last) is not None
+
+
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kafka", ["embedded", "embedded-cluster", "real-cluster"])
 def test_each_flight_is_in_the_table_once(kafka: str) -> None:
     if kafka == "real-cluster" and (reason := missing_kafka_reason()) is not None:

@@ -12,10 +12,9 @@ a start after the last kill writes again must be seen, too.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import cycle
@@ -25,13 +24,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from sparkonce.jobs.etl import dataset
-from sparkonce.jobs.etl.publish import publish
+from sparkonce.jobs.lab.endurance.publisher import POLL_S, Publisher
 from sparkonce.jobs.lab.endurance.supervised_job import SupervisedJob
 from sparkonce.jobs.lab.standalone import Daemon, StandaloneCluster
 from sparkonce.jobs.shared.child_process import kill_processes, session_members
 from sparkonce.jobs.shared.job_process import JobFailedError
 
-POLL_S = 0.2
 DRAIN_LIMIT_S = 900.0
 """How long the job may take for what is left when nothing is killed any more."""
 MOST_FAILURES = 20
@@ -96,7 +94,7 @@ class Course:
             PublishError: if flights were not acknowledged.
         """
         flights = dataset.flights()
-        publisher = _Publisher(bootstrap_servers, topic, flights.num_rows, self.minutes)
+        publisher = Publisher(bootstrap_servers, topic, dataset.messages(flights), flights.num_rows, self.minutes)
         publisher.start()
         turns, due_s = cycle(Victim), self._began_s + self.every_s
         victim = next(turns)
@@ -161,33 +159,3 @@ def _is_executor(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
         return EXECUTOR_CLASS in process.cmdline()
     return False
-
-
-class _Publisher(threading.Thread):
-    """Sends all flights within some minutes."""
-
-    def __init__(self, bootstrap_servers: str, topic: str, flights: int, minutes: float) -> None:
-        super().__init__(name="publisher", daemon=True)
-        self._where = (bootstrap_servers, topic)
-        self._gap_s = minutes * 60 / flights
-        self._error: Exception | None = None
-
-    def run(self) -> None:
-        try:
-            publish(*self._where, _paced(dataset.messages(dataset.flights()), self._gap_s), lambda _: None)
-        except Exception as error:
-            self._error = error
-
-    def check(self) -> None:
-        """Raise what ended it, if it failed."""
-        if self._error is not None:
-            raise self._error
-
-
-def _paced(messages: Iterable[tuple[bytes, bytes]], gap_s: float) -> Iterator[tuple[bytes, bytes]]:
-    began_s = time.monotonic()
-    for number, message in enumerate(messages):
-        ahead_s = began_s + number * gap_s - time.monotonic()
-        if ahead_s > POLL_S:
-            time.sleep(ahead_s)
-        yield message

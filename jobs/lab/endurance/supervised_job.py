@@ -34,6 +34,11 @@ class SupervisedJob:
         """How often it ended without being killed."""
         self._start()
 
+    @property
+    def pid(self) -> int:
+        """The process id of its present run, which leads the session."""
+        return self._process.pid
+
     def keep_up(self) -> bool:
         """Start it again if it has ended; return whether it had."""
         if self._process.poll() is None:
