@@ -91,7 +91,9 @@ class Steps:
 
     def __init__(self, broker: str, topic: str, options: Mapping[str, str]) -> None:
         given = {"kafka.bootstrap.servers": broker, "subscribe": topic}
-        self._raw = SourceOptions.read({**given, **{name: options[name] for name in options if name == "columns"}})
+        self._raw = SourceOptions.read(
+            {**given, **{name: options[name] for name in options if not name.startswith("value")}}
+        )
         self._typed = SourceOptions.read({**given, **options})
         client = shared_client(self._raw.settings)
         topics = client.topics([topic])

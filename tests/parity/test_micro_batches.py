@@ -382,7 +382,9 @@ def test_figures_of_the_lag() -> None:
     """
 
     def figures(end: str | None, latest: str | None) -> dict[str, float]:
-        progress = SimpleNamespace(description="kafka", numInputRows=3, endOffset=end, latestOffset=latest)
+        progress = SimpleNamespace(
+            description="kafka", numInputRows=3, startOffset=None, endOffset=end, latestOffset=latest
+        )
         return source_lag(0, progress).metrics
 
     end, latest = '{"a":{"0":1},"b":{"0":2}}', '{"a":{"0":3},"b":{"0":6}}'

@@ -53,10 +53,11 @@ def plain(value: Any) -> Any:
 def test_the_usual_expressions_are_as_in_spark(utc: SparkSession) -> None:
     columns = StructType.fromDDL(SCHEMA)
     rows = batch(arrow_schema(columns))
-    utc.createDataFrame(pa.Table.from_batches([rows]), columns).createOrReplaceTempView("records")
+    utc.createDataFrame(pa.Table.from_batches([rows]), columns).createOrReplaceTempView("expressions")
     items = ", ".join(f"{theirs} AS x{place}" for place, (_, theirs) in enumerate(EXPRESSIONS))
-    frame = utc.sql(f"SELECT {items} FROM records")
+    frame = utc.sql(f"SELECT {items} FROM expressions")
     expected = frame.toArrow()
+    utc.catalog.dropTempView("expressions")
     wrong = []
     for place, (ours, _) in enumerate(EXPRESSIONS):
         select = check_select(f"SELECT {ours} AS x FROM records", columns)

@@ -117,7 +117,7 @@ def test_a_listener_that_fails_does_not_stop_a_query(
     def broken(*_: Any) -> None:
         raise ValueError("no")
 
-    monkeypatch.setattr("sparkonce.connectors.lag.listener.source_lag", broken)
+    monkeypatch.setattr("sparkonce.connectors.lag.listener.read_batch", broken)
     topic = topics.create(1)
     topics.produce(topic, values("a", 5))
     query = run(stream(spark, topics, topic), tmp_path, f"run-{group}", availableNow=True)

@@ -229,7 +229,9 @@ def test_the_parts_of_a_task_are_measured(kafka_broker: EmbeddedBroker, kind: st
 def test_a_partition_that_was_not_filled_fails_the_run(kafka_broker: EmbeddedBroker) -> None:
     create_topic(kafka_broker.bootstrap_servers, "parts-empty", 1)
     with pytest.raises(SideError, match="parts-empty: the measuring process failed"):
-        task_parts._in_a_process(kafka_broker.bootstrap_servers, "parts-empty", {}, 1, 10)
+        task_parts._in_a_process(
+            kafka_broker.bootstrap_servers, "parts-empty", {"kafkaConsumer.pollTimeoutMs": "200"}, 1, 10
+        )
 
 
 def test_memory_of_a_process_that_has_ended_is_none() -> None:

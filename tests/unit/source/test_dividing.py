@@ -38,8 +38,8 @@ def test_a_range_whose_order_counts_is_not_cut() -> None:
 
 
 @given(
-    st.lists(st.integers(0, 30 * TASK_RECORDS), max_size=20),
-    st.floats(0, 1e6),
+    st.lists(st.integers(0, 5 * TASK_RECORDS), max_size=8),
+    st.floats(0, 1e4),
     st.floats(0, 1),
     st.booleans(),
 )
