@@ -18,7 +18,7 @@ from sparkonce.connectors.kafka_sink.options import KafkaSinkOptions
 from sparkonce.connectors.kafka_sink.producer import pool
 from sparkonce.connectors.kafka_sink.spool import Spool
 from sparkonce.connectors.kafka_sink.target import KafkaTarget
-from sparkonce.connectors.kafka_sink.tasks import PlainWriter, Sending
+from sparkonce.connectors.kafka_sink.tasks import PlainWriter, Sending, drop_cached_producer
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.ranges import FetchRange
 from sparkonce.connectors.mirror import copying
@@ -105,9 +105,12 @@ def _mirror(servers: str, topic: str, ranges: list[tuple[int, int, int]], *, kee
     sink = KafkaSinkOptions.read({"kafka.bootstrap.servers": servers, "appId": "a", "checkpointLocation": "/c"})
     sending = Sending(sink.client, sink.producer, (MirrorLayout(topic, keep, None),), None, "a")
     writer = PlainWriter(sending, Task(0, 0, 0, 0))
-    for fetched in _reading(servers, ranges).rows():
-        writer.write(fetched)
-    return writer.close() or 0
+    try:
+        for fetched in _reading(servers, ranges).rows():
+            writer.write(fetched)
+        return writer.close() or 0
+    finally:
+        drop_cached_producer(sink.client, sink.producer)
 
 
 def _ends(servers: str) -> list[int]:
