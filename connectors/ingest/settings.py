@@ -1,4 +1,4 @@
-"""What an ingestion is told: which topics go into which tables, and how. Equal in Python and in TOML.
+"""The settings of an ingestion: which topics go into which tables, and how. Equal in Python and in TOML.
 
 An entry of a table that is not set has the value of the ingestion's own entry of that name, and else the default of the
 source or the sink: a default is written there only. What belongs together is checked here; the values of options are

@@ -1,4 +1,4 @@
-"""Rows whose expressions fail: found without running each row by itself, so that the others are kept."""
+"""Rows whose expressions fail: found without a query for each row, so that the others are kept."""
 
 from __future__ import annotations
 

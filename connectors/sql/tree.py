@@ -48,13 +48,13 @@ _NODES: Mapping[str, tuple[str, str]] = {
 _SELECT = {"type", "cte_map", "select_list", "from_table", "where_clause", "aggregate_handling"}
 _REFUSED_PARTS = {
     "modifiers": "DISTINCT, ORDER BY, LIMIT and OFFSET are not possible: rows are taken batch by batch",
-    "group_expressions": "GROUP BY is not possible: each record is taken by itself",
-    "having": "HAVING is not possible: each record is taken by itself; WHERE filters records",
-    "qualify": "QUALIFY is not possible: each record is taken by itself; WHERE filters records",
+    "group_expressions": "GROUP BY is not possible: each record is processed on its own",
+    "having": "HAVING is not possible: each record is processed on its own; WHERE filters records",
+    "qualify": "QUALIFY is not possible: each record is processed on its own; WHERE filters records",
     "sample": "samples are not possible: the same records must give the same rows again",
 }
 _REFUSED_NODES = {
-    "WINDOW": "window functions are not possible: each record is taken by itself",
+    "WINDOW": "window functions are not possible: each record is processed on its own",
     "SUBQUERY": "subqueries are not possible: only the record itself can be read",
     "PARAMETER": "parameters are not possible: write the value",
     "STAR": "* is only possible as an item of the list, as * or as struct.*",
@@ -249,7 +249,7 @@ class Rewriter:
         if kind == "FUNCTION" and len(node["qualified_name"]["path"]) > 1:
             raise refused(f"{'.'.join(node['qualified_name']['path'])}: write functions without a schema")
         if kind == "FUNCTION" and unknown & {"distinct", "filter", "order_bys"}:
-            raise refused(f"{node['function_name']}: aggregates are not possible: each record is taken by itself")
+            raise refused(f"{node['function_name']}: aggregates are not possible: each record is processed on its own")
         if node.get("type") not in types.split() or unknown:
             raise refused(f"not supported: {node.get('type')}{''.join(f' with {part}' for part in sorted(unknown))}")
         rewritten: Node = getattr(self, f"_{kind.lower()}")(node)
@@ -323,7 +323,7 @@ class Rewriter:
     def _function(self, node: Node) -> Node:
         name, arguments = node["function_name"].lower(), node.get("arguments", [])
         if node.get("order_bys", ORDERS) != ORDERS:
-            raise refused(f"{name}: aggregates are not possible: each record is taken by itself")
+            raise refused(f"{name}: aggregates are not possible: each record is processed on its own")
         if name not in functions.NAMES:
             raise self._unknown(name)
         if name in functions.LAMBDAS and len(arguments) == 2:
@@ -394,7 +394,9 @@ class Rewriter:
 
     def _unknown(self, name: str) -> OptionError:
         if self._is_aggregate(name):
-            return refused(f"{name.removesuffix('_star')}: aggregates are not possible: each record is taken by itself")
+            return refused(
+                f"{name.removesuffix('_star')}: aggregates are not possible: each record is processed on its own"
+            )
         near = functions.similar(name)
         hint = f"did you mean {' or '.join(near)}?" if near else "docs/direct_sql.md lists what there is"
         return refused(f"function {name} is unknown or not allowed; {hint}")

@@ -110,7 +110,7 @@ def _described(flow: Flow, partitions: int) -> Iterator[str]:
 
 
 def _run(configuration: Configuration, *, debug: bool) -> int:
-    """Run until it ends or is told to.
+    """Run until it ends or is stopped.
 
     Raises:
         OptionError, IngestError, OSError: for what cannot work, or fails.
