@@ -7,11 +7,7 @@ temporary directory is the last resort; it must belong to this user alone, becau
 
 from __future__ import annotations
 
-import os
-import stat
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
@@ -22,6 +18,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from sparkonce.connectors.runtime.machine_code import MachineCode
+from sparkonce.connectors.runtime.private_folder import private_folder
 
 Bytes = NDArray[np.uint8]
 Int32s = NDArray[np.int32]
@@ -40,7 +37,7 @@ def compiled(function: Function) -> Function:
     try:
         return _compile(function, cache=True)
     except RuntimeError:  # numba: "cannot cache function: no locator available"
-        folder = _private_folder()
+        folder = private_folder("sparkonce-numba")
     before = numba.config.CACHE_DIR
     try:
         numba.config.CACHE_DIR = str(folder or before)
@@ -57,17 +54,6 @@ def _compile(function: Function, cache: bool) -> Function:
         dispatcher._cache = MachineCode(function, _OPTIONS)
     result: Function = dispatcher
     return result
-
-
-def _private_folder() -> Path | None:
-    try:
-        folder = Path(tempfile.gettempdir()) / f"sparkonce-numba-{os.getuid()}"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
-    except OSError:
-        return None
-    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
-    return folder if is_ours else None
 
 
 @intrinsic  # type: ignore[untyped-decorator]

@@ -12,8 +12,6 @@ import json
 import logging
 import os
 import re
-import stat
-import tempfile
 import time
 import uuid
 from contextlib import suppress
@@ -21,6 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from sparkonce.connectors.runtime.private_folder import private_folder
 from sparkonce.offset_store.record import BatchCounts, BatchRecord
 
 KEPT_BATCHES = 20
@@ -77,7 +76,7 @@ class BatchReports:
 
     def _file(self, query_id: str) -> Path | None:
         """Return the file of a query; ids are read from a checkpoint, and name no other file."""
-        folder = self._folder or _private_folder()
+        folder = self._folder or private_folder("sparkonce-batches")
         return folder / f"{query_id}.json" if folder is not None and _QUERY_ID.fullmatch(query_id) else None
 
     def _sweep(self, folder: Path) -> None:
@@ -127,15 +126,3 @@ def _shorten(file: Path) -> None:
     except OSError:
         written.unlink(missing_ok=True)
         raise
-
-
-def _private_folder() -> Path | None:
-    """Return this user's folder; None if there is none that nobody else may write to."""
-    try:
-        folder = Path(tempfile.gettempdir()) / f"sparkonce-batches-{os.getuid()}"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
-    except OSError:
-        return None
-    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
-    return folder if is_ours else None

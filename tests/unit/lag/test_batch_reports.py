@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
-from sparkonce.connectors.sinks import batch_reports
 from sparkonce.connectors.sinks.batch_reports import KEPT_BATCHES, KEPT_S, MAX_FILE_BYTES, BatchReports
 from sparkonce.offset_store.record import BatchCounts, BatchRecord
 
@@ -86,7 +86,7 @@ def test_files_of_queries_that_ended_long_ago_are_removed(tmp_path: Path) -> Non
 
 
 def test_a_folder_that_others_may_write_to_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_reports.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     reports = BatchReports()
     reports.add(record(), COUNTS)
     assert reports.find(QUERY, 0, 0) is not None
