@@ -18,7 +18,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
-from sparkonce.connectors.runtime import worker_daemon, worker_python
+from sparkonce.connectors.runtime import fork_server, worker_daemon, worker_python
 
 REDACTED = "(?i)url|^kafka[.]ssl[.]keystore[.]key$|^storage[.].*key"
 """Options whose text Spark redacts in plans, besides those named like passwords: Spark's own default, and ours."""
@@ -81,6 +81,8 @@ def spark_session(app_name: str, **conf: str) -> SparkSession:
     local = _is_local(conf)
     python = worker_python.command(os.environ) if local else _python_of_cluster(conf)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
+    if python == str(worker_python.SCRIPT) and not worker_python.jvm_runs(os.environ):
+        fork_server.start(os.environ)
     defaults = {**_OF_A_SESSION, **_OF_THE_DRIVER, **(_ON_ONE_MACHINE if local else {})}
     session = active_in_thread(_configured(app_name, {**defaults, **conf}))
     if not local:

@@ -23,6 +23,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from sparkonce.broker_lite.embedded import EmbeddedBroker
+from sparkonce.connectors.runtime import fork_client
 from sparkonce.connectors.session import spark_session
 from sparkonce.jobs.shared.arguments import positive, show_bytes, show_columns
 
@@ -56,8 +57,8 @@ class Watch:
         for process in psutil.Process().children(recursive=True):
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 command = process.cmdline()
-                role = next((name for name in ("daemon", "worker", "runner") if name in " ".join(command[1:4])), None)
-                if role is None or "java" in command[0]:
+                role = next((name for name in ("daemon", "worker", "runner") if name in " ".join(command[:4])), None)
+                if role is None or "java" in command[0] or fork_client.__file__ in command:
                     continue
                 self._note(process, self._role(process, role))
 

@@ -140,7 +140,7 @@ class Course:
 
 def _workers(driver: int) -> list[psutil.Process]:
     """Return the Python workers of the session, in the order in which they were forked; not their daemon."""
-    daemons = [each for each in session_members(driver) if WORKERS in each.cmdline()]
+    daemons = [each for each in session_members(driver) if WORKERS in " ".join(each.cmdline())]
     pids = {each.pid for each in daemons}
     return sorted((each for each in daemons if each.ppid() in pids), key=lambda each: each.create_time())
 
