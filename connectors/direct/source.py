@@ -130,7 +130,7 @@ def _with_sql(options: SourceOptions, sql: str) -> SourceOptions:
             f"option sql: the column {COLUMN_OF_LETTERS} is that of dead letters, which includeDeadLetters=true adds: "
             "name it differently"
         )
-    return replace(options, rows=replace(options.rows, select=select))
+    return replace(options, rows=options.rows.with_select(select))
 
 
 def _check_only_direct(format_name: str, given: Mapping[str, str]) -> None:

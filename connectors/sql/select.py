@@ -34,6 +34,13 @@ class Select:
     computed: Computed | None
     """What the engine does; None if it is not needed."""
 
+    @property
+    def reads(self) -> frozenset[tuple[str, ...]]:
+        """The columns and fields of structs that it reads, by their paths."""
+        inputs = () if self.computed is None else (path for _, path in self.computed.inputs)
+        taken = (output.path for output in self.outputs if output.path is not None)
+        return frozenset(path.names for path in (*taken, *inputs))
+
     def runner(self) -> SelectRunner:
         """Return what runs it, to be made once for each task: this loads the engine, once for each process.
 

@@ -5,7 +5,7 @@ The options select the columns of ``kafka_once``, and define how its value is de
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -208,6 +208,25 @@ class RowOptions:
     select: Select | None = None
     """What makes rows of the decoded records, in a direct query with the option ``sql``."""
 
+    def with_select(self, select: Select) -> RowOptions:
+        """Return these options with a SELECT over such records, and without the columns and fields it does not read.
+
+        As Spark does it for a field of ``from_json``, what is not read is not decoded, so it cannot fail; unless that
+        would make a dead letter, drop the record, or stop the query.
+        """
+        columns, json = (
+            tuple(name for name in self.columns if (name,) in {path[:1] for path in select.reads}),
+            self.json,
+        )
+        if json is not None:
+            if self.dead_letters or json.mode is not ParseMode.PERMISSIVE or json.corrupt_column in json.schema.names:
+                columns = tuple(name for name in self.columns if name in (*columns, VALUE))
+            elif VALUE in columns:
+                json = replace(json, schema=_only(json.schema, {path[1:] for path in select.reads if path[0] == VALUE}))
+            else:
+                json = None
+        return replace(self, columns=columns or (OFFSET,), json=json, select=select)
+
     @property
     def decoded(self) -> tuple[str, ...]:
         """The columns that must be read to make the rows; those that are only for dead letters come last."""
@@ -230,6 +249,19 @@ class RowOptions:
         if self.dead_letters:
             fields.append(StructField(DEAD_LETTER, LETTER))
         return StructType(fields)
+
+
+def _only(schema: StructType, paths: Set[tuple[str, ...]]) -> StructType:
+    """Return a schema with the fields that the paths lead to; the empty path leads to all."""
+    if () in paths:
+        return schema
+    fields = []
+    for field in schema:
+        below = {path[1:] for path in paths if path[0] == field.name}
+        if below:
+            kind = _only(field.dataType, below) if isinstance(field.dataType, StructType) else field.dataType
+            fields.append(StructField(field.name, kind, field.nullable, field.metadata))
+    return StructType(fields)
 
 
 _ROWS, _JSON = settings_of(RowOptions, camel_case, "Values"), settings_of(JsonOptions, camel_case, "Values")

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.sinks.dead_letters import COLUMN
+from sparkonce.connectors.sql.select import check_select
+from sparkonce.connectors.values.ddl import parse_schema
+from sparkonce.connectors.values.jackson_parser import JacksonParser
 from sparkonce.connectors.values.options import arrow_schema
 from sparkonce.connectors.values.rows import MAX_CELLS, MalformedValueError, RowMaker
+from tests.json_documents import SCHEMA, documents, plain
 
 GIVEN = {
     "kafka.bootstrap.servers": "localhost:9092",
@@ -115,3 +122,72 @@ def test_bytes_stay_bytes() -> None:
     rows = SourceOptions.read({"kafka.bootstrap.servers": "b:1", "subscribe": "t", "columns": "value"}).rows
     batch = pa.RecordBatch.from_pydict({"value": [b"{}"]}, arrow_schema(("value",)))
     assert RowMaker(rows, "t", 0).rows(batch) is batch
+
+
+def with_select(values: list[bytes | None], sql: str, narrowed: bool, **options: str) -> pa.RecordBatch:
+    """Return what a SELECT makes of records: of those columns and fields that it reads, or of all that there are."""
+    whole = SourceOptions.read({**GIVEN, "handOver": "ranges", **options}).rows
+    select = check_select(sql, whole.record_schema())
+    rows = whole.with_select(select) if narrowed else replace(whole, select=select)
+    count = len(values)
+    columns: dict[str, Any] = {"value": values, "offset": list(range(count)), "key": [b"k"] * count}
+    columns |= {"timestamp": [0] * count, "topic": ["t"] * count}
+    batch = pa.RecordBatch.from_pydict({name: columns[name] for name in rows.decoded}, arrow_schema(rows.decoded))
+    return RowMaker(rows, "t", 0).rows(batch)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.integers(0, 1_000_000))
+def test_fields_that_a_select_does_not_read_change_nothing(data: st.DataObject, seed: int) -> None:
+    """Of a record that is not malformed: see the next test."""
+    fields = [field for field in parse_schema(SCHEMA).names if field != "_corrupt_record"]
+    paths = [f"value.{name}" for name in fields] + ["value.inner.x", "value.inner.z", "key", "offset"]
+    read = data.draw(st.lists(st.sampled_from(paths), min_size=1, max_size=4, unique=True))
+    sql = f"SELECT {', '.join(f'{path} AS c{at}' for at, path in enumerate(read))} FROM records"
+    ddl = SCHEMA.removesuffix(", _corrupt_record STRING")
+    options = {"valueSchema": ddl, "columns": "key,value,offset"}
+    values: list[bytes | None] = [*documents(seed, 20), None]
+    narrowed, whole = (with_select(values, sql, narrowed=each, **options) for each in (True, False))
+    assert narrowed.schema == whole.schema
+    careful = JacksonParser(SourceOptions.read({**GIVEN, **options}).rows.json)  # type: ignore[arg-type]
+    for found, expected in zip(narrowed.columns, whole.columns, strict=True):
+        for value, one, other in zip(values, map(repr, plain(found)), map(repr, plain(expected)), strict=True):
+            assert one == other or (value is not None and careful.parse(value).problem), value
+
+
+def test_a_malformed_record_is_decoded_as_spark_decodes_it_where_it_reads_one_field_only() -> None:
+    """Found with Spark 4.2: ``from_json(…).flag`` and ``from_json(…).map``, whose schemas it narrows as we do."""
+    options = {"valueSchema": "flag BOOLEAN, map MAP<STRING, BIGINT>, raw BINARY", "columns": "value"}
+    values: list[bytes | None] = [b'{"flag":true,"map":{"e":1e}}', b'{"raw":"A","map":{}}']
+    flags = with_select(values, "SELECT value.flag FROM records", narrowed=True, **options)
+    maps = with_select(values, "SELECT value.map FROM records", narrowed=True, **options)
+    assert flags.column("flag").to_pylist() == [None, None]
+    assert maps.column("map").to_pylist() == [None, []]
+
+
+@pytest.mark.parametrize(
+    ("sql", "options", "columns", "fields"),
+    [
+        ("SELECT value.a, key FROM records", {}, ("key", "value"), ["a"]),
+        ("SELECT value.inner.x, value.a FROM records", {}, ("value",), ["a", "inner"]),
+        ("SELECT value FROM records", {}, ("value",), ["a", "b", "inner"]),
+        ("SELECT value.*, value.a AS more FROM records", {}, ("value",), ["a", "b", "inner"]),
+        ("SELECT upper(value.b) AS b FROM records WHERE value.a > 1", {}, ("value",), ["a", "b"]),
+        ("SELECT key FROM records", {}, ("key",), None),
+        ("SELECT 1 AS one FROM records", {}, ("offset",), None),
+        ("SELECT key FROM records", {"includeDeadLetters": "true"}, ("key", "value"), ["a", "b", "inner"]),
+        ("SELECT value.a FROM records", {"mode": "FAILFAST"}, ("value",), ["a", "b", "inner"]),
+        ("SELECT value.a FROM records", {"mode": "DROPMALFORMED"}, ("value",), ["a", "b", "inner"]),
+    ],
+)
+def test_what_a_select_reads_is_what_is_decoded(
+    sql: str, options: dict[str, str], columns: tuple[str, ...], fields: list[str] | None
+) -> None:
+    schema = "a INT, b STRING, inner STRUCT<x: INT, y: INT>"
+    whole = SourceOptions.read({**GIVEN, "handOver": "ranges", "valueSchema": schema, **options}).rows
+    rows = whole.with_select(check_select(sql, whole.record_schema()))
+    assert rows.columns == columns
+    assert (None if rows.json is None else rows.json.schema.names) == fields
+    if rows.json is not None and "inner" in (fields or ()):
+        assert rows.json.schema["inner"].dataType.names == (["x"] if "inner.x" in sql else ["x", "y"])  # type: ignore[attr-defined]
+    assert with_select([b'{"a":2,"b":"x"}'], sql, narrowed=True, valueSchema=schema, **options).num_rows == 1
