@@ -65,21 +65,29 @@ _lifelines: list[int] = []
 def start(environment: MutableMapping[str, str]) -> None:
     """Start a server for the JVM that this process is about to start; ``environment`` is what that JVM gets.
 
-    Does nothing if this process has one, if the variable ``SPARKONCE_FORK_SERVER`` is empty, or without /proc.
+    Does nothing if this process has one, if the variable ``SPARKONCE_FORK_SERVER`` is empty, without /proc, or if the
+    system refuses: Spark starts its processes one by one then.
     """
     if _lifelines or environment.get(SOCKET) == "" or not os.path.isdir("/proc/self/task"):
         return
-    folder = tempfile.mkdtemp(prefix="sparkonce-fork-")  # nobody else may enter
-    environment[SOCKET] = os.path.join(folder, "socket")
-    theirs, ours = os.pipe()
+    with suppress(OSError):
+        folder = tempfile.mkdtemp(prefix="sparkonce-fork-")  # nobody else may enter
+        environment[SOCKET] = os.path.join(folder, "socket")
+        theirs, ours = os.pipe()
+        _lifelines.append(ours)
+        try:
+            _spawn(folder, theirs, environment)
+        finally:
+            os.close(theirs)
+
+
+def _spawn(folder: str, lifeline: int, environment: Mapping[str, str]) -> None:
     os.posix_spawn(
         sys.executable,
         [sys.executable, "-m", MODULE, folder],
         {**environment, **AS_SPARK_STARTS_PYTHON},
-        file_actions=[(os.POSIX_SPAWN_DUP2, theirs, 0), (os.POSIX_SPAWN_DUP2, 2, 1)],
+        file_actions=[(os.POSIX_SPAWN_DUP2, lifeline, 0), (os.POSIX_SPAWN_DUP2, 2, 1)],
     )
-    os.close(theirs)
-    _lifelines.append(ours)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,39 +141,38 @@ class ForkServer:
     def _accept(self) -> Request | None:
         client, _ = self._listener.accept()
         streams: list[int] = []
-        try:
+        request, process = None, None
+        with suppress(OSError, ValueError, TypeError):  # the client goes on without us
             client.settimeout(_REQUEST_S)
             request = _receive(client, streams)
-            if not self._may_fork(request):
-                client.close()
-                return None
-            client.sendall(ACCEPTED)
-        except (OSError, ValueError, TypeError):
+            process = os.fork() if self._may_fork(request) else None
+        if process == 0:
+            self._leave(client)
+            for number, stream in enumerate(streams):
+                os.dup2(stream, number)
+        for stream in streams:
+            os.close(stream)
+        if process == 0:
+            return request
+        if process is None:
             client.close()
-            return None
         else:
-            return self._fork(client, request, streams)
-        finally:
-            for stream in streams:
-                os.close(stream)
+            self._follow(process, client)
+        return None
 
     def _may_fork(self, request: Request) -> bool:
         wanted = {_OPTIONAL: self._fixed[_OPTIONAL], **fixed(request.environment)}
         is_module = len(request.arguments) > 1 and request.arguments[0] == "-m"
         return is_module and request.folder == self._folder and wanted == self._fixed
 
-    def _fork(self, client: socket.socket, request: Request, streams: list[int]) -> Request | None:
-        process = os.fork()
-        if process == 0:
-            self._leave(client)
-            for number, stream in enumerate(streams):
-                os.dup2(stream, number)
-            return request
+    def _follow(self, process: int, client: socket.socket) -> None:
+        """Wait for the end of a process, and of its client."""
         ended = os.pidfd_open(process)
+        with suppress(OSError):  # a client that has ended meanwhile is seen as such
+            client.sendall(ACCEPTED)
         self._running[process] = (ended, client)
         self._watch(ended, lambda: self._report(process))
         self._watch(client, lambda: self._abandoned(process))
-        return None
 
     def _leave(self, client: socket.socket) -> None:
         """Close in a forked process what is the server's."""
@@ -226,6 +233,15 @@ def run(request: Request) -> None:
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
+def _lacking() -> str | None:
+    """Return what the system lacks, None if nothing."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError) as error:
+        return f"the end of a process cannot be waited for ({error})"
+    return None
+
+
 def main() -> None:
     """Load, listen in the folder named by the argument, and serve."""
     folder = Path(sys.argv[1])
@@ -237,7 +253,7 @@ def main() -> None:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(folder / "socket"))
             listener.listen()  # clients that come during the imports wait for their end
-            reason = preload((*PRELOADED, *PLANNING))
+            reason = preload((*PRELOADED, *PLANNING)) or _lacking()
             if reason is not None:
                 print(f"{MODULE}: {reason}; Spark's Python processes start one by one", file=sys.stderr, flush=True)
                 return
