@@ -42,7 +42,12 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": MEMORY_LIMIT,
     "ieee_floating_point_ops": "false",  # a division by zero fails, as Spark's does
 }
-_SETTINGS = ("TimeZone = 'UTC'", "enable_progress_bar = false", "lock_configuration = true")
+_SETTINGS = (
+    "TimeZone = 'UTC'",
+    "enable_progress_bar = false",
+    "disabled_optimizers = 'common_subexpressions'",  # it takes what fails out of TRY, and the whole batch fails
+    "lock_configuration = true",
+)
 _MISSING = (
     "sql: DuckDB evaluates expressions and WHERE, and is not installed: pip install 'sparkonce[sql]' here and on the "
     "workers; a SELECT of plain columns, fields of structs and renames needs no engine"

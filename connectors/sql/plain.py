@@ -86,22 +86,25 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 _SPARK_ONLY = re.compile(
-    r"""(?P<other>'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/|\$\$.*?\$\$|\w+\b(?<!\boffset)(?<!\barray))|offset\b|array(?=\s*\()|array""",
-    re.DOTALL | re.IGNORECASE,
+    r"""(?P<other>e'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`
+    |--[^\n]*|/\*.*?\*/|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$|\w+\b(?<!\boffset)(?<!\barray))
+    |(?P<call>(?<!\.)array(?=\s*\())|(?P<name>offset\b|array\b(?!\s*\[))""",
+    re.DOTALL | re.IGNORECASE | re.VERBOSE,
 )
 
 
 def for_engine(text: str) -> str:
-    """Return the SELECT with words that the engine reserves as it takes them.
+    """Return the SELECT with words that the engine reserves as it takes them; quoted text stays as it is.
 
-    These are ``offset``, a column of Kafka's records, and ``array(...)``.
+    These are ``offset``, a column of Kafka's records, and ``array``: a function, or a name.
     """
-    return _SPARK_ONLY.sub(
-        lambda found: _REPLACED.get(found[0].lower(), found[0]) if not found["other"] else found[0], text
-    )
+    return _SPARK_ONLY.sub(_for_engine, text)
 
 
-_REPLACED = {"offset": '"offset"', "array": "list_value"}
+def _for_engine(found: re.Match[str]) -> str:
+    if found["call"]:
+        return "list_value"
+    return f'"{found[0]}"' if found["name"] else found[0]
 
 
 class _Reader:

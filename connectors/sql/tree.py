@@ -67,6 +67,7 @@ LARGEST = 5_000
 ORDERS = {"type": "ORDER_MODIFIER"}
 """What a function call without ORDER BY has."""
 
+_TOO_LARGE = "an expression is too large: a function that reads an argument twice doubles what is in it"
 JOINED = "only one table can be read: FROM records; unnest(array) in the list makes a row of each element"
 
 
@@ -94,9 +95,29 @@ def operator(kind: str, *children: Node) -> Node:
 
 def case(when: Node, then: Node) -> Node:
     """Return ``CASE WHEN when THEN then ELSE false END``."""
-    false = {"class": "CONSTANT", "type": "VALUE_CONSTANT", "literal": {"kind": "BOOLEAN", "text": "false"}}
     checks = [{"when_expr": when, "then_expr": then}]
-    return {"class": "CASE", "type": "CASE_EXPR", "case_checks": checks, "else_expr": false}
+    return {"class": "CASE", "type": "CASE_EXPR", "case_checks": checks, "else_expr": _truth(value=False)}
+
+
+def _truth(*, value: bool) -> Node:
+    literal = {"kind": "BOOLEAN", "text": str(value).lower()}
+    return {"class": "CONSTANT", "type": "VALUE_CONSTANT", "literal": literal}
+
+
+def _is_not(node: Node, *, known: bool) -> Node:
+    """Return whether a condition is the other truth value, or null."""
+    return {"class": "COMPARISON", "type": "COMPARE_DISTINCT_FROM", "left": node, "right": _truth(value=known)}
+
+
+def _may_fail(part: Any) -> bool:
+    """Return whether a row's values may make a rewritten expression fail: any function or cast counts, but LIKE."""
+    if isinstance(part, list):
+        return any(map(_may_fail, part))
+    if not isinstance(part, dict):
+        return False
+    kind = part.get("class")
+    is_like = kind == "FUNCTION" and part["function_name"] in functions.LIKE
+    return (kind in ("FUNCTION", "CAST") and not is_like) or any(map(_may_fail, part.values()))
 
 
 def guarded(node: Node) -> Node:
@@ -276,7 +297,20 @@ class Rewriter:
         return {**node, "alias": "", "left": self.expression(node["left"]), "right": self.expression(node["right"])}
 
     def _conjunction(self, node: Node) -> Node:
-        return {**node, "alias": "", "children": self._all(node["children"])}
+        """Return AND or OR as Spark evaluates it: from the left, and not what follows once the result is known.
+
+        The engine evaluates all operands, in WHERE in any order, so a condition would not guard the cast after it.
+        """
+        kind, children = node["type"], self._all(node["children"])
+        rest = children.pop()
+        while children:
+            first = children.pop()
+            if _may_fail(rest):
+                rest = case(_is_not(first, known=kind == "CONJUNCTION_OR"), rest)
+            rest = {**node, "alias": "", "children": [first, rest]}
+        if _size(rest) > LARGEST:
+            raise refused(_TOO_LARGE)
+        return rest
 
     def _between(self, node: Node) -> Node:
         return {**node, "alias": "", **{part: self.expression(node[part]) for part in ("input", "lower", "upper")}}
@@ -439,7 +473,7 @@ class Rewriter:
         """Return a template of the engine's SQL with the arguments in their places (``$1``)."""
         filled: Node = _fill(self._parse(template), arguments)
         if _size(filled) > LARGEST:
-            raise refused("an expression is too large: a function that reads an argument twice doubles what is in it")
+            raise refused(_TOO_LARGE)
         return filled
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import duckdb
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -143,3 +144,54 @@ def test_failing_rows_are_exactly_those_that_fail_alone(
     assert [reason for _, reason in together.failed] == [reason for each in alone for _, reason in each.failed]
     assert together.rows.to_pylist() == [row for each in alone for row in each.rows.to_pylist()]
     assert together.rows.schema == runner.run(rows.slice(0, 0)).rows.schema
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "failed"),
+    [
+        ("SELECT n, CAST(s AS INT) AS x FROM records WHERE CAST(s AS INT) > 0", [0, 3], [1]),
+        ("SELECT n, CAST(s AS INT) AS x, CAST(s AS INT) + 1 AS y FROM records", [0, 2, 3], [1]),
+        ("SELECT n, TRY(CAST(s AS INT)) AS x, TRY(CAST(s AS INT) + 1) AS y FROM records", [0, 1, 2, 3], []),
+    ],
+)
+def test_what_fails_may_be_in_several_expressions(text: str, kept: list[int], failed: list[int]) -> None:
+    selected = select(text, ["1", "x", None, "4"])
+    assert selected.rows.column("n").to_pylist() == kept
+    assert [row for row, _ in selected.failed] == failed
+
+
+def test_failing_rows_are_found_by_halves_if_the_query_for_them_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    run_of = engine.Engine.run
+
+    def failing(self: engine.Engine, query: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+        if "f0" in query:
+            raise duckdb.ConversionException("moved out of TRY")
+        return run_of(self, query, rows)
+
+    monkeypatch.setattr(engine.Engine, "run", failing)
+    selected = select("SELECT n, CAST(s AS INT) AS x FROM records", ["1", "x", None, "y"])
+    assert selected.rows.column("n").to_pylist() == [0, 2]
+    assert [row for row, _ in selected.failed] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("s <> 'x' AND CAST(s AS INT) > 0", [True, False, None, True]),
+        ("s = 'x' OR CAST(s AS INT) > 1", [False, True, None, True]),
+        ("s = 'x' OR n = 2 OR CAST(s AS INT) > 1", [False, True, True, True]),
+        ("s IS NOT NULL AND s <> 'x' AND CAST(s AS INT) > 1", [False, False, False, True]),
+        ("len_is_one AND n > 0", [False, True, None, True]),
+    ],
+)
+def test_a_condition_guards_what_follows(condition: str, expected: list[bool | None]) -> None:
+    condition = condition.replace("len_is_one", "length(s) = 1")
+    texts = ["1", "x", None, "4"]
+    assert select(f"SELECT {condition} AS x FROM records", texts).rows.column("x").to_pylist() == expected
+    kept = [place for place, true in enumerate(expected) if true]
+    # A failure elsewhere in the batch makes no difference for the other rows.
+    for item in ("n", "1 / (n - 3) AS y, n"):
+        selected = select(f"SELECT {item} FROM records WHERE {condition}", texts)
+        failed = [3] if "y" in item else []
+        assert [row for row, _ in selected.failed] == failed
+        assert selected.rows.column("n").to_pylist() == [row for row in kept if row not in failed]

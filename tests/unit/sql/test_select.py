@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StringType, StructType
+from pyspark.sql.types import ArrayType, LongType, StringType, StructType
 
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sql.select import check_select
@@ -188,3 +188,24 @@ def test_rows_of_several_chunks_come_in_order() -> None:
     selected = run(text, rows.cast(arrow_schema(columns)), columns).rows
     assert selected.column("offset").to_pylist() == list(range(0, 10_000, 3))
     assert selected.column("double").to_pylist() == list(range(0, 20_000, 6))
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (r"e'it\'s an offset in an array'", "it's an offset in an array"),
+        (r"E'\\' || 'offset'", r"\offset"),
+        ("$$the 'offset' of array$$", "the 'offset' of array"),
+        ("$a$offset $$ array$a$", "offset $$ array"),
+        ("'the ''offset'' of array'", "the 'offset' of array"),
+        ("/* 'offset */ 'array'", "array"),
+        ("CAST(get(value.array, 0) AS STRING)", "1"),
+        ("CAST(get(array(offset), 0) AS STRING)", "7"),
+    ],
+)
+def test_text_is_taken_as_it_is_written(expression: str, expected: str) -> None:
+    value = StructType().add("array", ArrayType(LongType()))
+    columns = StructType().add("offset", LongType()).add("value", value)
+    rows = batch([{"offset": 7, "value": {"array": [1]}}], columns)
+    found = run(f"SELECT {expression} AS array FROM records WHERE offset > 0", rows, columns)
+    assert found.rows.to_pydict() == {"array": [expected]}
