@@ -7,6 +7,7 @@ table's rows are from would depend on the order of commits, and compactions woul
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.topic_choice import TopicPattern, pattern
 from sparkonce.connectors.reference.hints import checked
 from sparkonce.connectors.settings.options import KAFKA_PREFIX, SOURCE_PREFIX, OptionError
-from sparkonce.connectors.sinks.dead_letters import TOPIC
+from sparkonce.connectors.sinks.dead_letters import TABLE, TOPIC
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import HAND_OVER, RANGES
 
@@ -263,14 +264,43 @@ def flows(made: Sequence[Route], existing: Iterable[str]) -> list[Flow]:
             raise OptionError(
                 f"{flow} and {other} have the name {flow.name!r}, and so one appId: set another name for one of them"
             )
-        place = str(TableName.parse(flow.table)).lower() if flow.table else str(Location.parse(flow.path or ""))
+        place = str(TableName.parse(flow.table)).lower() if flow.table else _real(flow.path or "")
         other = by_place.setdefault(place, flow)
         if other is not flow:
             raise OptionError(
                 f"{flow} and {other} write one table: name the topics in one entry, or choose another table for one"
             )
+        _check_checkpoint(flow)
     _check_dead_letters(found, made)
+    for flow in found:
+        kind, _, letters = flow.sink.get("deadLetters", "").partition(":")
+        rows = by_place.get(_real(letters)) if f"{kind}:" == TABLE else None
+        if rows is not None:
+            raise OptionError(f"{flow}: its dead letters go to the table of {rows}: choose a table of their own")
     return found
+
+
+def _real(path: str) -> str:
+    """Return what identifies a place, also if it is reached by way of symbolic links."""
+    place = Location.parse(path)
+    return os.path.realpath(place.text) if place.is_local else place.text
+
+
+def _check_checkpoint(flow: Flow) -> None:
+    """Reject a checkpoint among the files of its table, where VACUUM would delete it.
+
+    Raises:
+        OptionError: if it is there, and in no folder whose name VACUUM leaves out.
+    """
+    if flow.path is None:
+        return
+    table, checkpoint = _real(flow.path), _real(flow.checkpoint)
+    within = checkpoint.removeprefix(table) if f"{checkpoint}/".startswith(f"{table}/") else None
+    if within is not None and not within.startswith(("/_", "/.")):
+        raise OptionError(
+            f"{flow}: its checkpoint {flow.checkpoint} is among the table's files, and VACUUM would delete it: set "
+            "checkpoint to a folder outside of the tables"
+        )
 
 
 def _check_dead_letters(found: Iterable[Flow], made: Iterable[Route]) -> None:

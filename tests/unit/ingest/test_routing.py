@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -120,6 +121,30 @@ def test_two_queries_never_have_one_name_or_one_table() -> None:
         made(IngestTable(topics="a", path="/lake/x"), IngestTable(topics="b", path="/lake/../lake/x/", name="y"))
     with pytest.raises(OptionError, match="write one table"):
         made(topic_pattern="^a", table="{topic}", existing=("a.b", "A-B", "a_b"))
+
+
+def test_a_table_is_the_same_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "lake")
+    with pytest.raises(OptionError, match="write one table"):
+        made(
+            IngestTable(topics="a", path=f"{tmp_path}/lake/x"),
+            IngestTable(topics="b", path=f"{tmp_path}/link/x", name="y"),
+        )
+
+
+def test_the_table_of_another_entry_takes_no_dead_letters() -> None:
+    raw = IngestTable(topics="b", path="/lake/raw")
+    with pytest.raises(OptionError, match=r"dead letters go to the table of raw \(b -> /lake/raw\)"):
+        made(IngestTable(topics="a", path="/lake/x", dead_letters="table:file:///lake/raw/", **JSON), raw)
+    made(IngestTable(topics="a", path="/lake/x", dead_letters="table:/lake/dead", **JSON), raw)
+
+
+@pytest.mark.parametrize("path", ["/checkpoints/{topic}", "/checkpoints", "file:/checkpoints/{topic}/"])
+def test_a_checkpoint_is_not_among_the_files_of_its_table(path: str) -> None:
+    with pytest.raises(OptionError, match="VACUUM would delete it"):
+        made(topic_pattern="^a", path=path, name="{topic}" if "{" in path else "x", existing=("a",))
+    made(topic_pattern="^a", path="/checkpoints/a", name="_checkpoint")
+    made(topic_pattern="^a", path="/check", existing=("a",))
 
 
 def test_dead_letters_are_not_read_as_topics_again() -> None:
