@@ -7,6 +7,7 @@ table ends.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 RECORDS = "records"
 """The table of a SELECT."""
+_one_view = Lock()
+"""Ingestions start queries in threads of their own, and one session has one view of a name."""
 _WAITING = "Waiting for"
 """How Spark's status of a query begins that has nothing to do: for data, or for its next trigger."""
 
@@ -76,13 +79,14 @@ def _selected(spark: SparkSession, rows: DataFrame, sql: str | None) -> DataFram
     """
     if sql is None:
         return rows
-    if any(view.isTemporary and view.name == RECORDS for view in spark.catalog.listTables()):
-        raise OptionError(
-            f"sql reads the records as the table {RECORDS}, and the session has a temporary view of that name: drop it "
-            f"(spark.catalog.dropTempView({RECORDS!r})), or use transform"
-        )
-    rows.createOrReplaceTempView(RECORDS)
-    try:
-        return spark.sql(sql)
-    finally:
-        spark.catalog.dropTempView(RECORDS)
+    with _one_view:
+        if any(view.isTemporary and view.name == RECORDS for view in spark.catalog.listTables()):
+            raise OptionError(
+                f"sql reads the records as the table {RECORDS}, and the session has a temporary view of that name: "
+                f"drop it (spark.catalog.dropTempView({RECORDS!r})), or use transform"
+            )
+        rows.createOrReplaceTempView(RECORDS)
+        try:
+            return spark.sql(sql)
+        finally:
+            spark.catalog.dropTempView(RECORDS)

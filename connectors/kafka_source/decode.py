@@ -367,13 +367,25 @@ def binary(kind: pa.DataType, column: Column, count: int, state: Int64s, used_sl
 def header_lists(kind: pa.ListType, headers: Headers, count: int, state: Int64s) -> pa.Array:
     """Return the column of headers; as in Spark's connector it is null for a record that has none."""
     entries = int(state[kernel.HEADERS])
-    keys = binary(pa.string(), headers.keys, entries, state, kernel.HEADER_KEY_BYTES)
+    keys = valid_text(binary(pa.string(), headers.keys, entries, state, kernel.HEADER_KEY_BYTES))
     values = binary(pa.binary(), headers.values, entries, state, kernel.HEADER_VALUE_BYTES)
     entry = pa.Array.from_buffers(kind.value_type, entries, [None], 0, children=[keys, values])
     validity = pa.py_buffer(headers.list_bits[: (count + 7) // 8])
     lists = pa.py_buffer(headers.lists[: count + 1])
     nulls = count - int(state[kernel.HEADER_LISTS])
     return pa.Array.from_buffers(kind, count, [validity, lists], nulls, children=[entry])
+
+
+def valid_text(texts: pa.StringArray) -> pa.StringArray:
+    """Return texts with U+FFFD for what is not UTF-8, as Kafka's own client returns the keys of headers.
+
+    A producer may send any bytes there. A table with such a text could not be read by most readers of Parquet.
+    """
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        return pa.array([each.decode(errors="replace") for each in texts.cast(pa.binary()).to_pylist()], pa.string())
+    return texts
 
 
 class Constants:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructType
+from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringType, StructType
 
 from sparkonce.connectors.sql import engine, failures
 from sparkonce.connectors.sql.select import Selected, check_select
@@ -158,6 +158,16 @@ def test_what_fails_may_be_in_several_expressions(text: str, kept: list[int], fa
     selected = select(text, ["1", "x", None, "4"])
     assert selected.rows.column("n").to_pylist() == kept
     assert [row for row, _ in selected.failed] == failed
+
+
+def test_a_map_with_a_key_twice_fails_alone() -> None:
+    """The engine cannot read it, so no query over the whole batch can say which row it is."""
+    columns = StructType().add("m", MapType(StringType(), StringType()))
+    rows = batch([{"m": [("a", "1")]}, {"m": [("a", "1"), ("a", "2")]}, {"m": None}], columns)
+    selected = run("SELECT map_keys(m) AS keys FROM records", rows, columns)
+    assert selected.rows.to_pydict() == {"keys": [["a"], None]}
+    ((row, reason),) = selected.failed
+    assert (row, "duplicate key" in reason) == (1, True)
 
 
 def test_failing_rows_are_found_by_halves_if_the_query_for_them_fails(monkeypatch: pytest.MonkeyPatch) -> None:
