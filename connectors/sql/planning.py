@@ -116,9 +116,11 @@ class _Planner:
         self._inputs = Inputs(self._columns, self._table)
         self._rewriter = Rewriter(self._inputs, self._engine.expression, self._type_of, self._engine.is_aggregate)
         self._items: list[Node] = []
-        self._guarded: list[Node] = []
-        """The same, each as one value of each row that is null if it fails."""
+        self._guarded: list[tuple[Node, bool]] = []
+        """The same, each as one value of each row that is null if it fails; and whether it unnests."""
         self._unnests = 0
+        self._elements: Node | None = None
+        """Whether a row has elements, if these are unnested."""
         where = self._where(node["where_clause"]) if node.get("where_clause") else None
         drafts = [draft for item in node["select_list"] for draft in self._item(item)]
         if where is None and not self._items:
@@ -155,20 +157,24 @@ class _Planner:
         guarded = rewritten
         if self._rewriter.unnested is not None:
             self._unnests += 1
+            self._elements = operator("OPERATOR_TRY", self._rewriter.has_elements(self._rewriter.unnested))
             guarded = _each_element(rewritten, self._rewriter.unnested)
         if self._unnests > 1:
             raise refused("unnest is possible once in a SELECT")
         name = f"x{len(self._items)}"
         self._items.append({**rewritten, "alias": name})
-        self._guarded.append(tree.guarded(guarded))
+        self._guarded.append((tree.guarded(guarded), guarded is not rewritten))
         return [Output(alias, StructField(alias, StringType()), None, name)]
 
     def _query(self, where: Node | None) -> str:
         return self._engine.text_of(tree.select([tree.column(ROW), *self._items], ROWS, where))
 
     def _failing(self, where: Node | None) -> str:
-        """Return the query that says what fails: of a row that WHERE drops, no column does."""
-        checks = [operator("OPERATOR_IS_NULL", each) for each in self._guarded]
+        """Return the query that says what fails: of a row that WHERE drops or that has no elements, no column does."""
+        checks = []
+        for guarded, unnests in self._guarded:
+            check = operator("OPERATOR_IS_NULL", guarded)
+            checks.append(check if unnests or self._elements is None else case(self._elements, check))
         if where is not None:
             checks = [case(operator("OPERATOR_TRY", where), check) for check in checks]
             checks.insert(0, operator("OPERATOR_IS_NULL", tree.guarded(where)))

@@ -247,6 +247,10 @@ class Rewriter:
         finally:
             self._may_unnest = False
 
+    def has_elements(self, array: Node) -> Node:
+        """Return whether an array, which is rewritten, has elements."""
+        return self._filled("len($1) > 0", [array])
+
     def expression(self, node: Node) -> Node:
         """Return the expression that the engine evaluates.
 

@@ -184,6 +184,20 @@ def test_failing_rows_are_found_by_halves_if_the_query_for_them_fails(monkeypatc
     assert [row for row, _ in selected.failed] == [1, 3]
 
 
+def test_no_expression_fails_for_a_record_without_elements() -> None:
+    """Whether another record of the batch fails or not."""
+    found = {
+        other: run(
+            "SELECT n, unnest(a) AS x, CAST(s AS INT) AS y FROM records",
+            batch([{"s": other, "n": 0, "a": ["a"]}, {"s": "x", "n": 1, "a": []}, {"s": "x", "n": 2}], COLUMNS),
+            COLUMNS,
+        )
+        for other in ("1", "x")
+    }
+    assert [each.rows.column("n").to_pylist() for each in found.values()] == [[0], []]
+    assert [[row for row, _ in each.failed] for each in found.values()] == [[], [0]]
+
+
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [
