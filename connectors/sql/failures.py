@@ -31,7 +31,8 @@ def run_without_failures(
     except engine.row_errors:
         if not inputs.num_rows:
             raise
-    failed = [_explained(engine, computed, inputs, *each) for each in _failing(engine, computed, inputs)]
+    found = (_explained(engine, computed, inputs, *each) for each in _failing(engine, computed, inputs))
+    failed = [each for each in found if each is not None]
     rest = _without(inputs, [row for row, _ in failed])
     result, more = _halved(engine, computed, rest)
     return result, sorted([*failed, *more])
@@ -55,14 +56,17 @@ def _failing(engine: Engine, computed: Computed, inputs: pa.RecordBatch) -> list
     ]
 
 
-def _explained(engine: Engine, computed: Computed, inputs: pa.RecordBatch, row: int, part: str, exact: bool) -> Failure:
-    reason = "an expression fails for this row's values"
-    if exact:
-        try:
-            engine.run(computed.query, inputs.slice(row, 1))
-        except engine.row_errors as error:
-            reason = message_of(error)
-    return row, f"sql: {part}: {reason}"
+def _explained(
+    engine: Engine, computed: Computed, inputs: pa.RecordBatch, row: int, part: str, exact: bool
+) -> Failure | None:
+    """Return why a row fails; None if it does not: the query may evaluate less than the one that asks for all."""
+    if not exact:
+        return row, f"sql: {part}: an expression fails for this row's values"
+    try:
+        engine.run(computed.query, inputs.slice(row, 1))
+    except engine.row_errors as error:
+        return row, f"sql: {part}: {message_of(error)}"
+    return None
 
 
 def _without(inputs: pa.RecordBatch, rows: Sequence[int]) -> pa.RecordBatch:

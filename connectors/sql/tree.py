@@ -104,9 +104,22 @@ def _truth(*, value: bool) -> Node:
     return {"class": "CONSTANT", "type": "VALUE_CONSTANT", "literal": literal}
 
 
-def _is_not(node: Node, *, known: bool) -> Node:
-    """Return whether a condition is the other truth value, or null."""
-    return {"class": "COMPARISON", "type": "COMPARE_DISTINCT_FROM", "left": node, "right": _truth(value=known)}
+def _comparison(kind: str, left: Node, right: Node) -> Node:
+    return {"class": "COMPARISON", "type": kind, "left": left, "right": right}
+
+
+def _from_the_left(kind: str, conditions: Sequence[Node]) -> Node:
+    """Return AND or OR of conditions, of which none is evaluated once those before it decide."""
+    *firsts, rest = conditions
+    for first in reversed(firsts):
+        if _may_fail(rest):
+            # Not false, of AND: true or null, which do not decide. Of OR, not true.
+            undecided = _comparison("COMPARE_DISTINCT_FROM", first, _truth(value=kind == "CONJUNCTION_OR"))
+            rest = case(undecided, rest)
+        rest = {"class": "CONJUNCTION", "type": kind, "children": [first, rest]}
+    if _size(rest) > LARGEST:
+        raise refused(_TOO_LARGE)
+    return rest
 
 
 def _may_fail(part: Any) -> bool:
@@ -305,19 +318,18 @@ class Rewriter:
 
         The engine evaluates all operands, in WHERE in any order, so a condition would not guard the cast after it.
         """
-        kind, children = node["type"], self._all(node["children"])
-        rest = children.pop()
-        while children:
-            first = children.pop()
-            if _may_fail(rest):
-                rest = case(_is_not(first, known=kind == "CONJUNCTION_OR"), rest)
-            rest = {**node, "alias": "", "children": [first, rest]}
-        if _size(rest) > LARGEST:
-            raise refused(_TOO_LARGE)
-        return rest
+        return _from_the_left(node["type"], self._all(node["children"]))
 
     def _between(self, node: Node) -> Node:
-        return {**node, "alias": "", **{part: self.expression(node[part]) for part in ("input", "lower", "upper")}}
+        value, lower, upper = (self.expression(node[part]) for part in ("input", "lower", "upper"))
+        if not _may_fail(upper):
+            return {**node, "alias": "", "input": value, "lower": lower, "upper": upper}
+        both = [
+            _comparison("COMPARE_GREATERTHANOREQUALTO", value, lower),
+            _comparison("COMPARE_LESSTHANOREQUALTO", value, upper),
+        ]
+        within = _from_the_left("CONJUNCTION_AND", both)
+        return within if node["type"] == "COMPARE_BETWEEN" else operator("OPERATOR_NOT", within)
 
     def _operator(self, node: Node) -> Node:
         kind, children = node["type"], node["children"]
