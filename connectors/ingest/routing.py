@@ -413,7 +413,10 @@ def _direct_source(flow: Flow) -> DirectSource | None:
     try:
         return find_source(FORMAT, hand_over.schema(), {**flow.sink, **secrets})
     except OptionError as error:
-        instead = (
-            "" if SQL not in flow.sink else ". Or set direct to false: then Spark runs the SELECT, by its own rules"
-        )
-        raise OptionError(f"{error}{instead}") from None
+        if SQL not in flow.sink:
+            raise
+        said = str(error)
+        end = "" if said.endswith("?") else "."
+        raise OptionError(
+            f"{said}{end} For SQL that only Spark has, set direct to false: Spark runs the SELECT"
+        ) from None

@@ -102,7 +102,7 @@ def test_records_are_handed_over_unless_something_forbids_it() -> None:
         ({"topics": "a", "path": "/a", "source": {"kafka.x": "1"}}, "kafka.x does not belong into source: set it in k"),
         ({"topics": "a", "path": "/a", "direct": True, "transform": lambda rows: rows}, "direct=True and transform ex"),
         ({"topics": "a", "path": "/a", "sql": "SELECT 1", "transform": lambda rows: rows}, "sql and transform exclude"),
-        ({"topics": "a", "path": "/a", "sql": "SELECT no FROM records"}, "Or set direct to false: then Spark runs"),
+        ({"topics": "a", "path": "/a", "sql": "SELECT no FROM records"}, "set direct to false: Spark runs the SELECT"),
         ({"topics": " , ", "path": "/a"}, "topics is empty"),
         ({"topics": "a", "path": "/a", "compact_every": -1}, "compact_every=-1: expected a number of batches"),
     ],
