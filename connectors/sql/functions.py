@@ -225,6 +225,31 @@ def arities(name: str) -> list[int]:
     return sorted(int(key.rpartition("/")[2]) for key in TEMPLATES if key.rpartition("/")[0] == name)
 
 
+NOT_REPEATABLE = frozenset(
+    {
+        "current_date",
+        "current_localtime",
+        "current_localtimestamp",
+        "current_time",
+        "current_timestamp",
+        "gen_random_uuid",
+        "get_current_time",
+        "get_current_timestamp",
+        "localtimestamp",
+        "now",
+        "rand",
+        "randn",
+        "random",
+        "today",
+        "transaction_timestamp",
+        "uuid",
+        "uuidv4",
+        "uuidv7",
+    }
+)
+"""Functions that give another result when a batch is written again: nothing similar is suggested for them."""
+
+
 def similar(name: str) -> Iterable[str]:
     """Return the names most similar to an unknown one."""
     return get_close_matches(name, [each for each in NAMES if each[0].isalpha()], n=3, cutoff=0.6)

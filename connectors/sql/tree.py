@@ -447,6 +447,9 @@ class Rewriter:
             return refused(
                 f"{name.removesuffix('_star')}: aggregates are not possible: each record is processed on its own"
             )
+        if name in functions.NOT_REPEATABLE:
+            why = "a batch that is written again must have the same rows (timestamp is the record's time)"
+            return refused(f"function {name} is unknown or not allowed: {why}")
         near = functions.similar(name)
         hint = f"did you mean {' or '.join(near)}?" if near else "docs/direct_sql.md lists what there is"
         return refused(f"function {name} is unknown or not allowed; {hint}")

@@ -64,7 +64,7 @@ REFUSED = [
     ("SELECT lag(offset) OVER () AS n FROM records", "window functions"),
     ("SELECT random() AS x FROM records", "function random is unknown or not allowed"),
     ("SELECT uuid() AS x FROM records", "uuid is unknown or not allowed"),
-    ("SELECT now() AS x FROM records", "now is unknown or not allowed"),
+    ("SELECT now() AS x FROM records", "now is unknown or not allowed: a batch that is written again"),
     ("SELECT today() AS x FROM records", "today is unknown or not allowed"),
     ("SELECT current_timestamp AS x FROM records", "unknown column current_timestamp"),
     ("SELECT current_date AS x FROM records", "unknown column current_date"),
