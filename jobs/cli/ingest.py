@@ -21,6 +21,8 @@ from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 from sparkonce.offset_store.errors import counted
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from sparkonce.connectors.ingest.ingestion import Ingestion
     from sparkonce.connectors.ingest.routing import Flow
 
@@ -86,13 +88,15 @@ def _check(configuration: Configuration, path: Path) -> int:
 
     settings = configuration.settings
     made = routes(settings)
-    found = flows(made, existing_topics(settings, made))
+    existing = existing_topics(settings, made)
+    found = flows(made, existing)
     lines = [f"{path}: {counted(len(found), 'table')}, trigger {settings.trigger}"]
     for flow in found:
         lines += ["", flow.name, *_described(flow, check_topics(flow))]
     for route in made:
         if route.finds_topics and route.pattern is not None:
-            lines += ["", f"Topics with {route.pattern.text} that are created later get tables of their own."]
+            none = "" if any(map(route.pattern.finds, existing)) else f"No topic has {route.pattern.text} yet. "
+            lines += ["", f"{none}Topics with {route.pattern.text} that are created later get tables of their own."]
     lines += ["", "Nothing was started: this was a check"]
     print(configuration.without_secrets("\n".join(lines)))
     return GOOD
@@ -136,8 +140,27 @@ def _run(configuration: Configuration, *, debug: bool) -> int:
             ingestion.awaitTermination()
         log.info("stopped" if settings.goes_on else "all is read that was there at the start")
     finally:
-        spark.stop()
+        _stop(spark)
     return GOOD
+
+
+def _stop(spark: SparkSession) -> None:
+    """Stop Spark.
+
+    Raises:
+        IngestError: if Spark's Java process is gone.
+    """
+    from py4j.protocol import Py4JNetworkError
+
+    from sparkonce.connectors.ingest.ingestion import IngestError
+
+    try:
+        spark.stop()
+    except (ConnectionError, Py4JNetworkError) as error:
+        raise IngestError(
+            "Spark's Java process ended first: it was killed, or got the signal too. Signal only the Python process "
+            "(systemd: KillMode=mixed; timeout: --foreground). The next start continues where the tables end"
+        ) from error
 
 
 @contextmanager

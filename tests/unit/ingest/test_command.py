@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from sparkonce import EmbeddedBroker
+from sparkonce.connectors.ingest.ingestion import IngestError
+from sparkonce.jobs.cli.ingest import _stop
 from sparkonce.jobs.cli.main import main
 from sparkonce.jobs.shared.arguments import CONF
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture
@@ -82,3 +88,20 @@ def test_values_of_the_environment_are_not_shown(
     assert main(["ingest", str(config), "--check"]) == 2
     said = capsys.readouterr().err
     assert "option deadLetters='***': expected topic:<name>" in said
+
+
+def test_a_pattern_that_no_topic_has_is_said(
+    kafka_broker: EmbeddedBroker, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create(kafka_broker, "clicks-eu", "clicks-us")
+    assert main(["ingest", str(config), "--check"]) == 0
+    assert "No topic has ^shop\\.(.+)$ yet. Topics with ^shop" in capsys.readouterr().out
+
+
+def test_java_that_ended_first_is_named() -> None:
+    class Gone:
+        def stop(self) -> None:
+            raise ConnectionRefusedError(111, "Connection refused")
+
+    with pytest.raises(IngestError, match=r"Java process ended first: .* Signal only the Python process"):
+        _stop(cast("SparkSession", Gone()))
