@@ -188,7 +188,7 @@ class BatchCopier:
                     arena = np.empty(size, np.uint8)
                     status = kernel.pack(*wanted, self._sticky, self._slots, arena, 1, state)
                     fetched.count.records += int(state[kernel.WRITTEN])
-                    assert status in (kernel.DONE, kernel.ENOUGH), "the record fits into an arena of its own"
+                    assert status not in (kernel.FULL, kernel.LARGE), "the record fits into an arena of its own"
                     yield self._take(slot, arena)
                     self._slots[slot] = place
                 else:

@@ -284,3 +284,11 @@ def test_damage_gives_records_or_an_error_never_a_wild_read(
     with contextlib.suppress(CorruptBatchError):
         list((chosen := copier(keep=keep)).encode(fetched(bytes(batch), 0, 10)))
         list(chosen.finish())
+
+
+def test_damage_behind_a_record_that_is_larger_than_a_batch_is_reported() -> None:
+    batch = encode_batch([Record(None, b"v" * 100, timestamp=NOW_MS), Record(None, b"w", timestamp=NOW_MS)])
+    batch[-8] = 126  # the length of the last record
+    wire.write_crc(batch)
+    with pytest.raises(CorruptBatchError, match="in the batch at offset 0"):
+        list(copier(batch_bytes=62).encode(fetched(bytes(batch), 0, 2)))
