@@ -77,6 +77,9 @@ class Compactor:
             return
         for done in compaction.merge(columns, plan):
             before, after = before + done.files_before, after + done.files_after
+            if done.conflict is not None:
+                _log.warning("%s: a partition is left as it is: others changed its files (%s)", path, done.conflict)
             if self._stopping.is_set():
-                return  # the claim ends with the generator
-        _log.info("compacted %s: %s into %d", path, counted(before, "file"), after)
+                break  # the claim ends with the generator
+        if before:
+            _log.info("compacted %s: %s into %d", path, counted(before, "file"), after)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from sparkonce.connectors.delta_sink.compaction import Compaction, Merged
 from sparkonce.connectors.ingest.compacting import Compactor
 
 
@@ -36,6 +38,16 @@ def test_a_failure_is_logged_and_the_next_table_is_compacted(tmp_path: Path, cap
     compactor.close(None)
     assert f"compaction of {tmp_path / 'none'} failed, the query goes on" in caplog.text
     assert len(DeltaTable(path).file_uris()) == 1
+
+
+def test_a_conflict_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(Compaction, "merge", lambda *_: iter([Merged((), conflict="a rival was faster")]))
+    compactor = Compactor()
+    compactor.submit(table(tmp_path / "a", 2), {}, None)
+    with caplog.at_level(logging.INFO):
+        compactor.close(None)
+    assert "a partition is left as it is: others changed its files (a rival was faster)" in caplog.text
+    assert "compacted" not in caplog.text
 
 
 def test_one_that_was_not_used_is_closed_at_once() -> None:
