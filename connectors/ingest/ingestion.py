@@ -107,12 +107,14 @@ class Ingestion:
     @property
     def queries(self) -> Mapping[str, StreamingQuery]:
         """The queries that were started, by the names of their flows; those that have ended stay."""
-        return {name: each.query for name, each in self._running.items()}
+        return {name: each.query for name, each in self._running.copy().items()}  # another thread adds to it
 
     @property
     def flows(self) -> Sequence[Flow]:
         """What is read into which table, and how."""
-        return [*(each.flow for each in self._running.values()), *self._waiting.values()]
+        waiting = self._waiting.copy()  # before what runs: another thread moves flows from here to there
+        running = {name: each.flow for name, each in self._running.copy().items()}
+        return [*(running | waiting).values()]
 
     @property
     def isActive(self) -> bool:  # noqa: N802
@@ -286,7 +288,10 @@ class Ingestion:
                 flow,
                 self._settings.stop_timeout_s,
             )
-        query.stop()
+        try:
+            query.stop()
+        except Exception as error:  # such as spark.sql.streaming.stopTimeout; the others are stopped all the same
+            self._end_by(f"{flow} cannot be stopped: {innermost(error)}", error)
         return True
 
     def _close(self) -> None:

@@ -171,6 +171,22 @@ def test_stopping_waits_for_batches_until_the_time_is_up(
     assert made.awaitTermination(0)
 
 
+def test_a_query_that_cannot_be_stopped_does_not_keep_the_others_running(
+    queries: FakeQueries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = started(ingestion())
+
+    def too_late() -> None:
+        raise TimeoutError("its thread has not ended in 5 s")
+
+    monkeypatch.setattr(queries["a"], "stop", too_late)
+    made.request_stop()
+    made._look_after()
+    assert not queries["b"].isActive
+    with pytest.raises(IngestError, match=r"a \(a -> /tables/a\) cannot be stopped: TimeoutError: its thread has not"):
+        made.awaitTermination(0)
+
+
 def test_a_query_between_batches_is_stopped_at_once(queries: FakeQueries) -> None:
     made = started(ingestion(stop_timeout_s=60.0))
     for query in queries.by_name.values():
