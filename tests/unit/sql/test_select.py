@@ -137,6 +137,14 @@ def test_a_column_may_have_the_name_of_anything() -> None:
     assert values(text, rows, columns) == [(2, 3, "xx", 5, 6)]
 
 
+def test_array_and_offset_may_be_names_too() -> None:
+    columns = StructType().add("value", StructType().add("array", LongType()).add("offset", LongType()))
+    rows = batch([{"value": {"array": 1, "offset": 2}}], columns)
+    text = "SELECT value.array AS a, value.offset + 1 AS array, array(1, 2) AS offset, 'array(' AS text FROM records"
+    assert values(text, rows, columns) == [(1, 3, [1, 2], "array(")]
+    assert check_select(text, columns).schema.names == ["a", "array", "offset", "text"]
+
+
 def test_the_schema_is_as_declared_for_any_batch() -> None:
     text = (
         "SELECT value.*, key, value.id + 1 AS a, [value.name] AS b, {'x': value.price, 'y': [offset]} AS c, "
