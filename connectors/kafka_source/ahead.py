@@ -5,16 +5,14 @@ With other triggers a batch is planned when it begins, so that it reads what has
 
 from __future__ import annotations
 
-import _thread
 import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 PAUSE_S = 0.005
-"""Of the thread before it begins: the answer of the call that started it goes out first, as one thread of Python makes
-another wait that long (``sys.getswitchinterval``)."""
+"""Of the thread before it begins, unless somebody waits for it: the answer of the call that started it goes out first,
+as one thread of Python makes another wait that long (``sys.getswitchinterval``)."""
 
 STOP_S = 10.0
 """How long a query that stops waits for a plan that it does not need, so that no connection is opened afterwards."""
@@ -33,12 +31,14 @@ class Ahead(Generic[_Plan]):
         self.asked = asked
         self._plan = plan
         self._found: _Plan | None = None
-        self._ended = threading.Event()
-        _thread.start_new_thread(self._run, ())  # threading.Thread waits until the thread runs: milliseconds under load
+        self._is_awaited = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="plan ahead", daemon=True)
+        self._thread.start()
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until the thread has ended, or for so long."""
-        self._ended.wait(timeout_s)
+        self._is_awaited.set()
+        self._thread.join(timeout_s)
 
     def result(self, asked: object) -> _Plan | None:
         """Return the plan; None if it failed, which may have passed by now, or is for something else."""
@@ -46,10 +46,8 @@ class Ahead(Generic[_Plan]):
         return self._found if asked == self.asked else None
 
     def _run(self) -> None:
+        self._is_awaited.wait(PAUSE_S)
         try:
-            time.sleep(PAUSE_S)
             self._found = self._plan()
         except Exception as error:  # the caller plans again, and then raises what is still wrong
             _log.info("kafka_once: could not plan a batch ahead: %s", error)
-        finally:
-            self._ended.set()

@@ -178,9 +178,8 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
         """Return the tasks of the batch between two offsets; none for a batch without records."""
         reach(SourcePoint.SPLIT, app_id=self._options.app_id)
         planner, limit = self._plan(), self._limit
-        if self._ahead is not None:  # a query that reads this source twice, as a union with itself, asks twice
-            self._ahead.wait()
         tasks = planner.batch(start, end)
+        # A query that reads this source twice, as a union with itself, asks twice for one batch.
         if self._pinned is not None and limit is not None and self._ahead is None:
             self._ahead = Ahead((end, limit), lambda: self._planned(planner, end, limit))
         return tasks

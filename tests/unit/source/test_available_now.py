@@ -91,7 +91,7 @@ def test_the_next_batch_is_planned_while_this_one_runs(
     assert brokers.end == asked, "and the plan that is there is kept: only one thread may use the planner"
     monkeypatch.setattr(Planner, "survey", None)
     assert plan(reader, end)[0] == end
-    assert brokers.end == asked, "and the plan that is there is kept: only one thread may use the planner"
+    assert brokers.end == asked, "nothing is asked again"
 
 
 def test_a_plan_that_failed_is_made_again_when_it_is_needed(reader: KafkaOnceStreamReader, brokers: Brokers) -> None:
