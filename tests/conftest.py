@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Generator, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -116,6 +117,15 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} must not be skipped where Maven is installed: {reason}"
     return report
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _closed_clients() -> Iterator[None]:
+    """Close the connections to brokers that a process keeps for its next task."""
+    yield
+    client = sys.modules.get("sparkonce.connectors.kafka_client.client")
+    for kept in client._shared.values() if client is not None else ():
+        kept.close()
 
 
 @pytest.fixture

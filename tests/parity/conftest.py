@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,11 +10,6 @@ from tests.parity.support import Cluster
 
 
 @pytest.fixture(scope="module")
-def cluster(kafka: Any, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+def cluster(kafka: Any, request: pytest.FixtureRequest) -> Cluster:
     """Use topics of your own: other tests are on it too. An indirect parameter is the streams' handOver."""
-    from sparkonce.connectors.kafka_client import client
-
-    before = set(client._shared)
-    yield Cluster(kafka.bootstrap_servers, getattr(request, "param", "rows"))
-    for key in set(client._shared) - before:  # those of a worker live as long as it, this process goes on
-        client._shared.pop(key).close()
+    return Cluster(kafka.bootstrap_servers, getattr(request, "param", "rows"))

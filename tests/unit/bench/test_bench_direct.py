@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_client import client
 from sparkonce.jobs.bench import direct, growth, load, loop, micro_batches, pipelines, task_memory, task_parts
 from sparkonce.jobs.bench.__main__ import parse
 from sparkonce.jobs.bench.chart import panels
@@ -204,16 +202,6 @@ def test_the_program_without_spark_writes_the_rows(
         assert all(0 <= bucket < 1000 for bucket in table.column("bucket").to_pylist())
 
 
-@pytest.fixture
-def closed_clients() -> Iterator[None]:
-    """Those of a measuring process live as long as it; this process goes on."""
-    before = set(client._shared)
-    yield
-    for key in set(client._shared) - before:
-        client._shared.pop(key).close()
-
-
-@pytest.mark.usefixtures("closed_clients")
 @pytest.mark.parametrize(("kind", "names"), [("100B", 3), ("json", 4)])
 def test_the_parts_of_a_task_are_measured(kafka_broker: EmbeddedBroker, kind: str, names: int) -> None:
     topic, rows = f"parts-{kind}", 300

@@ -40,7 +40,9 @@ def test_a_failure_is_logged_and_the_next_table_is_compacted(tmp_path: Path, cap
     assert len(DeltaTable(path).file_uris()) == 1
 
 
-def test_a_conflict_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_conflict_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(Compaction, "merge", lambda *_: iter([Merged((), conflict="a rival was faster")]))
     compactor = Compactor()
     compactor.submit(table(tmp_path / "a", 2), {}, None)

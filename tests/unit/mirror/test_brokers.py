@@ -12,7 +12,6 @@ from confluent_kafka import Producer
 
 from sparkonce import EmbeddedBroker
 from sparkonce.connectors.direct.source import DirectReading
-from sparkonce.connectors.kafka_client import client as client_module
 from sparkonce.connectors.kafka_client.client import READING, shared_client
 from sparkonce.connectors.kafka_sink.options import KafkaSinkOptions
 from sparkonce.connectors.kafka_sink.producer import pool
@@ -60,8 +59,6 @@ def servers(request: pytest.FixtureRequest) -> Iterator[str]:
             _fill(broker.bootstrap_servers, codec, abort=True)
         yield broker.bootstrap_servers
         pool.close()
-        for client in client_module._shared.values():
-            client.close()
 
 
 def _fill(bootstrap_servers: str, codec: str, *, abort: bool) -> None:

@@ -14,7 +14,6 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from sparkonce import EmbeddedBroker
 from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.connectors.kafka_client import client as client_module
 from sparkonce.connectors.kafka_client.client import (
     EARLIEST,
     LATEST,
@@ -50,7 +49,7 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 @pytest.fixture
 def plan() -> Iterator[MakePlanner]:
-    """Make planners that are closed at the end, with everything else of this process."""
+    """Make planners that are closed at the end."""
     made: list[Planner] = []
 
     def make(chosen: SourceOptions) -> Planner:
@@ -60,8 +59,6 @@ def plan() -> Iterator[MakePlanner]:
     yield make
     for planner in made:
         planner.close()
-    for kept in client_module._shared.values():
-        kept.close()
 
 
 def create(broker: EmbeddedBroker, topic: str, partitions: int = 1) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_client import client as client_module
 from sparkonce.connectors.kafka_client.client import LATEST, Client, MissingTopicError, TopicMetadata
 from sparkonce.connectors.kafka_source.data_loss import DataLossError
 from sparkonce.connectors.kafka_source.planner import Planner
@@ -29,8 +28,6 @@ AT_ONCE = {"fetchOffset.retryIntervalMs": "1"}
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with EmbeddedBroker() as running:
         yield Cluster(running.bootstrap_servers, request.param)
-    for kept in client_module._shared.values():
-        kept.close()
 
 
 @pytest.fixture
