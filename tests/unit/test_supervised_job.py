@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
 from sparkonce.jobs.lab.endurance import supervised_job
+from sparkonce.jobs.lab.endurance.ingestion import workers
 from sparkonce.jobs.lab.endurance.supervised_job import SupervisedJob, run_to_end
 from sparkonce.jobs.shared.job_process import JobFailedError
 
@@ -43,3 +46,10 @@ def test_the_last_run_must_come_to_its_end(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(supervised_job, "END_LIMIT_S", 0.01)
     with pytest.raises(JobFailedError, match="the last run did not end in 0 s"):
         run_to_end(["-c", WAITS], tmp_path / "log", {})
+
+
+def test_a_worker_that_ends_while_workers_are_looked_for_is_left_out() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as ending:
+        found = psutil.Process(ending.pid)
+        ending.communicate()
+    assert workers([psutil.Process(), found]) == []

@@ -9,13 +9,14 @@ tables' data files; the exit code is 0 only if each record is in its table once 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import signal
 import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import cycle
@@ -119,7 +120,7 @@ class Course:
             return False
         match victim:
             case Victim.WORKER:
-                killed = kill_processes(_workers(self.job.pid)[-1:])
+                killed = kill_processes(workers(session_members(self.job.pid))[-1:])
             case Victim.BROKER:
                 self.broker.kill()
                 self.broker.restart()
@@ -138,11 +139,15 @@ class Course:
         return f"{time.monotonic() - self._began_s:6.1f} s"
 
 
-def _workers(driver: int) -> list[psutil.Process]:
-    """Return the Python workers of the session, in the order in which they were forked; not their daemon."""
-    daemons = [each for each in session_members(driver) if WORKERS in " ".join(each.cmdline())]
-    pids = {each.pid for each in daemons}
-    return sorted((each for each in daemons if each.ppid() in pids), key=lambda each: each.create_time())
+def workers(members: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Return the Python workers of a session, in the order in which they were forked; not their daemon."""
+    found: dict[int, tuple[psutil.Process, int, float]] = {}
+    for each in members:
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+            if WORKERS in " ".join(each.cmdline()):
+                found[each.pid] = each, each.ppid(), each.create_time()
+    forked = [(began, process) for process, parent, began in found.values() if parent in found]
+    return [process for _, process in sorted(forked, key=lambda each: each[0])]
 
 
 def _rows_of(table: Path) -> int:
