@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Unpack
 
 from pyspark.sql import SparkSession
 
@@ -15,7 +16,7 @@ from sparkonce.connectors.ingest.settings import (
     LOOPBACK,
     IngestSettings,
     IngestTable,
-    Transform,
+    TableEntries,
 )
 from sparkonce.connectors.lag.listener import LagListener
 from sparkonce.connectors.settings.options import OptionError
@@ -28,31 +29,13 @@ def ingest(
     checkpoint: str,
     kafka: Mapping[str, str],
     tables: Sequence[IngestTable] = (),
-    topics: Sequence[str] | str | None = None,
-    topic_pattern: str | None = None,
-    table: str | None = None,
-    path: str | None = None,
-    name: str | None = None,
-    delivery_guarantee: str | None = None,
-    starting_offsets: str | None = None,
-    columns: Sequence[str] | str | None = None,
-    value_format: str | None = None,
-    value_schema: str | None = None,
-    sql: str | None = None,
-    transform: Transform | None = None,
-    partition_by: Sequence[str] | str | None = None,
-    merge_schema: bool | None = None,
-    dead_letters: str | None = None,
-    compact_every: int | None = None,
-    direct: bool | None = None,
-    source: Mapping[str, str] | None = None,
-    sink: Mapping[str, str] | None = None,
     trigger: str = DEFAULT_TRIGGER,
     storage: Mapping[str, str] | None = None,
     metrics_port: int | None = None,
     metrics_address: str = LOOPBACK,
     topic_interval_s: float = DEFAULT_TOPIC_INTERVAL_S,
     stop_timeout_s: float = DEFAULT_STOP_TIMEOUT_S,
+    **entries: Unpack[TableEntries],
 ) -> Ingestion:
     """Start queries that write Kafka topics into Delta tables, exactly once, and look after them.
 
@@ -76,58 +59,20 @@ def ingest(
         checkpoint: the folder of the tables' checkpoints.
         kafka: settings of Kafka's clients, by Kafka's names, such as ``bootstrap.servers``.
         tables: several tables.
-        topics: topics by name.
-        topic_pattern: topics by a regular expression in Java's syntax.
-        table: the table's name in a catalog; with ``{topic}``, each topic has its own.
-        path: or its path or URI, in the same way.
-        name: what appId and checkpoint are named after, in place of the topic or the table.
-        delivery_guarantee: exactly-once (the default), at-least-once or at-most-once.
-        starting_offsets: where a table without offsets begins: earliest (the default), latest, or JSON.
-        columns: the columns to read, such as ``value,offset``.
-        value_format: what values hold: binary or json.
-        value_schema: the fields of the values, with json.
-        sql: one SELECT over the decoded records, the table ``records``.
-        transform: a function from the DataFrame of the records to another; rows then pass through Spark.
-        partition_by: the partition columns of a new table.
-        merge_schema: whether new columns are added to the table.
-        dead_letters: ``table:<path>`` or ``topic:<name>``, for values that do not parse.
-        compact_every: after how many batches small files are merged.
-        direct: whether the sink reads the records; by default, where nothing forbids it. The log says which, and why.
-        source: more options of the source, by their own names.
-        sink: more options of the sink, by their own names.
         trigger: an interval, ``availableNow`` or ``once``.
         storage: settings of the object store that tables and checkpoints are in.
         metrics_port: where Prometheus finds the lag; 0 takes any free port.
         metrics_address: the address of that port.
         topic_interval_s: how often new topics are looked for, in seconds.
         stop_timeout_s: how long a batch has to complete when the ingestion is stopped, in seconds.
+        **entries: the fields of `IngestTable`, such as ``topics`` and ``path``.
 
     Raises:
         OptionError, SchemaError: for what cannot work; then no query runs.
         KafkaUnreachableError: if no broker answers.
     """
     settings = IngestSettings.of(
-        IngestTable(
-            topics=topics,
-            topic_pattern=topic_pattern,
-            table=table,
-            path=path,
-            name=name,
-            delivery_guarantee=delivery_guarantee,
-            starting_offsets=starting_offsets,
-            columns=columns,
-            value_format=value_format,
-            value_schema=value_schema,
-            sql=sql,
-            transform=transform,
-            partition_by=partition_by,
-            merge_schema=merge_schema,
-            dead_letters=dead_letters,
-            compact_every=compact_every,
-            direct=direct,
-            source=source or {},
-            sink=sink or {},
-        ),
+        IngestTable(**entries),
         tables,
         app_id=app_id,
         checkpoint=checkpoint,

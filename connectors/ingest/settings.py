@@ -11,7 +11,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, TypedDict
 
 from pyspark.sql import DataFrame
 
@@ -49,23 +49,29 @@ class IngestTable:
     name: str | None = None
     """What appId and checkpoint are named after; by default the topic, or the last part of the table's name or path."""
     delivery_guarantee: str | None = None
+    """exactly-once (the default), at-least-once or at-most-once."""
     starting_offsets: str | None = None
     """Where a table without offsets begins: earliest (the default), latest, or JSON."""
     columns: Sequence[str] | str | None = None
+    """The columns to read, such as ``value,offset``."""
     value_format: str | None = None
+    """What values hold: binary or json."""
     value_schema: str | None = None
+    """The fields of the values, with json."""
     sql: str | None = None
     """One SELECT over the decoded records, the table ``records``."""
     transform: Transform | None = None
     """Any change of the DataFrame; its rows pass through Spark. Only in Python."""
     partition_by: Sequence[str] | str | None = None
+    """The partition columns of a new table."""
     merge_schema: bool | None = None
+    """Whether new columns are added to the table."""
     dead_letters: str | None = None
     """``table:<path>`` or ``topic:<name>``, for values that do not parse; ``{topic}`` is allowed."""
     compact_every: int | None = None
     """Small files are merged after this many batches; 0 or None for never."""
     direct: bool | None = None
-    """Whether the sink reads the records; by default, where nothing forbids it."""
+    """Whether the sink reads the records; by default, where nothing forbids it. The log says which, and why."""
     source: Mapping[str, str] = field(default_factory=dict, repr=False)
     """More options of the source, by their own names."""
     sink: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -79,6 +85,30 @@ class IngestTable:
             if each.name not in _OF_A_TABLE and getattr(self, each.name) is None
         }
         return replace(self, **more, source={**defaults.source, **self.source}, sink={**defaults.sink, **self.sink})
+
+
+class TableEntries(TypedDict, total=False):
+    """The fields of `IngestTable` as keyword arguments."""
+
+    topics: Sequence[str] | str | None
+    topic_pattern: str | None
+    table: str | None
+    path: str | None
+    name: str | None
+    delivery_guarantee: str | None
+    starting_offsets: str | None
+    columns: Sequence[str] | str | None
+    value_format: str | None
+    value_schema: str | None
+    sql: str | None
+    transform: Transform | None
+    partition_by: Sequence[str] | str | None
+    merge_schema: bool | None
+    dead_letters: str | None
+    compact_every: int | None
+    direct: bool | None
+    source: Mapping[str, str]
+    sink: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 from dataclasses import fields
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
 from sparkonce import IngestTable, OptionError, ingest
 from sparkonce.connectors.ingest.configuration import Configuration, read_configuration
-from sparkonce.connectors.ingest.settings import IngestSettings
+from sparkonce.connectors.ingest.settings import IngestSettings, TableEntries
 from sparkonce.jobs.shared.arguments import CONF
 
 WHOLE = """
@@ -161,5 +162,6 @@ def test_the_example_can_be_read() -> None:
 
 
 def test_python_and_toml_have_the_same_entries() -> None:
-    arguments = {*inspect.signature(ingest).parameters} - {"spark"}
-    assert arguments == {each.name for kind in (IngestTable, IngestSettings) for each in fields(kind)}
+    arguments = {*inspect.signature(ingest).parameters} - {"spark", "entries"}
+    assert arguments == {each.name for each in fields(IngestSettings)}
+    assert get_type_hints(TableEntries) == get_type_hints(IngestTable)
