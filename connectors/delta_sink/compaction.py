@@ -146,8 +146,9 @@ class Compaction:
             except (DeltaError, OSError, ValueError) as error:
                 raise self._unclaimed(error) from error
         raise CompactionError(
-            f"another run of `sparkonce compact` is at work on {self.location}: two at once would double rows. Wait "
-            f"until it has finished; if it was killed, its claim ends at {_time(held_ms or now_ms)}"
+            f"another compaction (`sparkonce compact` or `sparkonce ingest`) is at work on {self.location}: two at "
+            f"once would double rows. Wait until it has finished; if it was killed, its claim ends at "
+            f"{_time(held_ms or now_ms)}"
         )
 
     def _merge_one(self, run: str, columns: tuple[str, ...], partition: PartitionKey) -> Merged:
@@ -207,7 +208,7 @@ class Compaction:
                 return
             reason = f"the table is at version {table.version()} already"
         except (DeltaError, OSError, ValueError) as error:
-            reason = str(error)
+            reason = self._told(error)
         raise CompactionError(
             f"{self.location}: another program replaced the same files in version {rival}, and delta-rs let version "
             f"{version} through all the same, so their rows stand twice; it could not be undone ({reason}). Stop what "

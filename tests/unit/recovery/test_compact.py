@@ -170,7 +170,7 @@ def test_two_runs_at_once(
     race(monkeypatch, lambda: statuses.append(compact(pipeline.path)))
     assert compact(pipeline.path) == 0
     assert statuses == [1]
-    assert "another run of `sparkonce compact` is at work" in capsys.readouterr().err
+    assert "another compaction (`sparkonce compact` or `sparkonce ingest`) is at work on" in capsys.readouterr().err
     assert files(pipeline.path) == 1
     assert pipeline.rows() == list(range(50))
     assert compact(pipeline.path) == 0, "the claim was given back"
@@ -184,7 +184,7 @@ def test_two_claims_at_once(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch)
     assert runs[0]._claim("first", None) > 0
     whole, stale = Compaction._load, [table]
     monkeypatch.setattr(Compaction, "_load", lambda self: stale.pop() if stale else whole(self))
-    with pytest.raises(CompactionError, match="another run"):
+    with pytest.raises(CompactionError, match="another compaction"):
         runs[1]._claim("second", None)
 
 
@@ -198,7 +198,7 @@ def test_a_claim_that_fails_without_a_rival_says_why(
     assert compact(pipeline.path) == 1
     message = capsys.readouterr().err
     assert f"cannot claim {pipeline.path} for compaction: planted: the table's schema has changed" in message
-    assert "another run" not in message
+    assert "another compaction" not in message
 
 
 def test_the_claim_of_a_killed_run_ends(pipeline: Pipeline) -> None:
@@ -269,3 +269,13 @@ def test_a_delete_at_once(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -
 def test_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert compact(tmp_path / "none") == 1
     assert "there is no Delta table" in capsys.readouterr().err
+
+
+def test_an_error_of_the_store_while_a_compaction_is_undone_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_compaction: Compaction) -> DeltaTable:
+        raise OSError("GET with the key very-secret-text was refused")
+
+    monkeypatch.setattr(Compaction, "_load", refused)
+    secret = {"aws_secret_access_key": "very-secret-text"}
+    with pytest.raises(CompactionError, match=r"could not be undone \(GET with the key \*\*\* was refused\)"):
+        Compaction(Location.parse("s3://lake/t"), secret, 1, {})._undo(8, 7)

@@ -26,7 +26,6 @@ _AUDITED = {
     Sink.APPEND_WRITER: Result.APPEND_WRITER,
 }
 """Whose tables the audit has a say about."""
-"""Errors for which a cell says nothing: Spark's own, and the end of the session when another cell's query hangs."""
 
 
 @dataclass(slots=True)
