@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -10,6 +11,7 @@ from pyspark.sql import SparkSession
 from sparkonce import crash_points
 from sparkonce.crash_points import CrashPlans
 from tests.spark.sink_support import NumbersSource
+from tests.spark.source_support import PARTITIONS, Topics, fill
 
 
 @pytest.fixture(scope="session")
@@ -17,6 +19,20 @@ def delta_session(delta_spark: SparkSession) -> SparkSession:
     """A session with Delta's jars and the source `numbers`."""
     delta_spark.dataSource.register(NumbersSource)
     return delta_spark
+
+
+@pytest.fixture(scope="module")
+def topics(kafka: Any) -> Topics:
+    """Topics on the session's broker."""
+    return Topics(kafka.bootstrap_servers)
+
+
+@pytest.fixture
+def topic(topics: Topics) -> str:
+    """A topic that is filled."""
+    name = topics.create(PARTITIONS)
+    fill(topics, name, 0)
+    return name
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What the source's Spark tests share: topics with known records, and ways to read them."""
+"""What the source's Spark tests share: topics with known records, ways to read them, and what is in a table then."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from typing import Any
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 DEADLINE_S = 60
+PARTITIONS, PER_PARTITION = 3, 200
+"""Of a topic that is filled."""
 
 
 class Topics:
@@ -58,6 +61,25 @@ class Topics:
 
 def values(prefix: str, count: int, start: int = 0) -> list[bytes]:
     return [f"{prefix}-{index}".encode() for index in range(start, start + count)]
+
+
+def fill(topics: Topics, topic: str, first: int) -> None:
+    """Write the next `PER_PARTITION` records to each partition, from the offset ``first`` on."""
+    for index in range(PARTITIONS):
+        topics.produce(topic, values(f"{index}", PER_PARTITION, first), partition=index)
+
+
+def assert_each_record_once(table: Path, per_partition: int) -> None:
+    """Check that a table has the records that `fill` wrote, with their partitions and offsets."""
+    rows = DeltaTable(table).to_pyarrow_table().to_pylist()
+    found = sorted((row["partition"], row["offset"], row["value"].decode()) for row in rows)
+    assert found == [(p, o, f"{p}-{o}") for p in range(PARTITIONS) for o in range(per_partition)]
+
+
+def stream(spark: SparkSession, topics: Topics, topic: str, **options: Any) -> DataFrame:
+    """Return the records of a topic from the first on."""
+    reader = spark.readStream.format("kafka_once").option("kafka.bootstrap.servers", topics.bootstrap_servers)
+    return reader.options(**{"subscribe": topic, "startingOffsets": "earliest", **options}).load()
 
 
 def batch(spark: SparkSession, topics: Topics, topic: str, **options: Any) -> DataFrame:

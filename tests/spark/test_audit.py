@@ -25,11 +25,6 @@ GUARANTEES = ("exactly-once", "at-least-once", "at-most-once")
 RECORDS = 40
 
 
-@pytest.fixture(scope="module")
-def topics(kafka: Any) -> Topics:
-    return Topics(kafka.bootstrap_servers)
-
-
 def copy(spark: SparkSession, topics: Topics, topic: str, folder: Path, **sink: str) -> None:
     """Run a query that keeps coordinates, in several batches, until all is copied."""
     servers = {"kafka.bootstrap.servers": topics.bootstrap_servers}

@@ -31,11 +31,6 @@ NEGATIVE = "delay is negative"
 RECORDS, PARTITIONS = 30, 2
 
 
-@pytest.fixture(scope="module")
-def topics(kafka: Any) -> Topics:
-    return Topics(kafka.bootstrap_servers)
-
-
 def rules() -> dict[str, Column]:
     return {"no flight_id": f.col("flight_id").isNull(), NEGATIVE: f.col("delay") < 0}
 

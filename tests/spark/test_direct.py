@@ -17,51 +17,21 @@ from sparkonce import LagListener, OptionError, write_stream
 from sparkonce.connectors.lag.state import offsets_moved
 from tests.spark.random_topics import compacted_topic
 from tests.spark.sink_support import run, start
-from tests.spark.source_support import DEADLINE_S, Topics, values
+from tests.spark.source_support import DEADLINE_S, PER_PARTITION, Topics, assert_each_record_once, fill, stream, values
 
 pytestmark = pytest.mark.spark
 
-PARTITIONS = 3
-PER_PARTITION = 200
 
-
-@pytest.fixture(scope="module")
-def topics(kafka: Any) -> Topics:
-    return Topics(kafka.bootstrap_servers)
-
-
-@pytest.fixture
-def topic(topics: Topics) -> str:
-    name = topics.create(PARTITIONS)
-    fill(topics, name, 0)
-    return name
-
-
-def fill(topics: Topics, topic: str, first: int) -> None:
-    for index in range(PARTITIONS):
-        topics.produce(topic, values(f"{index}", PER_PARTITION, first), partition=index)
-
-
-def stream(spark: SparkSession, topics: Topics, topic: str, **options: Any) -> DataFrame:
-    reader = spark.readStream.format("kafka_once").option("kafka.bootstrap.servers", topics.bootstrap_servers)
-    reader = reader.option("subscribe", topic).option("startingOffsets", "earliest").option("handOver", "ranges")
-    for key, value in options.items():
-        reader = reader.option(key, str(value))
-    return reader.load()
-
-
-def assert_each_record_once(table: Path, per_partition: int) -> None:
-    rows = DeltaTable(table).to_pyarrow_table().to_pylist()
-    found = sorted((row["partition"], row["offset"], row["value"].decode()) for row in rows)
-    assert found == [(p, o, f"{p}-{o}") for p in range(PARTITIONS) for o in range(per_partition)]
+def ranges(spark: SparkSession, topics: Topics, topic: str, **options: Any) -> DataFrame:
+    return stream(spark, topics, topic, **{"handOver": "ranges", **options})
 
 
 def test_records_arrive_once_over_restarts(spark: SparkSession, topics: Topics, topic: str, tmp_path: Path) -> None:
     table, checkpoint = tmp_path / "table", tmp_path / "checkpoint"
-    run(stream(spark, topics, topic, maxOffsetsPerTrigger=250, minPartitions=5), table, checkpoint)
+    run(ranges(spark, topics, topic, maxOffsetsPerTrigger=250, minPartitions=5), table, checkpoint)
     assert_each_record_once(table, PER_PARTITION)
     fill(topics, topic, PER_PARTITION)
-    run(stream(spark, topics, topic).repartition(2), table, checkpoint)
+    run(ranges(spark, topics, topic).repartition(2), table, checkpoint)
     assert_each_record_once(table, 2 * PER_PARTITION)
 
 
@@ -85,7 +55,7 @@ def test_operators_in_between_are_refused(
     message: str,
 ) -> None:
     with pytest.raises(StreamingQueryException, match=message):
-        run(between(stream(spark, topics, topic)), tmp_path / "table", tmp_path / "checkpoint")
+        run(between(ranges(spark, topics, topic)), tmp_path / "table", tmp_path / "checkpoint")
     is_table = DeltaTable.is_deltatable(str(tmp_path / "table"))
     assert not is_table or DeltaTable(tmp_path / "table").file_uris() == []
 
@@ -106,7 +76,7 @@ def test_operators_in_between_are_refused(
 def test_write_stream_names_the_operators(
     spark: SparkSession, topics: Topics, topic: str, between: Callable[[DataFrame], DataFrame], named: str
 ) -> None:
-    rows = between(stream(spark, topics, topic))
+    rows = between(ranges(spark, topics, topic))
     options = {"appId": "app", "checkpointLocation": "/nowhere"}
     with pytest.raises(OptionError, match=f"between it and the sink there is: {named}"):
         write_stream(rows).start("/nowhere/table", **options)
@@ -137,7 +107,7 @@ def test_progress_and_commits_count_records_where_spark_counts_ranges(
     letters_wanted = {"includeDeadLetters": "true", "kafka.isolation.level": "read_committed"}
     table, letters, checkpoint = tmp_path / "table", tmp_path / "letters", tmp_path / "checkpoint"
     with LagListener(spark).start(port=None) as lag:
-        rows = stream(spark, topics, topic, **options, **letters_wanted)
+        rows = ranges(spark, topics, topic, **options, **letters_wanted)
         query = start(rows, table, checkpoint, deadLetters=f"table:{letters}")
         query.awaitTermination()
         assert lag.wait(query, DEADLINE_S)
@@ -172,7 +142,7 @@ def test_records_are_copied_to_a_topic_with_keys_and_headers(
     source, target = topics.create(1), topics.create(1)
     headers = [("h", b"1")]
     topics.produce(source, values("v", 50), keys=values("k", 50), headers=headers)
-    rows = stream(spark, topics, source, columns="key,value,headers")
+    rows = ranges(spark, topics, source, columns="key,value,headers")
     writer = rows.writeStream.format("kafka_once").option("kafka.bootstrap.servers", topics.bootstrap_servers)
     writer = writer.option("topic", target).option("appId", target)
     with LagListener(spark).start(port=None) as lag:
@@ -196,7 +166,7 @@ def test_sql_makes_the_rows_and_what_fails_is_a_dead_letter(
     documents = [b'{"n": %d, "text": "%d"}' % (n, n) for n in range(100)]
     topics.produce(topic, [*documents, b'{"n": 100, "text": "many"}', b"no json", None])
     json = {"valueFormat": "json", "valueSchema": "n INT, text STRING", "includeDeadLetters": True}
-    rows = stream(spark, topics, topic, columns="value,offset", **json)
+    rows = ranges(spark, topics, topic, columns="value,offset", **json)
     sql = "SELECT value.n * 2 AS twice, CAST(value.text AS BIGINT) AS number FROM records WHERE value.n % 10 = 0"
     run(rows, tmp_path / "table", tmp_path / "checkpoint", sql=sql, deadLetters=f"table:{tmp_path / 'dead'}")
     table = DeltaTable(tmp_path / "table").to_pyarrow_table().to_pylist()
@@ -213,6 +183,6 @@ def test_sql_makes_the_rows_and_what_fails_is_a_dead_letter(
 def test_sql_needs_a_source_that_hands_over_ranges(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    rows = stream(spark, topics, topic, handOver="rows")
+    rows = ranges(spark, topics, topic, handOver="rows")
     with pytest.raises(StreamingQueryException, match="option sql is for a source with handOver=ranges"):
         run(rows, tmp_path / "table", tmp_path / "checkpoint", sql="SELECT value FROM records")

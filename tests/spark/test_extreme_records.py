@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -25,11 +24,6 @@ LARGEST_MS = (2**63 - 1) // 1_000
 TIMES_MS = (-1, -2, -62_135_596_800_000, -LARGEST_MS, 0, LARGEST_MS)
 ANY_TIME = {"message_timestamp_after_max_ms": str(2**63 - 1), "retention_ms": "-1"}
 OUT_OF_RANGE_MS = (LARGEST_MS + 1, -LARGEST_MS - 2, 2**63 - 1)
-
-
-@pytest.fixture(scope="module")
-def topics(kafka: Any) -> Topics:
-    return Topics(kafka.bootstrap_servers)
 
 
 def send(topics: Topics, topic: str, records: list[Record]) -> None:

@@ -27,11 +27,6 @@ pytestmark = pytest.mark.spark
 SCHEMA = "user STRING, page STRING, at TIMESTAMP"
 
 
-@pytest.fixture(scope="module")
-def topics(kafka: Any) -> Topics:
-    return Topics(kafka.bootstrap_servers)
-
-
 @pytest.fixture
 def prefix() -> str:
     return f"ingest-{uuid.uuid4().hex[:8]}-"

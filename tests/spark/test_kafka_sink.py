@@ -6,7 +6,6 @@ import shutil
 import uuid
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -24,11 +23,6 @@ from tests.spark.source_support import Topics, batch
 pytestmark = pytest.mark.spark
 
 RECORDS, PARTITIONS = 20, 2
-
-
-@pytest.fixture(scope="module")
-def topics(kafka: Any) -> Topics:
-    return Topics(kafka.bootstrap_servers)
 
 
 def fill(topics: Topics) -> str:

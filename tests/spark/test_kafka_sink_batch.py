@@ -20,11 +20,6 @@ COLUMNS = (
 )
 
 
-@pytest.fixture(scope="module")
-def topics(kafka: Any) -> Topics:
-    return Topics(kafka.bootstrap_servers)
-
-
 def write(frame: DataFrame, topics: Topics, mode: str = "append", **options: str) -> None:
     given = {"kafka.bootstrap.servers": topics.bootstrap_servers, **options}
     frame.write.format("kafka_once").mode(mode).options(**given).save()

@@ -19,11 +19,6 @@ pytestmark = pytest.mark.spark
 DEADLINE_S = 60
 
 
-@pytest.fixture(scope="module")
-def topics(kafka: Any) -> Topics:
-    return Topics(kafka.bootstrap_servers)
-
-
 @pytest.fixture
 def group() -> str:
     return f"lag-{uuid.uuid4().hex[:8]}"

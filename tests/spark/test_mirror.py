@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import Row, SparkSession
 
-from tests.spark.source_support import Topics, batch
+from tests.spark.source_support import Topics, batch, stream
 
 pytestmark = pytest.mark.spark
 
 PARTITIONS = 2
 PER_PARTITION = 3000
-
-
-@pytest.fixture(scope="module")
-def topics(kafka: Any) -> Topics:
-    return Topics(kafka.bootstrap_servers)
 
 
 def fill(topics: Topics, topic: str, first: int) -> None:
@@ -46,15 +40,7 @@ def mirror(
     spark: SparkSession, topics: Topics, source: str, checkpoint: Path, of_source: dict[str, str], **options: str
 ) -> None:
     servers = topics.bootstrap_servers
-    rows = (
-        spark.readStream.format("kafka_once")
-        .option("kafka.bootstrap.servers", servers)
-        .option("subscribe", source)
-        .option("startingOffsets", "earliest")
-        .option("handOver", "ranges")
-        .options(**of_source)
-        .load()
-    )
+    rows = stream(spark, topics, source, handOver="ranges", **of_source)
     writer = rows.writeStream.format("kafka_once").option("kafka.bootstrap.servers", servers)
     writer = writer.option("appId", checkpoint.name).option("checkpointLocation", str(checkpoint)).options(**options)
     writer.trigger(availableNow=True).start().awaitTermination()

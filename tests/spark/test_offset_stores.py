@@ -6,7 +6,6 @@ import shutil
 import uuid
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
@@ -26,11 +25,6 @@ from tests.spark.source_support import DEADLINE_S, Topics, values
 pytestmark = pytest.mark.spark
 
 APART = [("delta", "at-least-once"), ("group", "at-most-once"), ("group", "at-least-once")]
-
-
-@pytest.fixture(scope="module")
-def topics(kafka: Any) -> Topics:
-    return Topics(kafka.bootstrap_servers)
 
 
 def spec_of(kind: str, folder: Path) -> str:

@@ -26,11 +26,6 @@ DEADLINE_S = 60
 STORE: dict[str, Any] = {"offsetStore": "delta:/data/tables/orders", "appId": "orders"}
 
 
-@pytest.fixture(scope="module")
-def topics(kafka: Any) -> Topics:
-    return Topics(kafka.bootstrap_servers)
-
-
 @pytest.fixture
 def world(spark: SparkSession, topics: Topics, tmp_path: Path) -> World:
     return World(spark, topics, tmp_path)

@@ -13,11 +13,6 @@ from tests.spark.source_support import Topics, batch, values
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(scope="module")
-def topics(kafka: Any) -> Topics:
-    return Topics(kafka.bootstrap_servers)
-
-
 def found(spark: SparkSession, topics: Topics, topic: str, **options: Any) -> list[tuple[int, int, bytes | None]]:
     rows = batch(spark, topics, topic, **options).select("partition", "offset", "value").collect()
     return sorted((row.partition, row.offset, row.value and bytes(row.value)) for row in rows)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -13,11 +12,6 @@ from pyspark.sql import SparkSession
 from tests.spark.source_support import Topics, values
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module")
-def topics(kafka: Any) -> Topics:
-    return Topics(kafka.bootstrap_servers)
 
 
 def copy(spark: SparkSession, topics: Topics, topic: str, folder: Path, starting: str) -> None:

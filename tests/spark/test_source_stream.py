@@ -16,11 +16,6 @@ pytestmark = pytest.mark.spark
 EARLIEST = {"startingOffsets": "earliest"}
 
 
-@pytest.fixture(scope="module")
-def topics(kafka: Any) -> Topics:
-    return Topics(kafka.bootstrap_servers)
-
-
 def failure(spark: SparkSession, topics: Topics, topic: str, folder: Path, **options: Any) -> str:
     with pytest.raises(PySparkException) as caught:
         run(spark, topics, topic, folder, **options)

@@ -15,11 +15,6 @@ from tests.spark.source_support import Topics, copied, values
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(scope="module")
-def topics(kafka: Any) -> Topics:
-    return Topics(kafka.bootstrap_servers)
-
-
 def stream(spark: SparkSession, topics: Topics, topic: str, **options: str) -> DataFrame:
     reader = spark.readStream.format("kafka_once").option("kafka.bootstrap.servers", topics.bootstrap_servers)
     return reader.options(**{"subscribe": topic, "startingOffsets": "earliest", **options}).load()

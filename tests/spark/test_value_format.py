@@ -128,11 +128,6 @@ def test_schemas_are_read_as_spark_reads_them(spark: SparkSession, text: str) ->
     assert parse_schema(theirs.json()) == parse_schema(text)
 
 
-@pytest.fixture(scope="module")
-def topics(kafka: Any) -> Topics:
-    return Topics(kafka.bootstrap_servers)
-
-
 GOOD = [json.dumps({"id": number, "at": "2024-05-01T12:00:00"}).encode() for number in range(5)]
 BAD = [b'{"id":"x"}', b"junk"]
 
