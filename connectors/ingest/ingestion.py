@@ -173,22 +173,20 @@ class Ingestion:
             self._end_by(f"a query cannot be started: {innermost(error)}", error)
 
     def _look_after(self) -> None:
-        active_in_thread(self._spark)
         try:
+            active_in_thread(self._spark)
             while not self._is_over():
                 self.look()
                 if not self._is_over():
                     self._stopping.wait(LOOK_INTERVAL_S)
         except Exception as error:
             self._end_by(f"the ingestion has failed: {innermost(error)}", error)
-        finally:
+        for what, step in (("stop all queries", self._stop_queries), ("close the ingestion", self._close)):
             try:
-                self._stop_queries()
-            except Exception as error:
-                self._end_by(f"a query cannot be stopped: {innermost(error)}", error)
-            finally:
-                self._close()
-                self._done.set()
+                step()
+            except Exception as error:  # such as that of a session that is gone
+                self._end_by(f"cannot {what}: {innermost(error)}", error)
+        self._done.set()
 
     def _end_by(self, said: str, error: BaseException) -> None:
         """Note why the ingestion ends, and log it; the first failure is the one that is raised."""
@@ -298,9 +296,11 @@ class Ingestion:
         ended_by_itself = self._failure is None and not self._stopping.is_set()
         self._compactor.close(None if ended_by_itself else self._settings.stop_timeout_s)
         if self.lag is not None:
-            # The last batches are reported after their queries have ended; one that is not heard of delays no others.
-            all(self.lag.wait(each.query, LAST_REPORT_S) for each in self._running.values())
-            self.lag.stop()
+            try:
+                # Last batches are reported after their queries have ended; one that is not heard of delays no others.
+                all(self.lag.wait(each.query, LAST_REPORT_S) for each in self._running.values())
+            finally:
+                self.lag.stop()
 
 
 def log_handler(hidden: Callable[[str], str] = str) -> logging.Handler:

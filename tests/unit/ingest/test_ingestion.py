@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from sparkonce import IngestError, Ingestion, IngestTable, OptionError
+from sparkonce import IngestError, Ingestion, IngestTable, LagListener, OptionError
 from sparkonce.connectors.ingest import ingestion as module
 from sparkonce.connectors.ingest.compacting import is_due
 from sparkonce.connectors.ingest.routing import routes
@@ -184,6 +185,21 @@ def test_a_query_that_cannot_be_stopped_does_not_keep_the_others_running(
     made._look_after()
     assert not queries["b"].isActive
     with pytest.raises(IngestError, match=r"a \(a -> /tables/a\) cannot be stopped: TimeoutError: its thread has not"):
+        made.awaitTermination(0)
+
+
+def test_it_ends_and_serves_no_metrics_any_more_though_the_session_is_gone(queries: FakeQueries) -> None:
+    stopped: list[bool] = []
+
+    def wait(*_: object) -> bool:
+        raise ConnectionError("the JVM is gone")
+
+    made = started(ingestion())
+    made.lag = cast(LagListener, SimpleNamespace(wait=wait, stop=lambda: stopped.append(True)))
+    made.request_stop()
+    made._look_after()
+    assert stopped == [True]
+    with pytest.raises(IngestError, match="cannot close the ingestion: ConnectionError: the JVM is gone"):
         made.awaitTermination(0)
 
 
