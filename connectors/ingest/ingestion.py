@@ -253,11 +253,16 @@ class Ingestion:
             return
         before = batch - 1 if running.batch is None else running.batch
         running.batch = batch
-        if is_due(flow.compact_every, before, batch):
+        if not is_due(flow.compact_every, before, batch):
+            return
+        try:
             path = table_path_of(self._spark, flow)
-            size = next((text for name, text in flow.sink.items() if name.lower() == _TARGET_FILE_BYTES), None)
-            if path is not None:
-                self._compactor.submit(path, self._settings.storage, int(size) if size else None)
+        except Exception as error:  # such as that of a catalog that does not answer
+            _log.warning("%s: its table cannot be compacted now: %s", flow, innermost(error))
+            return
+        size = next((text for name, text in flow.sink.items() if name.lower() == _TARGET_FILE_BYTES), None)
+        if path is not None:
+            self._compactor.submit(path, self._settings.storage, int(size) if size else None)
 
     def _stop_queries(self) -> None:
         """Stop what runs, each query between two batches, or when its time is up; note what fails until then."""

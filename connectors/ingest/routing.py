@@ -304,7 +304,7 @@ def _check_checkpoint(flow: Flow) -> None:
 
 
 def _check_dead_letters(found: Iterable[Flow], made: Iterable[Route]) -> None:
-    """Reject topics of dead letters that are read: what does not parse there would make dead letters for ever.
+    """Reject topics of dead letters that are read: what does not parse there would make dead letters forever.
 
     Raises:
         OptionError: if there is one.

@@ -222,6 +222,20 @@ def test_tables_are_compacted_every_n_batches(queries: FakeQueries, compacted: I
     assert paths == ["/tables/a", "/tables/a"]
 
 
+def test_a_catalog_that_does_not_answer_when_a_compaction_is_due_stops_nothing(
+    queries: FakeQueries, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def away(*_: object) -> str:
+        raise ConnectionError("no answer")
+
+    made = started(ingestion(pattern="a", compact_every=1))
+    monkeypatch.setattr(module, "table_path_of", away)
+    queries["a"].complete()
+    made.look()
+    assert made.exception() is None
+    assert "a (a -> /tables/a): its table cannot be compacted now: ConnectionError: no answer" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("every", "before", "batch", "due"),
     [(0, 0, 9, False), (1, 4, 5, True), (1, 5, 5, False), (5, 3, 4, True), (5, 4, 8, False), (5, 2, 30, True)],
