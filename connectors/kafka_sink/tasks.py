@@ -216,6 +216,8 @@ class TransactionWriter:
         if identity is None or producer is None:
             return None
         producer.close()
+        if not self._sender.rows:  # of batches that compaction has emptied: the transaction has not begun
+            return None
         reach(SinkPoint.FILE_WRITTEN, self._task.batch_id, self._sending.app_id)
         return PreparedTransaction(identity.name, identity.producer_id, identity.epoch, self._sender.rows)
 

@@ -30,6 +30,7 @@ from sparkonce.jobs.shared.peers import QUICK_JVM, RealKafka, missing_kafka_reas
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import BatchRecord
+from tests.unit.mirror import test_copying as logs
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS = 2
@@ -192,6 +193,25 @@ def test_a_batch_is_copied_exactly_once_though_tasks_fail(
                     parts.append(part)
         target.finish(batch, plan, parts)
     assert _content(servers, topic) == _content(servers, "source")
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["task by task", "at once"])
+def test_a_task_whose_batches_compaction_has_emptied_writes_nothing(
+    servers: str, tmp_path: Path, at_once: bool
+) -> None:
+    topic = f"emptied-{at_once}"
+    create_topic(servers, topic, 3)
+    target = _target(servers, topic, tmp_path, at_once=at_once)
+    moved = {("kafka", TopicPartition("orders", "", 2)): OffsetRange(0, 5)}
+    batch = Batch(BatchRecord(topic, "query", 0, "attempt", moved, Fingerprint.of([0], [])), False)
+    plan = target.begin(batch)
+    writer = target.open(plan, Task(0, 0, 0, 0))
+    assert writer is not None
+    writer.write(logs.fetched(logs.Stored(logs.plain(5), frozenset(range(5))).encoded(0), 0, 5))
+    part = writer.close()
+    target.finish(batch, plan, [] if part is None else [part])
+    assert writer.written.rows == 0
+    assert list(read_to_end(servers, topic, 3, "read_committed")) == []
 
 
 def test_what_reads_ahead_and_what_writes_share_no_connection(servers: str) -> None:
