@@ -139,6 +139,11 @@ class Plan:
         """Whether the tasks have anything to do."""
         return isinstance(self.decision, Fresh)
 
+    @property
+    def has_other_rules(self) -> bool:
+        """Never: a batch that is written is not written again in parts."""
+        return False
+
 
 @dataclass(frozen=True, slots=True)
 class Delivery:

@@ -115,6 +115,8 @@ class BatchRecord:
     """The fingerprint of the batch; None in records of earlier versions of sparkonce."""
     counts: BatchCounts | None = field(default=None, compare=False)
     """How much was written, for people to read; None where nobody counted."""
+    rules: str | None = field(default=None, compare=False)
+    """A digest of what makes rows and dead letters of records; None where that is unknown."""
 
     @property
     def moved(self) -> dict[PartitionKey, OffsetRange]:
@@ -135,6 +137,8 @@ class BatchRecord:
         known: dict[str, Any] = {} if self.fingerprint is None else {"fingerprint": self.fingerprint.to_int()}
         if self.counts is not None and Writes.ROWS in writes:
             known["counts"] = self.counts.to_document()
+        if self.rules is not None:
+            known["rules"] = self.rules
         return {
             "appId": self.app_id,
             "queryId": self.query_id,
@@ -162,8 +166,16 @@ class BatchRecord:
         }
         number = info.get("fingerprint")
         fingerprint = None if number is None else Fingerprint.from_int(int(number))
-        counts = _counts_of(info.get("counts"))
-        return cls(info["appId"], info["queryId"], int(info["batchId"]), info["attemptId"], ranges, fingerprint, counts)
+        return cls(
+            info["appId"],
+            info["queryId"],
+            int(info["batchId"]),
+            info["attemptId"],
+            ranges,
+            fingerprint,
+            _counts_of(info.get("counts")),
+            info.get("rules"),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from sparkonce.exactly_once.refusals import THE_TABLE, Place
 from sparkonce.offset_store import DELTA
 from sparkonce.offset_store.errors import OffsetStoreError, plain
 from sparkonce.offset_store.locations import Location
-from sparkonce.offset_store.record import BatchCounts
+from sparkonce.offset_store.record import BatchCounts, BatchRecord
 from sparkonce.offset_store.secrets import shows_secret, with_message, without_secrets
 from sparkonce.offset_store.store_hints import store_hint
 from sparkonce.offset_store.tables import join, table_filesystem
@@ -97,6 +97,13 @@ class DeltaTarget:
             table.grow()
         plan = delivery.begin(batch)
         return DeltaPlan(plan, file_settings(table, self._options))
+
+    def last_record(self, app_id: str) -> BatchRecord | None:
+        """See `Target.last_record`."""
+        with self._store_errors():
+            entries = self._delivery()[0].snapshot().entries_since(-1)
+            records = (entry.batch.record for entry in entries if entry.batch is not None)
+            return next((record for record in records if record.app_id == app_id), None)
 
     def open(self, plan: TargetPlan, task: Task) -> FileWriter | None:
         """See `Target.open`: with at-most-once, a retried task writes nothing."""

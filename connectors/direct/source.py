@@ -35,6 +35,11 @@ class DirectSource:
         """The schema of the rows."""
         return self.options.rows.spark_schema()
 
+    @property
+    def rules(self) -> str:
+        """A digest of what makes rows and dead letters of records: the options of values, and the SELECT's text."""
+        return self.options.rows.digest()
+
     def open(self, handed_over: Iterable[pa.RecordBatch]) -> DirectReading:
         """Return the ranges that Spark has passed to a task.
 

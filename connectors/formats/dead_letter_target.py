@@ -28,7 +28,7 @@ from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.exactly_once.refusals import Place
 from sparkonce.offset_store import GROUP
 from sparkonce.offset_store.locations import Location
-from sparkonce.offset_store.record import BatchCounts
+from sparkonce.offset_store.record import BatchCounts, BatchRecord
 
 if TYPE_CHECKING:
     from sparkonce.connectors.kafka_client.settings import ClientSettings
@@ -164,6 +164,12 @@ class LetterPlan(WrappedPlan):
 
     plan: TargetPlan
     starts: Starts
+    rules_differ: bool = False
+
+    @property
+    def has_other_rules(self) -> bool:
+        """See `TargetPlan`."""
+        return self.rules_differ
 
 
 class DeadLetterTarget:
@@ -210,7 +216,16 @@ class DeadLetterTarget:
                 "back when the batch began, by hand or since a transaction had timed out. Start the query again: the "
                 "batch is then compared with the current offsets"
             )
-        return LetterPlan(plan, starts)
+        return LetterPlan(plan, starts, (bool(starts) or not plan.writes_rows) and self._rules_differ(batch.record))
+
+    def last_record(self, app_id: str) -> BatchRecord | None:
+        """See `Target.last_record`."""
+        return self._target.last_record(app_id)
+
+    def _rules_differ(self, record: BatchRecord) -> bool:
+        """Whether the last dead letters were found by other rules, as far as both are known."""
+        last = None if record.rules is None else self.last_record(record.app_id)
+        return last is not None and last.rules is not None and last.rules != record.rules
 
     def open(self, plan: TargetPlan, task: Task) -> TaskWriter | None:
         """See `Target.open`."""

@@ -30,6 +30,7 @@ from sparkonce.exactly_once.decision import Stored
 from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
 from sparkonce.exactly_once.refusals import Place
 from sparkonce.offset_store import GROUP, OffsetStore, open_store
+from sparkonce.offset_store.record import BatchRecord
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +77,13 @@ class KafkaTarget:
         driver.group.check_vacant()
         driver.settle_pending()
         return look(TopicResult(driver, None, self.producer).snapshot(), batch)
+
+    def last_record(self, app_id: str) -> BatchRecord | None:
+        """See `Target.last_record`: decisions are of exactly-once, and of one application."""
+        if self.guarantee is not Guarantee.EXACTLY_ONCE:
+            return None
+        last = TopicResult(self._driver(), None, self.producer).snapshot().last
+        return None if last is None or last.record.app_id != app_id else last.record
 
     def begin(self, batch: Batch) -> KafkaPlan:
         """See `Target.begin`. Transactions of an earlier run are finished, undone or aborted first.

@@ -25,6 +25,11 @@ class MirrorSource:
 
     source: DirectSource
 
+    @property
+    def rules(self) -> None:
+        """See `RangeReader.rules`: records are copied as they are."""
+        return
+
     def open(self, handed_over: Iterable[pa.RecordBatch]) -> MirrorReading:
         """Return the ranges that Spark has passed to a task.
 

@@ -44,6 +44,10 @@ class Reading(Protocol):
 class RangeReader(Protocol):
     """Reads the rows of ranges. Sent to the tasks."""
 
+    @property
+    def rules(self) -> str | None:
+        """A digest of what makes rows and dead letters of records; None if nothing does."""
+
     def open(self, handed_over: Iterable[pa.RecordBatch]) -> Reading:
         """Return the ranges that Spark has passed to a task.
 

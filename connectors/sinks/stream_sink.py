@@ -134,6 +134,12 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         if self._reader is not None:
             _check_direct(batch)
         self._plans = tuple(target.begin(batch) for target in self._targets)
+        if self._plans[-1].writes_rows and any(plan.has_other_rules for plan in self._plans):
+            raise DeliveryError(
+                f"{batch}: its dead letters are written, found by another sql, valueSchema, mode or option of values "
+                "than the source and the sink have now, and its rows are not: a record could be in both places, or in "
+                "neither. Set the options as they were until this batch is complete, and change them then"
+            )
         if not self._plans[-1].writes_rows:
             self._warn_of_skipped(batch)
 
@@ -260,7 +266,8 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
 
     def _read_batch(self, checkpoint: Checkpoint, batch_id: int, attempt_id: str) -> Batch:
         batch = read_batch(checkpoint, batch_id, self._app_id, attempt_id, reads_ranges=self._reader is not None)
-        return replace(batch, is_one_of_all=True)
+        rules = None if self._reader is None else self._reader.rules
+        return replace(batch, record=replace(batch.record, rules=rules), is_one_of_all=True)
 
 
 def _check_direct(batch: Batch) -> None:

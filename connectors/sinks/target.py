@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.decision import Stored
-from sparkonce.offset_store.record import BatchCounts
+from sparkonce.offset_store.record import BatchCounts, BatchRecord
 
 Routing = Callable[[pa.RecordBatch], Sequence[pa.RecordBatch]]
 """Returns the rows of each target, or of each route of one, in their order. Sent to the tasks."""
@@ -46,6 +46,10 @@ class TargetPlan(Protocol):
     def writes_rows(self) -> bool:
         """Whether tasks have anything to write there."""
 
+    @property
+    def has_other_rules(self) -> bool:
+        """Whether a part of the batch is there already, as other rules than today's have made it of the records."""
+
 
 class WrappedPlan:
     """Implements `TargetPlan` with the plan that it wraps."""
@@ -67,6 +71,11 @@ class WrappedPlan:
     def writes_rows(self) -> bool:
         """See `TargetPlan`."""
         return self.plan.writes_rows
+
+    @property
+    def has_other_rules(self) -> bool:
+        """See `TargetPlan`."""
+        return self.plan.has_other_rules
 
 
 class TaskWriter(Protocol):
@@ -97,6 +106,13 @@ class Target(Protocol):
 
         `begin` may finish or undo what a crash left incomplete, so a caller that relies on the result must call this
         again after it.
+
+        Raises:
+            DeliveryError, OffsetStoreError: if it cannot be determined.
+        """
+
+    def last_record(self, app_id: str) -> BatchRecord | None:
+        """Return the record of an application's last batch, None if none is kept, on the driver.
 
         Raises:
             DeliveryError, OffsetStoreError: if it cannot be determined.

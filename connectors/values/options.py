@@ -5,8 +5,9 @@ The options select the columns of ``kafka_once``, and define how its value is de
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -226,6 +227,18 @@ class RowOptions:
             else:
                 json = None
         return replace(self, columns=columns or (OFFSET,), json=json, select=select)
+
+    def digest(self) -> str:
+        """Return a digest of all that decides which rows and dead letters a record becomes: 16 hexadecimal digits.
+
+        Settings at their defaults are left out, so that new ones change no digest.
+        """
+        json = () if self.json is None else fields(self.json)
+        values = {each.name: getattr(self.json, each.name) for each in json}
+        chosen = {each.name: f"{values[each.name]}" for each in json if values[each.name] != each.default}
+        sql = "" if self.select is None else self.select.text
+        text = repr([self.value_format, self.dead_letters, sorted(chosen.items()), sql])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def decoded(self) -> tuple[str, ...]:

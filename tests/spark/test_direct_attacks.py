@@ -38,22 +38,22 @@ class World:
         given = self.cluster.source_options(subscribe=self.topic, startingOffsets="earliest", **options)
         return self.spark.readStream.format(form).options(**given).load()
 
-    def run(self, rows: DataFrame) -> None:
-        run(rows, self.table, self.checkpoint)
+    def run(self, rows: DataFrame, **options: object) -> None:
+        run(rows, self.table, self.checkpoint, **options)
 
-    def crash(self, rows: DataFrame) -> None:
-        """Run until all is written and nothing committed, and stop there."""
-        arm(self.crash_folder, self.topic, "sink.before_commit=raise")
+    def crash(self, rows: DataFrame, at: str = "sink.before_commit", **options: object) -> None:
+        """Run until a point, before which all is written and nothing committed, and stop there."""
+        arm(self.crash_folder, self.topic, f"{at}=raise")
         try:
             with pytest.raises(StreamingQueryException, match="injected failure"):
-                self.run(rows)
+                self.run(rows, **options)
         finally:
             disarm(self.crash_folder, self.topic)
 
-    def refused(self, rows: DataFrame, match: str) -> None:
+    def refused(self, rows: DataFrame, match: str, **options: object) -> None:
         before = self.values()
         with pytest.raises(StreamingQueryException, match=match):
-            self.run(rows)
+            self.run(rows, **options)
         assert self.values() == before
 
     def values(self) -> list[int]:
@@ -103,6 +103,34 @@ def test_a_batch_of_sparks_own_connector_is_completed_with_rows_first(
     world.send(10, 10)
     world.run(world.stream(**RANGES))
     assert world.values() == list(range(20))
+
+
+@pytest.mark.parametrize("lost_checkpoint", [False, True])
+def test_rows_are_made_as_the_dead_letters_of_their_batch_were(world: World, lost_checkpoint: bool) -> None:
+    """Another SELECT between the two commits would put a record into both places, or into neither."""
+    world.send(0, 10)
+    letters = world.table.with_name("letters")
+
+    def selecting(parity: int) -> dict[str, object]:
+        text = "CAST(value AS STRING)"
+        kept = f"CAST(CASE WHEN CAST({text} AS INT) % 2 = {parity} THEN {text} ELSE 'odd' END AS INT)"
+        return {"sql": f"SELECT {kept} AS value FROM records", "deadLetters": f"table:{letters}"}
+
+    def rows() -> DataFrame:
+        return world.stream(**RANGES, includeDeadLetters="true", offsetStore=f"delta:{world.table}", appId="app")
+
+    world.crash(rows(), "sink.between_targets", **selecting(0))
+    if lost_checkpoint:
+        world.checkpoint = world.checkpoint.with_name("another")
+        world.send(10, 2)
+    world.refused(rows(), "its dead letters are written, found by another sql", **selecting(1))
+    world.run(rows(), **selecting(0))
+    count = 12 if lost_checkpoint else 10
+    odd = [int(each) for each in DeltaTable(letters).to_pyarrow_table()["value"].to_pylist()]
+    assert (world.values(), sorted(odd)) == (list(range(0, count, 2)), list(range(1, count, 2)))
+    world.send(count, 2)
+    world.run(rows(), **selecting(1))
+    assert len(world.values()) == count // 2 + 1
 
 
 def test_two_sources_cannot_be_united(world: World) -> None:

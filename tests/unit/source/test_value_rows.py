@@ -191,3 +191,17 @@ def test_what_a_select_reads_is_what_is_decoded(
     if rows.json is not None and "inner" in (fields or ()):
         assert rows.json.schema["inner"].dataType.names == (["x"] if "inner.x" in sql else ["x", "y"])  # type: ignore[attr-defined]
     assert with_select([b'{"a":2,"b":"x"}'], sql, narrowed=True, valueSchema=schema, **options).num_rows == 1
+
+
+def test_what_decides_about_a_record_is_in_the_digest_and_nothing_else() -> None:
+    def digest(sql: str | None = None, **options: str) -> str:
+        rows = SourceOptions.read({**GIVEN, "handOver": "ranges", "valueSchema": "a INT, b STRING", **options}).rows
+        return (rows if sql is None else rows.with_select(check_select(sql, rows.record_schema()))).digest()
+
+    plain = digest()
+    assert digest(columns="value") == digest(mode="PERMISSIVE") == digest(timeZone="UTC") == plain
+    others = [digest(mode="FAILFAST"), digest(valueSchema="a INT"), digest(includeDeadLetters="true")]
+    others += [digest(timeZone="Europe/Paris"), digest("SELECT offset FROM records"), digest("SELECT key FROM records")]
+    assert len({plain, *others}) == len(others) + 1
+    binary = SourceOptions.read({name: GIVEN[name] for name in ("kafka.bootstrap.servers", "subscribe")}).rows
+    assert binary.digest() != plain
