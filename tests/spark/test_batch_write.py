@@ -62,8 +62,8 @@ def test_a_job_that_fails_is_repeated_with_its_key(
     table = tmp_path / "table"
     write(numbers(spark, 0, 5), table)
     plan = arm(crash_folder, f"batch-{point}", f"{point}=raise")
-    with pytest.raises(PySparkException, match="injected failure"):
-        write(numbers(spark, 5, 10), table, idempotencyKey="k")
+    with pytest.raises(PySparkException, match="injected failure"):  # in its only task: Spark kills the others
+        write(numbers(spark, 5, 10, tasks=1), table, idempotencyKey="k")
     assert fired(plan)
     assert rows(table) == list(range(10 if is_there else 5))
     assert is_there or data_files(table) == 2
