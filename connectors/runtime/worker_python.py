@@ -21,8 +21,9 @@ from pathlib import Path
 import pyspark
 from pyspark import SparkContext
 
+from sparkonce.connectors.runtime.fork_client import INTERPRETER
+
 SCRIPT = Path(__file__).with_suffix(".sh")
-INTERPRETER = "SPARKONCE_PYTHON"
 HOME = "SPARKONCE_SPARK_HOME"
 """What the script reads from the environment: which interpreter, and whose zip files."""
 

@@ -215,10 +215,8 @@ class RowOptions:
         As Spark does it for a field of ``from_json``, what is not read is not decoded, so it cannot fail; unless that
         would make a dead letter, drop the record, or stop the query.
         """
-        columns, json = (
-            tuple(name for name in self.columns if (name,) in {path[:1] for path in select.reads}),
-            self.json,
-        )
+        read, json = {path[0] for path in select.reads}, self.json
+        columns = tuple(name for name in self.columns if name in read)
         if json is not None:
             if self.dead_letters or json.mode is not ParseMode.PERMISSIVE or json.corrupt_column in json.schema.names:
                 columns = tuple(name for name in self.columns if name in (*columns, VALUE))
