@@ -98,12 +98,12 @@ class DeltaTarget:
         plan = delivery.begin(batch)
         return DeltaPlan(plan, file_settings(table, self._options))
 
-    def last_record(self, app_id: str) -> BatchRecord | None:
-        """See `Target.last_record`."""
+    def records(self, app_id: str) -> Iterator[BatchRecord]:
+        """See `Target.records`: one for each commit that the log of the table keeps."""
         with self._store_errors():
-            entries = self._delivery()[0].snapshot().entries_since(-1)
-            records = (entry.batch.record for entry in entries if entry.batch is not None)
-            return next((record for record in records if record.app_id == app_id), None)
+            for entry in self._delivery()[0].snapshot().entries_since(-1):
+                if entry.batch is not None and entry.batch.record.app_id == app_id:
+                    yield entry.batch.record
 
     def open(self, plan: TargetPlan, task: Task) -> FileWriter | None:
         """See `Target.open`: with at-most-once, a retried task writes nothing."""

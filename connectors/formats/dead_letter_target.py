@@ -8,7 +8,7 @@ letter must be of a record of the batch: anything else is rejected.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -218,14 +218,23 @@ class DeadLetterTarget:
             )
         return LetterPlan(plan, starts, (bool(starts) or not plan.writes_rows) and self._rules_differ(batch.record))
 
-    def last_record(self, app_id: str) -> BatchRecord | None:
-        """See `Target.last_record`."""
-        return self._target.last_record(app_id)
+    def records(self, app_id: str) -> Iterable[BatchRecord]:
+        """See `Target.records`."""
+        return self._target.records(app_id)
 
     def _rules_differ(self, record: BatchRecord) -> bool:
-        """Whether the last dead letters were found by other rules, as far as both are known."""
-        last = None if record.rules is None else self.last_record(record.app_id)
-        return last is not None and last.rules is not None and last.rules != record.rules
+        """Whether dead letters of these records were found by other rules, as far as both are known."""
+        unseen = set() if record.rules is None else set(record.moved)
+        for written in self.records(record.app_id) if unseen else ():
+            there = {key: written.moved[key] for key in written.moved.keys() & unseen}
+            before = {key for key, extent in there.items() if extent.end <= record.moved[key].start}
+            has_part = any(there[key].start < record.moved[key].end for key in there.keys() - before)
+            if has_part and written.rules not in (None, record.rules):
+                return True
+            unseen -= before  # what is older ends before the batch, too
+            if not unseen:
+                break
+        return False
 
     def open(self, plan: TargetPlan, task: Task) -> TaskWriter | None:
         """See `Target.open`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -78,12 +78,12 @@ class KafkaTarget:
         driver.settle_pending()
         return look(TopicResult(driver, None, self.producer).snapshot(), batch)
 
-    def last_record(self, app_id: str) -> BatchRecord | None:
-        """See `Target.last_record`: decisions are of exactly-once, and of one application."""
+    def records(self, app_id: str) -> Iterable[BatchRecord]:
+        """See `Target.records`: of the last decision, which is of exactly-once."""
         if self.guarantee is not Guarantee.EXACTLY_ONCE:
-            return None
+            return ()
         last = TopicResult(self._driver(), None, self.producer).snapshot().last
-        return None if last is None or last.record.app_id != app_id else last.record
+        return () if last is None or last.record.app_id != app_id else (last.record,)
 
     def begin(self, batch: Batch) -> KafkaPlan:
         """See `Target.begin`. Transactions of an earlier run are finished, undone or aborted first.

@@ -7,7 +7,7 @@ on the driver is sent as its plan; a task's result is sent as its part, in the t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -111,11 +111,11 @@ class Target(Protocol):
             DeliveryError, OffsetStoreError: if it cannot be determined.
         """
 
-    def last_record(self, app_id: str) -> BatchRecord | None:
-        """Return the record of an application's last batch, None if none is kept, on the driver.
+    def records(self, app_id: str) -> Iterable[BatchRecord]:
+        """Return the records of an application's batches that are kept, newest first, on the driver.
 
         Raises:
-            DeliveryError, OffsetStoreError: if it cannot be determined.
+            DeliveryError, OffsetStoreError: if they cannot be determined.
         """
 
     def begin(self, batch: Batch) -> TargetPlan:

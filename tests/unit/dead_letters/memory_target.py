@@ -14,7 +14,7 @@ from sparkonce.exactly_once.commit import Delivery, Plan, look
 from sparkonce.exactly_once.decision import Stored
 from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
 from sparkonce.offset_store.memory import MemoryOffsetStore
-from sparkonce.offset_store.record import BatchCounts, PartitionKey
+from sparkonce.offset_store.record import BatchCounts, BatchRecord, PartitionKey
 
 
 @dataclass
@@ -45,6 +45,9 @@ class MemoryTarget:
 
     def stored(self, batch: Batch) -> Stored:
         return look(self.store.snapshot(), batch)
+
+    def records(self, app_id: str) -> list[BatchRecord]:
+        return [commit.record for commit in reversed(self.store.commits) if commit.record.app_id == app_id]
 
     def begin(self, batch: Batch) -> Plan:
         self.begun.append(batch)

@@ -253,6 +253,31 @@ def test_dead_letters_that_are_taken_back_while_a_batch_begins_stop_it() -> None
         DeadLetterTarget(Undoing(store=target.store), PLACE).begin(batch(0, (0, 8), query="r"))
 
 
+@pytest.mark.parametrize(
+    ("ranges", "rules", "differ"),
+    [
+        (((0, 8), (0, 4)), "new", True),  # a part of it was found by the old ones, in the commit before the last
+        (((4, 8), (0, 0)), "new", False),
+        (((4, 8), (2, 4)), "new", True),
+        (((4, 12), (4, 4)), "new", False),
+        (((4, 8), (0, 0)), "old", True),
+        (((0, 4), (0, 0)), "old", False),
+        (((8, 9), (4, 5)), "other", False),
+        (((0, 8), (0, 4)), None, False),
+    ],
+)
+def test_rules_are_compared_with_those_of_each_commit_that_has_a_part(
+    ranges: tuple[tuple[int, int], ...], rules: str | None, differ: bool
+) -> None:
+    target = DeadLetterTarget(MemoryTarget(), PLACE)
+    for number, (was, *extents) in enumerate([("old", (0, 4), (0, 4)), ("new", (4, 8), (4, 4))]):
+        written = batch(number, *extents)  # type: ignore[arg-type]
+        written = replace(written, record=replace(written.record, rules=was))  # type: ignore[arg-type]
+        target.finish(written, target.begin(written), [])
+    again = batch(0, *ranges, query="another")
+    assert target.begin(replace(again, record=replace(again.record, rules=rules))).has_other_rules is differ
+
+
 def test_a_query_with_state_is_refused() -> None:
     letters = DeadLetterTarget(MemoryTarget(), PLACE)
     with pytest.raises(DeliveryError, match="the query keeps state"):
