@@ -21,17 +21,17 @@ import os
 import re
 import runpy
 import selectors
-import shutil
 import signal
 import socket
 import sys
-import tempfile
+import uuid
 from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from sparkonce.connectors.runtime.fork_client import ACCEPTED, SOCKET
+from sparkonce.connectors.runtime.private_folder import private_folder
 from sparkonce.connectors.runtime.worker_daemon import PRELOADED, preload, prepare_to_fork
 
 MODULE = "sparkonce.connectors.runtime.fork_server"
@@ -50,7 +50,7 @@ AS_SPARK_STARTS_PYTHON = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "YES", "OMP
 _OPTIONAL = "OMP_NUM_THREADS"
 _READ_WHEN_LOADED = re.compile(
     r"PYTHON(?!_(?:DAEMON|FAULTHANDLER|TRACEBACK|UDF|UNIX|WORKER)_)|LD_|LC_|LANG|TZ$|GLIBC_|MALLOC_|JE_|_RJEM_|MIMALLOC_"
-    r"|ARROW_|NUMBA_|NPY_|OMP_|KMP_|MKL_|OPENBLAS_|RUST_|OPENSSL_"
+    r"|ARROW_|NUMBA_|NPY_|OMP_|KMP_|MKL_|OPENBLAS_|RUST_|OPENSSL_|SPARKONCE_"
 )
 """Variables that count when an interpreter starts or a library is loaded; those of Spark's for each process do not."""
 _PATH = "PYTHONPATH"
@@ -70,21 +70,37 @@ def start(environment: MutableMapping[str, str]) -> None:
     """
     if _lifelines or environment.get(SOCKET) == "" or not os.path.isdir("/proc/self/task"):
         return
+    folder = private_folder("sparkonce-fork")
+    if folder is None:
+        return
     with suppress(OSError):
-        folder = tempfile.mkdtemp(prefix="sparkonce-fork-")  # nobody else may enter
-        environment[SOCKET] = os.path.join(folder, "socket")
+        _sweep(folder)
+        environment[SOCKET] = str(folder / f"{os.getpid()}-{uuid.uuid4().hex[:8]}.socket")
         theirs, ours = os.pipe()
         _lifelines.append(ours)
         try:
-            _spawn(folder, theirs, environment)
+            _spawn(environment[SOCKET], theirs, environment)
         finally:
             os.close(theirs)
 
 
-def _spawn(folder: str, lifeline: int, environment: Mapping[str, str]) -> None:
+def _sweep(folder: Path) -> None:
+    """Remove the sockets of servers that were killed: nobody listens there."""
+    for path in folder.glob("*.socket"):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(1)
+            try:
+                client.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink(missing_ok=True)
+            except OSError:
+                continue  # one that is busy, or has just ended
+
+
+def _spawn(path: str, lifeline: int, environment: Mapping[str, str]) -> None:
     os.posix_spawn(
         sys.executable,
-        [sys.executable, "-m", MODULE, folder],
+        [sys.executable, "-m", MODULE, path],
         {**environment, **AS_SPARK_STARTS_PYTHON},
         file_actions=[(os.POSIX_SPAWN_DUP2, lifeline, 0), (os.POSIX_SPAWN_DUP2, 2, 1)],
     )
@@ -243,16 +259,18 @@ def _lacking() -> str | None:
 
 
 def main() -> None:
-    """Load, listen in the folder named by the argument, and serve."""
-    folder = Path(sys.argv[1])
+    """Load, listen at the socket named by the argument, and serve."""
+    path = Path(sys.argv[1])
     environment = dict(os.environ)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the JVM and its processes: the driver decides what ends
     lifeline = os.dup(0)
     request = None
     try:
         with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(folder / "socket"))
+            unheard = path.with_suffix(".new")  # a socket under its name always has a listener, while the server lives
+            listener.bind(str(unheard))
             listener.listen()  # clients that come during the imports wait for their end
+            unheard.rename(path)
             reason = preload((*PRELOADED, *PLANNING)) or _lacking()
             if reason is not None:
                 print(f"{MODULE}: {reason}; Spark's Python processes start one by one", file=sys.stderr, flush=True)
@@ -261,7 +279,7 @@ def main() -> None:
             request = ForkServer(listener, lifeline, environment).serve()
     finally:
         if request is None:
-            shutil.rmtree(folder, ignore_errors=True)
+            path.unlink(missing_ok=True)
     if request is not None:
         run(request)
 

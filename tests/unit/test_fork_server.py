@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,9 +18,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sparkonce.connectors.runtime import worker_python
+from sparkonce.connectors.runtime import fork_server, worker_python
 from sparkonce.connectors.runtime.fork_client import SOCKET
 from sparkonce.connectors.runtime.fork_server import AS_SPARK_STARTS_PYTHON, MODULE, fixed
+from sparkonce.connectors.runtime.private_folder import private_folder
 
 PROJECT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 120
@@ -75,7 +78,7 @@ def server(folder: Path, modules: Path) -> Iterator[Started]:
     environment = {**os.environ, **variables, SOCKET: str(folder / "socket")}
     environment |= {worker_python.INTERPRETER: sys.executable, worker_python.HOME: "/no/spark"}
     process = subprocess.Popen(
-        [sys.executable, "-m", MODULE, str(folder)],
+        [sys.executable, "-m", MODULE, str(folder / "socket")],
         env={**environment, **AS_SPARK_STARTS_PYTHON},
         cwd=PROJECT,
         stdin=subprocess.PIPE,
@@ -125,6 +128,7 @@ def test_a_forked_process_finds_what_a_new_one_finds(started: Started) -> None:
         (("-m", "looks_around"), {"PYTHONPATH": "{modules}"}),
         (("-m", "looks_around"), {"OMP_NUM_THREADS": "2"}),
         (("-m", "looks_around"), {"LD_PRELOAD": ""}),
+        (("-m", "looks_around"), {"SPARKONCE_SET_LATER": "1"}),
         (("-m", "looks_around"), {"LC_ALL": "C.UTF-8", "LANG": "C.UTF-8"}),
         (("{modules}/looks_around.py",), {}),
     ],
@@ -178,7 +182,7 @@ def test_after_the_driver_what_runs_goes_on_and_nothing_is_left(tmp_path: Path, 
         client.communicate("x", timeout=DEADLINE_S)
         assert client.returncode == 0
         assert started.process.wait(DEADLINE_S) == 0
-        assert not started.folder.exists()
+        assert list(started.folder.iterdir()) == []
 
 
 def test_a_server_that_is_killed_leaves_processes_to_new_interpreters(tmp_path: Path, modules: Path) -> None:
@@ -213,3 +217,19 @@ def test_variables_that_count_when_python_starts() -> None:
         "NUMBA_CACHE_DIR": "/n",
     }
     assert fixed(given) == {"PYTHONPATH": "a:b", "PYTHON_GIL": "1", "TZ": "UTC", "NUMBA_CACHE_DIR": "/n"}
+
+
+def test_sockets_of_servers_that_were_killed_are_removed(
+    tmp_path: Path, modules: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    folder = private_folder("sparkonce-fork")
+    assert folder is not None
+    (folder / "1-alive.socket").symlink_to(tmp_path / "s" / "socket")
+    (folder / "notes.txt").write_text("of somebody else")
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(folder / "2-killed.socket"))
+    with server(tmp_path / "s", modules) as started:
+        fork_server._sweep(folder)
+        assert sorted(each.name for each in folder.iterdir()) == ["1-alive.socket", "notes.txt"]
+        assert started.run("-m", "looks_around")[0] == 3
