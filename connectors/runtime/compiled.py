@@ -77,7 +77,28 @@ def copy_bytes(_context: Any, target: Any, to: Any, source: Any, position: Any, 
 
 
 WIDTH = 16
-"""How many bytes `ordinary_bytes` looks at."""
+"""How many bytes `ordinary_bytes`, `digits` and `equal_bytes` look at."""
+
+_BYTE, _BITS = ir.IntType(8), ir.IntType(WIDTH)
+_VECTOR = ir.VectorType(_BYTE, WIDTH)
+
+
+def _all_of(value: int) -> Any:
+    return ir.Constant(_VECTOR, [value] * WIDTH)
+
+
+def _load(context: Any, builder: Any, kind: Any, array: Any, position: Any) -> Any:
+    """Load `WIDTH` bytes of an array."""
+    source = context.make_array(kind)(context, builder, array).data
+    place = builder.bitcast(builder.gep(source, [position]), _VECTOR.as_pointer())
+    return builder.load(place, align=1)
+
+
+def _before_first(builder: Any, marked: Any) -> Any:
+    """Return how many bytes are before the first that is marked; `WIDTH` if none is."""
+    marks = builder.zext(builder.bitcast(marked, _BITS), ir.IntType(32))
+    marks = builder.or_(marks, ir.Constant(ir.IntType(32), 1 << WIDTH))
+    return builder.zext(builder.cttz(marks, ir.Constant(ir.IntType(1), 1)), ir.IntType(64))
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -89,24 +110,44 @@ def ordinary_bytes(_context: Any, data: Any, position: Any) -> Any:  # noqa: ARG
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        byte, bits = ir.IntType(8), ir.IntType(WIDTH)
-        vector = ir.VectorType(byte, WIDTH)
-        place = builder.bitcast(builder.gep(source, [arguments[1]]), vector.as_pointer())
-        found = builder.load(place, align=1)
-
-        def all_of(value: int) -> Any:
-            return ir.Constant(vector, [value] * WIDTH)
-
+        found = _load(context, builder, signature.args[0], *arguments)
         ends = builder.or_(
-            builder.icmp_unsigned("==", found, all_of(ord('"'))),
+            builder.icmp_unsigned("==", found, _all_of(ord('"'))),
             builder.or_(
-                builder.icmp_unsigned("==", found, all_of(ord("\\"))),
-                builder.icmp_unsigned("<", found, all_of(ord(" "))),
+                builder.icmp_unsigned("==", found, _all_of(ord("\\"))),
+                builder.icmp_unsigned("<", found, _all_of(ord(" "))),
             ),
         )
-        marks = builder.zext(builder.bitcast(ends, bits), ir.IntType(32))
-        marks = builder.or_(marks, ir.Constant(ir.IntType(32), 1 << WIDTH))
-        return builder.zext(builder.cttz(marks, ir.Constant(ir.IntType(1), 1)), ir.IntType(64))
+        return _before_first(builder, ends)
 
     return types.int64(data, types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def leading_digits(_context: Any, data: Any, position: Any) -> Any:  # noqa: ARG001
+    """Return how many of the `WIDTH` bytes at ``data[position:]``, from the first on, are digits; as `ordinary_bytes`.
+
+    Numbers differ in length, which a processor cannot predict in a loop over their digits.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        found = builder.sub(_load(context, builder, signature.args[0], *arguments), _all_of(ord("0")))
+        return _before_first(builder, builder.icmp_unsigned(">", found, _all_of(9)))
+
+    return types.int64(data, types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def equal_bytes(_context: Any, data: Any, position: Any, other: Any, place: Any) -> Any:  # noqa: ARG001
+    """Return how many of the `WIDTH` bytes at ``data[position:]`` and ``other[place:]``, from the first on, are equal.
+
+    The caller has checked that there are so many bytes in both.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kinds = signature.args
+        first = _load(context, builder, kinds[0], arguments[0], arguments[1])
+        second = _load(context, builder, kinds[2], arguments[2], arguments[3])
+        return _before_first(builder, builder.icmp_unsigned("!=", first, second))
+
+    return types.int64(data, types.int64, other, types.int64), generate

@@ -36,6 +36,28 @@ class Output:
     name_in_engine: str = ""
 
 
+def inputs_of(inputs: Sequence[tuple[str, Path]], rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the columns that the engine reads, by their flat names, and `ROW`."""
+    numbers = pa.array(np.arange(rows.num_rows, dtype=np.int32))
+    arrays = [path.of(rows) for _, path in inputs]
+    return pa.RecordBatch.from_arrays([numbers, *arrays], names=[ROW, *(name for name, _ in inputs)])
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """WHERE without the columns."""
+
+    query: str
+    """Returns `ROW` of the rows that remain."""
+    inputs: tuple[tuple[str, Path], ...]
+    """The columns that it reads, by their flat names."""
+
+    @property
+    def reads(self) -> frozenset[tuple[str, ...]]:
+        """The columns and fields of structs that it reads, by their paths."""
+        return frozenset(path.names for _, path in self.inputs)
+
+
 @dataclass(frozen=True, slots=True)
 class Computed:
     """What the engine does."""
@@ -48,14 +70,9 @@ class Computed:
     """What each column of ``failing`` but the first is about, in words."""
     inputs: tuple[tuple[str, Path], ...]
     """The columns that it reads, by their flat names."""
+    condition: Condition | None
     keeps_rows: bool
     """Each row of the input is one of the output: no WHERE, no arrays unnested."""
-
-    def inputs_of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the columns that the engine reads, and `ROW`."""
-        numbers = pa.array(np.arange(rows.num_rows, dtype=np.int32))
-        arrays = [path.of(rows) for _, path in self.inputs]
-        return pa.RecordBatch.from_arrays([numbers, *arrays], names=[ROW, *(name for name, _ in self.inputs)])
 
 
 def plan(text: str, columns: StructType) -> tuple[tuple[Output, ...], Computed | None]:
@@ -122,6 +139,7 @@ class _Planner:
         self._elements: Node | None = None
         """Whether a row has elements, if these are unnested."""
         where = self._where(node["where_clause"]) if node.get("where_clause") else None
+        inputs_of_where = tuple(self._inputs.paths.values())
         drafts = [draft for item in node["select_list"] for draft in self._item(item)]
         if where is None and not self._items:
             return drafts, None
@@ -134,6 +152,7 @@ class _Planner:
             self._failing(where),
             tuple((["WHERE"] if where else []) + names),
             tuple(self._inputs.paths.values()),
+            None if where is None else Condition(self._condition(where), inputs_of_where),
             keeps_rows=where is None and not self._unnests,
         )
 
@@ -168,6 +187,9 @@ class _Planner:
 
     def _query(self, where: Node | None) -> str:
         return self._engine.text_of(tree.select([tree.column(ROW), *self._items], ROWS, where))
+
+    def _condition(self, where: Node) -> str:
+        return self._engine.text_of(tree.select([tree.column(ROW)], ROWS, where))
 
     def _failing(self, where: Node | None) -> str:
         """Return the query that says what fails: of a row that WHERE drops or that has no elements, no column does."""

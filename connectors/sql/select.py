@@ -12,14 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyspark.sql.types import StructField, StructType
 
 from sparkonce.connectors.sql import planning
 from sparkonce.connectors.sql.engine import engine_here
 from sparkonce.connectors.sql.failures import Failure, run_without_failures
-from sparkonce.connectors.sql.planning import ROW, Computed, Output
+from sparkonce.connectors.sql.planning import ROW, Computed, Condition, Output, inputs_of
 from sparkonce.connectors.sql.types import arrow_schema
 
 
@@ -41,6 +43,11 @@ class Select:
         taken = (output.path for output in self.outputs if output.path is not None)
         return frozenset(path.names for path in (*taken, *inputs))
 
+    @property
+    def condition(self) -> Condition | None:
+        """WHERE without the columns; None if there is none."""
+        return None if self.computed is None else self.computed.condition
+
     def runner(self) -> SelectRunner:
         """Return what runs it, to be made once for each task: this loads the engine, once for each process.
 
@@ -48,6 +55,10 @@ class Select:
             OptionError: the engine is needed and not installed.
         """
         return SelectRunner(self)
+
+    def condition_runner(self) -> ConditionRunner | None:
+        """Return what runs WHERE alone; as `runner`. None if there is no WHERE."""
+        return None if self.condition is None else ConditionRunner(self.condition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +107,7 @@ class SelectRunner:
         computed = self._select.computed
         if computed is None or self._engine is None:
             return Selected(self._batch(rows, None, None), ())
-        result, failed = run_without_failures(self._engine, computed, computed.inputs_of(rows))
+        result, failed = run_without_failures(self._engine, computed, inputs_of(computed.inputs, rows))
         taken = None if computed.keeps_rows and not failed else result.column(ROW)
         return Selected(self._batch(rows, result, taken), failed)
 
@@ -114,3 +125,18 @@ class SelectRunner:
             arrays.append(array if array.type == field.type else array.cast(field.type))
         assert all(len(array) == count for array in arrays)
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+class ConditionRunner:
+    """Runs WHERE alone over batches; of one task and one thread."""
+
+    def __init__(self, condition: Condition) -> None:
+        self._condition, self._engine = condition, engine_here()
+
+    def run(self, rows: pa.RecordBatch) -> NDArray[np.int32] | None:
+        """Return the numbers of the rows that remain; None if WHERE fails for one of them."""
+        try:
+            result = self._engine.run(self._condition.query, inputs_of(self._condition.inputs, rows))
+        except self._engine.row_errors:
+            return None
+        return np.asarray(result.column(ROW))

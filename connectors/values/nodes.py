@@ -19,7 +19,7 @@ from pyspark.sql import types as t
 from sparkonce.connectors.runtime.compiled import Bytes, Int32s
 from sparkonce.connectors.values import datetimes, leaves, scanning
 from sparkonce.connectors.values.options import JsonOptions
-from sparkonce.connectors.values.scanning import Level, Names
+from sparkonce.connectors.values.scanning import Fields, Level
 from sparkonce.connectors.values.zones import SECONDS_PER_DAY, Zone, offset_at, parse_zone
 
 _POWERS = np.power(10.0, np.arange(leaves.MAX_EXACT_POWER + 1), dtype=np.float64)
@@ -99,19 +99,16 @@ def _total_bytes(level: Level) -> int:
 class _Struct(Node):
     def __init__(self, arrow: pa.DataType, names: list[str], children: list[Node]) -> None:
         super().__init__(arrow)
-        encoded = [name.encode() for name in names]
-        offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
-        self._names = Names(np.frombuffer(b"".join(encoded) or b"\0", np.uint8), offsets)
-        self._after = np.arange(1, len(names) + 2, dtype=np.int32)
-        self._after[-1] = 0
+        self._names = scanning.names_of(names)
         self._children = children
 
     def build(self, data: Bytes, level: Level, odd: Bytes) -> pa.Array:
         count, fields = level.starts.shape[0], len(self._children)
-        starts, ends = np.empty((fields, count), np.int32), np.empty((fields, count), np.int32)
-        scanning.objects(data, level, self._names, starts, ends, self._after, odd)
+        found = Fields(np.empty((fields, count), np.int32), np.empty((fields, count), np.int32))
+        scanning.objects(data, level, self._names, found, scanning.no_gaps(fields), odd)
         children = [
-            child.build(data, Level(starts[at], ends[at], level.owners), odd) for at, child in enumerate(self._children)
+            child.build(data, Level(found.starts[at], found.ends[at], level.owners), odd)
+            for at, child in enumerate(self._children)
         ]
         return _array(self.arrow, _present(level), children=children)
 

@@ -18,6 +18,7 @@ from pyspark.sql.types import (
     DataType,
     IntegerType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -215,16 +216,40 @@ class RowOptions:
         As Spark does it for a field of ``from_json``, what is not read is not decoded, so it cannot fail; unless that
         would make a dead letter, drop the record, or stop the query.
         """
-        read, json = {path[0] for path in select.reads}, self.json
-        columns = tuple(name for name in self.columns if name in read)
+        if self.json is not None and not self._ignores_failures:
+            read = {VALUE, *(path[0] for path in select.reads)}
+            return replace(self, columns=tuple(name for name in self.columns if name in read), select=select)
+        return replace(self._only(select.reads), select=select)
+
+    @property
+    def read_first(self) -> RowOptions | None:
+        """What WHERE reads, where it is worth reading first: less of the values than the SELECT, and enough of them.
+
+        A value that parses only partly counts as one that does not parse: what the other fields are then depends on
+        what else is read. Base64 is such a field: where it fails, the next ones may fail, too (`jackson_parser`).
+        """
+        select, json = self.select, self.json
+        if select is None or select.condition is None or json is None or not self._ignores_failures:
+            return None
+        first = self._only({path[:2] for path in select.condition.reads})  # fields of a struct may fail each other
+        reads_all = first.json is not None and len(first.json.schema) == len(json.schema)
+        return None if reads_all or _has_binary(json.schema) else first
+
+    @property
+    def _ignores_failures(self) -> bool:
+        """Whether a value that does not parse makes a row like any other."""
+        json = self.json
+        return json is None or (
+            not self.dead_letters and json.mode is ParseMode.PERMISSIVE and json.corrupt_column not in json.schema.names
+        )
+
+    def _only(self, paths: Set[tuple[str, ...]]) -> RowOptions:
+        """Return these options with the columns, and the fields of values, that the paths lead to."""
+        read, json = {path[0] for path in paths}, self.json
         if json is not None:
-            if self.dead_letters or json.mode is not ParseMode.PERMISSIVE or json.corrupt_column in json.schema.names:
-                columns = tuple(name for name in self.columns if name in (*columns, VALUE))
-            elif VALUE in columns:
-                json = replace(json, schema=_only(json.schema, {path[1:] for path in select.reads if path[0] == VALUE}))
-            else:
-                json = None
-        return replace(self, columns=columns or (OFFSET,), json=json, select=select)
+            of_value = {path[1:] for path in paths if path[0] == VALUE}
+            json = replace(json, schema=_only(json.schema, of_value)) if of_value else None
+        return replace(self, columns=tuple(name for name in self.columns if name in read) or (OFFSET,), json=json)
 
     def digest(self) -> str:
         """Return a digest of all that decides which rows and dead letters a record becomes: 16 hexadecimal digits.
@@ -273,6 +298,16 @@ def _only(schema: StructType, paths: Set[tuple[str, ...]]) -> StructType:
             kind = _only(field.dataType, below) if isinstance(field.dataType, StructType) else field.dataType
             fields.append(StructField(field.name, kind, field.nullable, field.metadata))
     return StructType(fields)
+
+
+def _has_binary(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return any(_has_binary(field.dataType) for field in kind)
+    if isinstance(kind, ArrayType):
+        return _has_binary(kind.elementType)
+    if isinstance(kind, MapType):
+        return _has_binary(kind.valueType)
+    return isinstance(kind, BinaryType)
 
 
 _ROWS, _JSON = settings_of(RowOptions, camel_case, "Values"), settings_of(JsonOptions, camel_case, "Values")

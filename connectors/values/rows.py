@@ -35,7 +35,7 @@ from sparkonce.connectors.values.options import (
 from sparkonce.connectors.values.scanning import Level
 
 if TYPE_CHECKING:
-    from sparkonce.connectors.sql.select import SelectRunner
+    from sparkonce.connectors.sql.select import ConditionRunner, SelectRunner
 
 NO_VALUE, EMPTY_VALUE = "value is null", "value is empty"
 """The reasons of dead letters whose records have no value, or one without any JSON; such rows have a null value."""
@@ -44,6 +44,10 @@ BYTES_AT_ONCE = 1 << 20
 """Text that is decoded at once. Each field of the schema goes over it again, so it must stay in a processor's cache."""
 MAX_CELLS = 8 << 20
 """Fields of the schema times rows that are decoded at once: each takes some bytes, though its value may be absent."""
+MOST_KEPT = 0.5
+IDLE_BATCHES = 15
+"""Where WHERE keeps a larger part of the records, reading its fields first costs more than it saves, so that is tried
+again after some batches only."""
 
 Problems = dict[int, str]
 """By the number of the row, why its value does not parse."""
@@ -51,6 +55,37 @@ Problems = dict[int, str]
 
 class MalformedValueError(ValueError):
     """A value that does not parse, in mode FAILFAST."""
+
+
+class EarlyFilter:
+    """Drops records that WHERE drops before all fields that the SELECT reads are decoded.
+
+    It may keep too many: the SELECT has its WHERE, too.
+    """
+
+    def __init__(self, condition: ConditionRunner, read: RowOptions) -> None:
+        """``read`` says which columns and fields WHERE reads."""
+        self._columns, self._schema = read.columns, to_arrow_schema(read.record_schema(), timezone="UTC")
+        self._json = JsonDecoder(read.json) if read.json is not None else None
+        self._condition = condition
+        self._idle = 0
+
+    def kept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the records that WHERE keeps, and those of which it is not certain."""
+        if self._idle:
+            self._idle -= 1
+            return batch
+        columns, kept = {name: batch.column(name) for name in self._columns}, np.zeros(batch.num_rows, np.bool_)
+        if self._json is not None:
+            columns[VALUE], odd = self._json.certain(batch.column(VALUE))
+            kept[odd] = True
+        rows = self._condition.run(pa.RecordBatch.from_arrays(list(columns.values()), schema=self._schema))
+        if rows is None:
+            return batch
+        kept[rows] = True
+        if np.count_nonzero(kept) > batch.num_rows * MOST_KEPT:
+            self._idle = IDLE_BATCHES
+        return batch.filter(pa.array(kept))
 
 
 class RowMaker:
@@ -61,6 +96,7 @@ class RowMaker:
         self._topic, self._partition = topic, partition
         self._json = JsonDecoder(options.json) if options.json is not None else None
         self._select = None if options.select is None else options.select.runner()
+        self._filter = _early_filter(options)
         self._decoded = to_arrow_schema(options.record_schema(), timezone="UTC")
         self._schema = to_arrow_schema(options.spark_schema(), timezone="UTC")
         self._most_rows = max(1, MAX_CELLS // fields_in(options.json.schema)) if options.json is not None else 0
@@ -86,6 +122,8 @@ class RowMaker:
         """
         if self._json is None and self._select is None and not self._options.dead_letters:
             return batch
+        if self._filter is not None:
+            batch = self._filter.kept(batch)
         records, problems = self._decode(batch)
         if problems and self._drops_malformed:
             kept = _others(batch, problems)
@@ -164,6 +202,12 @@ class RowMaker:
         return pa.StructArray.from_arrays([parts[field.name] for field in kind], fields=list(kind))
 
 
+def _early_filter(options: RowOptions) -> EarlyFilter | None:
+    read = options.read_first
+    runner = None if options.select is None or read is None else options.select.condition_runner()
+    return None if runner is None or read is None else EarlyFilter(runner, read)
+
+
 def _others(batch: pa.RecordBatch, rows: Problems) -> NDArray[np.int64]:
     """Return the numbers of the other rows."""
     return np.delete(np.arange(batch.num_rows), sorted(rows))
@@ -198,7 +242,7 @@ class JsonDecoder:
 
     def decode(self, values: pa.BinaryArray) -> tuple[pa.StructArray, Problems]:
         """Return the decoded values, with the fields that parse of malformed ones; and the problems."""
-        fast, odd = self._compiled(values)
+        fast, odd = self.certain(values)
         problems: Problems = {}
         if odd.shape[0]:
             parsed = [self._careful.parse(values[row].as_py()) for row in odd.tolist()]
@@ -206,8 +250,8 @@ class JsonDecoder:
             fast = self._put(fast, odd, parsed)
         return (fast if self._corrupt is None else self._with_corrupt(fast, values, problems)), problems
 
-    def _compiled(self, values: pa.BinaryArray) -> tuple[pa.StructArray, NDArray[np.int64]]:
-        """Decode on the compiled path; return the rows that it leaves undecided."""
+    def certain(self, values: pa.BinaryArray) -> tuple[pa.StructArray, NDArray[np.int64]]:
+        """Decode on the compiled path only; return the rows that it leaves undecided, too."""
         count = len(values)
         bounds = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + count + 1]
         pieces = int(bounds[-1] - bounds[0]) // BYTES_AT_ONCE + 1 if count else 1
@@ -220,7 +264,7 @@ class JsonDecoder:
         return pa.concat_arrays([rows for rows, _ in made]), np.concatenate(odd)
 
     def _piece(self, values: pa.BinaryArray) -> tuple[pa.StructArray, NDArray[np.int64]]:
-        """Decode some rows; as `_compiled`."""
+        """Decode some rows; as `certain`."""
         count = len(values)
         _, offset_buffer, data_buffer = values.buffers()
         bounds = np.frombuffer(offset_buffer, np.int32)[values.offset : values.offset + count + 1]

@@ -12,14 +12,31 @@ here depends on how Spark handles a damaged document.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from sparkonce.connectors.runtime.compiled import WIDTH, Bytes, Int32s, compiled, ordinary_bytes
+import numpy as np
+from numpy.typing import NDArray
+
+from sparkonce.connectors.runtime.compiled import (
+    WIDTH,
+    Bytes,
+    Int32s,
+    compiled,
+    equal_bytes,
+    leading_digits,
+    ordinary_bytes,
+)
 
 MAX_DEPTH = 60
 """Levels of nesting that fit a bit mask; deeper nesting is odd."""
+MAX_NUMBER = 1000
+"""Characters of a number; Jackson rejects longer ones, even of fields that nobody reads."""
 ABSENT, NULL = -1, -2
 """Starts of spans that are not values."""
+LONGEST_GAP = 2 * WIDTH
+UNKNOWN_FIELDS = 64
+"""See `Gaps`."""
 
 QUOTE, BACKSLASH, COMMA, COLON, MINUS, POINT = 34, 92, 44, 58, 45, 46
 OPEN_OBJECT, CLOSE_OBJECT, OPEN_LIST, CLOSE_LIST = 123, 125, 91, 93
@@ -39,10 +56,46 @@ class Level(NamedTuple):
 
 
 class Names(NamedTuple):
-    """The names of an object's fields, end to end."""
+    """The names of an object's fields, end to end, each with a quote behind it; and `WIDTH` bytes behind the last."""
 
     data: Bytes
     offsets: Int32s
+    """Where each begins, and the place behind the last one's quote."""
+
+
+def names_of(fields: Sequence[str]) -> Names:
+    """Return the names in the form that `objects` takes."""
+    quoted = [field.encode() + b'"' for field in fields]
+    offsets = np.cumsum([0, *map(len, quoted)], dtype=np.int32)
+    return Names(np.frombuffer(b"".join(quoted) + bytes(WIDTH), np.uint8), offsets)
+
+
+class Fields(NamedTuple):
+    """Where the fields of objects lie: a row for each field, a column for each object."""
+
+    starts: NDArray[np.int32]
+    ends: NDArray[np.int32]
+
+
+class Gaps(NamedTuple):
+    """What lies between the values of an object: comma, name, colon and spaces, as in an object before it.
+
+    Writers repeat it byte for byte, so that one comparison finds the next value. There is a gap behind each field,
+    one before the first value, and one behind each of the first `UNKNOWN_FIELDS` fields that are not in the schema.
+    """
+
+    places: Int32s
+    """Where the same bytes were seen before."""
+    lengths: Int32s
+    """At most `LONGEST_GAP`; 0 if none was seen."""
+    fields: Int32s
+    """Whose value comes next, the number of fields for one that is not in the schema."""
+
+
+def no_gaps(fields: int) -> Gaps:
+    """Return gaps of which none was seen: they are places in a buffer, so each buffer has its own."""
+    count = fields + 1 + UNKNOWN_FIELDS
+    return Gaps(np.zeros(count, np.int32), np.zeros(count, np.int32), np.zeros(count, np.int32))
 
 
 @compiled
@@ -58,14 +111,23 @@ def _is_hexadecimal(byte: int) -> bool:
 
 
 @compiled
+def _skip_ordinary(data: Bytes, position: int, end: int) -> int:
+    """Return the place of the first quote, backslash or control character, or ``end`` or more."""
+    while data.shape[0] - position >= WIDTH:
+        ordinary = ordinary_bytes(data, position)
+        position += ordinary
+        if ordinary < WIDTH or position >= end:
+            return position
+    while position < end and data[position] >= SPACE and data[position] != QUOTE and data[position] != BACKSLASH:
+        position += 1
+    return position
+
+
+@compiled
 def _skip_string(data: Bytes, position: int, end: int) -> int:
     """Return the place behind the closing quote, or -1; ``position`` is behind the opening one."""
-    while position < end:
-        while end - position >= WIDTH:
-            ordinary = ordinary_bytes(data, position)
-            position += ordinary
-            if ordinary < WIDTH:
-                break
+    while True:
+        position = _skip_ordinary(data, position, end)
         if position >= end:
             return -1
         byte = data[position]
@@ -88,11 +150,22 @@ def _skip_string(data: Bytes, position: int, end: int) -> int:
                     position += 1
             elif escaped not in (QUOTE, BACKSLASH, SLASH, LETTER_B, LETTER_F, LETTER_N, LETTER_R, LETTER_T):
                 return -1
-    return -1
+
+
+@compiled
+def _skip_plain_string(data: Bytes, position: int, end: int) -> int:
+    """As `_skip_string`, but return -1 for one with an escape, too."""
+    position = _skip_ordinary(data, position, end)
+    return position + 1 if position < end and data[position] == QUOTE else -1
 
 
 @compiled
 def _skip_digits(data: Bytes, position: int, end: int) -> int:
+    while data.shape[0] - position >= WIDTH:
+        digits = leading_digits(data, position)
+        position += digits
+        if digits < WIDTH or position >= end:
+            return min(position, end)
     while position < end and ZERO <= data[position] <= NINE:
         position += 1
     return position
@@ -101,6 +174,7 @@ def _skip_digits(data: Bytes, position: int, end: int) -> int:
 @compiled
 def _skip_number(data: Bytes, position: int, end: int) -> int:
     """Return the place behind a number, or -1."""
+    begin = position
     if data[position] == MINUS:
         position += 1
         if position < end and data[position] == CAPITAL_I:
@@ -123,7 +197,7 @@ def _skip_number(data: Bytes, position: int, end: int) -> int:
         position = _skip_digits(data, first, end)
         if position == first:
             return -1
-    return position
+    return position if position - begin <= MAX_NUMBER else -1
 
 
 @compiled
@@ -258,7 +332,9 @@ def _is_name(data: Bytes, position: int, end: int, names: Names, field: int) -> 
     """Return whether the name of ``field`` and a quote are at ``position``."""
     first = names.offsets[field]
     length = names.offsets[field + 1] - first
-    if end - position <= length or data[position + length] != QUOTE:
+    if end - position >= WIDTH >= length:
+        return bool(equal_bytes(data, position, names.data, first) >= length)
+    if end - position < length:
         return False
     for index in range(length):  # noqa: SIM110 - numba compiles no generators
         if data[position + index] != names.data[first + index]:
@@ -267,84 +343,102 @@ def _is_name(data: Bytes, position: int, end: int, names: Names, field: int) -> 
 
 
 @compiled
-def _find_name(data: Bytes, position: int, end: int, names: Names, guess: int) -> int:
-    """Return the field whose name begins at ``position``, or the number of fields if there is none."""
+def _find_name(data: Bytes, position: int, end: int, names: Names, first: int) -> int:
+    """Return the field whose name begins at ``position``, or the number of fields if there is none.
+
+    The search begins with field ``first``: writers often have the order of the schema, and leave fields out.
+    """
     count: int = names.offsets.shape[0] - 1
-    if guess < count and _is_name(data, position, end, names, guess):
-        return guess
-    for field in range(count):
+    for field in range(min(first, count), count):
+        if _is_name(data, position, end, names, field):
+            return field
+    for field in range(min(first, count)):
         if _is_name(data, position, end, names, field):
             return field
     return count
 
 
 @compiled
-def _object(
-    data: Bytes, position: int, end: int, names: Names, starts: Int32s, ends: Int32s, row: int, after: Int32s
-) -> bool:
-    """Read one object; return whether all of it was certain."""
-    count = names.offsets.shape[0] - 1
-    position = _skip_space(data, position, end)
-    if position >= end or data[position] != OPEN_OBJECT:
+def _is_repeated(data: Bytes, position: int, end: int, place: int, length: int) -> bool:
+    """Return whether the ``length`` bytes at ``position``, at most `LONGEST_GAP`, are those at ``place``."""
+    if end - position <= length or data.shape[0] - max(position, place) < LONGEST_GAP:
         return False
-    position = _skip_space(data, position + 1, end)
-    if position < end and data[position] == CLOSE_OBJECT:
-        return True
-    before = count
-    while position < end and data[position] == QUOTE:
-        begin = position + 1
-        field = _find_name(data, begin, end, names, after[before])
-        if field < count:
-            position = begin + names.offsets[field + 1] - names.offsets[field] + 1
-            after[before] = field
-            before = field
-        else:
-            position = _skip_string(data, begin, end)
-            if position < 0:
-                return False
-            for index in range(begin, position):
-                if data[index] == BACKSLASH:
-                    return False  # an escape may hide the name of a field
-        position = _behind_colon(data, position, end)
-        if position < 0:
-            return False
-        value = position
-        position = _skip_value(data, position, end)
-        if position < 0:
-            return False
-        if field < count:
-            if starts[field, row] != ABSENT:
-                return False
-            starts[field, row] = NULL if data[value] == LETTER_N else value
-            ends[field, row] = position
-        position = _skip_space(data, position, end)
-        if position >= end:
-            return False
-        if data[position] == CLOSE_OBJECT:
-            return True
-        if data[position] != COMMA:
-            return False
-        position = _skip_space(data, position + 1, end)
-    return False
+    equal: int = equal_bytes(data, position, data, place)
+    if equal == WIDTH:
+        equal += equal_bytes(data, position + WIDTH, data, place + WIDTH)
+    return equal >= length
 
 
 @compiled
-def objects(data: Bytes, level: Level, names: Names, starts: Int32s, ends: Int32s, after: Int32s, odd: Bytes) -> None:
-    """Find the fields of all objects of a level.
+def _object(data: Bytes, level: Level, row: int, names: Names, found: Fields, gaps: Gaps) -> bool:
+    """Read one object; return whether all of it was certain."""
+    count = names.offsets.shape[0] - 1
+    end = level.ends[row]
+    position = _skip_space(data, level.starts[row], end)
+    if position >= end or data[position] != OPEN_OBJECT:
+        return False
+    inner = _skip_space(data, position + 1, end)
+    if inner < end and data[inner] == CLOSE_OBJECT:
+        return True
+    here, unknown = count, count
+    while data[position] != CLOSE_OBJECT:
+        if data[position] != COMMA and here != count:
+            return False
+        gap, length = position, gaps.lengths[here]
+        if length and _is_repeated(data, position, end, gaps.places[here], length):
+            field = gaps.fields[here]
+            position += length
+        else:
+            position = _skip_space(data, position + 1, end)
+            if position >= end or data[position] != QUOTE:
+                return False
+            field = _find_name(data, position + 1, end, names, here + 1)
+            if field < count:
+                position += 1 + names.offsets[field + 1] - names.offsets[field]
+            else:
+                position = _skip_plain_string(data, position + 1, end)
+                if position < 0:
+                    return False  # an escape may hide the name of a field
+            position = _behind_colon(data, position, end)
+            if position < 0:
+                return False
+            if position - gap <= LONGEST_GAP:
+                gaps.places[here] = gap
+                gaps.lengths[here] = position - gap
+                gaps.fields[here] = field
+        if field < count:
+            here = field
+        else:
+            unknown = min(unknown + 1, gaps.lengths.shape[0] - 1)
+            here = unknown
+        value = _skip_space(data, position, end)
+        position = _skip_value(data, value, end) if value < end else -1
+        if position < 0:
+            return False
+        if field < count:
+            if found.starts[field, row] != ABSENT:
+                return False
+            found.starts[field, row] = NULL if data[value] == LETTER_N else value
+            found.ends[field, row] = position
+        position = _skip_space(data, position, end)
+        if position >= end:
+            return False
+    return True
 
-    ``starts`` and ``ends`` have a row for each field and a column for each object. ``after`` remembers which field came
-    after which, its last element which came first: writers keep to an order.
-    """
+
+@compiled
+def objects(data: Bytes, level: Level, names: Names, found: Fields, gaps: Gaps, odd: Bytes) -> None:
+    """Find the fields of all objects of a level; ``gaps`` is changed."""
     for row in range(level.starts.shape[0]):
-        for field in range(starts.shape[0]):
-            starts[field, row] = ABSENT
-            ends[field, row] = ABSENT
+        for field in range(found.starts.shape[0]):
+            found.starts[field, row] = ABSENT
+            found.ends[field, row] = ABSENT
         if level.starts[row] < 0 or odd[level.owners[row]]:
             continue
-        if not _object(data, level.starts[row], level.ends[row], names, starts, ends, row, after):
+        if not _object(data, level, row, names, found, gaps):
             odd[level.owners[row]] = 1
-            for field in range(starts.shape[0]):
-                starts[field, row] = ABSENT
+            for field in range(found.starts.shape[0]):
+                found.starts[field, row] = ABSENT
 
 
 @compiled

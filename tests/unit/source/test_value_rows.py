@@ -17,7 +17,7 @@ from sparkonce.connectors.sql.select import check_select
 from sparkonce.connectors.values.ddl import parse_schema
 from sparkonce.connectors.values.jackson_parser import JacksonParser
 from sparkonce.connectors.values.options import arrow_schema
-from sparkonce.connectors.values.rows import MAX_CELLS, MalformedValueError, RowMaker
+from sparkonce.connectors.values.rows import IDLE_BATCHES, MAX_CELLS, MalformedValueError, RowMaker
 from tests.json_documents import SCHEMA, documents, plain
 
 GIVEN = {
@@ -124,7 +124,9 @@ def test_bytes_stay_bytes() -> None:
     assert RowMaker(rows, "t", 0).rows(batch) is batch
 
 
-def with_select(values: list[bytes | None], sql: str, narrowed: bool, **options: str) -> pa.RecordBatch:
+def with_select(
+    values: list[bytes | None], sql: str, narrowed: bool, early: bool = True, **options: str
+) -> pa.RecordBatch:
     """Return what a SELECT makes of records: of those columns and fields that it reads, or of all that there are."""
     whole = SourceOptions.read({**GIVEN, "handOver": "ranges", **options}).rows
     select = check_select(sql, whole.record_schema())
@@ -133,7 +135,10 @@ def with_select(values: list[bytes | None], sql: str, narrowed: bool, **options:
     columns: dict[str, Any] = {"value": values, "offset": list(range(count)), "key": [b"k"] * count}
     columns |= {"timestamp": [0] * count, "topic": ["t"] * count}
     batch = pa.RecordBatch.from_pydict({name: columns[name] for name in rows.decoded}, arrow_schema(rows.decoded))
-    return RowMaker(rows, "t", 0).rows(batch)
+    maker = RowMaker(rows, "t", 0)
+    if not early:
+        maker._filter = None
+    return maker.rows(batch)
 
 
 @settings(max_examples=60, deadline=None)
@@ -163,6 +168,75 @@ def test_a_malformed_record_is_decoded_as_spark_decodes_it_where_it_reads_one_fi
     maps = with_select(values, "SELECT value.map FROM records", narrowed=True, **options)
     assert flags.column("flag").to_pylist() == [None, None]
     assert maps.column("map").to_pylist() == [None, []]
+
+
+CONDITIONS = (
+    "value.whole IS NULL",
+    "value.whole > 100 OR value.flag",
+    "value.name = 'a' AND offset > 3",
+    "value.inner.x IS NULL AND value.inner IS NOT NULL",
+    "value.inner.y LIKE '%a%'",
+    "value.at > '2000-01-01'",
+    "100 // value.tiny > 1",
+    "get(value.list, 1) > 1",
+    "offset % 3 = 0",
+    "value.deep IS NULL",
+    "value.money IS NOT NULL",
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data(), st.integers(0, 1_000_000))
+def test_reading_the_fields_of_where_first_changes_nothing(data: st.DataObject, seed: int) -> None:
+    """Not even of malformed records, nor of values that make WHERE or a column fail."""
+    fields = ["flag", "tiny", "whole", "dbl", "money", "large", "name", "day", "at", "list", "map", "inner", "deep"]
+    condition = data.draw(st.sampled_from(CONDITIONS))
+    read = data.draw(st.lists(st.sampled_from(fields), min_size=1, max_size=4, unique=True))
+    failing = data.draw(st.sampled_from(["", ", 100 // value.tiny AS failing"]))
+    sql = f"SELECT offset, {', '.join(f'value.{name}' for name in read)}{failing} FROM records WHERE {condition}"
+    values: list[bytes | None] = [*documents(seed, 40), None, b"", b'{"whole":"x","name":"a"}']
+    options = {
+        "valueSchema": SCHEMA.removesuffix(", _corrupt_record STRING").replace("raw BINARY, ", ""),
+        "columns": "value,offset",
+    }
+    found = []
+    for early in (True, False):
+        try:
+            found.append(repr(with_select(values, sql, True, early, **options).to_pylist()))
+        except MalformedValueError as error:
+            found.append(str(error))
+    assert found[0] == found[1]
+
+
+def test_the_fields_of_where_are_read_first_where_that_saves_something() -> None:
+    def first(sql: str, **options: str) -> tuple[list[str], list[str]] | None:
+        given = {**GIVEN, "handOver": "ranges", "valueSchema": "a INT, b STRING, s STRUCT<x: INT, y: INT>", **options}
+        whole = SourceOptions.read(given).rows
+        read = whole.with_select(check_select(sql, whole.record_schema())).read_first
+        return read and (list(read.columns), [] if read.json is None else read.json.schema.names)
+
+    assert first("SELECT value.b FROM records WHERE value.a > 1") == (["value"], ["a"])
+    assert first("SELECT value.b FROM records WHERE offset > 1") == (["offset"], [])
+    assert first("SELECT value.s, value.b FROM records WHERE value.s.x > 1") == (["value"], ["s"])
+    assert first("SELECT value.a FROM records WHERE value.a > 1") is None
+    assert first("SELECT value.b FROM records WHERE value IS NOT NULL") is None
+    assert first("SELECT value.a, value.b FROM records") is None
+    assert first("SELECT value.b FROM records WHERE value.a > 1", includeDeadLetters="true") is None
+    assert first("SELECT value.b FROM records WHERE value.a > 1", mode="DROPMALFORMED") is None
+    assert first("SELECT value.b FROM records WHERE value.a > 1", valueSchema="a INT, b BINARY") is None
+
+
+def test_a_where_that_keeps_most_records_is_not_asked_first_each_time() -> None:
+    given = {**GIVEN, "handOver": "ranges", "valueSchema": "a INT, b STRING", "columns": "value"}
+    whole = SourceOptions.read(given).rows
+    maker = RowMaker(
+        whole.with_select(check_select("SELECT value.b FROM records WHERE value.a < 9", whole.record_schema())), "t", 0
+    )
+    values = [b'{"a":%d,"b":"%d"}' % (at, at) for at in range(10)]
+    batch = pa.RecordBatch.from_pydict({"value": values, "offset": list(range(10))}, arrow_schema(("value", "offset")))
+    assert maker._filter is not None
+    sizes = [maker._filter.kept(batch).num_rows for _ in range(IDLE_BATCHES + 2)]
+    assert sizes == [9] + [10] * IDLE_BATCHES + [9]
 
 
 @pytest.mark.parametrize(
