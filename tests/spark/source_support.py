@@ -27,7 +27,8 @@ class Topics:
 
     def create(self, partitions: int = 4, name: str | None = None, **config: str) -> str:
         topic = name or f"source-{uuid.uuid4().hex[:12]}"
-        settings = {key.replace("_", "."): value for key, value in config.items()}
+        settings = {"retention.ms": "-1"}  # records may have old timestamps
+        settings |= {key.replace("_", "."): value for key, value in config.items()}
         self._admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(DEADLINE_S)
         return topic
 
