@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from typing import Any
 
 import pyarrow as pa
@@ -108,6 +109,37 @@ def test_usual_documents_take_the_compiled_way() -> None:
         "tags ARRAY<STRING>, inner STRUCT<x: INT>, raw BINARY, map MAP<STRING, FLOAT>, note STRING"
     )
     assert compare(schema, [json.dumps(value).encode(), json.dumps(value, ensure_ascii=False, indent=2).encode()]) == 0
+
+
+FIELDS = ("a", "b", "x" * 14, "y" * 15, "z" * 16, "u" * 29, "v" * 40, "inner", *(f"unknown {at}" for at in range(4)))
+
+
+@given(st.data(), st.integers(0, 2**32))
+@settings(max_examples=150, deadline=None)
+def test_documents_of_one_writer_take_the_compiled_way(data: st.DataObject, seed: int) -> None:
+    """What is between two values repeats, until fields are left out or change places, or spaces differ."""
+    dealer = random.Random(seed)
+    schema = ", ".join(f"{name} BIGINT" for name in FIELDS[:7]) + ", inner STRUCT<a: BIGINT, b: BIGINT>"
+    many = [f"more {at}" for at in range(data.draw(st.sampled_from([0, 0, 70])))]
+    order = data.draw(st.permutations([*FIELDS, *many]))
+    some = []
+    for _ in range(20):
+        names = [name for name in order if dealer.random() < 0.9]
+        if dealer.random() < 0.2:
+            dealer.shuffle(names)
+        space = [dealer.choice(["", "", "", " ", "\n  "]) if dealer.random() < 0.3 else "" for _ in range(4)]
+        value = {name: dealer.choice(['{"b":1,"a":22}', '{"a" : 3}', "{}"]) for name in names if name == "inner"}
+        texts = [f'"{name}"{space[0]}:{space[1]}{value.get(name, dealer.randrange(10**18))}' for name in names]
+        some.append(f"{{{space[2]}{f'{space[3]},{space[2]}'.join(texts)}{space[3]}}}".encode())
+    assert compare(schema, some) == 0
+    damaged = [bytes(dealer.choice(b'{}",: \\a') if dealer.random() < 0.01 else byte for byte in each) for each in some]
+    compare(schema, [one for pair in zip(some, damaged, strict=True) for one in pair])
+
+
+def test_a_number_that_is_too_long_makes_a_document_malformed_whoever_reads_it() -> None:
+    """Jackson has a limit for each number, that of Spark's StreamReadConstraints: 1,000 characters."""
+    numbers = ["9" * 1000, "9" * 1001, "-" + "9" * 1000, "0." + "0" * 998, "0." + "0" * 999, "1e" + "0" * 999]
+    assert compare("a INT, b STRING", [f'{{"b":"x","c":{number},"a":1}}'.encode() for number in numbers]) == 4
 
 
 @pytest.mark.parametrize("special", ['"', "\\", "\\u0041", "\\x", "\x1f", "\x7f", "\u00e9", "\U0001f600"])
