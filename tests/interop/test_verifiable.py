@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from sparkonce import EmbeddedBroker
 from sparkonce.jobs.lab.history import AnomalyName, judge, read_history
@@ -24,6 +25,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 CONF = PROJECT / "conf"
 PARTITIONS = 3
 RECORDS = 3000
+DEADLINE_S = 60.0
 
 Start = Callable[..., Client]
 
@@ -319,14 +321,20 @@ def test_transactions_on_apache_kafka(real_kafka: RealKafka, tmp_path: Path, cli
 def test_what_kafkas_own_verifiable_clients_say_is_judged_too(
     real_kafka: RealKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    common = ["--bootstrap-server", real_kafka.bootstrap_servers, "--topic", "java", "--max-messages", "200"]
+    at = ["--bootstrap-server", real_kafka.bootstrap_servers]
+    # The producer does not retry and the consumer waits for every record: what a topic that is still being created
+    # refused would be waited for without end.
+    admin = AdminClient({"bootstrap.servers": real_kafka.bootstrap_servers})
+    admin.create_topics([NewTopic("java", PARTITIONS)])["java"].result(DEADLINE_S)
     files = []
     for name, arguments in (
         ("VerifiableProducer", ["--value-prefix", "7", "--repeating-keys", "5"]),
         ("VerifiableConsumer", ["--group-id", "java", "--verbose"]),
     ):
-        done = run_tool(f"org.apache.kafka.tools.{name}", *common, *arguments)
+        done = run_tool(f"org.apache.kafka.tools.{name}", *at, "--topic", "java", "--max-messages", "200", *arguments)
         assert done.returncode == 0, done.stderr
+        if name == "VerifiableProducer":
+            assert '"acked":200' in done.stdout, done.stdout
         files.append(tmp_path / f"{name}.jsonl")
         files[-1].write_text(done.stdout)
     assert main([str(file) for file in files]) == CLEAN
