@@ -28,6 +28,11 @@ from tests.interop.python_consumer import python_consumer
 DEADLINE_S = 30
 
 
+def our_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return what we logged; the client's own library says so when the machine is slow."""
+    return [each.getMessage() for each in caplog.records if each.name.startswith("sparkonce.connectors")]
+
+
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker(config={"group.initial.rebalance.delay.ms": 0}) as running:
@@ -188,7 +193,7 @@ def test_a_group_with_live_members_is_left_to_them_and_the_query_goes_on(
                 query.batch(limit)
             assert query.plan() != query.at
         assert topic.committed(group) == {}
-    (said,) = [each.getMessage() for each in caplog.records if each.name.startswith("sparkonce.connectors")]
+    (said,) = our_lines(caplog)
     assert f"group:{group} at {topic.servers} has live members (UNKNOWN_MEMBER_ID)" in said
     assert "choose another group id for commitGroup. The query continues" in said
 
@@ -207,9 +212,9 @@ def test_after_a_failure_it_rests_then_tries_again_and_says_that_it_works(
         committer.offer({(topic.name, 0): 0})
         assert committer.settle(DEADLINE_S)
     assert topic.committed(group) == {0: 0}
-    assert len(caplog.records) == 2
-    assert "UNKNOWN_TOPIC_OR_PARTITION" in caplog.records[0].getMessage()
-    assert "accepts offsets again" in caplog.records[1].getMessage()
+    failed, accepted = our_lines(caplog)
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in failed
+    assert "accepts offsets again" in accepted
 
 
 def test_what_the_group_has_is_asked_for_once_a_day_only(
