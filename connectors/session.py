@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from sparkonce.connectors.runtime import fork_server, worker_daemon, worker_python
 
-REDACTED = "(?i)url|^kafka[.]ssl[.]keystore[.]key$|^storage[.].*key"
+REDACTED = "(?i)url|[.]user[.]info$|^kafka[.]ssl[.]keystore[.]key$|^storage[.].*key"
 """Options whose text Spark redacts in plans, besides those named like passwords: Spark's own default, and ours."""
 
 _OF_THE_DRIVER = {

@@ -23,6 +23,8 @@ INT_MAX = 2**31 - 1
 REQUIRED: Any = MISSING
 """The default of a setting that is required."""
 _WORD = re.compile(r"[A-Za-z0-9_.-]+")
+_USER_INFO = re.compile(r"(?s).*[:/].*@")
+"""What may be a user and a password before a host's name, in one of several addresses."""
 
 
 class SettingError(ValueError):
@@ -147,7 +149,7 @@ class Setting:
         except ValueError as error:
             if self.sensitive:
                 raise SettingError(f"{self.name}: expected {self.form or 'another value'}") from None
-            raise SettingError(f"{self.name}={value!r}: {error}") from None
+            raise SettingError(f"{self.name}={_shown(value)!r}: {error}") from None
 
     def _read(self, value: object) -> Any:
         if self.kind is Kind.LIST:
@@ -211,6 +213,11 @@ class Setting:
         if isinstance(value, tuple):
             return ",".join(value)
         return str(value.value if isinstance(value, Enum) else value)
+
+
+def _shown(value: object) -> object:
+    """Return a value without a password that is in an address."""
+    return _USER_INFO.sub("***@", value) if isinstance(value, str) else value
 
 
 def _plain(number: float) -> str:

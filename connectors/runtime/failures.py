@@ -12,6 +12,11 @@ _TRACEBACK = "Traceback (most recent call last):"
 _MODULE = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z]\w*(?::|$))")
 
 
+def is_behind(kind: type[BaseException], error: BaseException) -> bool:
+    """Return whether an error is of a kind, or has been in the Python process of Spark whose traceback it has."""
+    return isinstance(error, kind) or f"{kind.__module__}.{kind.__name__}: " in str(error)
+
+
 def innermost(error: BaseException) -> str:
     """Return the line of an error with its cause: of tracebacks in its text, that of the last."""
     text = str(error).strip()

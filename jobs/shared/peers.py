@@ -37,6 +37,8 @@ SPARK_KAFKA_ARTIFACTS = (
     # Named, since Maven has no 4.2.0 of it; the connector works beside 4.1.1.
     ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.1.1"),
 )
+SPARK_AVRO_ARTIFACTS = (("org.apache.spark", "spark-avro_2.13", "4.1.1"),)
+"""Maven has no 4.2.0 of it; from_avro works beside Spark 4.2."""
 DELTA_VERSION = "4.4.0"
 DELTA_SPARK = "4.2"
 """The minor version of Spark that this version of delta-spark was built for; it fails on others."""
@@ -116,6 +118,15 @@ def spark_kafka_jars() -> list[str]:
         return spark_jars(f"spark-kafka-{SPARK_KAFKA_ARTIFACTS[0][2]}", SPARK_KAFKA_ARTIFACTS)
     except PeerMissingError as error:
         raise PeerMissingError(f"{error}; name the connector's jars, as a comma list, in SPARK_KAFKA_JARS") from error
+
+
+def spark_avro_jars() -> list[str]:
+    """Return the jars of Spark's from_avro, for `spark.jars`.
+
+    Raises:
+        PeerMissingError: if Maven cannot fetch them.
+    """
+    return spark_jars(f"spark-avro-{SPARK_AVRO_ARTIFACTS[0][2]}", SPARK_AVRO_ARTIFACTS)
 
 
 def delta_jars() -> list[str]:
