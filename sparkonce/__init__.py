@@ -7,6 +7,7 @@ The folders beside it hold the rest, which may change from one version to the ne
 - ``exactly_once``: the commit of a batch, recovery, and the audit.
 - ``offset_store``: where the offsets of a result are kept.
 - ``broker_lite``: the embedded broker.
+- ``registry_lite``: the embedded schema registry.
 - ``jobs``: the command line, the example jobs and the laboratory.
 - ``settings``: how the broker and the connectors declare their settings.
 - ``crash_points``: where tests make them fail; each of them may use it.
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from sparkonce.offset_store.errors import OffsetStoreError
     from sparkonce.offset_store.frame import history_arrow, history_frame
     from sparkonce.offset_store.record import BatchCounts
+    from sparkonce.registry_lite.embedded import EmbeddedRegistry
+    from sparkonce.registry_lite.topic import RegistryStartError
 
     __version__: str
 
@@ -54,6 +57,7 @@ _WHERE = {
     "DeliveryError": "exactly_once.errors",
     "EmbeddedBroker": "broker_lite.embedded",
     "EmbeddedCluster": "broker_lite.embedded_cluster",
+    "EmbeddedRegistry": "registry_lite.embedded",
     "FencedError": "exactly_once.errors",
     "ForeachBatch": "exactly_once.foreach_batch",
     "Guarantee": "exactly_once.guarantee",
@@ -67,6 +71,7 @@ _WHERE = {
     "OptionError": "connectors.settings.options",
     "PartitionLag": "connectors.lag.state",
     "QueryLag": "connectors.lag.state",
+    "RegistryStartError": "registry_lite.topic",
     "RowsOnly": "exactly_once.foreach_batch",
     "SourceLag": "connectors.lag.state",
     "SqlResult": "connectors.sinks.foreach",
@@ -94,6 +99,7 @@ __all__ = [
     "DeliveryError",
     "EmbeddedBroker",
     "EmbeddedCluster",
+    "EmbeddedRegistry",
     "FencedError",
     "ForeachBatch",
     "Guarantee",
@@ -107,6 +113,7 @@ __all__ = [
     "OptionError",
     "PartitionLag",
     "QueryLag",
+    "RegistryStartError",
     "RowsOnly",
     "SourceLag",
     "SqlResult",

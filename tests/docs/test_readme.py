@@ -88,7 +88,7 @@ def committed_values(broker: EmbeddedBroker, topic: str) -> list[bytes]:
 @pytest.mark.timeout(300)
 def test_the_ten_lines_of_python_run_and_the_commands_after_them(tmp_path: Path) -> None:
     """Beside folders of the user's own that are named like parts of ours."""
-    for name in ("broker_lite", "connectors", "exactly_once", "jobs", "offset_store"):
+    for name in ("broker_lite", "connectors", "exactly_once", "jobs", "offset_store", "registry_lite"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise RuntimeError('this is not sparkonce')")
     code = "".join(re.findall(r"```python\n(.*?)```", FIRST, re.DOTALL))

@@ -16,7 +16,7 @@ from sparkonce.jobs.shared.extras import EXTRAS
 from tests.wheel import build_wheel
 
 PROJECT = Path(__file__).resolve().parents[2]
-LINKED = ("broker_lite", "connectors", "exactly_once", "jobs", "offset_store")
+LINKED = ("broker_lite", "connectors", "exactly_once", "jobs", "offset_store", "registry_lite")
 """Folders of the checkout that are inside the package `sparkonce`."""
 IMPORTED = {"sparkonce", "pyspark_delta_once", "pyspark_kafka_once"}
 BLOCKED = """

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-FOLDERS_OF_OURS = ("broker_lite", "connectors", "exactly_once", "jobs", "offset_store")
+FOLDERS_OF_OURS = ("broker_lite", "connectors", "exactly_once", "jobs", "offset_store", "registry_lite")
 A_RUN = 500
 """Records that are sent before each of two runs of the query."""
 

@@ -42,6 +42,8 @@ def run(folder: Path, *files: str, **environment: str) -> str:
         "-s",
         "-p",
         "sparkonce.broker_lite.pytest_plugin",
+        "-p",
+        "sparkonce.registry_lite.pytest_plugin",
         "--strict-markers",
     ]
     done = subprocess.run(
@@ -136,12 +138,14 @@ def test_a_wrong_choice_is_named(tmp_path: Path) -> None:
 
 def test_the_plugin_is_registered_and_loads_nothing() -> None:
     document = tomllib.loads((PROJECT / "pyproject.toml").read_text())
-    assert document["project"]["entry-points"]["pytest11"] == {
-        "sparkonce.broker_lite.pytest_plugin": "sparkonce.broker_lite.pytest_plugin"
+    plugins = document["project"]["entry-points"]["pytest11"]
+    assert plugins == {
+        f"sparkonce.{folder}.pytest_plugin": f"sparkonce.{folder}.pytest_plugin"
+        for folder in ("broker_lite", "registry_lite")
     }
     code = (
-        "import sys, pytest; before = set(sys.modules); import sparkonce.broker_lite.pytest_plugin; "
-        "print(*sorted(set(sys.modules) - before))"
+        "import sys, pytest, uuid; before = set(sys.modules); import sparkonce.broker_lite.pytest_plugin; "
+        "import sparkonce.registry_lite.pytest_plugin; print(*sorted(set(sys.modules) - before))"
     )
     loaded = subprocess.run(
         [sys.executable, "-c", code],
@@ -150,4 +154,4 @@ def test_the_plugin_is_registered_and_loads_nothing() -> None:
         cwd=PROJECT,
         env={**os.environ, "PYTHONPATH": str(PROJECT)},
     ).stdout.split()
-    assert set(loaded) == {"sparkonce", "sparkonce.broker_lite", "sparkonce.broker_lite.pytest_plugin"}
+    assert set(loaded) == {"sparkonce", *plugins, *(name.removesuffix(".pytest_plugin") for name in plugins)}

@@ -1,0 +1,99 @@
+"""`python -m sparkonce.registry_lite`: a schema registry as a process of its own, until SIGTERM or SIGINT.
+
+When it can be reached it prints its address, a line, and writes it into `--ready-file` (whole or not at all).
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+DEFAULT_PORT = 8081
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options, shared with `sparkonce registry`."""
+    parser.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT", help="the brokers of its topic")
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: loopback only)")
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"0 for a free one (default: {DEFAULT_PORT})")
+    parser.add_argument("--topic", default="_schemas", help="the topic of its schemas (default: _schemas)")
+    parser.add_argument(
+        "--user-info-file", metavar="FILE", help="a file with user:password; then clients must log in with it"
+    )
+    parser.add_argument("--certificate", metavar="FILE", help="its certificate (PEM), for https")
+    parser.add_argument("--key", metavar="FILE", help="the key of that certificate (PEM)")
+    parser.add_argument("--client-ca", metavar="FILE", help="who signs clients' certificates (PEM); then they need one")
+    parser.add_argument(
+        "--kafka-config", metavar="FILE", help="more settings of its Kafka client, librdkafka's names, NAME=VALUE lines"
+    )
+    parser.add_argument("--ready-file", metavar="FILE", help="where to write its address when it answers")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until stopped; return the exit status."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
+    from sparkonce.registry_lite.embedded import EmbeddedRegistry
+    from sparkonce.registry_lite.topic import RegistryStartError
+
+    stopping = (signal.SIGTERM, signal.SIGINT)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, stopping)  # also of the threads that are started now
+    try:
+        with EmbeddedRegistry(
+            options.bootstrap_servers,
+            host=options.host,
+            port=options.port,
+            topic=options.topic,
+            user_info=_text(options.user_info_file),
+            certificate=options.certificate,
+            key=options.key,
+            client_ca=options.client_ca,
+            kafka=_settings(options.kafka_config),
+        ) as registry:
+            if options.ready_file is not None:
+                Path(f"{options.ready_file}.tmp").write_text(registry.url)
+                os.replace(f"{options.ready_file}.tmp", options.ready_file)
+            print(registry.url, flush=True)
+            signal.sigwait(stopping)
+    except (RegistryStartError, OSError, ValueError) as error:
+        print(f"sparkonce registry: {error}", file=sys.stderr)
+        return 1
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return 0
+
+
+def _text(path: str | None) -> str | None:
+    return None if path is None else Path(path).read_text().strip()
+
+
+def _settings(path: str | None) -> dict[str, str]:
+    """Read lines ``name=value``; those that are empty or begin with ``#`` are left out.
+
+    Raises:
+        ValueError: a line is not of that form.
+    """
+    found: dict[str, str] = {}
+    for number, line in enumerate((_text(path) or "").splitlines(), start=1):
+        name, equals, value = line.partition("=")
+        if line.strip() and not line.lstrip().startswith("#"):
+            if not equals:
+                raise ValueError(f"{path}, line {number}: expected NAME=VALUE")
+            found[name.strip()] = value.strip()
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line and run."""
+    description = "Run a schema registry until SIGTERM."
+    parser = argparse.ArgumentParser(prog="python -m sparkonce.registry_lite", description=description)
+    add_arguments(parser)
+    return run(parser.parse_args(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""A registry inside a test suite or a script, in a thread.
+
+with EmbeddedBroker() as broker, EmbeddedRegistry(broker.bootstrap_servers) as registry:
+    client = SchemaRegistryClient({"url": registry.url})
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+
+import uvicorn
+
+from sparkonce.registry_lite.app import make_app
+from sparkonce.registry_lite.service import RegistryService
+from sparkonce.registry_lite.state import State
+from sparkonce.registry_lite.topic import TOPIC, RegistryStartError, SchemaTopic
+
+STOP_TIMEOUT_S = 30.0
+
+
+class EmbeddedRegistry:
+    """A registry that runs from construction to `close`.
+
+    Args:
+        bootstrap_servers: the brokers that keep its topic.
+        host: the address to listen on; loopback by default.
+        port: the port; 0 for a free one.
+        topic: the topic that keeps its schemas; created if it is not there.
+        user_info: ``user:password``, if clients must log in by basic authentication.
+        certificate: a file with its certificate (PEM), for TLS.
+        key: a file with that certificate's key.
+        client_ca: a file with the certificates of those that may sign clients' certificates; then clients need one.
+        kafka: more settings of the client that reads and writes the topic, by librdkafka's names.
+
+    Raises:
+        RegistryStartError: it cannot listen, or cannot use the topic.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        topic: str = TOPIC,
+        user_info: str | None = None,
+        certificate: str | None = None,
+        key: str | None = None,
+        client_ca: str | None = None,
+        kafka: Mapping[str, str] | None = None,
+    ) -> None:
+        state = State()
+        self._socket = _listen(host, port)
+        try:
+            reading = threading.Condition()
+            self._topic = SchemaTopic(bootstrap_servers, state.apply, reading, topic, kafka or {})
+        except BaseException:
+            self._socket.close()
+            raise
+        app = make_app(RegistryService(state, self._topic.write, reading, self._topic.settle), user_info)
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ssl_certfile=certificate,
+            ssl_keyfile=key,
+            ssl_ca_certs=client_ca,
+            ssl_cert_reqs=2 if client_ca else 0,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [self._socket]}, name="registry", daemon=True
+        )
+        self._thread.start()
+        self.url = f"{'https' if certificate else 'http'}://{host}:{self._socket.getsockname()[1]}"
+        """Its address; requests are answered from now on."""
+
+    def close(self) -> None:
+        """Stop it; what it was told is in its topic."""
+        self._server.should_exit = True
+        self._thread.join(STOP_TIMEOUT_S)
+        self._topic.close()
+        self._socket.close()
+
+    def __enter__(self) -> EmbeddedRegistry:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+        made.listen(128)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            made.close()
+        raise RegistryStartError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+    return made

@@ -1,0 +1,84 @@
+"""Errors as the REST API has them: a status of HTTP, a code, and a text.
+
+Source: Confluent's documentation of the Schema Registry API, "Errors".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class ApiError(Exception):
+    """What a client is told instead of an answer."""
+
+    def __init__(self, status: int, code: int, message: str) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message = status, code, message
+
+
+def subject_not_found(subject: str) -> ApiError:
+    """Return the error for a subject that has no versions."""
+    return ApiError(404, 40401, f"Subject '{subject}' not found.")
+
+
+def version_not_found(version: int | str) -> ApiError:
+    """Return the error for a version that a subject does not have."""
+    return ApiError(404, 40402, f"Version {version} not found.")
+
+
+def subject_deleted(subject: str) -> ApiError:
+    """Return the error for a subject that is softly deleted already."""
+    return ApiError(404, 40404, f"Subject '{subject}' was soft deleted. Set permanent=true to delete permanently")
+
+
+def subject_not_deleted(subject: str) -> ApiError:
+    """Return the error for a subject that must be deleted softly first."""
+    return ApiError(404, 40405, f"Subject '{subject}' was not deleted first before being permanently deleted")
+
+
+def version_deleted(subject: str, version: int) -> ApiError:
+    """Return the error for a version that is softly deleted already."""
+    told = f"Subject '{subject}' Version {version} was soft deleted. Set permanent=true to delete permanently"
+    return ApiError(404, 40406, told)
+
+
+def version_not_deleted(subject: str, version: int) -> ApiError:
+    """Return the error for a version that must be deleted softly first."""
+    told = f"Subject '{subject}' Version {version} was not deleted first before being permanently deleted"
+    return ApiError(404, 40407, told)
+
+
+def schema_not_found(what: object = "") -> ApiError:
+    """Return the error for an id, or a schema, that is not registered."""
+    return ApiError(404, 40403, f"Schema {what} not found" if what != "" else "Schema not found")
+
+
+def invalid_schema(why: str) -> ApiError:
+    """Return the error for a text that is no schema."""
+    return ApiError(422, 42201, f"Invalid schema: {why}")
+
+
+def invalid_version(version: str) -> ApiError:
+    """Return the error for a version that is no number."""
+    return ApiError(
+        422,
+        42202,
+        f"The specified version '{version}' is not a valid version id. Allowed values are between [1, 2^31-1] and the "
+        'string "latest"',
+    )
+
+
+def invalid_subject(subject: str) -> ApiError:
+    """Return the error for a name that no subject can have."""
+    return ApiError(422, 42208, f"The specified subject '{subject}' is not a valid name of one")
+
+
+def reference_exists(subject: str, version: int, ids: Sequence[int]) -> ApiError:
+    """Return the error for a version that others refer to."""
+    told = f"One or more references exist to the schema {{subject={subject},version={version}}}: ids {list(ids)}"
+    return ApiError(422, 42206, told)
+
+
+def not_permitted(why: str) -> ApiError:
+    """Return the error for what the mode of a subject forbids."""
+    return ApiError(422, 42205, why)

@@ -1,0 +1,229 @@
+"""The topic that keeps a registry's records.
+
+One registry writes at a time: all use one transactional id, so that the broker fences the one before as soon as another
+begins (KIP-98), and what that one wrote and did not commit is never read. A write returns once its records are
+committed, and have been read back from the topic.
+
+Whether a write that failed is in the topic may be unknown. Before the next decision a new producer begins, by which the
+broker settles what the one before left open, and the topic is read to its end.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from sparkonce.registry_lite.errors import ApiError
+from sparkonce.registry_lite.service import Records
+
+_log = logging.getLogger(__name__)
+TOPIC = "_schemas"
+TIMEOUT_S = 30.0
+_POLL_S = 0.1
+_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+Apply = Callable[[dict[str, Any], dict[str, Any] | None], None]
+
+
+class RegistryStartError(RuntimeError):
+    """The topic cannot be used."""
+
+
+class SchemaTopic:
+    """The topic of one registry, from construction to `close`."""
+
+    def __init__(
+        self, bootstrap_servers: str, apply: Apply, reading: threading.Condition, topic: str, kafka: Mapping[str, str]
+    ):
+        """Read the whole topic, which is created if it is not there; ``apply`` gets its records, under ``reading``.
+
+        This fences the registry that wrote to the topic before.
+
+        Raises:
+            RegistryStartError: the brokers do not answer, or the topic is not one for schemas.
+        """
+        self._conf = conf = {"log_level": "2", **kafka, "bootstrap.servers": bootstrap_servers}
+        self._topic, self._apply, self._reading = topic, apply, reading
+        self._read = 0
+        """The offset after the last record that was read."""
+        self._stopping = self._fenced = False
+        self._producer: Producer | None = None
+        self._begun = self._whole = False
+        """Whether the producer may write; whether the state has all that the topic has."""
+        try:
+            _create(AdminClient(conf, logger=_log), topic)
+        except KafkaException as error:
+            raise self._not_started(error.args[0]) from error
+        self._consumer = _consumer(conf, topic)
+        self._thread = threading.Thread(target=self._follow, name=f"registry-{topic}", daemon=True)
+        self._thread.start()
+        try:
+            self.settle()
+        except ApiError as error:
+            self.close()
+            raise self._not_started(error.message) from error
+
+    def _not_started(self, why: object) -> RegistryStartError:
+        return RegistryStartError(f"topic {self._topic} at {self._conf['bootstrap.servers']}: {why}")
+
+    def settle(self) -> None:
+        """Be the one that writes, and read all that is written; without an effect unless a write has failed.
+
+        Raises:
+            ApiError: another registry has taken over, or the brokers do not answer.
+        """
+        if self._fenced:
+            raise _taken_over()
+        if self._whole:
+            return
+        if self._producer is None:
+            more = {"transactional.id": f"registry-{self._topic}", "linger.ms": 0}
+            self._producer = Producer({**self._conf, **more}, logger=_log)
+        try:
+            if not self._begun:
+                # After a time-out it goes on by itself; another one meanwhile would be fenced by it.
+                self._producer.init_transactions(TIMEOUT_S)
+                self._begun = True
+            self._wait(self._end())
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                self._producer, self._begun = None, False
+            raise ApiError(500, 50001, f"Error in the backend datastore: {error.args[0]}") from error
+        self._whole = True
+
+    def _end(self) -> int:
+        """Return the offset after the topic's last record."""
+        place = TopicPartition(self._topic, 0)
+        last = time.monotonic() + TIMEOUT_S
+        while True:
+            admin = AdminClient(self._conf, logger=_log)  # a new one: it keeps the leader that it found first
+            try:
+                asked = admin.list_offsets({place: OffsetSpec.latest()}, request_timeout=TIMEOUT_S)
+                return int(asked[place].result(TIMEOUT_S).offset)
+            except KafkaException:  # perhaps just while the brokers start
+                if time.monotonic() > last:
+                    raise
+            time.sleep(_POLL_S)
+
+    def write(self, records: Records) -> None:
+        """Write records; return once they are committed and read. Decide what to write after `settle`.
+
+        Raises:
+            ApiError: they are not, or that is not known.
+        """
+        offsets: list[int] = []
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                offsets.append(message.offset())
+
+        producer = self._producer
+        assert producer is not None, "settle() comes first"
+        self._whole = False
+        try:
+            producer.begin_transaction()
+            for key, value in records:
+                producer.produce(self._topic, _bytes(value), _bytes(key), partition=0, on_delivery=delivered)
+            producer.commit_transaction(TIMEOUT_S)
+        except KafkaException as error:
+            raise self._failed(producer, error) from error
+        self._wait(max(offsets) + 1)
+        self._whole = True
+
+    def _failed(self, producer: Producer, error: KafkaException) -> ApiError:
+        """Return what a client is told of a write that failed."""
+        self._producer, self._begun = None, False
+        producer.purge()  # not closed: that would wait for the brokers to abort the transaction
+        self._fenced = error.args[0].code() in _FENCED
+        if self._fenced:
+            return _taken_over()
+        _log.warning("topic %s: a write failed: %s", self._topic, error.args[0])
+        return ApiError(500, 50001, f"Error in the backend datastore: {error.args[0]}")
+
+    def _wait(self, offset: int) -> None:
+        """Wait until the topic is read up to an offset."""
+        with self._reading:
+            if not self._reading.wait_for(lambda: self._read >= offset or self._stopping, TIMEOUT_S):
+                raise ApiError(500, 50001, f"topic {self._topic} was not read up to offset {offset} in {TIMEOUT_S} s")
+
+    def _follow(self) -> None:
+        while not self._stopping:
+            message = self._consumer.poll(_POLL_S)
+            if message is not None and message.error() is None:
+                self._take(message)
+            elif message is not None and message.error().code() != KafkaError._PARTITION_EOF:
+                _log.warning("topic %s: %s", self._topic, message.error())
+            position = self._consumer.position([TopicPartition(self._topic, 0)])[0].offset
+            end = message.offset() if message is not None and message.error() is not None else None
+            with self._reading:
+                self._read = max(self._read, position, end if end is not None else 0)
+                self._reading.notify_all()
+
+    def _take(self, message: Message) -> None:
+        try:
+            key = json.loads(message.key())
+            value = None if message.value() is None else json.loads(message.value())
+            with self._reading:
+                self._apply(key, value)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            _log.warning("topic %s, offset %d is not a registry's record: %r", self._topic, message.offset(), error)
+
+    def close(self) -> None:
+        """Stop reading and writing."""
+        self._stopping = True
+        with self._reading:
+            self._reading.notify_all()
+        self._thread.join()
+        self._consumer.close()
+        self._producer = None
+
+
+def _taken_over() -> ApiError:
+    told = "Another registry has taken over this topic; send what changes schemas to that one"
+    return ApiError(500, 50003, told)
+
+
+def _create(admin: AdminClient, topic: str) -> None:
+    """Create the topic unless it is there.
+
+    Raises:
+        RegistryStartError: it has several partitions.
+        KafkaException: the brokers do not answer.
+    """
+    found = admin.list_topics(timeout=TIMEOUT_S).topics.get(topic)  # asking for one by name might create it
+    if found is not None:
+        if len(found.partitions) != 1:
+            raise RegistryStartError(f"topic {topic} has {len(found.partitions)} partitions; schemas need one")
+        return
+    new = NewTopic(topic, 1, config={"cleanup.policy": "compact"})
+    try:
+        admin.create_topics([new], operation_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+
+
+def _consumer(conf: Mapping[str, str], topic: str) -> Consumer:
+    more = {"group.id": f"registry-{topic}", "enable.auto.commit": False, "isolation.level": "read_committed"}
+    more["auto.offset.reset"] = "earliest"
+    more |= {"enable.partition.eof": True, "fetch.wait.max.ms": 50, "fetch.error.backoff.ms": 50}
+    consumer = Consumer({**more, **conf}, logger=_log)
+    consumer.assign([TopicPartition(topic, 0, 0)])  # to ask for the beginning takes librdkafka another half second
+    return consumer
+
+
+def _bytes(document: Mapping[str, Any] | None) -> bytes | None:
+    return None if document is None else json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()

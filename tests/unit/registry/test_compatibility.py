@@ -1,0 +1,276 @@
+"""Which schema may follow which: pairs of an old and a new one for each kind, in all seven modes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from sparkonce.registry_lite.compatibility import MODES, incompatible
+
+
+@dataclass(frozen=True)
+class Pair:
+    name: str
+    kind: str
+    old: str
+    new: str
+    backward: bool
+    """Whether the new one reads what the old one wrote."""
+    forward: bool
+    """Whether the old one reads what the new one writes."""
+
+
+def record(*fields: Any, **more: Any) -> str:
+    named = [
+        {"name": name, "type": kind, **rest} for name, kind, rest in (each + ({},) * (3 - len(each)) for each in fields)
+    ]
+    return json.dumps({"type": "record", "name": "R", "fields": named, **more})
+
+
+def enum(*symbols: str, **more: Any) -> str:
+    return json.dumps({"type": "enum", "name": "E", "symbols": symbols, **more})
+
+
+def obj(closed: bool = False, required: tuple[str, ...] = (), **properties: Any) -> str:
+    made: dict[str, Any] = {"type": "object", "properties": properties}
+    made |= {"additionalProperties": False} if closed else {}
+    return json.dumps(made | ({"required": list(required)} if required else {}))
+
+
+def js(**schema: Any) -> str:
+    return json.dumps(schema)
+
+
+def proto(body: str, head: str = "") -> str:
+    return f'syntax = "proto3"; package p; {head} message M {{ {body} }}'
+
+
+def proto2(body: str) -> str:
+    return f'syntax = "proto2"; message M {{ {body} }}'
+
+
+INT, STR, A = {"type": "integer"}, {"type": "string"}, ("a", "int")
+AVRO = [
+    ("equal", record(A), record(A), True, True),
+    ("field added with a default", record(A), record(A, ("b", "int", {"default": 1})), True, True),
+    ("field added without a default", record(A), record(A, ("b", "int")), False, True),
+    ("field removed", record(A, ("b", "int")), record(A), True, False),
+    ("field with a default removed", record(A, ("b", "int", {"default": 1})), record(A), True, True),
+    ("field renamed", record(A), record(("b", "int")), False, False),
+    ("field renamed with an alias", record(A), record(("b", "int", {"aliases": ["a"]})), True, False),
+    ("int to long", '"int"', '"long"', True, False),
+    ("long to double", '"long"', '"double"', True, False),
+    ("double to float", '"double"', '"float"', False, True),
+    ("string to bytes", '"string"', '"bytes"', True, True),
+    ("int to string", '"int"', '"string"', False, False),
+    ("made nullable", '"int"', '["null","int"]', True, False),
+    ("a branch added", '["null","int"]', '["null","int","string"]', True, False),
+    ("a symbol added", enum("A"), enum("A", "B"), True, False),
+    ("a symbol added, with a default", enum("A", default="A"), enum("A", "B", default="A"), True, True),
+    ("items promoted", '{"type":"array","items":"int"}', '{"type":"array","items":"long"}', True, False),
+    ("values changed", '{"type":"map","values":"int"}', '{"type":"map","values":"string"}', False, False),
+    ("size changed", '{"type":"fixed","name":"F","size":2}', '{"type":"fixed","name":"F","size":3}', False, False),
+    ("documentation changed", record(A), record(A, doc="text"), True, True),
+]
+JSON = [
+    ("equal", obj(a=INT), obj(a=INT), True, True),
+    ("property added, open", obj(a=INT), obj(a=INT, b=STR), False, True),
+    ("property added that says nothing, open", obj(a=INT), obj(a=INT, b={}), True, True),
+    ("property added, closed", obj(True, a=INT), obj(True, a=INT, b=STR), True, False),
+    ("property removed, open", obj(a=INT, b=STR), obj(a=INT), True, False),
+    ("property removed, closed", obj(True, a=INT, b=STR), obj(True, a=INT), False, True),
+    ("opened", obj(True, a=INT), obj(a=INT), True, False),
+    ("made required", obj(a=INT), obj(a=INT, required=("a",)), False, True),
+    (
+        "required with a default",
+        obj(True, a=INT),
+        obj(True, ("b",), a=INT, b={**INT, "default": 1}),
+        True,
+        False,
+    ),
+    ("integer to number", js(type="integer"), js(type="number"), True, False),
+    ("integer to string", js(type="integer"), js(type="string"), False, False),
+    ("types added", js(type="integer"), js(type=["integer", "null"]), True, False),
+    ("anything", js(type="integer"), "true", True, False),
+    ("nothing", "false", js(type="integer"), True, False),
+    ("titles", js(type="integer", title="a"), js(type="integer", title="b", description="c"), True, True),
+    ("enum extended", js(enum=["a"]), js(enum=["a", "b"]), True, False),
+    ("longer", js(type="string", maxLength=3), js(type="string", maxLength=5), True, False),
+    ("greater", js(type="number", minimum=3), js(type="number", minimum=1), True, False),
+    ("limit added", js(type="number"), js(type="number", maximum=1), False, True),
+    ("pattern added", js(type="string"), js(type="string", pattern="a"), False, True),
+    (
+        "items widened",
+        js(type="array", items={"type": "integer"}),
+        js(type="array", items={"type": "number"}),
+        True,
+        False,
+    ),
+    ("alternative added", js(oneOf=[INT]), js(oneOf=[INT, STR]), True, False),
+    ("made one of several", js(type="integer"), js(anyOf=[INT, STR]), True, False),
+    ("part removed", js(allOf=[INT, {"minimum": 3}]), js(allOf=[INT]), True, False),
+    (
+        "required beside equal parts",
+        js(allOf=[obj_part := {"properties": {"a": INT}}]),
+        js(allOf=[obj_part], required=["a"]),
+        False,
+        True,
+    ),
+    (
+        "what a reference means changed",
+        js(type="array", items={"$ref": "#/definitions/x"}, definitions={"x": INT}),
+        js(type="array", items={"$ref": "#/definitions/x"}, definitions={"x": STR}),
+        False,
+        False,
+    ),
+    (
+        "a recursive schema extended",
+        js(type="object", properties={"next": {"$ref": "#"}}, additionalProperties=False),
+        js(type="object", properties={"next": {"$ref": "#"}, "v": INT}, additionalProperties=False),
+        True,
+        False,
+    ),
+    (
+        "condition added",
+        js(type="object"),
+        js(**{"type": "object", "if": {"required": ["a"]}, "then": {}}),
+        False,
+        True,
+    ),
+    (
+        "patterns",
+        js(type="object", patternProperties={"^a": INT}, additionalProperties=False),
+        js(type="object", patternProperties={"^a": {"type": "number"}}, additionalProperties=False),
+        True,
+        False,
+    ),
+    ("pattern for names added", js(type="object"), js(type="object", patternProperties={"^a": INT}), False, True),
+]
+PROTOBUF = [
+    ("equal", proto("int32 a = 1;"), proto("int32 a = 1; /* text */"), True, True),
+    ("field added", proto("int32 a = 1;"), proto("int32 a = 1; string b = 2;"), True, True),
+    ("field renamed", proto("int32 a = 1;"), proto("int32 b = 1;"), True, True),
+    ("numbers that are written alike", proto("int32 a = 1;"), proto("uint64 a = 1;"), True, True),
+    ("numbers that are written otherwise", proto("int32 a = 1;"), proto("sint32 a = 1;"), False, False),
+    ("fixed widths", proto("fixed32 a = 1;"), proto("fixed64 a = 1;"), False, False),
+    ("string to bytes", proto("string a = 1;"), proto("bytes a = 1;"), True, True),
+    ("string to int32", proto("string a = 1;"), proto("int32 a = 1;"), False, False),
+    ("repeated string", proto("string a = 1;"), proto("repeated string a = 1;"), True, True),
+    ("repeated number", proto("int32 a = 1;"), proto("repeated int32 a = 1;"), False, False),
+    ("package changed", proto("int32 a = 1;"), proto("int32 a = 1;").replace("package p", "package q"), False, False),
+    ("message added", proto(""), proto("", "message N {}"), True, False),
+    ("message moved", proto("", "message N {}"), proto("") + " message N {}", True, True),
+    ("nested message removed", proto("message N {}"), proto(""), False, True),
+    (
+        "nested message changed",
+        proto("message N { int32 a = 1; } N n = 1;"),
+        proto("message N { string a = 1; } N n = 1;"),
+        False,
+        False,
+    ),
+    (
+        "type of a field renamed",
+        proto("N n = 1;", "message N {} message O {}"),
+        proto("O n = 1;", "message N {} message O {}"),
+        False,
+        False,
+    ),
+    ("scalar to message", proto("int32 n = 1; message N {}"), proto("N n = 1; message N {}"), False, False),
+    ("int32 to enum", proto("int32 e = 1;", "enum E { X = 0; }"), proto("E e = 1;", "enum E { X = 0; }"), True, True),
+    ("enum constant added", proto("", "enum E { X = 0; }"), proto("", "enum E { X = 0; Y = 1; }"), True, True),
+    ("optional", proto("int32 a = 1;"), proto("optional int32 a = 1;"), True, True),
+    ("values of a map", proto("map<string, int32> m = 1;"), proto("map<string, string> m = 1;"), False, False),
+    ("map renamed", proto("map<string, int32> m = 1;"), proto("map<string, int64> n = 1;"), True, True),
+    ("map to message", proto("map<string, int32> m = 1;"), proto("repeated N m = 1;", "message N {}"), False, False),
+    ("one field into a new oneof", proto("int32 a = 1;"), proto("oneof o { int32 a = 1; int32 b = 2; }"), True, True),
+    (
+        "several fields into a oneof",
+        proto("int32 a = 1; int32 b = 2;"),
+        proto("oneof o { int32 a = 1; int32 b = 2; }"),
+        False,
+        True,
+    ),
+    (
+        "field of a oneof removed",
+        proto("oneof o { int32 a = 1; int32 b = 2; }"),
+        proto("oneof o { int32 a = 1; }"),
+        False,
+        True,
+    ),
+    (
+        "a field into a oneof that was there",
+        proto("int32 b = 2; oneof o { int32 a = 1; }"),
+        proto("oneof o { int32 a = 1; int32 b = 2; }"),
+        False,
+        True,
+    ),
+    ("required field added", proto2(""), proto2("required int32 a = 1;"), False, False),
+    ("made required", proto2("optional int32 a = 1;"), proto2("required int32 a = 1;"), False, True),
+    (
+        "recursive",
+        proto("M m = 1; int32 a = 2;"),
+        proto("M m = 1; sint32 a = 2;"),
+        False,
+        False,
+    ),
+]
+PAIRS = [
+    Pair(each[0], kind, *each[1:])
+    for kind, rows in (("AVRO", AVRO), ("JSON", JSON), ("PROTOBUF", PROTOBUF))
+    for each in rows
+]
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair.kind}: {pair.name}")
+def test_each_pair_in_all_modes(pair: Pair) -> None:
+    expected = {
+        mode: (pair.backward or mode.startswith(("NONE", "FORWARD")))
+        and (pair.forward or mode.startswith(("NONE", "BACKWARD")))
+        for mode in MODES
+    }
+    found = {mode: incompatible(pair.kind, mode, (pair.new, ()), [(pair.old, ())]) for mode in MODES}
+    assert {mode: not problems for mode, problems in found.items()} == expected, found
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "second", "third"),
+    [
+        ("AVRO", record(A), record(A, ("b", "int", {"default": 1})), record(A, ("b", "string"))),
+        ("JSON", js(type="integer"), js(type=["integer", "null"]), js(type="null")),
+        ("PROTOBUF", proto("string a = 1;"), proto(""), proto("int32 a = 1;")),
+    ],
+)
+def test_transitive_modes_look_at_all_versions(kind: str, first: str, second: str, third: str) -> None:
+    """The third may follow the second at most, never the first."""
+    before = [(first, ()), (second, ())]
+    last = {mode: not incompatible(kind, mode, (third, ()), before[1:]) for mode in MODES}
+    every = {mode: not incompatible(kind, mode, (third, ()), before) for mode in MODES}
+    assert {mode: every[mode] for mode in MODES if not mode.endswith("_TRANSITIVE")} == {
+        mode: last[mode] for mode in MODES if not mode.endswith("_TRANSITIVE")
+    }
+    assert not any(every[mode] for mode in MODES if mode.endswith("_TRANSITIVE"))
+
+
+def test_schemas_that_are_nested_too_deeply() -> None:
+    deep = '{"items":' * 400 + "{}" + "}" * 400
+    other = deep.replace("{}", '{"type":"string"}')
+    assert incompatible("JSON", "BACKWARD", (other, ()), [(deep, ())])
+
+
+def test_types_of_other_files() -> None:
+    def file(kind: str) -> tuple[str, str]:
+        return "a.proto", f'syntax = "proto3"; message A {{ {kind} a = 1; }}'
+
+    text = 'syntax = "proto3"; import "a.proto"; message M { A a = 1; }'
+    (found,) = incompatible("PROTOBUF", "BACKWARD", (text, [file("string")]), [(text, [file("int32")])])
+    assert found == "FIELD_SCALAR_KIND_CHANGED at #/A/1"
+
+
+def test_differences_are_named() -> None:
+    (found,) = incompatible("AVRO", "BACKWARD", (record(A, ("b", "int")), ()), [(record(A), ())])
+    assert "reader_field_missing_default_value" in found
+    (found,) = incompatible("JSON", "BACKWARD", (obj(a=STR), ()), [(obj(a=INT), ())])
+    assert found == "TYPE_CHANGED at #/properties/a"

@@ -1,0 +1,99 @@
+"""Schemas of Protobuf compiled to descriptors, from text and from base64."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+from sparkonce.connectors.schema_registry.protobuf_text import MAIN, descriptor_set, from_base64
+
+OTHER = """
+syntax = "proto3";
+package x;
+import "google/protobuf/timestamp.proto";
+import 'google/type/money.proto';
+import public "confluent/type/decimal.proto";
+message A {
+  google.protobuf.Timestamp at = 1;
+  google.type.Money price = 2;
+}
+"""
+TEXT = """
+syntax = "proto3";
+import "folder/other.proto";
+message B {
+  x.A a = 1;
+  confluent.type.Decimal d = 2;
+}
+"""
+
+
+def names(schema: str, *references: tuple[str, str]) -> list[str]:
+    return [each.name for each in descriptor_set(schema, references).file]
+
+
+def in_base64(file: FileDescriptorProto) -> str:
+    return base64.b64encode(file.SerializeToString()).decode()
+
+
+def test_a_text_with_what_it_imports() -> None:
+    found = names(TEXT, ("folder/other.proto", OTHER))
+    assert found[-2:] == ["folder/other.proto", MAIN]
+    assert {"google/protobuf/timestamp.proto", "google/type/money.proto", "confluent/type/decimal.proto"} < {*found}
+
+
+def test_descriptors_in_base64_mean_the_same_as_texts() -> None:
+    files = descriptor_set(TEXT, [("folder/other.proto", OTHER)]).file
+    main, other = files[-1], files[-2]
+    for schema in (TEXT, in_base64(main)):
+        for reference in (OTHER, in_base64(other)):
+            assert list(descriptor_set(schema, [("folder/other.proto", reference)]).file) == list(files)
+
+
+def test_editions_and_proto2() -> None:
+    assert descriptor_set('edition = "2023"; message A { int32 a = 1; }').file[-1].edition > 0
+    assert descriptor_set("message A { optional group B = 1 { required int32 b = 2; } }").file[-1].syntax == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("message {", "schema.proto:1:9: Expected message name."),
+        ('syntax = "proto3"; import "nowhere.proto";', "nowhere.proto: File not found"),
+        ('syntax = "proto3"; import "/etc/hostname";', "/etc/hostname"),
+        ('syntax = "proto3"; import "../../x.proto";', "not allowed in the virtual path"),
+        ('syntax = "proto3"; message A { int32 a = 1; int32 b = 1; }', "Field number 1 has already been used"),
+        ('syntax = "proto3"; message A { Nothing a = 1; }', '"Nothing" is not defined'),
+        ("Zm9v", "Expected top-level statement"),
+    ],
+)
+def test_what_is_no_schema(text: str, told: str) -> None:
+    with pytest.raises(ValueError, match="schema") as caught:
+        descriptor_set(text)
+    assert told in str(caught.value)
+    assert "WARNING" not in str(caught.value)
+    assert "/tmp" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/../../b", "/etc/x", "a\\b", "a\nb", "-I/", "a//b", MAIN + "/x"])
+def test_names_that_are_none_of_files(name: str) -> None:
+    with pytest.raises(ValueError, match="cannot be imported by the name"):
+        descriptor_set('syntax = "proto3";', [(name, 'syntax = "proto3";')])
+
+
+def test_a_reference_with_the_name_of_the_descriptor() -> None:
+    other = descriptor_set('syntax = "proto3"; message A {}').file[-1]
+    main = FileDescriptorProto.FromString(other.SerializeToString())
+    main.message_type[0].name = "B"
+    main.dependency.append(MAIN)
+    assert [file.message_type[0].name for file in descriptor_set(in_base64(main), [(MAIN, in_base64(other))]).file] == [
+        "A",
+        "B",
+    ]
+
+
+def test_texts_are_not_taken_for_base64() -> None:
+    for text in ("", " ", 'syntax = "proto3";', "message"):
+        assert from_base64(text) is None
