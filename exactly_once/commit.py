@@ -140,9 +140,9 @@ class Plan:
         return isinstance(self.decision, Fresh)
 
     @property
-    def has_other_rules(self) -> bool:
-        """Never: a batch that is written is not written again in parts."""
-        return False
+    def other_rules(self) -> None:
+        """None: a batch that is written is not written again in parts."""
+        return
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.ranges import FetchRange, ReadCount
 from sparkonce.connectors.settings.options import SOURCE_PREFIX, OptionError
 from sparkonce.connectors.sinks.dead_letters import COLUMN as COLUMN_OF_LETTERS
+from sparkonce.connectors.values.options import SchemaOptions
+from sparkonce.connectors.values.registered import reader_schema
 from sparkonce.exactly_once.coverage import Part
 from sparkonce.offset_store.offsets import TopicPartition
 
@@ -37,8 +39,30 @@ class DirectSource:
 
     @property
     def rules(self) -> str:
-        """A digest of what makes rows and dead letters of records: the options of values, and the SELECT's text."""
-        return self.options.rows.digest()
+        """What makes rows and dead letters of records: a digest of the options of values and of the SELECT's text.
+
+        After an ``@`` follows the id of the schema that values are read as, if a registry has it.
+        """
+        decoding = self.options.rows.decoding
+        number = decoding.reader_id if isinstance(decoding, SchemaOptions) else None
+        return self.options.rows.digest() + ("" if number is None else f"@{number}")
+
+    def with_rules(self, rules: str) -> DirectSource | None:
+        """See `RangeReader.with_rules`: another schema of the registry's is no obstacle.
+
+        Raises:
+            RegistryError: if the registry does not answer, or no longer has that schema.
+        """
+        decoding, (digest, _, number) = self.options.rows.decoding, rules.partition("@")
+        if not isinstance(decoding, SchemaOptions) or decoding.registry is None or not number.isdigit():
+            return None
+        if digest != self.options.rows.digest():
+            return None
+        reader = reader_schema(decoding.registry, int(number), decoding.format)
+        # Newer versions are no reason to stop then: the batch was begun with this one.
+        older = replace(decoding, reader=reader, reader_id=int(number), stop_for=None)
+        rows = replace(self.options.rows, decoding=older)
+        return replace(self, options=replace(self.options, rows=rows))
 
     def open(self, handed_over: Iterable[pa.RecordBatch]) -> DirectReading:
         """Return the ranges that Spark has passed to a task.

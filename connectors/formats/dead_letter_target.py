@@ -37,8 +37,14 @@ if TYPE_CHECKING:
 Extents = Mapping[tuple[str, int], tuple[int, int, int]]
 """By topic and partition: where the batch begins, where it begins for the target, and where it ends."""
 
-HEADERS = (REASON, "topic", "partition", "offset", "timestamp")
-"""What the headers of a dead letter in a topic are called; all are text, the timestamp in ms since 1970."""
+_CONNECT = "__connect.errors."
+HEADERS = {
+    **{name: name for name in (REASON, "topic", "partition", "offset", "timestamp")},
+    **{f"{_CONNECT}{name}": name for name in ("topic", "partition", "offset")},
+    f"{_CONNECT}exception.message": REASON,
+}
+"""The headers of a dead letter in a topic, and what is in them; all are text, the timestamp in ms since 1970. Tools
+that know the dead letters of Kafka Connect (KIP-298) find its names."""
 RECORD = t.StructType(
     [
         t.StructField("key", t.BinaryType()),
@@ -136,7 +142,7 @@ def split(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
 def as_records(letters: pa.RecordBatch) -> pa.RecordBatch:
     """Convert dead letters to Kafka records: the original key and value, and the rest as headers."""
     count, texts = letters.num_rows, []
-    for name in HEADERS:
+    for name in HEADERS.values():
         column = letters.column(name)
         if name == "timestamp":
             column = pc.cast(column, pa.timestamp("ms", tz=column.type.tz), safe=False).cast(pa.int64())
@@ -144,7 +150,7 @@ def as_records(letters: pa.RecordBatch) -> pa.RecordBatch:
     # Row by row, out of columns: the header h of the row r is at h * count + r.
     order = np.arange(len(HEADERS) * count).reshape(len(HEADERS), count).T.ravel()
     values = pa.concat_arrays(texts).take(pa.array(order))
-    names = pa.array(HEADERS).take(pa.array(order // max(count, 1)))
+    names = pa.array([*HEADERS]).take(pa.array(order // max(count, 1)))
     headers = pa.ListArray.from_arrays(
         pa.array(np.arange(count + 1) * len(HEADERS), pa.int32()),
         pa.StructArray.from_arrays([names, values], ["key", "value"]),
@@ -164,12 +170,12 @@ class LetterPlan(WrappedPlan):
 
     plan: TargetPlan
     starts: Starts
-    rules_differ: bool = False
+    written_by: str | None = None
 
     @property
-    def has_other_rules(self) -> bool:
+    def other_rules(self) -> str | None:
         """See `TargetPlan`."""
-        return self.rules_differ
+        return self.written_by
 
 
 class DeadLetterTarget:
@@ -216,25 +222,26 @@ class DeadLetterTarget:
                 "back when the batch began, by hand or since a transaction had timed out. Start the query again: the "
                 "batch is then compared with the current offsets"
             )
-        return LetterPlan(plan, starts, (bool(starts) or not plan.writes_rows) and self._rules_differ(batch.record))
+        has_part = bool(starts) or not plan.writes_rows
+        return LetterPlan(plan, starts, self._other_rules(batch.record) if has_part else None)
 
     def records(self, app_id: str) -> Iterable[BatchRecord]:
         """See `Target.records`."""
         return self._target.records(app_id)
 
-    def _rules_differ(self, record: BatchRecord) -> bool:
-        """Whether dead letters of these records were found by other rules, as far as both are known."""
+    def _other_rules(self, record: BatchRecord) -> str | None:
+        """Return the rules that found dead letters of these records, if they are others, and both are known."""
         unseen = set() if record.rules is None else set(record.moved)
         for written in self.records(record.app_id) if unseen else ():
             there = {key: written.moved[key] for key in written.moved.keys() & unseen}
             before = {key for key, extent in there.items() if extent.end <= record.moved[key].start}
             has_part = any(there[key].start < record.moved[key].end for key in there.keys() - before)
             if has_part and written.rules not in (None, record.rules):
-                return True
+                return written.rules
             unseen -= before  # what is older ends before the batch, too
             if not unseen:
                 break
-        return False
+        return None
 
     def open(self, plan: TargetPlan, task: Task) -> TaskWriter | None:
         """See `Target.open`."""

@@ -21,10 +21,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from sparkonce.connectors.kafka_source.hand_over import HandOver
-from sparkonce.connectors.kafka_source.options import FORMAT, SourceOptions
+from sparkonce.connectors.kafka_source.options import FORMAT, OPTIONS, SourceOptions
 from sparkonce.connectors.kafka_source.source import KafkaOnceReader, KafkaOnceStreamReader
 from sparkonce.connectors.reference.hints import checked
 from sparkonce.connectors.settings.options import OptionError
+from sparkonce.connectors.values.registered import follows_latest, resolved
 from sparkonce.shipping import Shipped
 
 
@@ -48,6 +49,8 @@ class KafkaOnceDataSource(DataSource, metaclass=Shipped):
         ... )  # doctest: +SKIP
     """
 
+    _follows_latest = False
+
     @classmethod
     def name(cls) -> str:
         """Return the name of the format."""
@@ -59,6 +62,8 @@ class KafkaOnceDataSource(DataSource, metaclass=Shipped):
         Raises:
             OptionError: for options that cannot work.
         """
+        self._follows_latest = follows_latest(self.options)
+        self.options = resolved(OPTIONS, self.options)  # Spark keeps this object for what follows
         return self._schema(self._source_options())
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -76,6 +81,13 @@ class KafkaOnceDataSource(DataSource, metaclass=Shipped):
             OptionError: for options that cannot work, or a schema of the user's own.
         """
         options = self._checked(schema)
+        decoding = options.rows.decoding
+        if options.rows.dead_letters and not options.hands_over_ranges and self._follows_latest and decoding:
+            raise OptionError(
+                f"{FORMAT}: includeDeadLetters=true needs a schema that stays: after a crash between dead letters and "
+                "rows, another version could find other dead letters. Set handOver=ranges, where the sink notes which "
+                f"version it was, or valueSchemaId={options.rows.value_schema_id}, the latest now"
+            )
         return KafkaOnceStreamReader(options, HandOver.of(self.options) if options.hands_over_ranges else None)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

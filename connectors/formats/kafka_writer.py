@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -17,7 +17,7 @@ from sparkonce.connectors.formats.dead_letter_target import (
     split,
 )
 from sparkonce.connectors.kafka_sink.options import KafkaSinkOptions
-from sparkonce.connectors.kafka_sink.rows import RowLayout
+from sparkonce.connectors.kafka_sink.rows import ColumnEncoding, RowLayout
 from sparkonce.connectors.kafka_sink.spool import Spool
 from sparkonce.connectors.kafka_sink.target import KafkaTarget
 from sparkonce.connectors.kafka_sink.tasks import Layout
@@ -48,7 +48,8 @@ def kafka_stream_sink(options: KafkaSinkOptions, schema: StructType, source: Dir
     place = options.dead_letters
     schema = schema if source is None else source.schema
     check_column(FORMAT, schema, place)
-    rows = RowLayout.of(rows_schema(schema), options.topic, options.include_headers)
+    columns = rows_schema(schema)
+    rows = RowLayout.of(columns, options.topic, options.include_headers, _encodings(options, columns))
     if place is not None and place.topic is not None:
         target = _target(options, (RowLayout.of(RECORD, place.topic), rows), _records_of_both)
         return _stream_sink(options, [target], source)
@@ -57,6 +58,14 @@ def kafka_stream_sink(options: KafkaSinkOptions, schema: StructType, source: Dir
         return _stream_sink(options, [target], source)
     letters = letters_table(place.table, options.app_id, options.checkpoint, options.guarantee, options.storage_options)
     return _stream_sink(options, [letters, target], source, split)
+
+
+def _encodings(options: KafkaSinkOptions, columns: StructType) -> Mapping[str, ColumnEncoding]:
+    if not options.encoded:
+        return {}
+    from sparkonce.connectors.kafka_sink.typed_values import encodings  # loads the compiler
+
+    return encodings(options, columns)
 
 
 def _stream_sink(

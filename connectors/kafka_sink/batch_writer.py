@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from sparkonce.connectors.kafka_sink.options import KafkaBatchOptions
 from sparkonce.connectors.kafka_sink.rows import RowLayout
 from sparkonce.connectors.kafka_sink.tasks import PlainWriter, Sending
+from sparkonce.connectors.kafka_sink.typed_values import encodings
 from sparkonce.connectors.settings.options import KAFKA_FORMAT as FORMAT
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sinks.dead_letters import COLUMN
@@ -47,7 +48,7 @@ class KafkaBatchWriter(DataSourceArrowWriter, metaclass=Shipped):
                 "rows where it is null, without the column, and the others separately; or use writeStream with "
                 "deadLetters"
             )
-        layout = RowLayout.of(schema, options.topic, options.include_headers)
+        layout = RowLayout.of(schema, options.topic, options.include_headers, encodings(options, schema))
         self._sending = Sending(options.client, options.producer, (layout,), None, options.app_id)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> RowsWritten:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from sparkonce.connectors.kafka_client.settings import ClientSettings
 from sparkonce.connectors.kafka_sink.settings import ProducerSettings, read_producer
+from sparkonce.connectors.schema_registry.settings import REGISTRY_SETTINGS, RegistrySettings, read_registry
 from sparkonce.connectors.settings.options import (
     KAFKA_FORMAT,
     KAFKA_PREFIX,
@@ -21,6 +22,7 @@ from sparkonce.connectors.settings.options import (
     storage_options,
 )
 from sparkonce.connectors.sinks.dead_letters import DeadLetterPlace, topic_name
+from sparkonce.connectors.values.options import AVRO, BINARY, JSON_SCHEMA
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.offset_store import DELTA, GROUP, check_spec
 from sparkonce.offset_store.locations import Location
@@ -29,13 +31,24 @@ from sparkonce.settings import REQUIRED, Scope, boolean, camel_case, settings_of
 DEFAULT_DECISION_TOPIC = "sparkonce-decisions"
 FORMAT = KAFKA_FORMAT
 
-_WHERE, _HOW, _TWICE = "Where rows go", "What is written", "Exactly once"
+_FORMATS = (BINARY, AVRO, JSON_SCHEMA)
+_WHERE, _HOW, _TYPED, _TWICE = "Where rows go", "What is written", "Typed columns", "Exactly once"
 
 
 def _named(text: str) -> str:
     if not text.strip():
         raise ValueError("it is empty; choose a name that is stable over restarts")
     return text
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedColumn:
+    """A column that is written with a schema, and what the options say of it."""
+
+    column: str
+    form: str
+    schema: str | None
+    subject: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +86,46 @@ class KafkaBatchOptions:
         "whether a column `headers` is written, if there is one. (Spark's sink always writes it.)",
         group=_HOW,
     )
+    value_format: str = text(
+        BINARY,
+        "how the column value becomes bytes: it is bytes or text (binary), or a column of any type that is written "
+        "with a schema of schemaRegistry.url, whose id comes first (avro, json-schema)",
+        choices=_FORMATS,
+        group=_TYPED,
+    )
+    value_schema: str | None = text(
+        None,
+        "the schema that values are written with: JSON as Avro or JSON Schema has it, or file:PATH",
+        default_text="one made from the column's type, or with autoRegister=false the subject's latest",
+        value="schema",
+        group=_TYPED,
+    )
+    value_subject: str | None = text(
+        None, "the subject of that schema", default_text="TOPIC-value", value="subject", group=_TYPED
+    )
+    key_format: str = text(BINARY, "as valueFormat, for the column key", choices=_FORMATS, group=_TYPED)
+    key_schema: str | None = text(
+        None, "as valueSchema, for keys", default_text="as valueSchema", value="schema", group=_TYPED
+    )
+    key_subject: str | None = text(
+        None, "the subject of that schema", default_text="TOPIC-key", value="subject", group=_TYPED
+    )
+    auto_register: bool = boolean(
+        True,
+        "whether schemas are registered that the registry does not have; it refuses those that are not compatible. "
+        "Else they are looked up, and must be there",
+        group=_TYPED,
+    )
+    registry: RegistrySettings | None = None
     client: ClientSettings = field(repr=False)
     producer: ProducerSettings
+
+    @property
+    def encoded(self) -> tuple[EncodedColumn, ...]:
+        """The columns that are written with a schema."""
+        value = EncodedColumn("value", self.value_format, self.value_schema, self.value_subject)
+        key = EncodedColumn("key", self.key_format, self.key_schema, self.key_subject)
+        return tuple(each for each in (value, key) if each.form != BINARY)
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> KafkaBatchOptions:
@@ -83,7 +134,8 @@ class KafkaBatchOptions:
         Raises:
             OptionError: for an option that is unknown, not readable, for streams only or at odds with another.
         """
-        values = BATCH_OPTIONS.read(given)
+        BATCH_OPTIONS.check(given)
+        values = {**BATCH_OPTIONS.values(given, _BATCH), "registry": read_registry(BATCH_OPTIONS, given)}
         guarantee = values["guarantee"]
         if guarantee not in (None, Guarantee.AT_LEAST_ONCE):
             raise OptionError(
@@ -93,7 +145,9 @@ class KafkaBatchOptions:
                 "trigger(availableNow=True)"
             )
         client, producer = read_producer(given, Guarantee.AT_LEAST_ONCE)
-        return cls(client=client, producer=producer, **values)
+        options = cls(client=client, producer=producer, **values)
+        _check_encoded(options, given)
+        return options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +240,8 @@ class KafkaSinkOptions(KafkaBatchOptions):
         Raises:
             OptionError: for an option that is unknown, missing, not readable or at odds with another.
         """
-        values = OPTIONS.read(given)
+        OPTIONS.check(given)
+        values = {**OPTIONS.values(given, {**_BATCH, **_STREAM}), "registry": read_registry(OPTIONS, given)}
         if not values["app_id"]:
             raise OptionError(f"{FORMAT}: option appId is required: {OPTIONS.settings['appId'].documentation}")
         values["guarantee"] = values["guarantee"] or Guarantee.EXACTLY_ONCE
@@ -196,6 +251,7 @@ class KafkaSinkOptions(KafkaBatchOptions):
         options = cls(
             client=client, producer=producer, recodes=recodes, storage_options=storage_options(given), **values
         )
+        _check_encoded(options, given)
         _check_guarantee(options)
         _check_topics(options)
         _check_storage(given, options)
@@ -214,7 +270,7 @@ _ELSEWHERE = {
 
 OPTIONS = SettingTable(
     FORMAT,
-    {**_BATCH, **_STREAM},
+    {**_BATCH, **_STREAM, **REGISTRY_SETTINGS},
     "kafka-sink",
     passed_through=(f"{STORAGE_PREFIX}*", f"{KAFKA_PREFIX}*", f"{SOURCE_PREFIX}*", "queryName"),
     elsewhere=_ELSEWHERE,
@@ -223,7 +279,7 @@ OPTIONS = SettingTable(
 
 BATCH_OPTIONS = SettingTable(
     FORMAT,
-    _BATCH,
+    {**_BATCH, **REGISTRY_SETTINGS},
     "kafka-sink",
     passed_through=(f"{KAFKA_PREFIX}*",),
     elsewhere={
@@ -232,6 +288,22 @@ BATCH_OPTIONS = SettingTable(
     },
 )
 """The options of ``df.write``."""
+
+
+def _check_encoded(options: KafkaBatchOptions, given: Mapping[str, str]) -> None:
+    """Reject options about schemas that would have no effect, and formats without a registry."""
+    named = {name.lower() for name in given}
+    for column, form in (("value", options.value_format), ("key", options.key_format)):
+        if form != BINARY and options.registry is None:
+            raise OptionError(f"{FORMAT}: option {column}Format={form} needs schemaRegistry.url, which has the schemas")
+        useless = [name for name in (f"{column}Schema", f"{column}Subject") if name.lower() in named]
+        if form == BINARY and useless:
+            raise OptionError(
+                f"{FORMAT}: option {useless[0]} is for typed columns: set {column}Format=avro or json-schema too"
+            )
+    useless = [name for name in ("autoRegister", *REGISTRY_SETTINGS) if name.lower() in named]
+    if not options.encoded and useless:
+        raise OptionError(f"{FORMAT}: option {useless[0]} is for typed columns: set valueFormat or keyFormat too")
 
 
 def _check_guarantee(options: KafkaSinkOptions) -> None:

@@ -7,9 +7,9 @@ Arrow buffers of one batch to the compiled kernel, without touching a row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +42,13 @@ class Rows(NamedTuple):
     topics: tuple[str, ...]
 
 
+class ColumnEncoding(Protocol):
+    """Makes bytes of a column's values; see `typed_values`."""
+
+    def encode(self, values: pa.Array) -> pa.BinaryArray:
+        """Return the bytes; raise RowError for a row that cannot be written."""
+
+
 @dataclass(frozen=True, slots=True)
 class RowLayout:
     """Where the parts of a record are: positions of columns, None for missing parts.
@@ -55,12 +62,21 @@ class RowLayout:
     topic_column: int | None = None
     partition: int | None = None
     headers: int | None = None
+    encodings: Mapping[str, ColumnEncoding] = field(default_factory=dict)
+    """By column, what makes bytes of those that are not bytes or text."""
 
     @classmethod
-    def of(cls, schema: StructType, topic: str | None, include_headers: bool = True) -> RowLayout:
+    def of(
+        cls,
+        schema: StructType,
+        topic: str | None,
+        include_headers: bool = True,
+        encodings: Mapping[str, ColumnEncoding] | None = None,
+    ) -> RowLayout:
         """Find the columns in ``schema``; ``topic``, the option, overrides the column of that name.
 
-        Without ``include_headers`` the column ``headers`` is ignored.
+        Without ``include_headers`` the column ``headers`` is ignored. Columns with one of ``encodings`` may have any
+        type.
 
         Raises:
             OptionError: if a column is missing or has another type.
@@ -78,10 +94,18 @@ class RowLayout:
             found.pop("headers", None)
         if topic is not None:
             found.pop("topic", None)
+        encodings = encodings or {}
         for name, position in found.items():
-            _check_type(name, schema[position].dataType)
+            if name not in encodings:
+                _check_type(name, schema[position].dataType)
         return cls(
-            topic, found["value"], found.get("key"), found.get("topic"), found.get("partition"), found.get("headers")
+            topic,
+            found["value"],
+            found.get("key"),
+            found.get("topic"),
+            found.get("partition"),
+            found.get("headers"),
+            encodings,
         )
 
     def encoder(
@@ -110,8 +134,8 @@ class RowLayout:
             if self.partition is not None:
                 partitions, partition_bits, first_bit = _partitions(batch.column(self.partition))
             columns = Columns(
-                _NO_VALUES if self.key is None else _values(batch.column(self.key)),
-                _values(batch.column(self.value)),
+                _NO_VALUES if self.key is None else _values(self._encoded("key", batch.column(self.key))),
+                _values(self._encoded("value", batch.column(self.value))),
                 _NO_HEADERS if self.headers is None else _header_lists(batch.column(self.headers)),
                 partitions,
                 partition_bits,
@@ -119,6 +143,10 @@ class RowLayout:
                 codes,
             )
             yield Rows(batch.num_rows, columns, names)
+
+    def _encoded(self, name: str, column: pa.Array) -> pa.Array:
+        encoding = self.encodings.get(name)
+        return column if encoding is None else encoding.encode(column)
 
     def _topics(self, batch: pa.RecordBatch) -> tuple[tuple[str, ...], Int32s]:
         if self.topic_column is None:

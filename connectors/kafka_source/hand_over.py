@@ -20,6 +20,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from sparkonce.connectors.kafka_client.client import Leader
 from sparkonce.connectors.kafka_client.settings import READER
 from sparkonce.connectors.kafka_source.ranges import FetchRange
+from sparkonce.connectors.schema_registry.settings import SENSITIVE
 from sparkonce.connectors.settings.options import KAFKA_PREFIX, STORAGE_PREFIX
 
 COLUMN = "kafka_once_range"
@@ -31,6 +32,7 @@ _SHOWN = 400
 """How many characters of a strange row a message shows."""
 _SCHEMA = pa.schema([pa.field(COLUMN, pa.string())])
 _SECRETS = {KAFKA_PREFIX + name.lower() for name, setting in READER.settings.items() if setting.sensitive}
+_SECRETS |= {name.lower() for name in SENSITIVE}
 _ONLY_PLANNED_WITH = (STORAGE_PREFIX, "offsetstore", "checkpointlocation", "commitgroup")
 """Prefixes of options that no task needs."""
 

@@ -35,7 +35,8 @@ from sparkonce.connectors.settings.options import (
     SettingTable,
     storage_options,
 )
-from sparkonce.connectors.values.options import ROW_SETTINGS, RowOptions, read_rows
+from sparkonce.connectors.values.options import RowOptions
+from sparkonce.connectors.values.read_options import ROW_SETTINGS, read_rows
 from sparkonce.offset_store import check_spec
 from sparkonce.offset_store.offsets import HAND_OVER, RANGES
 from sparkonce.settings import Scope, boolean, camel_case, long, settings_of, text

@@ -10,7 +10,7 @@ from sparkonce.connectors.kafka_sink.options import FORMAT, KafkaSinkOptions
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.runtime.cache import LruCache
 from sparkonce.connectors.settings.options import OptionError
-from sparkonce.connectors.values.options import ROW_SETTINGS
+from sparkonce.connectors.values.read_options import ROW_SETTINGS
 from sparkonce.exactly_once.guarantee import Guarantee
 
 _OF_ROWS = {name.lower(): name for name in ROW_SETTINGS}

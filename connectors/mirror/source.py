@@ -30,6 +30,10 @@ class MirrorSource:
         """See `RangeReader.rules`: records are copied as they are."""
         return
 
+    def with_rules(self, rules: str) -> None:  # noqa: ARG002
+        """See `RangeReader.with_rules`."""
+        return
+
     def open(self, handed_over: Iterable[pa.RecordBatch]) -> MirrorReading:
         """Return the ranges that Spark has passed to a task.
 

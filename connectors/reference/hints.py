@@ -48,7 +48,8 @@ def _option_hint(table: SettingTable, key: str) -> str | None:
     name = nearest(key, whose)
     if name is not None and name.lower() == lower:
         return f"option {name} is {whose[name]}; leave it out here"
-    if table.nearest(key) is not None:
+    own = table.nearest(key)
+    if own is not None and (name is None or nearest(key, (own, name)) == own):
         return None
     if name is not None:
         return f"{unknown} did you mean {name!r}? That is {whose[name]}"

@@ -48,6 +48,9 @@ class RangeReader(Protocol):
     def rules(self) -> str | None:
         """A digest of what makes rows and dead letters of records; None if nothing does."""
 
+    def with_rules(self, rules: str) -> RangeReader | None:
+        """Return the reader that has these rules, for a batch of which a part was written by them; None if none can."""
+
     def open(self, handed_over: Iterable[pa.RecordBatch]) -> Reading:
         """Return the ranges that Spark has passed to a task.
 

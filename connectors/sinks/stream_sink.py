@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 import sys
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -77,6 +77,8 @@ class TaskMessage(WriterCommitMessage):
     """The ranges that the task was to read, in a query that hands over ranges."""
     counts: tuple[BatchCounts, ...] = ()
     """What it has read, and written to each target."""
+    rules: str | None = None
+    """What made rows of the records, in such a query."""
 
 
 def no_table_of_a_catalog(format_name: str) -> str:
@@ -129,19 +131,34 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         """
         begin_call()
         checkpoint = Checkpoint.open(self._checkpoint, self._storage_options)
-        batch = self._read_batch(checkpoint, checkpoint.latest_batch_id(), str(uuid.uuid4()))
+        batch = self._read_batch(checkpoint, checkpoint.latest_batch_id(), str(uuid.uuid4()), self._rules)
         self._stateful = batch.stateful
         if self._reader is not None:
             _check_direct(batch)
         self._plans = tuple(target.begin(batch) for target in self._targets)
-        if self._plans[-1].writes_rows and any(plan.has_other_rules for plan in self._plans):
+        if self._plans[-1].writes_rows:
+            self._complete_by(batch, {plan.other_rules for plan in self._plans} - {None})
+        if not self._plans[-1].writes_rows:
+            self._warn_of_skipped(batch)
+
+    def _complete_by(self, batch: Batch, rules: Set[str | None]) -> None:
+        """Have the batch read by the rules that a part of it was written by already, if there are any.
+
+        Raises:
+            DeliveryError: if they are not to be had.
+        """
+        if not rules:
+            return
+        written_by = next(iter(rules)) if len(rules) == 1 else None
+        reader = None if self._reader is None or written_by is None else self._reader.with_rules(written_by)
+        if reader is None:
             raise DeliveryError(
                 f"{batch}: its dead letters are written, found by another sql, valueSchema, mode or option of values "
                 "than the source and the sink have now, and its rows are not: a record could be in both places, or in "
                 "neither. Set the options as they were until this batch is complete, and change them then"
             )
-        if not self._plans[-1].writes_rows:
-            self._warn_of_skipped(batch)
+        _log.info("%s: %s is completed with the schema that it was begun with", self._format_name, batch)
+        self._reader = reader
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Write the rows of one task."""
@@ -164,7 +181,7 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
                 if writer is not None:
                     writer.discard()
             raise
-        return TaskMessage(self._plans, parts, () if reading is None else reading.parts, counts)
+        return TaskMessage(self._plans, parts, () if reading is None else reading.parts, counts, self._rules)
 
     def _task(self, planned_batch_id: int) -> Task:
         context = TaskContext.get()
@@ -209,7 +226,8 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         if not written:
             return  # Spark runs at least one task, also for a batch without rows (`WriteToDataSourceV2Exec`)
         plans = written[0].plans
-        batch = self._read_batch(Checkpoint.open(self._checkpoint, self._storage_options), batchId, plans[0].attempt_id)
+        checkpoint = Checkpoint.open(self._checkpoint, self._storage_options)
+        batch = self._read_batch(checkpoint, batchId, plans[0].attempt_id, written[0].rules)
         if self._reader is not None:
             _check_direct(batch)
             check_coverage(batch, (part for message in written for part in message.read))
@@ -230,9 +248,8 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
             return
         plans = written[0].plans
         try:
-            batch = self._read_batch(
-                Checkpoint.open(self._checkpoint, self._storage_options), batchId, plans[0].attempt_id
-            )
+            checkpoint = Checkpoint.open(self._checkpoint, self._storage_options)
+            batch = self._read_batch(checkpoint, batchId, plans[0].attempt_id, written[0].rules)
         except Exception as error:
             # Raising here would hide why the batch failed: Spark would only report "Writing job failed".
             _log.warning(
@@ -264,9 +281,12 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
             self._checkpoint,
         )
 
-    def _read_batch(self, checkpoint: Checkpoint, batch_id: int, attempt_id: str) -> Batch:
+    @property
+    def _rules(self) -> str | None:
+        return None if self._reader is None else self._reader.rules
+
+    def _read_batch(self, checkpoint: Checkpoint, batch_id: int, attempt_id: str, rules: str | None) -> Batch:
         batch = read_batch(checkpoint, batch_id, self._app_id, attempt_id, reads_ranges=self._reader is not None)
-        rules = None if self._reader is None else self._reader.rules
         return replace(batch, record=replace(batch.record, rules=rules), is_one_of_all=True)
 
 

@@ -47,8 +47,8 @@ class TargetPlan(Protocol):
         """Whether tasks have anything to write there."""
 
     @property
-    def has_other_rules(self) -> bool:
-        """Whether a part of the batch is there already, as other rules than today's have made it of the records."""
+    def other_rules(self) -> str | None:
+        """The rules that have made, of records of the batch, what is there already, if they are not today's."""
 
 
 class WrappedPlan:
@@ -73,9 +73,9 @@ class WrappedPlan:
         return self.plan.writes_rows
 
     @property
-    def has_other_rules(self) -> bool:
+    def other_rules(self) -> str | None:
         """See `TargetPlan`."""
-        return self.plan.has_other_rules
+        return self.plan.other_rules
 
 
 class TaskWriter(Protocol):

@@ -6,7 +6,7 @@ The options select the columns of ``kafka_once``, and define how its value is de
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -25,12 +25,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from sparkonce.connectors.settings.options import OptionError, SettingTable
+from sparkonce.connectors.schema_registry.settings import RegistrySettings
 from sparkonce.connectors.sinks.dead_letters import COLUMN as DEAD_LETTER
 from sparkonce.connectors.sinks.dead_letters import LETTER
 from sparkonce.connectors.values.datetimes import check_pattern, check_zone
 from sparkonce.connectors.values.ddl import parse_schema
-from sparkonce.settings import boolean, camel_case, settings_of, text
+from sparkonce.settings import boolean, integer, text
 
 if TYPE_CHECKING:
     from sparkonce.connectors.sql.select import Select
@@ -65,10 +65,16 @@ _ARROW: dict[str, pa.DataType] = {
 }
 ALL_COLUMNS = tuple(_SPARK)
 
-BINARY, JSON = "binary", "json"
+BINARY, STRING, JSON = "binary", "string", "json"
+AVRO, PROTOBUF, JSON_SCHEMA = "avro", "protobuf", "json-schema"
+STAY, RESTART = "none", "restart"
 _LETTERS = "includeDeadLetters"
 _LETTERS_NEED = (KEY, VALUE, OFFSET, TIMESTAMP)
 """The columns of a dead letter besides topic and partition, which every task knows."""
+
+
+_DECIDES_NOTHING = ("registry", "stop_for", "json")
+"""Fields of `SchemaOptions` that do not change what a record becomes."""
 
 
 def default_columns(include_headers: bool) -> tuple[str, ...]:
@@ -127,7 +133,9 @@ class JsonOptions:
 
     schema: StructType = text(
         None,
-        "the fields of the values, with valueFormat=json: DDL as from_json takes it, or Spark's JSON of a StructType",
+        "what values are read as. With valueFormat=json their fields: DDL as from_json takes it, or Spark's JSON of a "
+        "StructType. With the other formats the reader's schema (JSON as Avro or JSON Schema has it, or the text of a "
+        ".proto file), or file:PATH; by default the latest version that schemaRegistry.url has of the subject",
         name="valueSchema",
         parse=parse_schema,
         value="id BIGINT, name STRING",
@@ -142,7 +150,8 @@ class JsonOptions:
     )
     corrupt_column: str = text(
         "_corrupt_record",
-        "the field of valueSchema, a STRING, that gets the text of a value that does not parse; if there is one",
+        "the field that gets a value that does not parse: with json its text, if valueSchema has this field, a STRING; "
+        "else its bytes, a field that is added if this option is set",
         name="columnNameOfCorruptRecord",
         parse=_name,
         value="field",
@@ -179,6 +188,65 @@ class JsonOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaOptions:
+    """How values are decoded that a schema describes: from Avro, Protobuf or JSON."""
+
+    schema: DataType
+    """The type of the column, with the field for corrupt values, where the user wants one."""
+    reader: str
+    """The reader's schema, without references; of Protobuf, as `protobuf.reading` has it."""
+    mode: ParseMode = ParseMode.PERMISSIVE
+    corrupt_column: str | None = None
+    registry: RegistrySettings | None = None
+    """What has the writers' schemas; None where values are bare and the reader's schema has written them."""
+    reader_id: int | None = None
+    """The id of the reader's schema in the registry, where it is one of those."""
+    format: str = AVRO
+    message: str | None = None
+    """The name of the reader's message of Protobuf; None for the first."""
+    stop_for: str | None = None
+    """The subject of which no newer version may be written unseen; None if it may."""
+    column: str = VALUE
+    json: JsonOptions | None = None
+    """How values of JSON are decoded; its fields are those of ``schema``."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextOptions:
+    """Keys that are text."""
+
+    mode: ParseMode
+    schema: DataType = StringType()  # noqa: RUF009 - it has no state
+    corrupt_column: str | None = None
+
+
+ValueOptions = JsonOptions | SchemaOptions
+KeyDecoding = TextOptions | SchemaOptions
+
+
+@dataclass(frozen=True, slots=True)
+class KeyOptions:
+    """What keys hold."""
+
+    key_format: str = text(
+        BINARY,
+        "what the column key holds: the bytes as they are, text (string), or as valueFormat (avro, "
+        "protobuf, json-schema)",
+        choices=(BINARY, STRING, AVRO, PROTOBUF, JSON_SCHEMA),
+    )
+    key_schema: str | None = text(
+        None, "as valueSchema, for keys", default_text="the latest of the subject", value="schema"
+    )
+    key_message: str | None = text(
+        None, "as valueMessage, for keys", default_text="the first one of the schema", value="message"
+    )
+    key_schema_id: int | None = integer(None, "as valueSchemaId, for keys", least=1, default_text="that of the latest")
+    key_subject: str | None = text(
+        None, "as valueSubject, for keys", default_text="TOPIC-key, where subscribe names one topic", value="subject"
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class RowOptions:
     """The columns of the rows."""
 
@@ -196,9 +264,35 @@ class RowOptions:
     )
     value_format: str = text(
         BINARY,
-        "what the column value holds: the bytes as they are, or (json) a struct of typed fields, decoded in the "
-        "worker as from_json does it",
-        choices=(BINARY, JSON),
+        "what the column value holds: the bytes as they are, or typed columns, decoded in the worker: a struct of "
+        "fields as from_json makes it (json), or what from_avro and from_protobuf make of the reader's schema (avro, "
+        "protobuf), or documents of JSON with a registry's schema (json-schema)",
+        choices=(BINARY, JSON, AVRO, PROTOBUF, JSON_SCHEMA),
+    )
+    value_message: str | None = text(
+        None,
+        "with protobuf, the name of the message that values are read as",
+        default_text="the first one of the schema",
+        value="message",
+    )
+    value_schema_id: int | None = integer(
+        None,
+        "the id of the registry's schema that values are read as, in place of the latest one of a subject",
+        least=1,
+        default_text="that of the latest",
+    )
+    value_subject: str | None = text(
+        None,
+        "the subject of the registry whose latest version is the reader's schema, where valueSchema is not set",
+        default_text="TOPIC-value, where subscribe names one topic",
+        value="subject",
+    )
+    schema_evolution: str = text(
+        STAY,
+        "what happens when values come with a newer version of the subject's schema than values are read as: they are "
+        "read as that all the same, without their new fields (none), or the query stops before it writes them, and "
+        "reads all as the newer one when it is started again (restart)",
+        choices=(STAY, RESTART),
     )
     dead_letters: bool = boolean(
         False,
@@ -206,7 +300,10 @@ class RowOptions:
         "as the sinks' option deadLetters takes it",
         name=_LETTERS,
     )
-    json: JsonOptions | None = None
+    decoding: ValueOptions | None = None
+    """How values are decoded; None for bytes."""
+    key_decoding: KeyDecoding | None = None
+    """How keys are."""
     select: Select | None = None
     """What makes rows of the decoded records, in a direct query with the option ``sql``."""
 
@@ -216,8 +313,9 @@ class RowOptions:
         As Spark does it for a field of ``from_json``, what is not read is not decoded, so it cannot fail; unless that
         would make a dead letter, drop the record, or stop the query.
         """
-        if self.json is not None and not self._ignores_failures:
-            read = {VALUE, *(path[0] for path in select.reads)}
+        if not self._ignores_failures:
+            decoded = ((VALUE, self.decoding), (KEY, self.key_decoding))
+            read = {*(name for name, how in decoded if how is not None), *(path[0] for path in select.reads)}
             return replace(self, columns=tuple(name for name in self.columns if name in read), select=select)
         return replace(self._only(select.reads), select=select)
 
@@ -228,46 +326,61 @@ class RowOptions:
         A value that parses only partly counts as one that does not parse: what the other fields are then depends on
         what else is read. Base64 is such a field: where it fails, the next ones may fail, too (`jackson_parser`).
         """
-        select, json = self.select, self.json
-        if select is None or select.condition is None or json is None or not self._ignores_failures:
+        select, json = self.select, self.decoding
+        if select is None or select.condition is None or not self._ignores_failures:
+            return None
+        if not isinstance(json, JsonOptions) or self.key_decoding is not None:
             return None
         first = self._only({path[:2] for path in select.condition.reads})  # fields of a struct may fail each other
-        reads_all = first.json is not None and len(first.json.schema) == len(json.schema)
+        reads_all = isinstance(first.decoding, JsonOptions) and len(first.decoding.schema) == len(json.schema)
         return None if reads_all or _has_binary(json.schema) else first
 
     @property
     def _ignores_failures(self) -> bool:
-        """Whether a value that does not parse makes a row like any other."""
-        json = self.json
-        return json is None or (
-            not self.dead_letters and json.mode is ParseMode.PERMISSIVE and json.corrupt_column not in json.schema.names
-        )
+        """Whether a value or key that does not parse makes a row like any other."""
+        if self.mode is None:
+            return True
+        keeps = self.decoding is not None and self.decoding.corrupt_column in _names(self.decoding.schema)
+        return not self.dead_letters and self.mode is ParseMode.PERMISSIVE and not keeps
+
+    @property
+    def mode(self) -> ParseMode | None:
+        """What becomes of records that do not parse; None if nothing is decoded."""
+        decoding = self.decoding or self.key_decoding
+        return None if decoding is None else decoding.mode
 
     def _only(self, paths: Set[tuple[str, ...]]) -> RowOptions:
         """Return these options with the columns, and the fields of values, that the paths lead to."""
-        read, json = {path[0] for path in paths}, self.json
-        if json is not None:
+        read, decoding = {path[0] for path in paths}, self.decoding
+        if decoding is not None:
             of_value = {path[1:] for path in paths if path[0] == VALUE}
-            json = replace(json, schema=_only(json.schema, of_value)) if of_value else None
-        return replace(self, columns=tuple(name for name in self.columns if name in read) or (OFFSET,), json=json)
+            decoding = _narrowed(decoding, of_value) if of_value else None
+        columns = tuple(name for name in self.columns if name in read) or (OFFSET,)
+        key_decoding = self.key_decoding if KEY in columns else None
+        return replace(self, columns=columns, decoding=decoding, key_decoding=key_decoding)
 
     def digest(self) -> str:
         """Return a digest of all that decides which rows and dead letters a record becomes: 16 hexadecimal digits.
 
+        The reader's schema is not in it where the registry has it: its id says which it is.
         Settings at their defaults are left out, so that new ones change no digest.
         """
-        json = () if self.json is None else fields(self.json)
-        values = {each.name: getattr(self.json, each.name) for each in json}
-        chosen = {each.name: f"{values[each.name]}" for each in json if values[each.name] != each.default}
+        chosen = _chosen(self.decoding)
+        if isinstance(self.decoding, SchemaOptions) and self.decoding.reader_id is not None:
+            chosen = {name: each for name, each in chosen.items() if name not in ("schema", "reader", "reader_id")}
         sql = "" if self.select is None else self.select.text
-        text = repr([self.value_format, self.dead_letters, sorted(chosen.items()), sql])
+        of_keys = [] if self.key_decoding is None else [sorted(_chosen(self.key_decoding).items())]
+        text = repr([self.value_format, self.dead_letters, sorted(chosen.items()), sql, *of_keys])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def decoded(self) -> tuple[str, ...]:
         """The columns that must be read to make the rows; those that are only for dead letters come last."""
         more = [name for name in _LETTERS_NEED if name not in self.columns] if self.dead_letters else []
-        can_fail = self.select is not None or (self.json is not None and self.json.mode is ParseMode.FAILFAST)
+        by_schema = [each for each in (self.decoding, self.key_decoding) if isinstance(each, SchemaOptions)]
+        if any(each.registry is not None for each in by_schema) and HEADERS not in self.columns:
+            more.append(HEADERS)  # they may name the schema
+        can_fail = self.select is not None or self.mode is ParseMode.FAILFAST
         if can_fail and OFFSET not in (*self.columns, *more):
             more.append(OFFSET)  # to identify the record
         return (*self.columns, *more)
@@ -275,8 +388,10 @@ class RowOptions:
     def record_schema(self) -> StructType:
         """Return the schema of the decoded records, without dead letters."""
         fields = list(spark_schema(self.columns).fields)
-        if self.json is not None:
-            fields[self.columns.index(VALUE)] = StructField(VALUE, self.json.schema)
+        if self.decoding is not None:
+            fields[self.columns.index(VALUE)] = StructField(VALUE, self.decoding.schema)
+        if self.key_decoding is not None:
+            fields[self.columns.index(KEY)] = StructField(KEY, self.key_decoding.schema)
         return StructType(fields)
 
     def spark_schema(self) -> StructType:
@@ -285,6 +400,18 @@ class RowOptions:
         if self.dead_letters:
             fields.append(StructField(DEAD_LETTER, LETTER))
         return StructType(fields)
+
+
+def _chosen(decoding: ValueOptions | KeyDecoding | None) -> dict[str, str]:
+    """Return, by name, what decides and is not as by default."""
+    if decoding is None:
+        return {}
+    values = {each: getattr(decoding, each.name) for each in fields(decoding) if each.name not in _DECIDES_NOTHING}
+    chosen = {each.name: f"{value}" for each, value in values.items() if value != each.default}
+    if isinstance(decoding, SchemaOptions) and decoding.json is not None:
+        of_json = _chosen(replace(decoding.json, schema=StructType()))
+        chosen |= {f"json.{name}": value for name, value in of_json.items() if name != "schema"}
+    return chosen
 
 
 def _only(schema: StructType, paths: Set[tuple[str, ...]]) -> StructType:
@@ -300,6 +427,16 @@ def _only(schema: StructType, paths: Set[tuple[str, ...]]) -> StructType:
     return StructType(fields)
 
 
+def _narrowed(decoding: ValueOptions, paths: Set[tuple[str, ...]]) -> ValueOptions:
+    if not isinstance(decoding.schema, StructType):
+        return decoding
+    return replace(decoding, schema=_only(decoding.schema, paths))
+
+
+def _names(kind: DataType) -> Sequence[str]:
+    return kind.names if isinstance(kind, StructType) else ()
+
+
 def _has_binary(kind: DataType) -> bool:
     if isinstance(kind, StructType):
         return any(_has_binary(field.dataType) for field in kind)
@@ -308,62 +445,3 @@ def _has_binary(kind: DataType) -> bool:
     if isinstance(kind, MapType):
         return _has_binary(kind.valueType)
     return isinstance(kind, BinaryType)
-
-
-_ROWS, _JSON = settings_of(RowOptions, camel_case, "Values"), settings_of(JsonOptions, camel_case, "Values")
-ROW_SETTINGS = {**_ROWS, **_JSON}
-
-
-def read_rows(table: SettingTable, given: Mapping[str, str], *, may_select: bool = False) -> RowOptions:
-    """Read the options of the rows, whose names have been checked before.
-
-    With ``may_select``, the sink may have the option ``sql``, which can fail for values that are not decoded, too.
-
-    Raises:
-        OptionError: for one that cannot be read, or options that contradict each other.
-    """
-    rows, named = RowOptions(**table.values(given, _ROWS)), {name.lower() for name in given}
-    if "columns" not in named:
-        rows = replace(rows, columns=default_columns(rows.include_headers))
-    elif "includeheaders" in named and rows.include_headers != (HEADERS in rows.columns):
-        columns = f"columns={','.join(rows.columns)}"
-        raise OptionError(
-            f"{table.format}: includeHeaders=true, but {columns} leaves headers out: add it to columns, or leave out "
-            "includeHeaders"
-            if rows.include_headers
-            else f"{table.format}: includeHeaders=false, but {columns} names headers: remove it from columns, or leave "
-            "out includeHeaders"
-        )
-    if rows.value_format == BINARY:
-        useless = [name for name in (*_JSON, *(() if may_select else (_LETTERS,))) if name.lower() in named]
-        if useless:
-            raise OptionError(
-                f'{table.format}: option {useless[0]} is for decoded values: set option("valueFormat", "json") too'
-            )
-        return rows
-    if VALUE not in rows.columns:
-        raise OptionError(
-            f"{table.format}: valueFormat=json, but columns={','.join(rows.columns)} leaves value out: add it"
-        )
-    json = JsonOptions(**table.values(given, _JSON))
-    _check_json(json, rows, table.format)
-    return replace(rows, json=json)
-
-
-def _check_json(json: JsonOptions, rows: RowOptions, name: str) -> None:
-    if json.schema is None:
-        raise OptionError(
-            f"{name}: valueFormat=json needs the option valueSchema, the fields of the values: "
-            'for example option("valueSchema", "id BIGINT, name STRING")'
-        )
-    corrupt = json.corrupt_column
-    if corrupt in json.schema.names and json.schema[corrupt].dataType != StringType():
-        raise OptionError(
-            f"{name}: valueSchema has {corrupt} {json.schema[corrupt].dataType.simpleString()}: the field for corrupt "
-            "records must be STRING; name another with columnNameOfCorruptRecord"
-        )
-    if rows.dead_letters and json.mode is not ParseMode.PERMISSIVE:
-        raise OptionError(
-            f"{name}: includeDeadLetters=true needs mode PERMISSIVE: with {json.mode} no row is left that could carry "
-            "a dead letter"
-        )

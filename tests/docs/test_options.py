@@ -80,7 +80,7 @@ def test_all_of_spark_s_options_are_taken_and_marked() -> None:
 
 @pytest.mark.parametrize("reference", REFERENCES.values(), ids=lambda reference: reference.name)
 def test_what_holds_a_secret_is_declared_as_one(reference: Reference) -> None:
-    telling = re.compile(r"password|secret|jaas|keystore\.key$|storage\.")
+    telling = re.compile(r"password|secret|jaas|keystore\.key$|storage\.|user\.info$|auth\.token$")
     for entry in reference.entries():
         assert not is_used(entry) or entry.sensitive == bool(telling.search(entry.name)), entry.name
 

@@ -173,7 +173,12 @@ def letters_in_topic(topics: Topics, topic: str) -> Counter[tuple[int, int, str,
             ended.add(message.partition())
             continue
         headers = {name: text.decode() for name, text in message.headers()}
-        assert headers.keys() == {"reason", "topic", "partition", "offset", "timestamp"}
+        ours, connects = (
+            ("topic", "partition", "offset", "reason"),
+            ("topic", "partition", "offset", "exception.message"),
+        )
+        assert headers.keys() == {*ours, "timestamp", *(f"__connect.errors.{name}" for name in connects)}
+        assert [headers[name] for name in ours] == [headers[f"__connect.errors.{name}"] for name in connects]
         assert int(headers["timestamp"]) > 0
         letters[int(headers["partition"]), int(headers["offset"]), headers["reason"], message.value()] += 1
     consumer.close()

@@ -18,8 +18,8 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from sparkonce.connectors.values.ddl import parse_schema
+from sparkonce.connectors.values.json_values import JsonDecoder
 from sparkonce.connectors.values.options import JsonOptions
-from sparkonce.connectors.values.rows import JsonDecoder
 from sparkonce.jobs.shared.crash_plans import arm, fired
 from tests.json_documents import SCHEMA, documents, plain, without_java
 from tests.spark.source_support import Topics, batch

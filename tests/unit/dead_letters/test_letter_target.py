@@ -275,7 +275,7 @@ def test_rules_are_compared_with_those_of_each_commit_that_has_a_part(
         written = replace(written, record=replace(written.record, rules=was))  # type: ignore[arg-type]
         target.finish(written, target.begin(written), [])
     again = batch(0, *ranges, query="another")
-    assert target.begin(replace(again, record=replace(again.record, rules=rules))).has_other_rules is differ
+    assert (target.begin(replace(again, record=replace(again.record, rules=rules))).other_rules is not None) is differ
 
 
 def test_a_query_with_state_is_refused() -> None:

@@ -74,9 +74,23 @@ def test_a_dead_letter_as_a_record() -> None:
         ("partition", b"3"),
         ("offset", str(1 << 40).encode()),
         ("timestamp", b"1709208000123"),
+        ("__connect.errors.topic", "é".encode()),
+        ("__connect.errors.partition", b"3"),
+        ("__connect.errors.offset", str(1 << 40).encode()),
+        ("__connect.errors.exception.message", b"bad"),
     ]
     assert (second["key"], second["value"]) == (None, None)
-    assert [each["value"] for each in second["headers"]] == [b"worse", b"t", b"0", b"0", None]
+    assert [each["value"] for each in second["headers"]] == [
+        b"worse",
+        b"t",
+        b"0",
+        b"0",
+        None,
+        b"t",
+        b"0",
+        b"0",
+        b"worse",
+    ]
     assert as_records(letters).schema.names == RECORD.names
     assert as_records(letters.slice(0, 0)).num_rows == 0
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from sparkonce.connectors.values import jackson_parser
 from sparkonce.connectors.values.ddl import parse_schema
 from sparkonce.connectors.values.jackson_parser import JacksonParser
+from sparkonce.connectors.values.json_values import JsonDecoder
 from sparkonce.connectors.values.options import JsonOptions
-from sparkonce.connectors.values.rows import JsonDecoder
 from sparkonce.connectors.values.zones import parse_zone
 from tests.json_documents import SCHEMA, documents, plain
 
@@ -151,9 +151,9 @@ def test_strings_end_and_are_escaped_at_any_place(special: str) -> None:
 
 def test_documents_are_decoded_in_pieces_that_fit_together(monkeypatch: pytest.MonkeyPatch) -> None:
     some = [*documents(7, 150), None, b"{", None]
-    monkeypatch.setattr("sparkonce.connectors.values.rows.BYTES_AT_ONCE", 1000)
+    monkeypatch.setattr("sparkonce.connectors.values.json_values.BYTES_AT_ONCE", 1000)
     assert compare(SCHEMA, some) > 1
-    monkeypatch.setattr("sparkonce.connectors.values.rows.BYTES_AT_ONCE", 1)
+    monkeypatch.setattr("sparkonce.connectors.values.json_values.BYTES_AT_ONCE", 1)
     compare("a INT", [b"", b'{"a":1}', None, b'{"a":"x"}', b'{"a":2}'])
     compare("a INT", [None, None])
 

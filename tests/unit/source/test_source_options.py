@@ -199,7 +199,22 @@ def test_columns_in_the_order_given() -> None:
         ({"columns": "value", "includeHeaders": "true"}, "leaves headers out"),
         ({"columns": "headers,value", "includeHeaders": "false"}, "columns=headers,value names headers"),
         ({"columns": "Headers", "INCLUDEHEADERS": "False"}, "remove it from columns, or leave out includeHeaders"),
-        ({"valueFormat": "avro"}, "expected one of binary, json"),
+        ({"valueFormat": "xml"}, "expected one of binary, json, avro"),
+        ({"valueFormat": "avro"}, "needs the option valueSchema (a schema, or"),
+        ({"valueFormat": "avro", "valueSchema": '"int"', "columns": "key"}, "leaves value out"),
+        ({"valueFormat": "avro", "valueSchema": '{"type": "enum"}'}, "has no name"),
+        ({"valueFormat": "avro", "valueSchema": '"null"'}, "always null"),
+        ({"valueFormat": "avro", "valueSchema": '"int"', "timeZone": "UTC"}, "no effect with valueFormat=avro"),
+        ({"valueFormat": "avro", "valueSchema": '"int"', "columnNameOfCorruptRecord": "c"}, "must be records"),
+        ({"valueFormat": "json", "valueSchema": "a INT", "schemaRegistry.url": "http://r"}, "for decoded values"),
+        ({"schemaRegistry.url": "http://registry"}, "is for decoded values"),
+        ({"valueFormat": "avro", "schemaRegistry.url": "http://u:p@r"}, "basic.auth.user.info, which is never shown"),
+        ({"keyFormat": "avro"}, "keyFormat=avro needs the option keySchema"),
+        ({"keyFormat": "string", "columns": "value"}, "leaves key out"),
+        ({"keyFormat": "string", "keySchema": "x"}, 'set option("keyFormat", "avro"'),
+        ({"keySubject": "x"}, 'set option("keyFormat", "avro"'),
+        ({"keyFormat": "avro", "keySchema": '"int"', "keySchemaId": "3"}, "needs schemaRegistry.url"),
+        ({"valueFormat": "avro", "schemaRegistry.bearer.auth.token": "t"}, "needs schemaRegistry.url"),
         ({"valueFormat": "json"}, "needs the option valueSchema"),
         ({"valueSchema": "a INT"}, 'option("valueFormat", "json")'),
         ({"includeDeadLetters": "true"}, 'option("valueFormat", "json")'),
@@ -223,8 +238,8 @@ def test_columns_and_values_that_contradict_each_other(given: dict[str, str], pa
 def test_a_schema_for_values() -> None:
     rows = read(valueFormat="json", valueSchema="id BIGINT NOT NULL, s STRUCT<x: INT>", columns="value,offset").rows
     assert rows.spark_schema().simpleString() == "struct<value:struct<id:bigint,s:struct<x:int>>,offset:bigint>"
-    again = read(valueFormat="json", valueSchema=rows.json.schema.json()).rows
-    assert again.json.schema == rows.json.schema
+    again = read(valueFormat="json", valueSchema=rows.decoding.schema.json()).rows
+    assert again.decoding.schema == rows.decoding.schema
     more = read(valueFormat="json", valueSchema="id BIGINT", columns="value", includeDeadLetters="true").rows
     assert (more.decoded, more.spark_schema().names) == (
         ("value", "key", "offset", "timestamp"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from sparkonce.connectors.values.ddl import parse_schema
 from sparkonce.connectors.values.jackson_parser import JacksonParser
 from sparkonce.connectors.values.options import arrow_schema
 from sparkonce.connectors.values.rows import IDLE_BATCHES, MAX_CELLS, MalformedValueError, RowMaker
+from tests.avro_resolution import record
 from tests.json_documents import SCHEMA, documents, plain
 
 GIVEN = {
@@ -154,7 +156,7 @@ def test_fields_that_a_select_does_not_read_change_nothing(data: st.DataObject, 
     values: list[bytes | None] = [*documents(seed, 20), None]
     narrowed, whole = (with_select(values, sql, narrowed=each, **options) for each in (True, False))
     assert narrowed.schema == whole.schema
-    careful = JacksonParser(SourceOptions.read({**GIVEN, **options}).rows.json)  # type: ignore[arg-type]
+    careful = JacksonParser(SourceOptions.read({**GIVEN, **options}).rows.decoding)  # type: ignore[arg-type]
     for found, expected in zip(narrowed.columns, whole.columns, strict=True):
         for value, one, other in zip(values, map(repr, plain(found)), map(repr, plain(expected)), strict=True):
             assert one == other or (value is not None and careful.parse(value).problem), value
@@ -202,7 +204,8 @@ def test_reading_the_fields_of_where_first_changes_nothing(data: st.DataObject, 
     found = []
     for early in (True, False):
         try:
-            found.append(repr(with_select(values, sql, True, early, **options).to_pylist()))
+            rows = with_select(values, sql, True, early, **options)
+            found.append(repr([plain(column) for column in rows.columns]))  # years beyond Python's, too
         except MalformedValueError as error:
             found.append(str(error))
     assert found[0] == found[1]
@@ -213,7 +216,7 @@ def test_the_fields_of_where_are_read_first_where_that_saves_something() -> None
         given = {**GIVEN, "handOver": "ranges", "valueSchema": "a INT, b STRING, s STRUCT<x: INT, y: INT>", **options}
         whole = SourceOptions.read(given).rows
         read = whole.with_select(check_select(sql, whole.record_schema())).read_first
-        return read and (list(read.columns), [] if read.json is None else read.json.schema.names)
+        return read and (list(read.columns), [] if read.decoding is None else read.decoding.schema.names)
 
     assert first("SELECT value.b FROM records WHERE value.a > 1") == (["value"], ["a"])
     assert first("SELECT value.b FROM records WHERE offset > 1") == (["offset"], [])
@@ -261,9 +264,9 @@ def test_what_a_select_reads_is_what_is_decoded(
     whole = SourceOptions.read({**GIVEN, "handOver": "ranges", "valueSchema": schema, **options}).rows
     rows = whole.with_select(check_select(sql, whole.record_schema()))
     assert rows.columns == columns
-    assert (None if rows.json is None else rows.json.schema.names) == fields
-    if rows.json is not None and "inner" in (fields or ()):
-        assert rows.json.schema["inner"].dataType.names == (["x"] if "inner.x" in sql else ["x", "y"])  # type: ignore[attr-defined]
+    assert (None if rows.decoding is None else rows.decoding.schema.names) == fields
+    if rows.decoding is not None and "inner" in (fields or ()):
+        assert rows.decoding.schema["inner"].dataType.names == (["x"] if "inner.x" in sql else ["x", "y"])  # type: ignore[attr-defined]
     assert with_select([b'{"a":2,"b":"x"}'], sql, narrowed=True, valueSchema=schema, **options).num_rows == 1
 
 
@@ -279,3 +282,69 @@ def test_what_decides_about_a_record_is_in_the_digest_and_nothing_else() -> None
     assert len({plain, *others}) == len(others) + 1
     binary = SourceOptions.read({name: GIVEN[name] for name in ("kafka.bootstrap.servers", "subscribe")}).rows
     assert binary.digest() != plain
+
+
+AVRO = {
+    "valueFormat": "avro",
+    "valueSchema": json.dumps(record(("a", "int"), ("b", "string"))),
+    "columns": "value,offset",
+}
+GOOD, CUT = b"\x02\x02x", b"\x02\x08x"
+"""A value, and one that ends too early."""
+
+
+def rows_of(values: list[bytes | None], **more: str) -> list[dict[str, Any]]:
+    options = SourceOptions.read({**GIVEN, **AVRO, **more}).rows
+    columns = {"value": values, "offset": list(range(len(values))), "key": [None] * len(values)}
+    columns |= {"timestamp": [0] * len(values), "topic": ["t"] * len(values)}
+    schema = arrow_schema(options.decoded)
+    batch = pa.RecordBatch.from_pydict({name: columns[name] for name in options.decoded}, schema)
+    found: list[dict[str, Any]] = RowMaker(options, "t", 0).rows(batch).to_pylist()
+    return found
+
+
+def test_the_modes_of_values_that_a_schema_describes() -> None:
+    good, nothing = {"a": 1, "b": "x"}, {"a": None, "b": None}
+    values = [GOOD, CUT, None]
+    assert [row["value"] for row in rows_of(values)] == [good, nothing, None]
+    assert rows_of(values, mode="DROPMALFORMED") == [{"value": good, "offset": 0}, {"value": None, "offset": 2}]
+    with pytest.raises(MalformedValueError, match="at offset 1 does not parse: b: the value ends too early"):
+        rows_of(values, mode="FAILFAST")
+    kept = rows_of(values, columnNameOfCorruptRecord="bad")
+    assert [row["value"] for row in kept] == [{**good, "bad": None}, {**nothing, "bad": CUT}, None]
+    letters = [row["_dead_letter"] for row in rows_of(values, includeDeadLetters="true")]
+    assert [letter and (letter["reason"], letter["value"]) for letter in letters] == [
+        None,
+        ("b: the value ends too early", CUT),
+        ("value is null", None),
+    ]
+
+
+def keyed(keys: list[bytes | None], **more: str) -> list[dict[str, Any]]:
+    options = SourceOptions.read({"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t", **more}).rows
+    count = len(keys)
+    columns: dict[str, Any] = {"key": keys, "value": [GOOD] * count, "offset": list(range(count))}
+    columns |= {"timestamp": [0] * count, "topic": ["t"] * count}
+    batch = pa.RecordBatch.from_pydict({name: columns[name] for name in options.decoded}, arrow_schema(options.decoded))
+    found: list[dict[str, Any]] = RowMaker(options, "t", 0).rows(batch).to_pylist()
+    return found
+
+
+def test_keys_are_decoded_like_values() -> None:
+    texts = {"keyFormat": "string", "columns": "key"}
+    assert keyed(["é".encode(), None, b"\xff"], **texts) == [{"key": "é"}, {"key": None}, {"key": None}]
+    assert keyed([b"a", b"\xff"], **texts, mode="DROPMALFORMED") == [{"key": "a"}]
+    with pytest.raises(MalformedValueError, match="offset 1 does not parse: key: it is not UTF-8"):
+        keyed([b"a", b"\xff"], **texts, mode="FAILFAST")
+    both = {**AVRO, "keyFormat": "avro", "keySchema": '"long"', "columns": "key,value"}
+    good = {"a": 1, "b": "x"}
+    assert keyed([b"\x06", None, b""], **both) == [
+        {"key": 3, "value": good},
+        {"key": None, "value": good},
+        {"key": None, "value": good},
+    ]
+    letters = [row["_dead_letter"] for row in keyed([b"\x06", b"\x80"], **both, includeDeadLetters="true")]
+    assert [letter and (letter["reason"], letter["key"]) for letter in letters] == [
+        None,
+        ("key: the value ends too early", b"\x80"),
+    ]

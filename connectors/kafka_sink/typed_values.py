@@ -1,0 +1,107 @@
+"""Columns of any type as values and keys: encoded with a schema that a registry has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+from pyspark.sql.types import DataType, StructType
+
+from sparkonce.connectors.kafka_sink.options import FORMAT, EncodedColumn, KafkaBatchOptions
+from sparkonce.connectors.kafka_sink.rows import RowError
+from sparkonce.connectors.schema_registry.client import RegisteredSchema, Registry, RegistryError, shared_registry
+from sparkonce.connectors.schema_registry.wire import frame
+from sparkonce.connectors.settings.options import OptionError
+from sparkonce.connectors.values.encoding import Encoder, UnwritableRowError, make_encoder, schema_for
+from sparkonce.connectors.values.registered import KINDS, self_contained, text_of
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """How a column becomes bytes. Travels to the tasks."""
+
+    column: str
+    form: str
+    kind: DataType
+    schema: str
+    """Without references."""
+    number: int
+    """The schema's id."""
+
+    def encode(self, values: pa.Array) -> pa.BinaryArray:
+        """Return the column's values as bytes.
+
+        Raises:
+            RowError: if the schema does not take one.
+        """
+        try:
+            return _encoder(self.form, self.schema, self.kind, self.number).encode(values)
+        except UnwritableRowError as error:
+            raise RowError(
+                f"kafka_once: a row's column '{self.column}' cannot be written with the schema of id {self.number}: "
+                f"{error}. Filter such rows out, or change the schema"
+            ) from None
+
+
+@lru_cache(maxsize=32)
+def _encoder(form: str, schema: str, kind: DataType, number: int) -> Encoder:
+    return make_encoder(form, schema, kind, frame(number))
+
+
+def encodings(options: KafkaBatchOptions, schema: StructType) -> dict[str, Encoding]:
+    """Return, by column, how those are encoded that options say so of; schemas are registered or looked up now.
+
+    Raises:
+        OptionError: if a schema does not fit its column, or the registry does not have or take it.
+    """
+    return {
+        each.column: _encoding(options, each, schema[each.column].dataType)
+        for each in options.encoded
+        if each.column in schema.names
+    }
+
+
+def _encoding(options: KafkaBatchOptions, given: EncodedColumn, kind: DataType) -> Encoding:
+    assert options.registry is not None, "the options are checked"
+    subject = given.subject or (f"{options.topic}-{given.column}" if options.topic is not None else None)
+    if subject is None:
+        raise OptionError(
+            f"{FORMAT}: {given.column}Format={given.form} with a column topic needs the option "
+            f"{given.column}Subject, the schema's subject in the registry"
+        )
+    try:
+        found = _registered(shared_registry(options.registry), subject, given, kind, register=options.auto_register)
+        number, text = found
+        make_encoder(given.form, text, kind)
+        return Encoding(given.column, given.form, kind, text, number)
+    except (RegistryError, ValueError) as error:
+        raise OptionError(
+            f"{FORMAT}: the column '{given.column}' as {given.form}, subject {subject}: {error}"
+        ) from None
+    except ImportError as error:
+        raise OptionError(
+            f"{FORMAT}: {given.column}Format={given.form} needs pip install 'sparkonce[registry]' ({error})"
+        ) from None
+
+
+def _registered(
+    registry: Registry, subject: str, given: EncodedColumn, kind: DataType, *, register: bool
+) -> tuple[int, str]:
+    """Return the id of the schema to write with, and its text."""
+    if given.schema is None and not register:
+        latest = registry.latest(subject)
+        return latest.id, text_of(latest.schema, given.form)
+    text = schema_for(given.form, kind) if given.schema is None else _given(given)
+    make_encoder(given.form, text, kind)
+    wanted = RegisteredSchema(KINDS[given.form], text)
+    return (registry.register(subject, wanted) if register else registry.lookup(subject, wanted).id), text
+
+
+def _given(given: EncodedColumn) -> str:
+    """Return the schema that the option has, or the file that it names."""
+    assert given.schema is not None
+    try:
+        return self_contained(given.form, given.schema)
+    except OSError as error:
+        raise ValueError(f"option {given.column}Schema={given.schema}: the file cannot be read: {error}") from None

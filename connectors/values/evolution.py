@@ -1,0 +1,13 @@
+"""What queries find out about the schemas of their values."""
+
+from __future__ import annotations
+
+from sparkonce.connectors.settings.options import OptionError
+
+
+class NoSchemaYetError(OptionError):
+    """A subject without a schema: nothing that has one has been written to the topic."""
+
+
+class SchemaChangedError(RuntimeError):
+    """A query that is to be started again, since its values have a newer schema."""

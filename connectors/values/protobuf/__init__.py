@@ -1,0 +1,1 @@
+"""Protobuf: schemas, their Spark types, and compiled decoding into Arrow columns."""

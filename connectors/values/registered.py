@@ -1,0 +1,151 @@
+"""Options of values and keys that name a schema elsewhere, with that schema in them.
+
+What a query reads values as is looked up once, where the query begins, and goes with its options into every process: a
+registry may have another version a moment later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from sparkonce.connectors.schema_registry import client
+from sparkonce.connectors.schema_registry.client import (
+    RegisteredSchema,
+    RegistryError,
+    UnknownSchemaError,
+    shared_registry,
+)
+from sparkonce.connectors.schema_registry.settings import RegistrySettings, read_registry
+from sparkonce.connectors.settings.options import OptionError, SettingTable
+from sparkonce.connectors.values import json_schema
+from sparkonce.connectors.values.avro.schema import inlined
+from sparkonce.connectors.values.evolution import NoSchemaYetError
+from sparkonce.connectors.values.options import AVRO, JSON_SCHEMA, KEY, PROTOBUF, VALUE
+
+FILE = "file:"
+
+
+KINDS = {AVRO: client.AVRO, PROTOBUF: client.PROTOBUF, JSON_SCHEMA: client.JSON_SCHEMA}
+"""What a registry calls the formats."""
+
+
+def resolved(table: SettingTable, given: Mapping[str, str]) -> dict[str, str]:
+    """Return options whose valueSchema and keySchema are texts.
+
+    Raises:
+        OptionError: if a schema cannot be read; the registry's own error says why.
+    """
+    return _resolved(table, _resolved(table, dict(given), VALUE), KEY)
+
+
+def _resolved(table: SettingTable, given: dict[str, str], column: str) -> dict[str, str]:
+    named = {name.lower(): text for name, text in given.items()}
+    form, option = named.get(f"{column}format", ""), f"{column}Schema"
+    if form not in KINDS:
+        return given
+    text = named.get(option.lower())
+    if text is None:
+        return _with_registered(table, given, named, column)
+    try:
+        text = self_contained(form, text)
+    except (OSError, ValueError) as error:
+        shown = text if text.startswith(FILE) else "…"
+        raise OptionError(f"{table.format}: option {option}={shown}: it cannot be read: {error}") from None
+    return {**_without(given, option), option: text}
+
+
+def _without(given: Mapping[str, str], *options: str) -> dict[str, str]:
+    left_out = {option.lower() for option in options}
+    return {name: value for name, value in given.items() if name.lower() not in left_out}
+
+
+def follows_latest(given: Mapping[str, str]) -> bool:
+    """Whether `resolved` chooses a schema that is the latest when the query begins."""
+    named = {name.lower(): text for name, text in given.items()}
+    return any(
+        named.get(f"{column}format") in KINDS and not {f"{column}schema", f"{column}schemaid"} & named.keys()
+        for column in (VALUE, KEY)
+    )
+
+
+def self_contained(form: str, text: str) -> str:
+    """Return the schema of an option without files that are elsewhere.
+
+    Raises:
+        OSError, ValueError: if one cannot be read.
+    """
+    content = Path(text.removeprefix(FILE)).read_bytes() if text.startswith(FILE) else None
+    if form != PROTOBUF:
+        return text if content is None else content.decode()
+    from sparkonce.connectors.values.protobuf import reading
+
+    if content is None:
+        return reading.as_option(text)
+    try:
+        return reading.as_option(content.decode())
+    except ValueError:  # no text, or none of a .proto file
+        return reading.from_bytes(content)
+
+
+def reader_schema(settings: RegistrySettings, number: int, form: str) -> str:
+    """Return the schema with an id, without references.
+
+    Raises:
+        RegistryError, ValueError: if there is no such schema of the format.
+    """
+    return text_of(shared_registry(settings).schema(number), form)
+
+
+def _with_registered(
+    table: SettingTable, given: dict[str, str], named: Mapping[str, str], column: str
+) -> dict[str, str]:
+    """Return options with the schema that an id or a subject names; unchanged if no registry is named."""
+    settings = read_registry(table, given)
+    if settings is None:
+        return given
+    settings = settings.within(named.get(f"{column}subject"))
+    form, number, what = named[f"{column}format"], named.get(f"{column}schemaid"), ""
+    try:
+        if number is not None and number.isdigit():
+            what = f"the schema of id {number}"
+            return {**given, f"{column}Schema": reader_schema(settings, int(number), form)}
+        subject = _subject(table, named, column)
+        what = f"the schema of subject {subject}"
+        found = shared_registry(settings).latest(subject)
+        option = f"{column}Subject"
+        chosen = {f"{column}Schema": text_of(found.schema, form), f"{column}SchemaId": str(found.id), option: subject}
+        return {**_without(given, option), **chosen}
+    except UnknownSchemaError as error:
+        raise (OptionError if number is not None else NoSchemaYetError)(f"{table.format}: {what}: {error}") from None
+    except (RegistryError, ValueError) as error:
+        raise OptionError(f"{table.format}: {what}: {error}") from None
+
+
+def text_of(schema: RegisteredSchema, form: str) -> str:
+    """Return a schema without references.
+
+    Raises:
+        ValueError: if it is none of the format.
+    """
+    if schema.kind != KINDS[form]:
+        raise ValueError(f"it is of {schema.kind}, and the format is {form}")
+    references = {each.name: each.text for each in schema.references}
+    if form == JSON_SCHEMA:
+        return json_schema.inlined(schema.text, references)
+    if form == PROTOBUF:
+        from sparkonce.connectors.values.protobuf import reading
+
+        return reading.as_option(schema.text, references)
+    return inlined(schema.text, [each.text for each in schema.references])
+
+
+def _subject(table: SettingTable, named: Mapping[str, str], column: str) -> str:
+    topics = [each.strip() for each in named.get("subscribe", "").split(",") if each.strip()]
+    subject = named.get(f"{column}subject") or (f"{topics[0]}-{column}" if len(topics) == 1 else None)
+    if subject is None:
+        raise OptionError(
+            f"{table.format}: which of the registry's schemas are {column}s read as? Set {column}Subject (such as "
+            f"flights-{column}), since subscribe does not name one topic; or {column}Schema"
+        )
+    return subject

@@ -1,0 +1,254 @@
+"""Decodes the values of records by the schemas that they name, which a registry has."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import DataType, StructType
+
+from sparkonce.connectors.runtime.compiled import Bytes, Int32s, Int64s
+from sparkonce.connectors.schema_registry import wire
+from sparkonce.connectors.schema_registry.client import (
+    AVRO,
+    JSON_SCHEMA,
+    PROTOBUF,
+    RegisteredSchema,
+    Registry,
+    UnknownSchemaError,
+    shared_registry,
+)
+from sparkonce.connectors.schema_registry.wire import FIRST, Framed, Path, SchemaName
+from sparkonce.connectors.values.avro import schema as avro
+from sparkonce.connectors.values.avro import types as avro_types
+from sparkonce.connectors.values.avro.decoder import AvroDecoder
+from sparkonce.connectors.values.columns import NULL, UNREADABLE, Problems, slices
+from sparkonce.connectors.values.conforming import common, conformed
+from sparkonce.connectors.values.evolution import SchemaChangedError
+from sparkonce.connectors.values.json_values import JsonDecoder
+from sparkonce.connectors.values.options import AVRO as AVRO_FORMAT
+from sparkonce.connectors.values.options import JSON_SCHEMA as JSON_FORMAT
+from sparkonce.connectors.values.options import KEY, SchemaOptions
+from sparkonce.connectors.values.options import PROTOBUF as PROTOBUF_FORMAT
+
+BARE = 0
+"""Stands for the reader's schema, where values are bare."""
+
+
+class Reading(ABC):
+    """Reads values of one format as one reader's schema."""
+
+    kind: str
+    """What a registry calls the format."""
+    has_paths = False
+    """Whether a message's path follows the schema's id."""
+    type: DataType
+    """What `decode` makes."""
+
+    @abstractmethod
+    def add(self, schema: RegisteredSchema, path: Path) -> int:
+        """Prepare to read what a schema has written; return the number for `decode`.
+
+        Raises:
+            ValueError: it is no schema, or has no message at the path.
+        """
+
+    @abstractmethod
+    def add_reader(self) -> int:
+        """Prepare to read what the reader's schema has written."""
+
+    @abstractmethod
+    def decode(self, data: Bytes, starts: Int64s, ends: Int64s, entries: Int32s) -> tuple[pa.Array, Problems]:
+        """See `AvroDecoder.decode`."""
+
+
+class _Avro(Reading):
+    kind = AVRO
+
+    def __init__(self, options: SchemaOptions, wanted: DataType) -> None:
+        self._reader = avro.parse(options.reader)
+        self.type = common(avro_types.spark_type(self._reader), wanted)
+        self._decoder = AvroDecoder(self._reader, self.type)
+
+    def add(self, schema: RegisteredSchema, path: Path) -> int:  # noqa: ARG002
+        return self._decoder.add(avro.parse(schema.text, [each.text for each in schema.references]))
+
+    def add_reader(self) -> int:
+        return self._decoder.add(self._reader)
+
+    def decode(self, data: Bytes, starts: Int64s, ends: Int64s, entries: Int32s) -> tuple[pa.Array, Problems]:
+        return self._decoder.decode(data, starts, ends, entries)
+
+
+class _Protobuf(Reading):
+    kind = PROTOBUF
+    has_paths = True
+
+    def __init__(self, options: SchemaOptions, wanted: DataType) -> None:
+        from sparkonce.connectors.values.protobuf import reading, types
+        from sparkonce.connectors.values.protobuf.decoder import ProtobufDecoder
+
+        self._reader = reading.message_of(options.reader, options.message)
+        kind = common(types.spark_type(self._reader), wanted)
+        assert isinstance(kind, StructType)
+        self.type = kind
+        self._decoder = ProtobufDecoder(self._reader, kind)
+
+    def add(self, schema: RegisteredSchema, path: Path) -> int:
+        from sparkonce.connectors.values.protobuf.schema import compile_text, message_by_path, read_set
+
+        files = {each.name: each.text for each in schema.references}
+        return self._decoder.add(message_by_path(read_set(compile_text(schema.text, files)), path))
+
+    def add_reader(self) -> int:
+        return self._decoder.add(self._reader)
+
+    def decode(self, data: Bytes, starts: Int64s, ends: Int64s, entries: Int32s) -> tuple[pa.Array, Problems]:
+        return self._decoder.decode(data, starts, ends, entries)
+
+
+class _JsonSchema(Reading):
+    """What a writer's schema says is not needed to read JSON, but it must be one of JSON."""
+
+    kind = JSON_SCHEMA
+
+    def __init__(self, options: SchemaOptions, wanted: DataType) -> None:
+        assert options.json is not None, "the options are checked"
+        assert isinstance(wanted, StructType)
+        self.type = wanted
+        self._decoder = JsonDecoder(replace(options.json, schema=wanted))
+
+    def add(self, schema: RegisteredSchema, path: Path) -> int:  # noqa: ARG002
+        return 0
+
+    def add_reader(self) -> int:
+        return 0
+
+    def decode(self, data: Bytes, starts: Int64s, ends: Int64s, entries: Int32s) -> tuple[pa.Array, Problems]:
+        array, problems = self._decoder.decode(slices(data, starts, ends, entries >= 0))
+        missing = np.asarray(array.is_null())
+        for row in np.flatnonzero(missing & (entries >= 0)).tolist():
+            problems.setdefault(row, "it is empty")
+        if not problems and not (missing & (entries != NULL)).any():
+            return array, problems
+        # as of other formats, what does not parse is a struct of nulls
+        return pa.StructArray.from_arrays(
+            array.flatten(), fields=list(array.type), mask=pa.array(entries == NULL)
+        ), problems
+
+
+_READINGS: dict[str, Callable[[SchemaOptions, DataType], Reading]] = {
+    AVRO_FORMAT: _Avro,
+    PROTOBUF_FORMAT: _Protobuf,
+    JSON_FORMAT: _JsonSchema,
+}
+
+
+class RegisteredValues:
+    """Decodes values of one task; a `connectors.values.rows.Decoder`."""
+
+    def __init__(self, options: SchemaOptions) -> None:
+        self._options = options
+        self._header = wire.KEY_HEADER if options.column == KEY else wire.VALUE_HEADER
+        schema = options.schema
+        if options.corrupt_column is not None and isinstance(schema, StructType):
+            schema = StructType([each for each in schema if each.name != options.corrupt_column])
+        self._reading = _READINGS[options.format](options, schema)
+        self._conform = None if self._reading.type == schema else to_arrow_type(schema, timezone="UTC")
+        self._registry = None if options.registry is None else shared_registry(options.registry)
+        self._entries: dict[tuple[SchemaName, Path], int] = {}
+        self._reasons: dict[tuple[SchemaName, Path], str] = {}
+        self._bare = self._reading.add_reader() if self._registry is None else UNREADABLE
+
+    def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> tuple[pa.Array, Problems]:
+        """See `Decoder`.
+
+        Raises:
+            RegistryError: if the registry does not answer, and its answer is not known from before.
+            SchemaChangedError: if the query is to be started again.
+        """
+        framed, entries, problems = self._schemas(values, headers)
+        array, malformed = self._reading.decode(framed.data, framed.starts, framed.ends, entries)
+        problems |= malformed
+        for row, reason in problems.items():
+            name = framed.name(row)
+            if self._registry is not None and name is not None:
+                problems[row] = f"schema {f'id {name}' if isinstance(name, int) else name}: {reason}"
+        if self._conform is not None:
+            array = conformed(array, self._conform)
+        if self._options.corrupt_column is not None:
+            array = self._with_corrupt(array, values, problems)
+        return array, problems
+
+    def _schemas(self, values: pa.BinaryArray, headers: pa.ListArray | None) -> tuple[Framed, Int32s, Problems]:
+        """Return where the payloads are, which program reads each, and why some have none."""
+        problems: Problems = {}
+        if self._registry is None:
+            data, starts, ends = wire.bounds(values)
+            entries = np.where(np.asarray(values.is_null()), NULL, self._bare).astype(np.int32)
+            return Framed(data, starts, ends, np.full(len(values), BARE, np.int64), {}), entries, problems
+        framed = wire.split(values, headers, self._header, paths=self._reading.has_paths)
+        entries = np.full(len(values), UNREADABLE, np.int32)
+        entries[framed.ids == wire.NO_VALUE] = NULL
+        paths = np.zeros(len(values), np.int32) if framed.paths is None else framed.paths
+        known: Sequence[Path] = (FIRST,) if framed.paths is None else framed.known_paths
+        named = np.flatnonzero((framed.ids != wire.NO_VALUE) & (framed.ids != wire.NO_FRAME) & (paths >= 0))
+        pairs, which = np.unique(np.stack([framed.ids[named], paths[named]]), axis=1, return_inverse=True)
+        for at, (number, path) in enumerate(pairs.T.tolist()):
+            rows = named[which.reshape(-1) == at]
+            key = framed.guids.get(number, number), known[path]
+            entries[rows] = self._entry(key)
+            if key in self._reasons:
+                problems.update(dict.fromkeys(rows.tolist(), self._reasons[key]))
+        for row in np.flatnonzero(entries == UNREADABLE).tolist():
+            if row not in problems:
+                problems[row] = framed.problem(row, values[row].as_py()) or ""
+        return framed, entries, problems
+
+    def _entry(self, key: tuple[SchemaName, Path]) -> int:
+        """Return the number of a schema's program; `UNREADABLE` for one that is no schema to read with."""
+        if key not in self._entries:
+            assert self._registry is not None
+            name, path = key
+            self._check_newer(self._registry, name)
+            try:
+                found = self._registry.schema(name) if isinstance(name, int) else self._registry.schema_by_guid(name)
+                if found.kind != self._reading.kind:
+                    raise ValueError(f"it is a schema of {found.kind}, and values are read as {self._reading.kind}")
+                self._entries[key] = self._reading.add(found, path)
+            except (UnknownSchemaError, ValueError) as error:
+                self._entries[key], self._reasons[key] = UNREADABLE, str(error)
+        return self._entries[key]
+
+    def _check_newer(self, registry: Registry, name: SchemaName) -> None:
+        """Stop where the subject has a newer version, and the query is to be started again then.
+
+        Raises:
+            SchemaChangedError: it has.
+        """
+        subject, ours = self._options.stop_for, self._options.reader_id
+        if subject is None or name == ours:
+            return
+        latest = registry.latest(subject)
+        if latest.id != ours:
+            raise SchemaChangedError(
+                f"kafka_once: subject {subject} has version {latest.version} (id {latest.id}) by now, and this query "
+                f"reads values as id {ours}; a value came with the schema {name}. Nothing of this batch is written. "
+                "Start the query again: it then reads values as the newer version, and mergeSchema=true on delta_once "
+                "adds the new columns. schemaEvolution=none would go on without them"
+            )
+
+    def _with_corrupt(self, array: pa.StructArray, values: pa.BinaryArray, problems: Problems) -> pa.StructArray:
+        """Add the field for the bytes of values that do not parse."""
+        malformed = np.zeros(len(values), np.bool_)
+        malformed[list(problems)] = True
+        fields = [array.field(at) for at in range(array.type.num_fields)]
+        fields.append(
+            pa.array([values[row].as_py() if bad else None for row, bad in enumerate(malformed)], pa.binary())
+        )
+        names = [*array.type.names, self._options.corrupt_column]
+        return pa.StructArray.from_arrays(fields, names=names, mask=array.is_null() if array.null_count else None)

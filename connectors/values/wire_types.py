@@ -1,0 +1,57 @@
+"""Compiled: what the decoders of binary formats read alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sparkonce.connectors.runtime.compiled import Bytes, compiled
+
+
+@compiled
+def octet(data: Bytes, at: int) -> Any:
+    """Return a byte as a number of 64 bits."""
+    return np.int64(data[at])
+
+
+@compiled
+def word(data: Bytes, at: int, width: int) -> int:
+    """Return a little-endian number."""
+    bits = 0
+    for index in range(width):
+        bits |= octet(data, at + index) << (8 * index)
+    return bits
+
+
+@compiled
+def is_utf8(data: Bytes, position: int, end: int) -> bool:
+    """Return whether bytes are UTF-8: without surrogates, overlong forms and numbers beyond Unicode."""
+    high = np.uint8(0)
+    for index in range(position, end):
+        high |= data[index]
+    if high < 0x80:
+        return True
+    while position < end:
+        lead = data[position]
+        position += 1
+        if lead < 0x80:
+            continue
+        more, least, most = 0, 0x80, 0xBF
+        if 0xC2 <= lead <= 0xDF:
+            more = 1
+        elif 0xE0 <= lead <= 0xEF:
+            more = 2
+            least = 0xA0 if lead == 0xE0 else 0x80
+            most = 0x9F if lead == 0xED else 0xBF
+        elif 0xF0 <= lead <= 0xF4:
+            more = 3
+            least = 0x90 if lead == 0xF0 else 0x80
+            most = 0x8F if lead == 0xF4 else 0xBF
+        if more == 0 or end - position < more or data[position] < least or data[position] > most:
+            return False
+        for index in range(1, more):
+            if data[position + index] & 0xC0 != 0x80:
+                return False
+        position += more
+    return True

@@ -1,0 +1,180 @@
+"""The compiled decoder of Avro against fastavro, on random schemas and values; and what it makes of broken bytes."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from sparkonce.connectors.values.avro import schema as avro
+from sparkonce.connectors.values.avro.decoder import AvroDecoder, Problems
+from sparkonce.connectors.values.avro.encoder import AvroEncoder
+from sparkonce.connectors.values.avro.types import spark_type
+from tests.avro_documents import Maker, bare, chosen, encode, flat, ours
+from tests.avro_resolution import CASES, OURS, Case, record
+from tests.json_documents import plain
+
+
+def decode(writers: Sequence[Any], values: Sequence[bytes], reader: Any = None) -> tuple[pa.Array, Problems]:
+    """Decode values with a writer's schema for each, or one for all; the reader's is the first if none is named."""
+    tree = avro.parse(json.dumps(writers[0] if reader is None else reader))
+    decoder = AvroDecoder(tree, spark_type(tree))
+    entries = [decoder.add(avro.parse(json.dumps(each))) for each in writers]
+    data = np.frombuffer(b"".join(values) or b"\0", np.uint8)
+    ends = np.cumsum([len(each) for each in values]).astype(np.int64)
+    starts = ends - np.array([len(each) for each in values], np.int64)
+    numbers = entries if len(writers) == len(values) else entries * len(values)
+    array, problems = decoder.decode(data, starts, ends, np.array(numbers, np.int32))
+    array.validate(full=True)
+    return array, problems
+
+
+def compare(seed: int, count: int = 12) -> None:
+    maker = Maker(seed)
+    schema = maker.record()
+    values = [maker.value(schema) for _ in range(count)]
+    encoded = [encode(schema, each, maker.random) for each in values]
+    theirs = fastavro.parse_schema(bare(schema))
+    for value, data in zip(values, encoded, strict=True):  # the encoder is right
+        assert repr(fastavro.schemaless_reader(io.BytesIO(data), theirs, None)) == repr(chosen(schema, value))
+    array, problems = decode([schema], encoded)
+    assert problems == {}
+    found = [flat(schema, each) for each in plain(array)]
+    assert repr(found) == repr([ours(schema, each) for each in values]), json.dumps(schema)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_values_of_random_schemas(seed: int) -> None:
+    compare(seed)
+
+
+@pytest.mark.soak
+def test_many_random_schemas() -> None:
+    for seed in range(1000, 11000):
+        compare(seed, 3)
+
+
+@given(st.integers(0, 200), st.binary(max_size=60), st.integers(0, 1000))
+@settings(max_examples=300)
+def test_broken_bytes_are_null_and_harm_no_other_value(seed: int, junk: bytes, place: int) -> None:
+    maker = Maker(seed)
+    schema = maker.record()
+    good = [encode(schema, maker.value(schema), maker.random) for _ in range(2)]
+    at = place % (len(good[0]) + 1)
+    array, problems = decode([schema], [good[1], good[0][:at] + junk, good[1]])
+    first, broken, last = plain(array)
+    assert repr(first) == repr(last)
+    assert set(problems) <= {1}
+    if problems:
+        assert not any(value is not None for value in broken.values())
+    else:
+        theirs = fastavro.schemaless_reader(io.BytesIO(good[0][:at] + junk), fastavro.parse_schema(bare(schema)), None)
+        assert theirs is not None
+
+
+def test_an_empty_batch_has_an_empty_column() -> None:
+    array, problems = decode([{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}], [])
+    assert (len(array), problems) == (0, {})
+
+
+@pytest.mark.parametrize("case", [*CASES, *OURS], ids=lambda case: case.name)
+def test_what_a_reader_makes_of_what_a_writer_wrote(case: Case) -> None:
+    array, problems = decode([case.writer], [encode(case.writer, case.value, random.Random(1))], case.reader)
+    if case.problem:
+        assert case.problem in problems[0]
+    else:
+        assert problems == {}
+        assert repr(flat(case.reader, plain(array)[0])) == repr(case.expected)
+
+
+def test_values_of_ten_writers_in_turn() -> None:
+    names = [f"f{at}" for at in range(10)]
+    writers = [record(("id", "int"), *((name, "string") for name in names[:count])) for count in range(10)]
+    reader = record(("id", "long"), *((name, "string", f"no {name}") for name in names))
+    rows = [{"id": at, **{name: f"{name} {at}" for name in names[: at % 10]}} for at in range(50)]
+    encoded = [encode(writers[at % 10], row, random.Random(1)) for at, row in enumerate(rows)]
+    array, problems = decode([writers[at % 10] for at in range(50)], encoded, reader)
+    assert problems == {}
+    assert array.to_pylist() == [{**{name: f"no {name}" for name in names}, **row} for row in rows]
+
+
+def test_a_part_of_the_fields_is_read_and_the_others_are_skipped() -> None:
+    maker = Maker(7)
+    schema = record(("a", maker.record()), ("b", "long"), ("c", maker.record()), ("d", "string"))
+    tree = avro.parse(json.dumps(schema))
+    decoder = AvroDecoder(tree, StructType([StructField("d", StringType()), StructField("b", LongType())]))
+    number, value = decoder.add(tree), maker.value(schema)
+    data = np.frombuffer(encode(schema, value, maker.random), np.uint8)
+    array, problems = decoder.decode(
+        data, np.array([0], np.int64), np.array([data.shape[0]], np.int64), np.array([number], np.int32)
+    )
+    assert (problems, array.to_pylist()) == ({}, [{"d": value["d"], "b": value["b"]}])
+
+
+@pytest.mark.parametrize(
+    ("schema", "part"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "a union is empty"),
+        ('["int", "int"]', "has int twice"),
+        ('["int", ["null"]]', "has a union in it"),
+        ('{"type": "record", "name": "R", "fields": [{"name": "r", "type": ["null", "R"]}]}', "R contains itself"),
+        ('{"type": "record", "name": "R", "fields": [{"name": "a", "type": "X"}]}', "unknown type 'X'"),
+        ('{"type": "record", "name": "1R", "fields": []}', "is not a name"),
+        ('{"type": "record", "name": "R", "fields": [{"name": "a"}]}', "has no type"),
+        ('{"type": "record", "name": "R"}', "has no fields"),
+        ('{"type": "enum", "name": "E", "symbols": []}', "the symbols of E"),
+        ('{"type": "enum", "name": "E", "symbols": ["A"], "default": "B"}', "is not one of its symbols"),
+        ('{"type": "fixed", "name": "F", "size": -1}', "the size of F"),
+    ],
+)
+def test_schemas_that_cannot_be_read(schema: str, part: str) -> None:
+    with pytest.raises(avro.AvroSchemaError, match=re.escape(part)):
+        avro.parse(schema)
+
+
+@pytest.mark.parametrize("schema", ['"null"', '{"type": "record", "name": "R", "fields": []}', '["null"]'])
+def test_schemas_that_no_column_can_hold(schema: str) -> None:
+    with pytest.raises(avro.AvroSchemaError, match="no column can hold"):
+        spark_type(avro.parse(schema))
+
+
+def test_references_are_put_where_they_are_named_first() -> None:
+    inner = '{"type": "record", "name": "In", "namespace": "n", "fields": [{"name": "e", "type": "n.E"}]}'
+    outer = json.dumps({**record(("a", "In"), ("b", "n.In"), name="Out"), "namespace": "n"})
+    references = ['{"type": "enum", "name": "n.E", "symbols": ["A"]}', inner]
+    assert avro.parse(avro.inlined(outer, references)) == avro.parse(outer, references)
+
+
+def written(schema: Any, column: pa.Array) -> pa.BinaryArray:
+    tree = avro.parse(json.dumps(schema))
+    return AvroEncoder(tree, spark_type(tree)).encode(column)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_is_decoded_and_encoded_is_the_same_value(seed: int) -> None:
+    maker = Maker(seed)
+    schema = maker.record()
+    values = [maker.value(schema) for _ in range(12)]
+    column, _ = decode([schema], [encode(schema, each, maker.random) for each in values])
+    again = written(schema, column)
+    again.validate(full=True)
+    assert written(schema, pa.concat_arrays([column[:3], column])[3:]).equals(again)  # of a slice
+    theirs = fastavro.parse_schema(bare(schema))
+    for value, data in zip(values, again.to_pylist(), strict=True):
+        found = fastavro.schemaless_reader(io.BytesIO(data), theirs, None)
+        assert found is not None, value
+    twice, problems = decode([schema], again.to_pylist())
+    assert problems == {}
+    assert repr(plain(twice)) == repr(plain(column))
