@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from sparkonce.connectors.ingest.routing import Flow
-from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.kafka_source.options import OPTIONS, SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
+from sparkonce.connectors.values.registered import resolved
 
 
 def check_topics(flow: Flow) -> int:
@@ -15,7 +16,7 @@ def check_topics(flow: Flow) -> int:
         KafkaUnreachableError: if no broker answers.
         KafkaError, PermissionError: if a broker refuses.
     """
-    planner = Planner(SourceOptions.read(flow.source))
+    planner = Planner(SourceOptions.read(resolved(OPTIONS, flow.source)))
     try:
         return len(planner.refresh())
     finally:

@@ -21,7 +21,7 @@ from sparkonce.offset_store.secrets import without_secrets
 
 ENV = "env"
 TABLES, SPARK = "tables", "spark"
-_SECTIONS = ("kafka", "storage", SPARK)
+_SECTIONS = ("kafka", "storage", "schema_registry", SPARK)
 _SECTIONS_OF_TABLES = ("source", "sink")
 _DURATION = re.compile(r"(?i)\s*(\d+)\s*(s|seconds?|m|min|minutes?|h|hours?)\s*")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}

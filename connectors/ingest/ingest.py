@@ -31,6 +31,7 @@ def ingest(
     tables: Sequence[IngestTable] = (),
     trigger: str = DEFAULT_TRIGGER,
     storage: Mapping[str, str] | None = None,
+    schema_registry: Mapping[str, str] | None = None,
     metrics_port: int | None = None,
     metrics_address: str = LOOPBACK,
     topic_interval_s: float = DEFAULT_TOPIC_INTERVAL_S,
@@ -61,6 +62,7 @@ def ingest(
         tables: several tables.
         trigger: an interval, ``availableNow`` or ``once``.
         storage: settings of the object store that tables and checkpoints are in.
+        schema_registry: settings of the schema registry, such as ``url``.
         metrics_port: where Prometheus finds the lag; 0 takes any free port.
         metrics_address: the address of that port.
         topic_interval_s: how often new topics are looked for, in seconds.
@@ -79,6 +81,7 @@ def ingest(
         kafka=kafka,
         trigger=trigger,
         storage=storage or {},
+        schema_registry=schema_registry or {},
         metrics_port=metrics_port,
         metrics_address=metrics_address,
         topic_interval_s=topic_interval_s,

@@ -31,8 +31,10 @@ from sparkonce.connectors.ingest.routing import Flow, Route, flows
 from sparkonce.connectors.ingest.settings import IngestSettings, trigger_arguments
 from sparkonce.connectors.ingest.topics import existing_topics
 from sparkonce.connectors.lag.listener import LagListener
-from sparkonce.connectors.runtime.failures import innermost
+from sparkonce.connectors.runtime.failures import innermost, is_behind
 from sparkonce.connectors.session import active_in_thread
+from sparkonce.connectors.values.evolution import NoSchemaYetError, SchemaChangedError
+from sparkonce.connectors.values.registered import follows_latest
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -79,6 +81,8 @@ class Ingestion:
         self._running: dict[str, _Running] = {}
         self._waiting: dict[str, Flow] = {}
         """Flows whose queries are started when others are under way."""
+        self._without_schema: set[str] = set()
+        """Names of flows whose values had no schema in the registry when they were to start."""
         self._compactor = Compactor()
         self._topics_at = time.monotonic()
         self._failure: IngestError | None = None
@@ -162,7 +166,10 @@ class Ingestion:
                 running.ended = True
                 self._compact_if_due(running)
                 error = running.query.exception()
-                if error is not None:
+                if error is not None and _has_newer_schema(running.flow, error):
+                    _log.info("%s begins again: %s", running.flow, innermost(error))
+                    self._waiting[running.flow.name] = running.flow
+                elif error is not None:
                     self._end_by(f"{running.flow} has failed: {innermost(error)}", error)
                     return
         if self._settings.goes_on:
@@ -200,8 +207,12 @@ class Ingestion:
             return True
         return not (self._settings.goes_on or self._waiting) and all(each.ended for each in self._running.values())
 
+    @property
+    def _finds_topics(self) -> bool:
+        return any(route.finds_topics for route in self._routes)
+
     def _find_new_topics(self) -> None:
-        if not any(route.finds_topics for route in self._routes):
+        if not self._finds_topics:
             return
         now = time.monotonic()
         if now - self._topics_at < self._settings.topic_interval_s:
@@ -226,11 +237,21 @@ class Ingestion:
         """Start as many queries as may start at once."""
         for each in self._running.values():
             each.under_way = each.under_way or is_under_way(each.query)
-        starting = sum(not each.under_way for each in self._running.values())
+        starting = sum(not (each.under_way or each.ended) for each in self._running.values())
         for flow in list(self._waiting.values())[: max(STARTING_AT_ONCE - starting, 0)]:
             how = "direct" if flow.direct else "through Spark"
+            try:
+                query = self._in_pool(flow)
+            except Exception as error:
+                if not (self._settings.goes_on and self._finds_topics and is_behind(NoSchemaYetError, error)):
+                    raise
+                if flow.name not in self._without_schema:
+                    _log.warning("%s is not read yet: %s", flow, innermost(error))
+                self._without_schema.add(flow.name)
+                del self._waiting[flow.name]  # found again when topics are looked for
+                continue
             _log.info("%s: appId %s, %s: %s", flow, flow.app_id, how, flow.why)
-            self._running[flow.name] = _Running(flow, self._in_pool(flow))
+            self._running[flow.name] = _Running(flow, query)
             del self._waiting[flow.name]
 
     def _in_pool(self, flow: Flow) -> StreamingQuery:
@@ -280,7 +301,7 @@ class Ingestion:
         flow, query = running.flow, running.query
         if not query.isActive:
             error = query.exception()
-            if error is not None:
+            if error is not None and not _has_newer_schema(flow, error):
                 self._end_by(f"{flow} has failed: {innermost(error)}", error)
             return True
         if not is_between_batches(query) and batch_of(query) == batch:
@@ -306,6 +327,14 @@ class Ingestion:
                 all(self.lag.wait(each.query, LAST_REPORT_S) for each in self._running.values())
             finally:
                 self.lag.stop()
+
+
+def _has_newer_schema(flow: Flow, error: BaseException) -> bool:
+    """Return whether a query has ended only because its values have a newer schema, which it reads from the next start.
+
+    One that is bound to a version by its options does not.
+    """
+    return is_behind(SchemaChangedError, error) and follows_latest(flow.source)
 
 
 def log_handler(hidden: Callable[[str], str] = str) -> logging.Handler:

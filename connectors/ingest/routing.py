@@ -21,11 +21,13 @@ from sparkonce.connectors.kafka_client.settings import READER
 from sparkonce.connectors.kafka_sink.settings import PRODUCER
 from sparkonce.connectors.kafka_source.hand_over import HandOver
 from sparkonce.connectors.kafka_source.java_regex import PatternError
-from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.kafka_source.options import OPTIONS, SourceOptions
 from sparkonce.connectors.kafka_source.topic_choice import TopicPattern, pattern
 from sparkonce.connectors.reference.hints import checked
 from sparkonce.connectors.settings.options import KAFKA_PREFIX, SOURCE_PREFIX, OptionError
 from sparkonce.connectors.sinks.dead_letters import TABLE, TOPIC
+from sparkonce.connectors.values.options import AVRO, JSON_SCHEMA, PROTOBUF
+from sparkonce.connectors.values.registered import follows_latest, resolved
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import HAND_OVER, RANGES
 
@@ -35,6 +37,7 @@ _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _NOT_IN_TABLES = re.compile(r"[^A-Za-z0-9_]")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
 _SAMPLE = "topic"
+_FORMATS, _BY_SCHEMA = frozenset({"valueformat", "keyformat"}), frozenset({AVRO, PROTOBUF, JSON_SCHEMA})
 _OWN_OF_SOURCE = {
     "subscribe": "set topics",
     "subscribePattern": "set topic_pattern",
@@ -43,6 +46,7 @@ _OWN_OF_SOURCE = {
     "columns": "set columns",
     "valueFormat": "set value_format",
     "valueSchema": "set value_schema",
+    "schemaEvolution": "set schema_evolution",
     "includeDeadLetters": "set dead_letters",
     HAND_OVER: "set direct",
     "offsetStore": "a query without a checkpoint always begins where its table ends",
@@ -112,7 +116,8 @@ class Route:
             self.is_routed = self._check_placeholders()
             self._direct, self._why = _mode(self._given)
             for sample in self.flows([], sample=True):
-                _check(sample)
+                if not (self.finds_topics and _is_named_after_topic(sample.source)):
+                    _check(sample)
         except OptionError as error:
             raise OptionError(f"{settings.where(number)}{error}") from None
 
@@ -216,11 +221,14 @@ class Route:
             "columns": ",".join(names(given.columns)) or None,
             "valueFormat": given.value_format,
             "valueSchema": given.value_schema,
+            "schemaEvolution": given.schema_evolution,
             "includeDeadLetters": "true" if given.dead_letters else None,
             HAND_OVER: RANGES if self._direct else None,
             "appId": app_id,
         }
-        return {**settings.client, **settings.storage_options, **which, **_set(chosen), **given.source}
+        made = {**settings.client, **settings.storage_options, **which, **_set(chosen), **given.source}
+        by_schema = {text for name, text in made.items() if name.lower() in _FORMATS} & _BY_SCHEMA
+        return {**settings.registry_options, **made} if by_schema else made
 
     def _sink(self, app_id: str, checkpoint: str, values: Mapping[str, str]) -> dict[str, str]:
         given, settings = self._given, self._settings
@@ -386,29 +394,36 @@ def _mode(given: IngestTable) -> tuple[bool, str]:
     return False, against
 
 
+def _is_named_after_topic(source: Mapping[str, str]) -> bool:
+    """Return whether a schema is looked up by the topic's name, which is not known before there is one."""
+    named = {name.lower() for name in source}
+    return follows_latest(source) and not named & {"valuesubject", "keysubject"}
+
+
 def _check(flow: Flow) -> None:
     """Check the options of a flow as its query will.
 
     Raises:
         OptionError: for what cannot work.
     """
-    options = checked(SourceOptions.read, flow.source)
+    source = resolved(OPTIONS, flow.source)
+    options = checked(SourceOptions.read, source)
     options.for_stream()
     if flow.table is not None:
         TableName.parse(flow.table)
     place = {PATH: flow.path} if flow.path is not None else {TABLE_NAME: flow.table or ""}
     sink = checked(SinkOptions.read_with_name, {**flow.sink, **place})
     if flow.direct:
-        stream_sink(sink, options.rows.spark_schema(), source=_direct_source(flow))
+        stream_sink(sink, options.rows.spark_schema(), source=_direct_source(flow, source))
 
 
-def _direct_source(flow: Flow) -> DirectSource | None:
-    """Return the source as the sink finds it, after its SELECT is checked.
+def _direct_source(flow: Flow, source: Mapping[str, str]) -> DirectSource | None:
+    """Return the source with these options as the sink finds it, after its SELECT is checked.
 
     Raises:
         OptionError: if the SELECT cannot be run in the workers.
     """
-    hand_over, given = HandOver.of(flow.source), {name.lower(): text for name, text in flow.source.items()}
+    hand_over, given = HandOver.of(source), {name.lower(): text for name, text in source.items()}
     secrets = {SOURCE_PREFIX + name: given[name] for name in hand_over.secrets}
     try:
         return find_source(FORMAT, hand_over.schema(), {**flow.sink, **secrets})

@@ -15,6 +15,7 @@ from typing import Any, TypedDict
 
 from pyspark.sql import DataFrame
 
+from sparkonce.connectors.schema_registry.settings import PREFIX as REGISTRY_PREFIX
 from sparkonce.connectors.settings.options import KAFKA_PREFIX, STORAGE_PREFIX, OptionError
 
 AVAILABLE_NOW, ONCE = "availableNow", "once"
@@ -55,9 +56,11 @@ class IngestTable:
     columns: Sequence[str] | str | None = None
     """The columns to read, such as ``value,offset``."""
     value_format: str | None = None
-    """What values hold: binary or json."""
+    """What values hold: binary, json, avro, protobuf or json-schema."""
     value_schema: str | None = None
-    """The fields of the values, with json."""
+    """The fields of the values with json, and else the schema that they are read as."""
+    schema_evolution: str | None = None
+    """With a registry's schemas: none, or restart: a query begins again with the newer version of its subject."""
     sql: str | None = None
     """One SELECT over the decoded records, the table ``records``."""
     transform: Transform | None = None
@@ -100,6 +103,7 @@ class TableEntries(TypedDict, total=False):
     columns: Sequence[str] | str | None
     value_format: str | None
     value_schema: str | None
+    schema_evolution: str | None
     sql: str | None
     transform: Transform | None
     partition_by: Sequence[str] | str | None
@@ -126,6 +130,8 @@ class IngestSettings:
     """An interval such as ``10 seconds``, ``availableNow`` or ``once``."""
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Settings of the object store that tables and checkpoints are in, as delta-rs takes them."""
+    schema_registry: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Settings of the schema registry, by the names of the source's options behind ``schemaRegistry.``."""
     metrics_port: int | None = None
     metrics_address: str = LOOPBACK
     topic_interval_s: float = DEFAULT_TOPIC_INTERVAL_S
@@ -164,6 +170,13 @@ class IngestSettings:
     def storage_options(self) -> dict[str, str]:
         """The settings of the object store as options."""
         return {STORAGE_PREFIX + name: value for name, value in self.storage.items()}
+
+    @property
+    def registry_options(self) -> dict[str, str]:
+        """The settings of the schema registry as options."""
+        return {
+            REGISTRY_PREFIX + name.removeprefix(REGISTRY_PREFIX): text for name, text in self.schema_registry.items()
+        }
 
     def check(self) -> None:
         """Check what needs no broker.

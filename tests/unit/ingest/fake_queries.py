@@ -56,11 +56,13 @@ class FakeQueries:
     def __init__(self) -> None:
         self.by_name: dict[str, FakeQuery] = {}
         self.refused: set[str] = set()
+        self.refusal: type[Exception] = ValueError
 
     def start(self, spark: SparkSession, flow: Flow, trigger: Mapping[str, Any]) -> FakeQuery:
         if flow.name in self.refused:
-            raise ValueError(f"{flow.name} is refused")
-        return self.by_name.setdefault(flow.name, FakeQuery())
+            raise self.refusal(f"{flow.name} is refused")
+        self.by_name[flow.name] = FakeQuery()
+        return self.by_name[flow.name]
 
     def __getitem__(self, name: str) -> FakeQuery:
         return self.by_name[name]

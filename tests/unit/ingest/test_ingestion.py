@@ -15,6 +15,7 @@ from sparkonce.connectors.ingest.compacting import is_due
 from sparkonce.connectors.ingest.routing import routes
 from sparkonce.connectors.ingest.settings import IngestSettings
 from sparkonce.connectors.kafka_client.client import KafkaUnreachableError
+from sparkonce.connectors.values.evolution import NoSchemaYetError, SchemaChangedError
 from tests.unit.ingest.fake_queries import SPARK, FakeQueries
 
 TOPICS = ["a", "b", "c", "d"]
@@ -47,9 +48,9 @@ def compacted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 def ingestion(*, pattern: str = ".", path: str = "/tables/{topic}", **more: Any) -> Ingestion:
     whole = {"trigger": "1 second", "topic_interval_s": 0.0, "stop_timeout_s": 0.0} | more
-    every = whole.pop("compact_every", 0)
+    entries = {name: whole.pop(name) for name in ("compact_every", "value_format", "value_schema") if name in whole}
     settings = IngestSettings.of(
-        IngestTable(topic_pattern=pattern, path=path, compact_every=every),
+        IngestTable(topic_pattern=pattern, path=path, **entries),
         (),
         app_id="shop",
         checkpoint="/checkpoints",
@@ -116,6 +117,59 @@ def test_a_query_that_fails_stops_the_others(queries: FakeQueries) -> None:
     assert queries["a"].lastProgress is not None, "its batch was complete"
     assert not made.isActive
     with pytest.raises(IngestError, match=r"b \(b -> /tables/b\) has failed: RuntimeError: the disk is full"):
+        made.awaitTermination()
+
+
+NEWER = f"{SchemaChangedError.__module__}.SchemaChangedError: kafka_once: subject b-value has version 2"
+
+
+def test_a_query_that_stops_for_a_newer_schema_begins_again(queries: FakeQueries) -> None:
+    made = started(ingestion(value_format="avro", schema_registry={"url": "http://localhost:1"}))
+    assert made.queries["b"] is queries["b"]
+    before = queries["b"]
+    before.fail(f"Traceback (most recent call last):\n  …\n{NEWER}")
+    for _ in TOPICS:
+        for name in set(TOPICS) & queries.by_name.keys():
+            queries[name].complete()
+        made.look()
+    assert made.exception() is None
+    assert queries["b"] is not before
+    assert made.queries["b"] is queries["b"]
+    queries["b"].fail(NEWER)
+    made.request_stop()
+    made._look_after()
+    assert made.awaitTermination(0), "the next start reads it"
+
+
+def test_a_topic_whose_values_have_no_schema_yet_is_read_when_they_have(
+    queries: FakeQueries, caplog: pytest.LogCaptureFixture
+) -> None:
+    queries.refused, queries.refusal = {"a"}, NoSchemaYetError
+    made = started(ingestion(value_format="avro", schema_registry={"url": "http://localhost:1"}))
+    for _ in TOPICS:
+        for name in queries.by_name:
+            queries[name].complete()
+        made.look()
+    assert [*made.queries] == ["b", "c", "d"]
+    assert caplog.text.count("a (a -> /tables/a) is not read yet: NoSchemaYetError: a is refused") == 1
+    queries.refused.clear()
+    made.look()
+    assert [*made.queries] == ["b", "c", "d", "a"]
+
+
+def test_what_is_read_once_needs_its_schema(queries: FakeQueries) -> None:
+    queries.refused, queries.refusal = {"a"}, NoSchemaYetError
+    with pytest.raises(OptionError, match="a is refused"):
+        ingestion(value_format="avro", schema_registry={"url": "http://localhost:1"}, trigger="availableNow").start()
+
+
+def test_a_query_of_one_version_does_not_begin_again(queries: FakeQueries) -> None:
+    schema = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "long"}]}'
+    registry = {"url": "http://localhost:1"}
+    made = started(ingestion(value_format="avro", value_schema=schema, schema_registry=registry))
+    queries["b"].fail(NEWER)
+    made._look_after()
+    with pytest.raises(IngestError, match=r"has failed: .* has version 2"):
         made.awaitTermination()
 
 
