@@ -1,0 +1,59 @@
+"""The schema that values are read as: the latest of a registry, or one that samples of JSON fit into."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparkonce.connectors.schema_registry import wire
+from sparkonce.connectors.schema_registry.client import AVRO, Registry
+from sparkonce.connectors.values.avro.schema import AvroSchemaError, inlined
+from sparkonce.jobs.cli.peek.decoding import Form, guessed
+from sparkonce.jobs.cli.peek.inference import ddl
+from sparkonce.jobs.cli.peek.reading import PeekError, Record
+from sparkonce.offset_store.errors import counted
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A schema, and a line about it."""
+
+    text: str
+    about: str
+
+
+def registered(registry: Registry, subject: str) -> Found:
+    """Return the latest schema of a subject; one of Avro with its references in it, as valueSchema takes it.
+
+    Raises:
+        RegistryError: the registry has none, or does not answer.
+        PeekError: it cannot be read.
+    """
+    found = registry.latest(subject)
+    schema, about = found.schema, f"version {found.version} of subject {subject}, id {found.id}"
+    if schema.kind != AVRO:
+        return Found(schema.text, f"{schema.kind}: {about}")
+    try:
+        text = inlined(schema.text, [each.text for each in schema.references])
+    except AvroSchemaError as error:
+        raise PeekError(f"{about}: {error}") from None
+    return Found(text, f"valueFormat=avro: {about}. With schemaRegistry.url set, valueSchema may be left out")
+
+
+def inferred(topic: str, records: Sequence[Record]) -> Found:
+    """Return DDL for the values of records that are objects of JSON.
+
+    Raises:
+        PeekError: none is.
+    """
+    values = [each.value for each in records if each.value is not None]
+    trees = [cell.content for cell in map(guessed, values) if cell.form is Form.TREE and isinstance(cell.content, dict)]
+    if not trees:
+        named = any(wire.parse_header(value[:5]) for value in values) or any(
+            key == wire.VALUE_HEADER for each in records for key, _ in each.headers
+        )
+        why = "they name schemas of a registry: give --registry" if named else "valueSchema is for valueFormat=json"
+        raise PeekError(f"of {counted(len(values), 'value')} of topic {topic}, none is an object of JSON; {why}")
+    others = len(values) - len(trees)
+    more = f"; {counted(others, 'other')} will not parse" if others else ""
+    return Found(ddl(trees), f"valueFormat=json: from {counted(len(trees), 'value')} of topic {topic}{more}")

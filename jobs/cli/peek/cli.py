@@ -1,0 +1,269 @@
+"""The command `sparkonce peek`: look at the records of a topic, decoded (docs/peek.md)."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from itertools import chain, islice
+from typing import TYPE_CHECKING
+
+from sparkonce.broker_lite.config import ConfigError, read_properties
+from sparkonce.broker_lite.protocol.errors import KafkaError
+from sparkonce.connectors.settings.options import KAFKA_PREFIX, OptionError, SettingTable
+from sparkonce.jobs.cli.peek.showing import FORMS, JSON, PRETTY, RAW, TABLE
+from sparkonce.jobs.shared.arguments import UsageError, add_kafka, key_value, positive, timestamp_ms, whole_number
+from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
+
+if TYPE_CHECKING:
+    from sparkonce.connectors.schema_registry.client import Registry
+    from sparkonce.jobs.cli.peek.reading import Record, Start, TopicReader, Wanted
+
+SERVERS = f"{KAFKA_PREFIX}bootstrap.servers"
+COUNT = 10
+SAMPLES = 1000
+"""Records that a schema is made from."""
+AT_ONCE = 500
+"""Records that are decoded together."""
+ALL = "all"
+_REGISTRY_PREFIXES = ("schemaRegistry.", "schema.registry.")
+_WORDS = {"earliest": (0, False), "beginning": (0, False), "latest": (0, True), "end": (0, True)}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.epilog = (
+        "without --offset, --from and --follow it shows the newest records. exit status: 0 shown; 1 the brokers or the "
+        "registry do not answer, or have no such topic; 2 the options cannot be used"
+    )
+    parser.add_argument("topic", metavar="TOPIC")
+    add_kafka(parser, "brokers to ask")
+    _add_choice(parser)
+    parser.add_argument("-o", "--output", choices=FORMS, default=TABLE, help="how records are written (default: table)")
+    parser.add_argument(
+        "--schema", action="store_true", help="print a valueSchema for these values, from the registry or from samples"
+    )
+    parser.add_argument("--registry", metavar="URL,…", help="a schema registry, which decodes Avro and JSON Schema")
+    parser.add_argument(
+        "--registry-option",
+        metavar="NAME=VALUE",
+        type=key_value,
+        action="append",
+        default=[],
+        help="an option schemaRegistry.NAME, such as ssl.ca.location=ca.pem; repeatable. Passwords are better left to "
+        "the file of --command-config",
+    )
+    parser.add_argument("--subject", help="with --schema: the subject (default: TOPIC-value)")
+
+
+def _add_choice(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-n", dest="count", metavar="N", type=_count, help=f"how many records, or {ALL} (default: {COUNT}; all with "
+        "--follow)",
+    )  # fmt: skip
+    parser.add_argument("-p", "--partition", type=whole_number, action="append", help="this one only; repeatable")
+    parser.add_argument(
+        "--offset",
+        metavar="OFFSET",
+        type=_offset,
+        help="where to begin in each partition: a number, earliest, latest, or -N for the last N offsets",
+    )
+    parser.add_argument(
+        "--from", dest="from_ms", metavar="TIME", type=timestamp_ms, help="from this time on, in ISO form"
+    )
+    parser.add_argument("--until", dest="until_ms", metavar="TIME", type=timestamp_ms, help="records before this time")
+    parser.add_argument("--key", help="only records with this key: a text, or hex:00ff for bytes")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on with records that arrive, until Ctrl+C")
+
+
+def _count(text: str) -> int:
+    return 0 if text == ALL else positive(text)
+
+
+def _offset(text: str) -> tuple[int, bool]:
+    if text in _WORDS:
+        return _WORDS[text]
+    if text.startswith("-"):
+        return positive(text[1:]), True
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number, -N, {', '.join(_WORDS)}")
+    return whole_number(text), False
+
+
+def run(options: argparse.Namespace) -> int:
+    """Show records; returns the exit status."""
+    try:
+        kafka, registry = _settings(options)
+    except (UsageError, OptionError, ConfigError) as error:
+        print(f"sparkonce peek: {error}", file=sys.stderr)
+        return USAGE
+    from sparkonce.connectors.kafka_client.client import KafkaUnreachableError, MissingTopicError
+    from sparkonce.connectors.kafka_source.decode import CorruptBatchError
+    from sparkonce.connectors.schema_registry.client import RegistryError
+    from sparkonce.jobs.cli.peek.reading import PeekError, TopicReader
+
+    try:
+        with ExitStack() as stack:
+            reader = stack.enter_context(closing(TopicReader(kafka, options.topic)))
+            if registry is not None:
+                stack.enter_context(closing(registry))
+            return _schema(options, reader, registry) if options.schema else _show(options, reader, registry)
+    except KeyboardInterrupt:
+        return GOOD
+    except OptionError as error:
+        print(f"sparkonce peek: {error}", file=sys.stderr)
+        return USAGE
+    except (
+        CorruptBatchError,
+        KafkaError,
+        KafkaUnreachableError,
+        MissingTopicError,
+        PeekError,
+        RegistryError,
+        TimeoutError,
+    ) as error:
+        print(f"sparkonce peek: {error}", file=sys.stderr)
+        return FAILED
+
+
+def _settings(options: argparse.Namespace) -> tuple[dict[str, str], Registry | None]:
+    """Return the options of the Kafka client, and the registry, if one is named.
+
+    Raises:
+        UsageError, OptionError, ConfigError: for what cannot be used.
+    """
+    _check(options)
+    given: dict[str, str] = {}
+    if options.command_config is not None:
+        if not os.path.isfile(options.command_config):
+            raise ConfigError(f"--command-config {options.command_config}: there is no such file")
+        given = dict(read_properties(options.command_config))
+    registry = {_registry_name(name): text for name, text in given.items() if name.startswith(_REGISTRY_PREFIXES)}
+    registry |= {_registry_name(name): text for name, text in options.registry_option}
+    if options.registry is not None:
+        registry[_registry_name("url")] = options.registry
+    named = [*((name, text) for name, text in given.items() if not name.startswith(_REGISTRY_PREFIXES)), *options.kafka]
+    kafka = {name if name.startswith(KAFKA_PREFIX) else KAFKA_PREFIX + name: text for name, text in named}
+    if options.bootstrap_servers is not None:
+        kafka[SERVERS] = options.bootstrap_servers
+    if SERVERS not in kafka:
+        raise UsageError("--bootstrap-servers is missing: host:port of one or more brokers")
+    return kafka, _registry(registry, kafka)
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.offset is not None and options.from_ms is not None:
+        raise UsageError("--offset and --from both say where to begin: leave one out")
+    if options.follow and (options.until_ms is not None or options.schema):
+        raise UsageError("--follow has no end: leave --until and --schema out")
+    if options.subject is not None and not options.schema:
+        raise UsageError("--subject is for --schema")
+    if options.from_ms is not None and options.until_ms is not None and options.from_ms >= options.until_ms:
+        raise UsageError("--until must be after --from")
+
+
+def _registry_name(name: str) -> str:
+    for prefix in _REGISTRY_PREFIXES:
+        name = name.removeprefix(prefix)
+    return f"{_REGISTRY_PREFIXES[0]}{name}"
+
+
+def _registry(given: Mapping[str, str], kafka: Mapping[str, str]) -> Registry | None:
+    if not given:
+        return None
+    from sparkonce.connectors.schema_registry.client import Registry
+    from sparkonce.connectors.schema_registry.settings import REGISTRY_SETTINGS, read_registry
+
+    table = SettingTable("peek", REGISTRY_SETTINGS, "source", passed_through=(f"{KAFKA_PREFIX}*",))
+    table.check(given)
+    settings = read_registry(table, {**given, **kafka})
+    return None if settings is None else Registry(settings)
+
+
+def _wanted(options: argparse.Namespace) -> Wanted:
+    from sparkonce.jobs.cli.peek.reading import LAST, Start, Wanted
+
+    start: Start | None = None if options.offset is None else Start(*options.offset)
+    if start is None and options.from_ms is None and options.follow:
+        start = LAST
+    return Wanted(tuple(options.partition or ()), start, options.from_ms, options.until_ms)
+
+
+def _key(options: argparse.Namespace) -> bytes | None:
+    if options.key is None:
+        return None
+    if not options.key.startswith("hex:"):
+        return str(options.key).encode()
+    try:
+        return bytes.fromhex(options.key.removeprefix("hex:"))
+    except ValueError:
+        raise OptionError(f"--key {options.key}: expected pairs of hexadecimal digits behind hex:") from None
+
+
+def _records(options: argparse.Namespace, reader: TopicReader, default: int) -> Iterator[Sequence[Record]]:
+    """Yield the records that are asked for, in pieces that are decoded together."""
+    wanted, key = _wanted(options), _key(options)
+    count = default if options.count is None else options.count
+    bounds = reader.bounds(wanted)
+    if options.follow:
+        left = options.count or None
+        for arrived in reader.follow(bounds, key):
+            yield arrived[:left]
+            left = None if left is None else left - len(arrived)
+            if left is not None and left <= 0:
+                return
+    elif wanted.start is None and wanted.from_ms is None and count:
+        yield reader.last(bounds, count, key)
+    else:
+        records = iter(reader.first(bounds, count or None, key))
+        while piece := list(islice(records, AT_ONCE)):
+            yield piece
+
+
+def _show(options: argparse.Namespace, reader: TopicReader, registry: Registry | None) -> int:
+    from sparkonce.jobs.cli.peek import showing
+    from sparkonce.jobs.cli.peek.decoding import Decoder
+
+    decoder, first, shown = Decoder(registry), True, 0
+    terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if terminal else None
+    for piece in _records(options, reader, COUNT):
+        decoded = decoder.decode(piece)
+        shown += len(decoded)
+        if options.output == RAW:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(b"".join(showing.raw(each, terminal=terminal) for each in decoded))
+            sys.stdout.buffer.flush()
+        elif options.output == JSON:
+            _print(showing.as_json(each, options.topic) for each in decoded)
+        elif options.output == PRETTY:
+            _print(chain.from_iterable(map(showing.block, decoded)))
+        else:
+            _print(showing.table(decoded, width, heading=first))
+        first = False
+    if not shown:
+        print(f"sparkonce peek: no record of topic {options.topic} is what was asked for", file=sys.stderr)
+    return GOOD
+
+
+def _print(lines: Iterator[str]) -> None:
+    for line in lines:
+        print(line.encode(sys.stdout.encoding or "utf-8", "backslashreplace").decode(sys.stdout.encoding or "utf-8"))
+    sys.stdout.flush()
+
+
+def _schema(options: argparse.Namespace, reader: TopicReader, registry: Registry | None) -> int:
+    """Print a schema; what it is of goes to the standard error."""
+    from sparkonce.jobs.cli.peek.choosing import inferred, registered
+
+    if registry is not None:
+        found = registered(registry, options.subject or f"{options.topic}-value")
+    else:
+        records = list(chain.from_iterable(_records(options, reader, SAMPLES)))
+        found = inferred(options.topic, records)
+    print(f"# {found.about}", file=sys.stderr)
+    _print(iter([found.text]))
+    return GOOD

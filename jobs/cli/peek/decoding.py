@@ -1,0 +1,313 @@
+"""What keys and values are: Avro, Protobuf or JSON by a registry's schema, JSON, text, or bytes."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from sparkonce.connectors.schema_registry import wire
+from sparkonce.connectors.schema_registry.client import (
+    AVRO,
+    JSON_SCHEMA,
+    PROTOBUF,
+    RegisteredSchema,
+    Registry,
+    UnknownSchemaError,
+)
+from sparkonce.connectors.schema_registry.wire import KEY_HEADER, VALUE_HEADER, Framed, Path, SchemaName
+from sparkonce.connectors.values.avro.decoder import AvroDecoder
+from sparkonce.connectors.values.avro.schema import parse
+from sparkonce.connectors.values.avro.types import spark_type
+from sparkonce.jobs.cli.peek.reading import Record
+
+if TYPE_CHECKING:
+    from sparkonce.connectors.values.protobuf.decoder import ProtobufDecoder
+
+_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+
+
+class Form(StrEnum):
+    """What a key or value is shown as."""
+
+    NULL = "null"
+    TREE = "tree"
+    """Objects, arrays and scalars as JSON has them."""
+    TEXT = "text"
+    BYTES = "bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A key or a value."""
+
+    form: Form
+    content: Any = None
+    """None, what `json` makes documents of, a text, or bytes."""
+    schema: SchemaName | None = None
+    """The schema that it names."""
+    problem: str | None = None
+    """Why it is shown as bytes though it names a schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A record, decoded."""
+
+    record: Record
+    key: Cell
+    value: Cell
+
+
+class Parts(NamedTuple):
+    """The parts of some keys or values, as each format has them."""
+
+    plain: Framed
+    with_paths: Framed
+    """As Protobuf has them."""
+
+
+Reader = Callable[[Parts, Sequence[int]], list[Cell]]
+"""Decodes the payloads of some rows."""
+_NO_ID = 0
+"""Registries begin at 1: what seems to name the schema 0 is a number, such as a key of Java's LongSerializer."""
+
+
+class Decoder:
+    """Decodes records; schemas that it has seen are kept."""
+
+    def __init__(self, registry: Registry | None) -> None:
+        self._registry = registry
+        self._readers: dict[SchemaName, Reader] = {}
+
+    def decode(self, records: Sequence[Record]) -> list[Decoded]:
+        """Return records with their keys and values decoded.
+
+        Raises:
+            RegistryError: the registry does not answer.
+        """
+        headers = pa.array(
+            [[{"key": key, "value": value} for key, value in each.headers] for each in records], _HEADERS
+        )
+        keys = self._cells([each.key for each in records], headers, KEY_HEADER)
+        values = self._cells([each.value for each in records], headers, VALUE_HEADER)
+        return [Decoded(*each) for each in zip(records, keys, values, strict=True)]
+
+    def _cells(self, contents: Sequence[bytes | None], headers: pa.ListArray, header: str) -> list[Cell]:
+        values = pa.array(contents, pa.binary())
+        framed = wire.split(values, headers, header)
+        parts = Parts(framed, wire.split(values, headers, header, paths=True))
+        made: list[Cell] = [guessed(content) for content in contents]
+        rows: dict[SchemaName, list[int]] = {}
+        for row, content in enumerate(contents):
+            name = framed.name(row)
+            if name is not None and name != _NO_ID and content is not None:
+                rows.setdefault(name, []).append(row)
+        for name, here in rows.items():
+            try:
+                cells = self._reader(name)(parts, here)
+            except UnknownSchemaError as error:
+                cells = [replace(made[row], problem=str(error)) for row in here]
+            for row, cell in zip(here, cells, strict=True):
+                made[row] = replace(cell, schema=name)
+        return made
+
+    def _reader(self, name: SchemaName) -> Reader:
+        """Return what decodes values with a schema.
+
+        Raises:
+            UnknownSchemaError: the registry does not have it, or there is no registry.
+        """
+        if self._registry is None:
+            raise UnknownSchemaError("--registry decodes it")
+        if name not in self._readers:
+            self._readers[name] = _reader(self._registry, name)
+        return self._readers[name]
+
+
+def guessed(content: bytes | None) -> Cell:
+    """Return what bytes look like that name no schema."""
+    if content is None:
+        return Cell(Form.NULL)
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return Cell(Form.BYTES, content)
+    tree = json_tree(text)
+    if tree is not None:
+        return Cell(Form.TREE, tree)
+    return Cell(Form.BYTES, content) if "\0" in text else Cell(Form.TEXT, text)
+
+
+def json_tree(text: str) -> Any:
+    """Return an object or array of JSON; None of anything else, also of JSON that cannot be shown as it is."""
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError("a name is there twice: shown as text, with both")
+    return made
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _reader(registry: Registry, name: SchemaName) -> Reader:
+    schema = registry.schema(name) if isinstance(name, int) else registry.schema_by_guid(name)
+    try:
+        if schema.kind == AVRO:
+            return _AvroReader(schema)
+        if schema.kind == PROTOBUF:
+            return _ProtobufReader(schema)
+    except ValueError as error:  # it is not a schema, or not one that columns can have
+        problem = str(error)
+        return lambda parts, rows: [_undecoded(parts.plain, row, problem) for row in rows]
+    if schema.kind == JSON_SCHEMA:
+        return lambda parts, rows: [_json(parts.plain, row) for row in rows]
+    return lambda parts, rows: [_undecoded(parts.plain, row, f"a schema of {schema.kind}") for row in rows]
+
+
+class _AvroReader:
+    """Decodes Avro by the schema that it was written with."""
+
+    def __init__(self, schema: RegisteredSchema) -> None:
+        tree = parse(schema.text, [each.text for each in schema.references])
+        self._decoder = AvroDecoder(tree, spark_type(tree))
+        self._entry = self._decoder.add(tree)
+
+    def __call__(self, parts: Parts, rows: Sequence[int]) -> list[Cell]:
+        return _decoded(self._decoder, self._entry, parts.plain, rows)
+
+
+class _ProtobufReader:
+    """Decodes Protobuf by the messages of the schema that it was written with."""
+
+    def __init__(self, schema: RegisteredSchema) -> None:
+        from sparkonce.connectors.values.protobuf.schema import compile_text, read_set  # of the extra `registry`
+
+        self._file = read_set(compile_text(schema.text, {each.name: each.text for each in schema.references}))
+        self._decoders: dict[Path, tuple[ProtobufDecoder, int]] = {}
+
+    def __call__(self, parts: Parts, rows: Sequence[int]) -> list[Cell]:
+        framed = parts.with_paths
+        assert framed.paths is not None, "they were read"
+        made = {row: _undecoded(framed, row, "the path to its message cannot be read") for row in rows}
+        for number, path in enumerate(framed.known_paths):
+            here = [row for row in rows if framed.paths[row] == number]
+            if not here:
+                continue
+            try:
+                cells = _decoded(*self._decoder(path), framed, here)
+            except ValueError as error:
+                cells = [_undecoded(framed, row, str(error)) for row in here]
+            made |= zip(here, cells, strict=True)
+        return [made[row] for row in rows]
+
+    def _decoder(self, path: Path) -> tuple[ProtobufDecoder, int]:
+        from sparkonce.connectors.values.protobuf.decoder import ProtobufDecoder
+        from sparkonce.connectors.values.protobuf.schema import message_by_path
+        from sparkonce.connectors.values.protobuf.types import spark_type
+
+        if path not in self._decoders:
+            message = message_by_path(self._file, path)
+            decoder = ProtobufDecoder(message, spark_type(message))
+            self._decoders[path] = decoder, decoder.add(message)
+        return self._decoders[path]
+
+
+def _decoded(decoder: AvroDecoder | ProtobufDecoder, entry: int, framed: Framed, rows: Sequence[int]) -> list[Cell]:
+    at = np.array(rows)
+    entries = np.full(len(rows), entry, np.int32)
+    array, problems = decoder.decode(framed.data, framed.starts[at], framed.ends[at], entries)
+    made = []
+    for number, row in enumerate(rows):
+        if number in problems:
+            made.append(_undecoded(framed, row, problems[number]))
+            continue
+        try:
+            made.append(Cell(Form.TREE, plain(array[number], array.type)))
+        except (ValueError, OverflowError, ArithmeticError) as error:  # a time that Python does not have
+            made.append(_undecoded(framed, row, str(error)))
+    return made
+
+
+def _undecoded(framed: Framed, row: int, problem: str) -> Cell:
+    return Cell(Form.BYTES, _payload(framed, row), problem=problem)
+
+
+def plain(value: pa.Scalar, kind: pa.DataType) -> Any:
+    """Return a value of Arrow as JSON has it: times in ISO form, bytes in base64, decimals as text."""
+    if not value.is_valid:
+        return None
+    if pa.types.is_struct(kind):
+        return {field.name: plain(value[at], field.type) for at, field in enumerate(kind)}
+    if pa.types.is_map(kind):
+        return {entry["key"].as_py(): plain(entry["value"], kind.item_type) for entry in value.values}
+    if pa.types.is_list(kind):
+        return [plain(each, kind.value_type) for each in value.values]
+    found = value.as_py()
+    if isinstance(found, bytes):
+        return base64.b64encode(found).decode()
+    if isinstance(found, datetime.datetime | datetime.date | datetime.time):
+        return found.isoformat()
+    if isinstance(found, Decimal) or (isinstance(found, float) and not math.isfinite(found)):
+        return str(found)
+    return found
+
+
+def _json(framed: Framed, row: int) -> Cell:
+    try:
+        return Cell(Form.TREE, json.loads(_payload(framed, row), object_pairs_hook=_unique, parse_constant=_refuse))
+    except (ValueError, RecursionError) as error:
+        return _undecoded(framed, row, f"it is not JSON: {error}")
+
+
+def _payload(framed: Framed, row: int) -> bytes:
+    return framed.data[framed.starts[row] : framed.ends[row]].tobytes()
+
+
+def document(decoded: Decoded, topic: str) -> Mapping[str, Any]:
+    """Return a record as a document of JSON; what is bytes is in base64, under a name that says so."""
+    record = decoded.record
+    made: dict[str, Any] = {"topic": topic, "partition": record.partition, "offset": record.offset}
+    made |= {"timestamp": iso(record.timestamp_us), "timestampType": record.timestamp_type}
+    for name, cell in (("key", decoded.key), ("value", decoded.value)):
+        made |= _named(name, cell)
+        made |= {} if cell.schema is None else {f"{name}SchemaId": cell.schema}
+        made |= {} if cell.problem is None else {f"{name}Problem": cell.problem}
+    made["headers"] = [{"key": key, **_named("value", guessed(value))} for key, value in record.headers]
+    return made
+
+
+def _named(name: str, cell: Cell) -> dict[str, Any]:
+    if cell.form is Form.BYTES:
+        return {f"{name}Base64": base64.b64encode(cell.content).decode()}
+    return {name: cell.content}
+
+
+def iso(timestamp_us: int) -> str | None:
+    """Return a time as ISO 8601 has it, in UTC with milliseconds; None if there is none."""
+    if timestamp_us < 0:
+        return None
+    try:
+        found = datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=timestamp_us)
+    except OverflowError:
+        return f"{timestamp_us // 1000} ms"
+    return found.isoformat(timespec="milliseconds") + "Z"

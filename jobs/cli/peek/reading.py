@@ -1,0 +1,186 @@
+"""Which records are looked at: a few from the start of partitions, from their ends, or as they arrive.
+
+Records are fetched and decoded as by the source; offsets and timestamps become ranges here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain, islice
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkonce.connectors.kafka_client.client import EARLIEST, LATEST, Client
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.kafka_source.ranges import FetchRange
+from sparkonce.connectors.kafka_source.reading import read_range
+from sparkonce.connectors.kafka_source.resolving import NO_MATCH
+
+COLUMNS = ("key", "value", "offset", "timestamp", "timestampType", "headers")
+FETCH_BYTES = 256 << 10
+"""What one fetch asks for, unless the user says otherwise: a few records are wanted, not megabytes."""
+FETCH = "kafka.max.partition.fetch.bytes"
+POLL_S = 0.5
+WIDEN = 8
+"""By how much more offsets are read, where the last ones hold fewer records than wanted."""
+
+
+class PeekError(ValueError):
+    """A request that the topic cannot meet; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record."""
+
+    partition: int
+    offset: int
+    timestamp_us: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """An offset, or how many offsets before the end; what is outside a log stands for its nearer end."""
+
+    offset: int
+    from_end: bool = False
+
+    def within(self, first: int, last: int) -> int:
+        """Return the offset in a log."""
+        return min(max(last - self.offset if self.from_end else self.offset, first), last)
+
+
+FIRST, LAST = Start(0), Start(0, from_end=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which records of a topic."""
+
+    partitions: tuple[int, ...] = ()
+    """Empty for all."""
+    start: Start | None = None
+    from_ms: int | None = None
+    until_ms: int | None = None
+
+
+class TopicReader:
+    """Reads one topic."""
+
+    def __init__(self, kafka: Mapping[str, str], topic: str) -> None:
+        """``kafka`` are options with the prefix ``kafka.``.
+
+        Raises:
+            OptionError: one cannot be used.
+        """
+        given = {FETCH: str(FETCH_BYTES), **kafka, "columns": ",".join(COLUMNS), "failOnDataLoss": "false"}
+        self._options = SourceOptions.read({**given, "subscribe": topic})
+        self._topic = topic
+        self._client = Client(self._options.settings)
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._client.close()
+
+    def bounds(self, wanted: Wanted) -> dict[int, tuple[int, int]]:
+        """Return the offsets of each wanted partition, from the first to the one after the last.
+
+        Raises:
+            MissingTopicError, PeekError: the topic, or a partition of it, does not exist.
+            KafkaUnreachableError: no broker answers.
+        """
+        partitions = self._partitions(wanted.partitions)
+        first, last = self._offsets(partitions, EARLIEST), self._offsets(partitions, LATEST)
+        starts = first if wanted.from_ms is None else self._at(partitions, wanted.from_ms, last)
+        ends = last if wanted.until_ms is None else self._at(partitions, wanted.until_ms, last)
+        if wanted.start is not None:
+            starts = {each: wanted.start.within(first[each], last[each]) for each in partitions}
+        return {each: (max(starts[each], first[each]), ends[each]) for each in partitions}
+
+    def first(self, bounds: Mapping[int, tuple[int, int]], count: int | None, key: bytes | None) -> Iterator[Record]:
+        """Yield the first ``count`` records in order of time; for None all, one partition after the other."""
+        every = (self._read(partition, *bounds[partition], key) for partition in sorted(bounds))
+        if count is None:
+            return chain.from_iterable(every)
+        return iter(_in_order(chain.from_iterable(_taken(each, count) for each in every), len(bounds))[:count])
+
+    def last(self, bounds: Mapping[int, tuple[int, int]], count: int, key: bytes | None) -> list[Record]:
+        """Return the last ``count`` records in order of time."""
+        found: list[Record] = []
+        for partition, (first, end) in sorted(bounds.items()):
+            width, records = count, list[Record]()
+            while True:
+                start = max(first, end - width)
+                records = list(self._read(partition, start, end, key))
+                if len(records) >= count or start == first:
+                    break
+                width *= WIDEN
+            found += records[-count:]
+        return _in_order(found, len(bounds))[-count:]
+
+    def follow(
+        self, positions: Mapping[int, tuple[int, int]], key: bytes | None, wait: Callable[[float], None] = time.sleep
+    ) -> Iterator[list[Record]]:
+        """Yield what is there and what arrives, without an end, from the first of each two offsets on."""
+        at = {partition: start for partition, (start, _) in positions.items()}
+        while True:
+            ends = self._offsets(at, LATEST)
+            arrived = [self._read(each, at[each], ends[each], key) for each in sorted(at) if at[each] < ends[each]]
+            records = _in_order(chain.from_iterable(arrived), len(at))
+            if records:
+                yield records
+            else:
+                wait(POLL_S)
+            at = {each: max(at[each], ends[each]) for each in at}
+
+    def _partitions(self, wanted: Collection[int]) -> list[int]:
+        there = self._client.topics([self._topic])[self._topic].partitions
+        missing = sorted(set(wanted) - set(there))
+        if missing:
+            raise PeekError(f"topic {self._topic} has no partition {missing[0]}: it has 0 to {max(there)}")
+        return sorted(wanted or there)
+
+    def _offsets(self, partitions: Collection[int], at: int) -> dict[int, int]:
+        asked = {(self._topic, each): at for each in partitions}
+        found = self._client.offsets(asked, self._client.topics([self._topic]))
+        return {partition: offset for (_, partition), offset in found.items()}
+
+    def _at(self, partitions: Collection[int], time_ms: int, last: Mapping[int, int]) -> dict[int, int]:
+        found = self._offsets(partitions, time_ms)
+        return {each: last[each] if offset == NO_MATCH else offset for each, offset in found.items()}
+
+    def _read(self, partition: int, start: int, end: int, key: bytes | None) -> Iterator[Record]:
+        if start >= end:
+            return
+        topic_id = self._client.topics([self._topic])[self._topic].topic_id
+        for batch in read_range(self._options, FetchRange(self._topic, topic_id, partition, start, end)):
+            if key is not None:
+                batch = batch.filter(pc.fill_null(pc.equal(batch.column("key"), pa.scalar(key, pa.binary())), False))
+            yield from _records(batch, partition)
+
+
+def _taken(records: Iterator[Record], count: int) -> list[Record]:
+    return list(islice(records, count))
+
+
+def _in_order(records: Iterator[Record] | list[Record], partitions: int) -> list[Record]:
+    """Sort by time; in one partition the offsets are the order, whatever the timestamps are."""
+    if partitions == 1:
+        return list(records)
+    return sorted(records, key=lambda each: (each.timestamp_us, each.partition, each.offset))
+
+
+def _records(batch: pa.RecordBatch, partition: int) -> Iterator[Record]:
+    columns = {name: batch.column(name) for name in COLUMNS}
+    columns["timestamp"] = columns["timestamp"].cast(pa.int64())
+    for row in range(batch.num_rows):
+        key, value, offset, timestamp, kind, headers = (columns[name][row].as_py() for name in COLUMNS)
+        pairs = tuple((each["key"], each["value"]) for each in headers or ())
+        yield Record(partition, offset, timestamp, kind, key, value, pairs)

@@ -1,0 +1,113 @@
+"""Records as lines: a table, blocks with indented JSON, documents of JSON, or the bytes of values.
+
+Whatever is in a record, a terminal only gets printable characters: all others are written as escapes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+
+from sparkonce.jobs.cli.peek.decoding import Cell, Decoded, Form, document, guessed, iso
+
+TABLE, PRETTY, JSON, RAW = "table", "pretty", "json", "raw"
+FORMS = (TABLE, PRETTY, JSON, RAW)
+MAX_BYTES_SHOWN = 256
+"""Bytes of a binary value in a table or a block; the other forms have all."""
+MAX_KEY, MAX_HEADERS = 40, 60
+"""Characters of these columns of a table."""
+_GAP = "  "
+_LINE_END = re.compile(r"\n")
+
+
+def safe(text: str) -> str:
+    """Return a text with escapes in place of what is not printable: control characters, and those that change order."""
+    return "".join(each if each.isprintable() else _escape(each) for each in text)
+
+
+def _escape(character: str) -> str:
+    plain = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(character)
+    number = ord(character)
+    return plain or (
+        f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+    )
+
+
+def one_line(cell: Cell) -> str:
+    """Return a key or value on one line."""
+    if cell.form is Form.NULL:
+        shown = "null"
+    elif cell.form is Form.TREE:
+        shown = safe(json.dumps(cell.content, ensure_ascii=False, separators=(",", ":")))
+    elif cell.form is Form.TEXT:
+        shown = safe(cell.content)
+    else:
+        shown = _hexadecimal(cell.content)
+    return shown + _notes(cell)
+
+
+def _hexadecimal(content: bytes) -> str:
+    more = "" if len(content) <= MAX_BYTES_SHOWN else f"… ({len(content)} bytes)"
+    return f"0x{content[:MAX_BYTES_SHOWN].hex()}{more}"
+
+
+def _notes(cell: Cell) -> str:
+    return "" if cell.problem is None else f"  [schema {cell.schema}: {safe(cell.problem)}]"
+
+
+def table(rows: Sequence[Decoded], width: int | None, *, heading: bool = True) -> Iterator[str]:
+    """Yield the lines of a table; those longer than ``width`` are cut."""
+    with_headers = any(each.record.headers for each in rows)
+    names = ["PARTITION", "OFFSET", "TIMESTAMP", "KEY", *(["HEADERS"] if with_headers else []), "VALUE"]
+    lines = [names] if heading else []
+    for each in rows:
+        record = each.record
+        headers = [_cut(_headers(each), MAX_HEADERS)] if with_headers else []
+        at = [str(record.partition), str(record.offset), iso(record.timestamp_us) or "-"]
+        lines.append([*at, _cut(one_line(each.key), MAX_KEY), *headers, one_line(each.value)])
+    widths = [max(len(line[column]) for line in lines) for column in range(len(names) - 1)] if lines else []
+    for line in lines:
+        cells = [
+            cell.rjust(size) if at < 2 else cell.ljust(size)
+            for at, (cell, size) in enumerate(zip(line, widths, strict=False))
+        ]
+        whole = _GAP.join([*cells, line[-1]])
+        yield whole if width is None else _cut(whole, width)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _headers(each: Decoded) -> str:
+    return ", ".join(f"{safe(key)}={one_line(guessed(value))}" for key, value in each.record.headers)
+
+
+def block(each: Decoded) -> Iterator[str]:
+    """Yield the lines of one record, with its value as indented JSON."""
+    record = each.record
+    yield f"── partition {record.partition}, offset {record.offset}, {iso(record.timestamp_us) or 'no timestamp'}"
+    yield f"key     {one_line(each.key)}"
+    for key, value in record.headers:
+        yield f"header  {safe(key)}: {one_line(guessed(value))}"
+    if each.value.schema is not None:
+        yield f"schema  {each.value.schema}"
+    if each.value.form is Form.TREE:
+        text = json.dumps(each.value.content, ensure_ascii=False, indent=2)
+    elif each.value.form is Form.TEXT:
+        text = each.value.content
+    else:
+        text = one_line(each.value)
+    yield from (safe(line) for line in _LINE_END.split(text))
+
+
+def as_json(each: Decoded, topic: str) -> str:
+    """Return a record as one document of JSON, in ASCII."""
+    return json.dumps(document(each, topic))
+
+
+def raw(each: Decoded, *, terminal: bool) -> bytes:
+    """Return the bytes of a value as the topic has them, and the end of a line; what a terminal gets is escaped."""
+    value = each.record.value or b""
+    return (safe(value.decode(errors="backslashreplace")).encode() if terminal else value) + b"\n"
