@@ -20,8 +20,9 @@ from sparkonce.jobs.lab import class_archive
 from sparkonce.jobs.lab.spark_process import Login, SessionError, SparkProcess
 from sparkonce.jobs.lab.store.stores import LOCAL, Store
 from sparkonce.jobs.lab.verify.brokers import Kafka
-from sparkonce.jobs.lab.verify.cells import Cell, Kind, Outcome
+from sparkonce.jobs.lab.verify.cells import Cell, Kind, Outcome, RecordPath, Result
 from sparkonce.jobs.lab.verify.evidence import broken_chain
+from sparkonce.jobs.lab.verify.evolving import Registry
 from sparkonce.jobs.lab.verify.matrix import BROKER_POINTS, ends_the_run, must_say, must_show
 from sparkonce.jobs.lab.verify.outcomes import SecondOpinion, outcome, trouble_of_a_busy_machine
 from sparkonce.jobs.lab.verify.wave import AT_ONCE, RECORDS_PER_BATCH, Running, Wave
@@ -30,18 +31,19 @@ from sparkonce.jobs.shared.peers import delta_jars
 
 WAVE = 10
 """Cells of one wave."""
-WAVE_OF_DRIVERS = 13
-"""Cells of one wave of those that share one kill of the driver, and what starting Spark again costs."""
+WAVE_OF_DRIVERS, WAVE_OF_DRIVERS_ON_A_CLUSTER = 26, 13
+"""Cells of one wave of those that share one kill of the driver, and what starting Spark again costs: fewer than its
+session has slots for tasks."""
 WAVE_OF_LONERS = 30
 """Cells of one wave of those that share no victim: the fewer waves, the less often a core idles while the last run. A
 cell's own broker runs from the beginning of its wave."""
 MOST_TRIES = 4
 SESSION = {
-    "spark.master": "local[16]",  # tasks that hold keep a slot each; none is tried a second time
+    "spark.master": "local[32]",  # tasks that hold keep a slot each; none is tried a second time
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
 }
-RETRYING = {"spark.master": "local[16,2]"}
+RETRYING = {"spark.master": "local[32,2]"}
 """What of `SESSION` is different where Spark is to run a task again."""
 ON_A_CLUSTER = {
     "spark.driver.host": "127.0.0.1",
@@ -93,6 +95,7 @@ class Engine:
     login: Login | None = None
     """Who starts the next session, and where; by default as this process, in `folder`."""
     _session: SparkProcess | None = None
+    _registry: Registry | None = None
     _special: Mapping[str, str] = field(default_factory=dict)
     """What is different in the session that runs, or the next one."""
     _numbers: Iterator[int] = field(default_factory=count)
@@ -106,7 +109,7 @@ class Engine:
     def session(self) -> SparkProcess:
         """Return the running session; starts one if there is none."""
         if self._session is None or not self._session.is_alive:
-            self.close()
+            self._end_session()
             self.crash_folder.mkdir(parents=True, exist_ok=True)
             self.progress("starting Spark, which takes some seconds")
             settings = {**SESSION, **self.conf, **self._special}
@@ -125,7 +128,7 @@ class Engine:
     def use(self, special: Mapping[str, str]) -> None:
         """Have the next cells run in a session with these settings, beside those of all sessions."""
         if special != self._special:
-            self.close()
+            self._end_session()
             self._special = special
 
     def place(self, name: str) -> tuple[Path, str]:
@@ -137,7 +140,13 @@ class Engine:
         return folder, f"verify-{self._run_id}-{number:04d}"
 
     def close(self) -> None:
-        """End the session."""
+        """End the session, and what else was started."""
+        self._end_session()
+        if self._registry is not None:
+            self._registry.close()
+            self._registry = None
+
+    def _end_session(self) -> None:
         if self._session is not None:
             self._session.close()
             self._session = None
@@ -145,10 +154,12 @@ class Engine:
     def run(self, cells: Sequence[Cell]) -> Iterator[Outcome[Cell]]:
         """Run cells and yield their outcomes, wave by wave, each as soon as it is judged."""
         left, tries = list(cells), 0
+        on_a_cluster = "spark.cores.max" in self.conf
+        drivers = WAVE_OF_DRIVERS_ON_A_CLUSTER if on_a_cluster else WAVE_OF_DRIVERS
         while left:
             tries += 1
             again: list[Cell] = []
-            for wave in [(cell,) for cell in left] if tries > 1 else waves(left):
+            for wave in [(cell,) for cell in left] if tries > 1 else waves(left, drivers=drivers):
                 for found in self._wave(wave):
                     trouble = trouble_of_a_busy_machine(found, *_too_early(found)) if tries < MOST_TRIES else None
                     if trouble is not None:
@@ -170,7 +181,7 @@ class Engine:
         except SessionError:
             raise  # nothing can be run at all
         except Exception as error:
-            self.close()  # what the cells have left running there would be in the way
+            self._end_session()  # what the cells have left running there would be in the way
             for one in left.values():
                 one.trouble.append(f"{type(error).__name__}: {error}")
         for one in left.values():
@@ -196,12 +207,18 @@ class Engine:
             running = Running(cell, folder, topic, own, folder, own)
         else:
             running = Running(cell, folder, topic, self.kafka.broker, self.crash_folder)
+        if cell.path is RecordPath.DIRECT and cell.result is Result.DEAD_LETTERS:
+            self._registry = self._registry or Registry()
+            running.registry = self._registry
         running.stored_in, running.storage_options = self.store.location(folder), self.store.storage_options
         return running
 
 
-def waves(cells: Sequence[Cell]) -> list[tuple[Cell, ...]]:
-    """Deal cells into waves: those that share a kill or settings together; what needs no kill comes first."""
+def waves(cells: Sequence[Cell], drivers: int = WAVE_OF_DRIVERS) -> list[tuple[Cell, ...]]:
+    """Deal cells into waves: those that share a kill or settings together; what needs no kill comes first.
+
+    ``drivers`` is how many cells may share a kill of the driver.
+    """
     groups: dict[str, list[Cell]] = {"alone": [], "broker": [], "driver": [], "retrying": []}
     impatient = []
     for cell in cells:
@@ -216,7 +233,7 @@ def waves(cells: Sequence[Cell]) -> list[tuple[Cell, ...]]:
         else:
             groups["alone"].append(cell)
     groups["alone"] = _timed_out_early(groups["alone"])
-    sizes = {"alone": WAVE_OF_LONERS, "driver": WAVE_OF_DRIVERS}
+    sizes = {"alone": WAVE_OF_LONERS, "driver": drivers}
     dealt = [wave for name, members in groups.items() for wave in _batched(members, sizes.get(name, WAVE))]
     dealt[:0] = impatient  # a driver's own transaction lasts for seconds: it cannot wait until all others hold
     # A broker that holds does not respond, and clients time out after a while: such cells come last in their wave.

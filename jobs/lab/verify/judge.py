@@ -13,11 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from sparkonce.jobs.lab.verify import evolving
 from sparkonce.jobs.lab.verify.cells import Shows
 from sparkonce.jobs.lab.verify.records import DOCUMENT_FIELD, Delivered, Record, document, is_rejected
 
@@ -182,11 +184,17 @@ def read_rows(table: str | Path, merged: bool, storage_options: Mapping[str, str
     except TableNotFoundError:
         return []
     if pa.types.is_struct(data.schema.field("value").type):
-        numbers = [(value or {}).get(DOCUMENT_FIELD) for value in data["value"].to_pylist()]
-        data = data.set_column(data.schema.get_field_index("value"), "value", [[document(each) for each in numbers]])
+        data = data.set_column(data.schema.get_field_index("value"), "value", [_written(data["value"].to_pylist())])
     parts = [data[column].to_pylist() for column in columns]
     times = parts[4] if merged else [1] * data.num_rows
     return [Row(Record(*record), count) for *record, count in zip(*parts[:4], times, strict=True)]
+
+
+def _written(values: Sequence[Mapping[str, Any] | None]) -> list[bytes]:
+    """Return the values that were decoded into these."""
+    if any(evolving.NOTE in value for value in values if value is not None):
+        return [evolving.value_of_row(value) for value in values]
+    return [document((value or {}).get(DOCUMENT_FIELD)) for value in values]
 
 
 def read_database(path: Path) -> list[Row]:

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING
 
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.lab.verify.cells import RecordPath, Result
-from sparkonce.jobs.lab.verify.records import DOCUMENT_FIELD, PARTITIONS, REJECTED_EVERY, make, make_documents
+from sparkonce.jobs.lab.verify.records import (
+    DOCUMENT_FIELD,
+    PARTITIONS,
+    REJECTED_EVERY,
+    make,
+    make_documents,
+    make_evolving,
+)
 
 if TYPE_CHECKING:
     from delta.tables import DeltaMergeBuilder, DeltaTable
@@ -76,6 +83,8 @@ class Pipeline(Place):
     """`kafka.transaction.timeout.ms` of the sink, if it is not to be the default."""
     path: str = field(default=RecordPath.SPARK.value, kw_only=True)
     """The value of a `RecordPath`."""
+    registry: str = field(default="", kw_only=True)
+    """The address of the registry that has the schemas of its values, if it decodes Avro."""
 
     @property
     def output_topic(self) -> str | None:
@@ -103,8 +112,9 @@ class Pipeline(Place):
 
         On the direct path no rule of Spark's can reject records: those that are to be rejected do not parse.
         """
-        parses = self.is_direct and Result(self.result) is Result.DEAD_LETTERS
-        return make_documents(numbers) if parses else make(numbers)
+        if not (self.is_direct and Result(self.result) is Result.DEAD_LETTERS):
+            return make(numbers)
+        return make_evolving(numbers) if self.registry else make_documents(numbers)
 
 
 def start(spark: SparkSession, pipeline: Pipeline) -> StreamingQuery:
@@ -185,12 +195,16 @@ def _with_kafka(writer: DataStreamWriter, pipeline: Pipeline) -> DataStreamWrite
 
 def _leaving_dead_letters(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
     writer = _into_table((_unparsed if pipeline.is_direct else _marked)(spark, pipeline), pipeline)
-    return _with_kafka(writer.option("deadLetters", f"topic:{pipeline.output_topic}"), pipeline)
+    writer = writer.option("mergeSchema", "true").option("deadLetters", f"topic:{pipeline.output_topic}")
+    return _with_kafka(writer, pipeline)
 
 
 def _unparsed(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
-    json = {"valueFormat": "json", "valueSchema": f"{DOCUMENT_FIELD} BIGINT", "includeDeadLetters": "true"}
-    return _ranges(spark, pipeline, f"delta:{pipeline.table}", COLUMNS, **json)
+    options = {"valueFormat": "json", "valueSchema": f"{DOCUMENT_FIELD} BIGINT"}
+    if pipeline.registry:
+        retries = {"schemaRegistry.max.retries": "20"}  # it may be down for a moment
+        options = {"valueFormat": "avro", "schemaRegistry.url": pipeline.registry, **retries}
+    return _ranges(spark, pipeline, f"delta:{pipeline.table}", COLUMNS, includeDeadLetters="true", **options)
 
 
 def _marked(spark: SparkSession, pipeline: Pipeline) -> DataFrame:

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from sparkonce.jobs.bench import load
 from sparkonce.jobs.bench.load import DEADLINE_S, QUIET, LoadError
+from sparkonce.jobs.lab.verify import evolving
 
 PARTITIONS = 2
 REJECTED_EVERY = 3
@@ -53,6 +54,14 @@ def make_documents(numbers: Sequence[int]) -> list[tuple[int, bytes, bytes]]:
     ]
 
 
+def make_evolving(numbers: Sequence[int]) -> list[tuple[int, bytes, bytes]]:
+    """Return the same records, with those that `is_rejected` lets pass as Avro; the others do not parse."""
+    return [
+        (partition, key, value if is_rejected(value) else evolving.value(number))
+        for number, (partition, key, value) in zip(numbers, make(numbers), strict=True)
+    ]
+
+
 def document(number: int | None) -> bytes:
     """Return the JSON of a record; its one field is `DOCUMENT_FIELD`."""
     return b'{"%s":%s}' % (DOCUMENT_FIELD.encode(), b"null" if number is None else b"%d" % number)
@@ -61,8 +70,10 @@ def document(number: int | None) -> bytes:
 def is_rejected(value: bytes) -> bool:
     """Whether the pipelines with dead letters reject a record: every third, and some in each partition.
 
-    What has no number is none of the records, and is rejected, too.
+    What has no number is none of the records, and is rejected, too. What begins with the byte 0 is Avro.
     """
+    if value[:1] == b"\0":
+        return False
     number = re.search(rb"\d+", value)
     return number is None or int(number[0]) % REJECTED_EVERY == 0
 

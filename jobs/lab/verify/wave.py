@@ -29,6 +29,7 @@ from sparkonce.jobs.lab.spark_process import SessionError, SparkProcess
 from sparkonce.jobs.lab.verify.brokers import Broker, CrashableBroker
 from sparkonce.jobs.lab.verify.cells import Cell, Kind, Moment
 from sparkonce.jobs.lab.verify.evidence import Evidence, gather
+from sparkonce.jobs.lab.verify.evolving import Registry
 from sparkonce.jobs.lab.verify.matrix import BROKER_POINTS, crashes_while_producing
 from sparkonce.jobs.lab.verify.pipelines import Pipeline, Place
 from sparkonce.jobs.lab.verify.records import Sending, create_topic
@@ -91,6 +92,8 @@ class Running:
     crash_folder: Path
     """Where the plan of this cell is armed: the session's folder, or that of the cell's own broker."""
     own_broker: CrashableBroker | None = None
+    registry: Registry | None = None
+    """What has the schemas of its values, if it decodes Avro."""
     stored_in: str = ""
     """See `Place`."""
     storage_options: Mapping[str, str] = field(default_factory=dict)
@@ -164,6 +167,7 @@ class Running:
             cell.result.value, RECORDS_PER_BATCH,
             TRANSACTION_TIMEOUT_MS if cell.kind is Kind.TRANSACTION_TIMED_OUT else None,
             stored_in=self.stored_in, storage_options=self.storage_options, path=cell.path.value,
+            registry="" if self.registry is None else self.registry.url,
         )  # fmt: skip
 
 
@@ -197,6 +201,8 @@ class Wave:
 
     def _prepare(self, one: Running) -> None:
         one.began_s, one.began_wall_s = time.monotonic(), time.time()
+        if one.registry is not None:
+            one.registry.begin(one.topic)
         output = one.pipeline().output_topic
         for topic in (one.topic,) if output is None else (one.topic, output):
             create_topic(one.broker.bootstrap_servers, topic)
@@ -333,6 +339,9 @@ class Wave:
             return
         if holding[0].cell.kind is Kind.DRIVER_KILLED:
             self._session.kill()
+            for registry in {id(one.registry): one.registry for one in holding}.values():
+                if registry is not None:
+                    registry.restart()
             for one in holding:
                 one.over = True
                 one.note("pipeline", "is killed")
@@ -361,6 +370,8 @@ class Wave:
         if one.cell.delete_checkpoint:
             remove_checkpoint(one.pipeline())
             one.note("checkpoint", "is deleted")
+        if one.registry is not None:
+            one.registry.evolve(one.topic)
         self._produce(one, range(BEFORE_THE_CRASH, BEFORE_THE_CRASH + AFTER_THE_CRASH))
 
     def _finished(self, one: Running) -> Running:

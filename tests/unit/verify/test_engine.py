@@ -347,7 +347,7 @@ def test_sessions_that_run_tasks_again_are_for_such_cells_alone(kafka: Kafka, tm
     closed: list[str] = []
 
     class Noted(FakeEngine):
-        def close(self) -> None:
+        def _end_session(self) -> None:
             closed.append(f"after {len(self.fake.started)} runs")
 
     def goes_on(pipeline: Pipeline, mark: Path) -> None:
