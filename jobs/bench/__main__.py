@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from sparkonce.jobs.bench import brokers, chart, cluster, direct, guarantees, kafka_sink, pipelines
+from sparkonce.jobs.bench import brokers, chart, cluster, direct, guarantees, kafka_sink, pipelines, values
 from sparkonce.jobs.bench.load import LoadError
 from sparkonce.jobs.bench.results import Results
 from sparkonce.jobs.bench.sessions import SideError
@@ -73,6 +73,7 @@ def parse(arguments: list[str]) -> tuple[Settings, argparse.Namespace]:
         direct_rows=given.rows or size.direct_rows,
         direct_rounds=given.rounds or size.direct_rounds,
         direct_json_rows=given.rows or size.direct_json_rows,
+        values_rows=given.rows or size.values_rows,
         direct_kafka_rows=given.rows or size.direct_kafka_rows,
         growth_rows=given.rows or size.growth_rows,
         growth_rounds=given.rounds or size.growth_rounds,
@@ -86,7 +87,7 @@ def main(arguments: list[str]) -> int:
     results = Results({"names": settings.names, "rows": settings.rows, "rounds": settings.rounds,
                        "micro_batches": settings.micro_batches})  # fmt: skip
     failures = []
-    for group in (brokers, pipelines, direct, guarantees, kafka_sink, cluster):
+    for group in (brokers, pipelines, direct, values, guarantees, kafka_sink, cluster):
         try:
             group.run(settings, results)
         except (ToolError, LoadError, SideError) as error:

@@ -62,12 +62,15 @@ DIRECT_MEMORY = "direct-memory"
 DIRECT_GROWTH = "direct-growth"
 DIRECT_PARTS = "direct-parts"
 DIRECT_BENCHMARKS = (*DIRECT_THROUGHPUT, DIRECT_MICRO, *DIRECT_KAFKA, DIRECT_MEMORY, DIRECT_GROWTH, DIRECT_PARTS)
+VALUES_AVRO, VALUES_DECODE, VALUES_DECODE_TEN = "values-avro", "values-decode", "values-ten-writers"
+VALUES_BENCHMARKS = (VALUES_AVRO, VALUES_DECODE, VALUES_DECODE_TEN)
 GROWTH_PARTITIONS = (1, 4, 16, 64)
 GROWTH_SLOTS = (1, 2)
 ALL_BENCHMARKS = (
     BROKER_BENCHMARKS
     + SPARK_BENCHMARKS
     + DIRECT_BENCHMARKS
+    + VALUES_BENCHMARKS
     + GUARANTEE_BENCHMARKS
     + SINK_BENCHMARKS
     + CLUSTER_BENCHMARKS
@@ -110,6 +113,9 @@ TARGETS = {
     "direct-kafka-100B": 3.0,
     "direct-kafka-1KiB": 1.5,
     DIRECT_KAFKA_MICRO: 1.0,
+    VALUES_AVRO: 2.5,
+    VALUES_DECODE: 15.0,
+    VALUES_DECODE_TEN: 0.8,
 }
 """Bounds of ratios, by the name of the line: a benchmark's, or one that begins so."""
 
@@ -122,6 +128,7 @@ LIMITS = {
     "planning-memory-growth-mb": 10.0,
     "direct-json-cpu-s": 2.0,
     "direct-memory-peak-rss-mb": 600.0,
+    "values-decode-cpu-s": 0.33,
     "direct-memory-growth-mb": 60.0,
 }
 """Bounds of figures themselves, all from above; Kafka's are reported beside them."""
@@ -169,6 +176,7 @@ class Settings:
     direct_rounds: int
     direct_json_rows: int
     direct_kafka_rows: int
+    values_rows: int
     growth_rows: int
     """In each topic, whatever the number of its partitions."""
     growth_rounds: int
@@ -212,6 +220,7 @@ FULL = Settings(
     direct_rows=10_000_000,
     direct_rounds=3,
     direct_json_rows=3_000_000,
+    values_rows=500_000,
     direct_kafka_rows=3_000_000,
     growth_rows=4_000_000,
     growth_rounds=2,
@@ -239,6 +248,7 @@ QUICK = Settings(
     direct_rows=1_000_000,
     direct_rounds=1,
     direct_json_rows=300_000,
+    values_rows=100_000,
     direct_kafka_rows=500_000,
     growth_rows=500_000,
     growth_rounds=1,

@@ -136,7 +136,7 @@ class Steps:
         """Yield the steps in order, each by the name of what it adds."""
         yield "fetch", self.fetch
         yield "decode", self.decode
-        if self._typed.rows.json is not None:
+        if self._typed.rows.decoding is not None:
             yield "values", self.values
         yield "files", self.files
 
