@@ -57,6 +57,7 @@ class Pipeline:
     selections: Sequence[Sequence[str]] = ()
     where: str | None = None
     sink_options: Mapping[str, str] = field(default_factory=dict)
+    java_functions: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +230,7 @@ def query(case: Case, side: str, broker: str) -> Query:
         source_options=pipeline.source_options,
         selections=pipeline.selections,
         where=pipeline.where,
+        java_functions=pipeline.java_functions,
         count_table=pipeline.sink != "noop",
     )
 

@@ -62,6 +62,8 @@ class Query:
     app_id: str = "bench"
     count_table: bool = False
     """Whether to count what has arrived in the table."""
+    java_functions: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """By its name in SQL, the class of a function in Java, and the type it returns, as DDL."""
     watch_memory: bool = False
     """Whether to look at the memory of the planning process while the query runs."""
 
@@ -110,6 +112,8 @@ def run_query(spark: SparkSession, query: Query) -> Outcome:
     """Run a query to its end and remove what it wrote."""
     for name, value in query.conf.items():
         spark.conf.set(name, value)
+    for name, (java_class, returns) in query.java_functions.items():
+        spark.udf.registerJavaFunction(name, java_class, returns)
     directory = Path(tempfile.mkdtemp(prefix="bench-"))
     try:
         return _timed(spark, query, directory)

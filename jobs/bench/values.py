@@ -1,4 +1,4 @@
-"""Values that a schema registry's schemas describe, beside Spark's from_avro and fastavro.
+"""Values that a schema registry's schemas describe, beside Spark's from_avro, Java's Protobuf and fastavro.
 
 The records are those of `load.documents`, ten nullable fields of seven types, in Confluent's wire format. Spark's side
 strips the first five bytes and is told the schema, since its from_avro knows no registry; ours asks an embedded one.
@@ -11,8 +11,9 @@ import io
 import json
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,14 @@ from typing import Any
 import numpy as np
 
 from sparkonce.broker_lite.embedded import EmbeddedBroker
-from sparkonce.connectors.schema_registry.client import AVRO, RegisteredSchema, Registry
+from sparkonce.connectors.schema_registry import wire
+from sparkonce.connectors.schema_registry.client import AVRO, PROTOBUF, RegisteredSchema, Registry
 from sparkonce.connectors.schema_registry.settings import RegistrySettings
-from sparkonce.connectors.schema_registry.wire import FRAME_BYTES, frame
+from sparkonce.connectors.schema_registry.wire import FIRST, FRAME_BYTES, frame
 from sparkonce.connectors.values.avro import schema as avro
 from sparkonce.connectors.values.avro.decoder import AvroDecoder
 from sparkonce.connectors.values.avro.types import spark_type
+from sparkonce.jobs.bench import protobuf_peer
 from sparkonce.jobs.bench.load import documents
 from sparkonce.jobs.bench.pipelines import Case, Pipeline, Topic, throughput
 from sparkonce.jobs.bench.results import Bound, Comparison, Missing, Results, say
@@ -34,14 +37,15 @@ from sparkonce.jobs.bench.settings import (
     LIMITS,
     TARGETS,
     VALUES_AVRO,
+    VALUES_BENCHMARKS,
     VALUES_DECODE,
     VALUES_DECODE_TEN,
+    VALUES_PROTOBUF,
     Settings,
 )
 from sparkonce.jobs.shared.peers import PeerMissingError, spark_avro_jars
 from sparkonce.registry_lite.embedded import EmbeddedRegistry
 
-TOPIC = "values-avro"
 FASTAVRO = "fastavro"
 WRITERS = 10
 _PEER_RECORDS = 20_000
@@ -100,47 +104,105 @@ def _without_logical(schema: str) -> str:
     return json.dumps(document)
 
 
+def protobuf_values() -> list[bytes]:
+    """Return the documents as `protobuf_peer.PROTO` has them, written by Google's package."""
+    from google.protobuf.message_factory import GetMessageClass
+
+    from sparkonce.connectors.values.protobuf.schema import compile_text, read_set
+
+    document = GetMessageClass(read_set(compile_text(protobuf_peer.PROTO)).message_types_by_name["Document"])
+    values = []
+    for row in rows():
+        moment = row.pop("at")
+        message = document(**row)
+        message.at.FromMicroseconds(moment)
+        values.append(message.SerializeToString())
+    return values
+
+
 def run(settings: Settings, results: Results) -> None:
     """Run the benchmarks of values that were asked for."""
-    names = {VALUES_AVRO, VALUES_DECODE, VALUES_DECODE_TEN} & set(settings.names)
-    if VALUES_AVRO in names:
-        _pipeline(settings, results)
+    names = set(VALUES_BENCHMARKS) & set(settings.names)
+    if names & _PIPELINES.keys():
+        _pipelines([name for name in _PIPELINES if name in names], settings, results)
     if VALUES_DECODE in names or VALUES_DECODE_TEN in names:
         _decoding(names, settings, results)
 
 
-def _pipeline(settings: Settings, results: Results) -> None:
+def _pipelines(names: Sequence[str], settings: Settings, results: Results) -> None:
     """Compare whole queries into a table."""
     conf, with_jvm = session_settings(results)
-    try:
-        conf = {**conf, "spark.jars": ",".join([conf["spark.jars"], *spark_avro_jars()])} if with_jvm else conf
-    except PeerMissingError as error:
-        with_jvm = False
-        results.missing.append(Missing("spark-avro", str(error), "install Maven, which fetches it"))
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
+        if with_jvm:
+            try:
+                jars = [jar for name in names for jar in _PIPELINES[name].jars(directory)]
+                conf = {**conf, "spark.jars": ",".join([conf["spark.jars"], *jars])}
+            except PeerMissingError as error:
+                with_jvm = False
+                results.missing.append(Missing("spark-jvm-values", str(error), "install Maven and a JDK"))
         broker = stack.enter_context(EmbeddedBroker(process=True)).bootstrap_servers
         registry = stack.enter_context(EmbeddedRegistry(broker))
-        schema = writer_schema()
-        wanted = RegisteredSchema(AVRO, schema)
-        number = Registry(RegistrySettings((registry.url,))).register(f"{TOPIC}-value", wanted)
+        client = Registry(RegistrySettings((registry.url,)))
         say("starting the Spark sessions of the benchmarks of values")
         sides = [
             stack.enter_context(SparkSide(name, conf, directory)) for name in ((OURS, JVM) if with_jvm else (OURS,))
         ]
-        case = _case(schema, number, registry.url)
-        throughput({VALUES_AVRO: case}, broker, sides, settings, settings.direct_rounds, results)
+        cases = {}
+        for name in names:
+            kind = _PIPELINES[name]
+            number = client.register(f"{name}-value", RegisteredSchema(kind.registry_kind, kind.schema()))
+            cases[name] = _case(name, kind, number, registry.url)
+        throughput(cases, broker, sides, settings, settings.direct_rounds, results)
 
 
-def _case(schema: str, number: int, url: str) -> Case:
-    source = {"handOver": "ranges", "columns": "value", "valueFormat": "avro", "schemaRegistry.url": url}
-    from_avro = f"from_avro(substring(value, {FRAME_BYTES + 1}), '{schema}') as value"
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A format whose whole queries are compared."""
+
+    registry_kind: str
+    value_format: str
+    schema: Callable[[], str]
+    values: Callable[[], Sequence[bytes]]
+    path: wire.Path | None
+    """Of the message, behind the schema's id."""
+    peer: Callable[[], str]
+    """The expression of Spark's side that makes columns of ``value``."""
+    jars: Callable[[Path], Sequence[str]]
+    java_functions: Mapping[str, tuple[str, str]]
+
+
+_PIPELINES = {
+    VALUES_AVRO: _Kind(
+        AVRO,
+        "avro",
+        writer_schema,
+        lambda: encoded([writer_schema()]),
+        None,
+        lambda: f"from_avro(substring(value, {FRAME_BYTES + 1}), '{writer_schema()}') as value",
+        lambda _: spark_avro_jars(),
+        {},
+    ),
+    VALUES_PROTOBUF: _Kind(
+        PROTOBUF,
+        "protobuf",
+        lambda: protobuf_peer.PROTO,
+        protobuf_values,
+        FIRST,
+        lambda: f"{protobuf_peer.FUNCTION}(substring(value, {len(frame(0, FIRST)) + 1})) as value",
+        protobuf_peer.jars,
+        {protobuf_peer.FUNCTION: (protobuf_peer.CLASS, protobuf_peer.RETURNS)},
+    ),
+}
+
+
+def _case(name: str, kind: _Kind, number: int, url: str) -> Case:
+    source = {"handOver": "ranges", "columns": "value", "valueFormat": kind.value_format, "schemaRegistry.url": url}
+    framed = frame(number, kind.path)
     return Case(
-        Topic(
-            TOPIC, lambda settings: settings.values_rows, lambda: [frame(number) + each for each in encoded([schema])]
-        ),
+        Topic(name, lambda settings: settings.values_rows, lambda: [framed + each for each in kind.values()]),
         Pipeline("kafka_once", "delta_once", source, sink_options={"sql": "SELECT value.* FROM records"}),
-        Pipeline("kafka", "delta", selections=((from_avro,), ("value.*",))),
+        Pipeline("kafka", "delta", selections=((kind.peer(),), ("value.*",)), java_functions=kind.java_functions),
         every_column_filled=True,
     )
 
