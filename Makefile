@@ -36,8 +36,9 @@ demo: java ## Flights through broker, Spark and Delta while the job is killed ag
 	@$(BIN)/python -m sparkonce.jobs.demo $(if $(DIRECT),--direct)
 
 test: classes ## All tests (25 minutes on two cores)
-	@# Three processes on two cores: one waits for the crash matrix, which is in processes of its own.
-	@$(BIN)/python -m pytest -m "not soak" -n 3
+	@# Three processes on two cores: one waits for the crash matrix, which is in processes of its own. A test whose time is
+	@# up is interrupted by a signal; one that compiled code keeps from seeing it ends its process, and is named.
+	@$(BIN)/python -m pytest -m "not soak" -n 3 -o faulthandler_timeout=2400 -o faulthandler_exit_on_timeout=true
 
 test-oldest: ## Unit and Spark tests with the oldest dependencies that pyproject.toml accepts
 	@$(PYTHON) -m venv $(OLDEST)
