@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_type
 
-from sparkonce.connectors.runtime.compiled import Bytes, Int64s, compiled, copy_bytes
+from sparkonce.connectors.runtime.compiled import Bytes, Int32s, Int64s, compiled, copy_bytes
 
 SPAN_BITS, SPAN_MASK = 32, 0xFFFFFFFF
 """A text is where it starts, shifted to the left by so many bits, and its length in bytes. A start below zero is one in
@@ -223,6 +223,13 @@ def slices(data: Bytes, starts: Int64s, ends: Int64s, valid: NDArray[np.bool_]) 
     buffers = _texts(spans, valid.view(np.uint8), data, data)
     bits = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(pa.binary(), starts.shape[0], [bits, *map(pa.py_buffer, buffers)])
+
+
+def binary_array(data: Bytes, offsets: Int32s, valid: Bytes) -> pa.BinaryArray:
+    """Return an array of values that an encoder has written end to end; ``valid`` says which are not null."""
+    nulls = int(valid.shape[0] - np.count_nonzero(valid))
+    bits = pa.py_buffer(np.packbits(valid, bitorder="little")) if nulls else None
+    return pa.Array.from_buffers(pa.binary(), valid.shape[0], [bits, pa.py_buffer(offsets), pa.py_buffer(data)], nulls)
 
 
 class Filled(NamedTuple):

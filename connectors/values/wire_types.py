@@ -1,4 +1,4 @@
-"""Compiled: what the decoders of binary formats read alike."""
+"""Compiled: what the decoders and encoders of binary formats read and write alike."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from sparkonce.connectors.runtime.compiled import Bytes, compiled
+from sparkonce.connectors.runtime.compiled import Bytes, Int64s, compiled
+from sparkonce.connectors.values.columns import SPAN_BITS, SPAN_MASK
 
 
 @compiled
@@ -55,3 +56,40 @@ def is_utf8(data: Bytes, position: int, end: int) -> bool:
                 return False
         position += more
     return True
+
+
+@compiled
+def put_word(data: Bytes, at: int, bits: int, width: int) -> int:
+    """Write a little-endian number of some bytes; return where it ends."""
+    for index in range(width):
+        data[at + index] = np.uint8((bits >> (8 * index)) & 0xFF)
+    return at + width
+
+
+@compiled
+def float_bits_as_double(bits: int) -> int:
+    """Return the 64 bits of a float, which is given by its 32."""
+    return int(np.float64(np.int32(bits).view(np.float32)).view(np.int64))
+
+
+@compiled
+def whole_as_double(number: int) -> int:
+    """Return the 64 bits of a number as a double."""
+    return int(np.float64(number).view(np.int64))
+
+
+@compiled
+def symbol_of(symbols: Int64s, pool: Bytes, first: int, count: int, text: Bytes, span: int) -> int:
+    """Return which symbol a text is, of the ``count`` whose spans in ``pool`` begin at ``first``; -1 if it is none."""
+    start, length = span >> SPAN_BITS, span & SPAN_MASK
+    for number in range(count):
+        symbol = symbols[first + number]
+        if symbol & SPAN_MASK == length:
+            place, same = symbol >> SPAN_BITS, True
+            for index in range(length):
+                if pool[place + index] != text[start + index]:
+                    same = False
+                    break
+            if same:
+                return number
+    return -1

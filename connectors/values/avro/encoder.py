@@ -14,7 +14,7 @@ from sparkonce.connectors.values.avro import writing
 from sparkonce.connectors.values.avro.machine import AFTER, PROBLEM_BITS, SECOND, WIDTH
 from sparkonce.connectors.values.avro.types import is_null
 from sparkonce.connectors.values.avro.writing import MOST_BYTES_OF_A_CELL, PROBLEM_MASK, Output, Plan
-from sparkonce.connectors.values.columns import SPAN_BITS, Column, Layout, from_arrow
+from sparkonce.connectors.values.columns import SPAN_BITS, Column, Layout, binary_array, from_arrow
 from sparkonce.connectors.values.encoding import UnwritableRowError
 
 _MEANING = {
@@ -61,9 +61,7 @@ class AvroEncoder:
         """
         rows = len(column)
         filled = from_arrow(self._layout, column)
-        wanted = np.ones(rows, np.uint8)
-        if column.null_count:
-            wanted = np.asarray(column.is_valid()).view(np.uint8)
+        wanted = filled.cells.valid[:rows]  # the root is the first column
         cells = int(filled.cells.values.shape[0])
         room = cells * (MOST_BYTES_OF_A_CELL + self._fixed_bytes) + filled.data.shape[0]
         output = Output(
@@ -76,10 +74,7 @@ class AvroEncoder:
             where = self._where[problem >> PROBLEM_BITS]
             meaning = _MEANING[problem & PROBLEM_MASK]
             raise UnwritableRowError(f"{where}: {meaning}" if where else meaning)
-        data = output.data[: int(output.offsets[-1])].copy()
-        bits = pa.py_buffer(np.packbits(wanted, bitorder="little")) if column.null_count else None
-        buffers = [bits, pa.py_buffer(output.offsets), pa.py_buffer(data)]
-        return pa.Array.from_buffers(pa.binary(), rows, buffers, column.null_count)
+        return binary_array(output.data[: int(output.offsets[-1])].copy(), output.offsets, wanted)
 
 
 class _Compiler:

@@ -13,6 +13,7 @@ import numpy as np
 from sparkonce.connectors.runtime.compiled import Bytes, Int32s, Int64s, compiled, copy_bytes
 from sparkonce.connectors.values.avro.machine import AFTER, COLUMN, FINE, FIRST, OP, PROBLEM_BITS, SECOND, at_operation
 from sparkonce.connectors.values.columns import SPAN_BITS, SPAN_MASK, Cells
+from sparkonce.connectors.values.wire_types import float_bits_as_double, put_word, symbol_of, whole_as_double
 
 (
     WHOLE,
@@ -81,14 +82,6 @@ def put_varint(data: Bytes, at: int, number: int) -> int:
 
 
 @compiled
-def put_word(data: Bytes, at: int, bits: int, width: int) -> int:
-    """Write a little-endian number of some bytes; return where it ends."""
-    for index in range(width):
-        data[at + index] = np.uint8((bits >> (8 * index)) & 0xFF)
-    return at + width
-
-
-@compiled
 def byte_of(high: int, low: int, index: int) -> int:
     """Return a byte of a number of two words, 0 being the lowest; those above are the sign's."""
     if index >= 16:
@@ -114,35 +107,6 @@ def put_decimal(data: Bytes, at: int, high: int, low: int, width: int) -> int:
     for index in range(width):
         data[at + index] = byte_of(high, low, width - 1 - index)
     return at + width
-
-
-@compiled
-def symbol_of(plan: Plan, first: int, count: int, text: Bytes, span: int) -> int:
-    """Return the number of the symbol that a text is; -1 if it is none."""
-    start, length = span >> SPAN_BITS, span & SPAN_MASK
-    for number in range(count):
-        symbol = plan.symbols[first + number]
-        if symbol & SPAN_MASK == length:
-            place, same = symbol >> SPAN_BITS, True
-            for index in range(length):
-                if plan.pool[place + index] != text[start + index]:
-                    same = False
-                    break
-            if same:
-                return number
-    return -1
-
-
-@compiled
-def float_bits_as_double(bits: int) -> int:
-    """Return the 64 bits of a float, which is given by its 32."""
-    return int(np.float64(np.int32(bits).view(np.float32)).view(np.int64))
-
-
-@compiled
-def whole_as_double(number: int) -> int:
-    """Return the 64 bits of a number as a double."""
-    return int(np.float64(number).view(np.int64))
 
 
 @compiled
@@ -219,7 +183,7 @@ def write(plan: Plan, cells: Cells, text: Bytes, row: int, output: Output, start
                 return start, at_operation(OUT_OF_RANGE, pc)
             at = put_decimal(data, at, high, cell, width if op == DECIMAL else second)
         elif op == ENUM:
-            symbol = symbol_of(plan, first, second, text, cell)
+            symbol = symbol_of(plan.symbols, plan.pool, first, second, text, cell)
             if symbol < 0:
                 return start, at_operation(NO_SYMBOL, pc)
             at = put_varint(data, at, symbol)

@@ -33,7 +33,7 @@ _MEANING = {
     machine.MISSING: "the field is required, and not there",
     machine.CROSSES_END: "packed elements end in the midst of one",
 }
-_WIRES = {
+WIRES = {
     **dict.fromkeys((F.TYPE_DOUBLE, F.TYPE_FIXED64, F.TYPE_SFIXED64), machine.FIXED64),
     **dict.fromkeys((F.TYPE_FLOAT, F.TYPE_FIXED32, F.TYPE_SFIXED32), machine.FIXED32),
     **dict.fromkeys((F.TYPE_STRING, F.TYPE_BYTES, F.TYPE_MESSAGE), machine.LENGTH),
@@ -140,7 +140,7 @@ class Programs:
         theirs = ours if theirs is None else theirs
         if target.at < 0 and target.place is None:
             at = self._field(path, machine.UNREAD)
-            self._fields[at][machine.WIRE] = _WIRES.get(ours.type, machine.VARINT)
+            self._fields[at][machine.WIRE] = WIRES.get(ours.type, machine.VARINT)
         elif not readable(theirs, ours):
             at = self._field(path, machine.REFUSED)
             self._reasons[at] = f"the writer's {describe(theirs)} cannot be read as the reader's {describe(ours)}"
@@ -158,7 +158,7 @@ class Programs:
     def _describe(self, row: list[int], theirs: FieldDescriptor, target: Target) -> None:
         ours = target.field
         grouped = theirs.type if ours.type in MESSAGES else ours.type
-        row[machine.WIRE] = _WIRES.get(grouped, machine.VARINT)
+        row[machine.WIRE] = WIRES.get(grouped, machine.VARINT)
         row[machine.COLUMN] = target.at
         row[machine.LIST] = -1 if target.listed is None else target.listed.at
         row[machine.PACKABLE] = int(ours.is_repeated and row[machine.WIRE] not in (machine.LENGTH, machine.START_GROUP))
@@ -194,5 +194,5 @@ def readable(theirs: FieldDescriptor, ours: FieldDescriptor) -> bool:
     """Return whether the values of a writer's field may be read as the reader's."""
     if theirs.type != ours.type and not any(theirs.type in each and ours.type in each for each in _ALIKE):
         return False
-    may_be_packed = theirs.is_repeated and _WIRES.get(theirs.type) not in (machine.LENGTH, machine.START_GROUP)
+    may_be_packed = theirs.is_repeated and WIRES.get(theirs.type) not in (machine.LENGTH, machine.START_GROUP)
     return ours.is_repeated or not may_be_packed
