@@ -85,6 +85,11 @@ def _text(pool: bytearray, text: bytes) -> int:
     return (start << SPAN_BITS) | len(text)
 
 
+def unnamed_prefix(enum: EnumDescriptor) -> str:
+    """Return what comes before a number in the names of those that an enum does not have."""
+    return f"UNKNOWN_ENUM_VALUE_{enum.name}_"
+
+
 def _name_unknown(cells: Cells, at: int, enum: EnumDescriptor, pool: bytearray) -> None:
     """Name numbers that an enum does not have, as Java does: ``UNKNOWN_ENUM_VALUE_Color_7``."""
     first = int(cells.base[at])
@@ -92,7 +97,8 @@ def _name_unknown(cells: Cells, at: int, enum: EnumDescriptor, pool: bytearray) 
     values, valid = cells.values[first:last], cells.valid[first:last]
     rows = np.flatnonzero(valid == UNKNOWN)
     numbers, inverse = np.unique(values[rows], return_inverse=True)
-    spans = [_text(pool, f"UNKNOWN_ENUM_VALUE_{enum.name}_{number}".encode()) for number in numbers.tolist()]
+    prefix = unnamed_prefix(enum)
+    spans = [_text(pool, f"{prefix}{number}".encode()) for number in numbers.tolist()]
     values[rows] = np.array(spans, np.int64)[inverse]
     valid[rows] = 1
 
