@@ -22,7 +22,7 @@ from sparkonce.connectors.settings.options import (
     storage_options,
 )
 from sparkonce.connectors.sinks.dead_letters import DeadLetterPlace, topic_name
-from sparkonce.connectors.values.options import AVRO, BINARY, JSON_SCHEMA
+from sparkonce.connectors.values.options import AVRO, BINARY, JSON_SCHEMA, PROTOBUF
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.offset_store import DELTA, GROUP, check_spec
 from sparkonce.offset_store.locations import Location
@@ -31,7 +31,7 @@ from sparkonce.settings import REQUIRED, Scope, boolean, camel_case, settings_of
 DEFAULT_DECISION_TOPIC = "sparkonce-decisions"
 FORMAT = KAFKA_FORMAT
 
-_FORMATS = (BINARY, AVRO, JSON_SCHEMA)
+_FORMATS = (BINARY, AVRO, PROTOBUF, JSON_SCHEMA)
 _WHERE, _HOW, _TYPED, _TWICE = "Where rows go", "What is written", "Typed columns", "Exactly once"
 
 
@@ -49,6 +49,8 @@ class EncodedColumn:
     form: str
     schema: str | None
     subject: str | None
+    message: str | None = None
+    """With Protobuf, the name of the message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +91,14 @@ class KafkaBatchOptions:
     value_format: str = text(
         BINARY,
         "how the column value becomes bytes: it is bytes or text (binary), or a column of any type that is written "
-        "with a schema of schemaRegistry.url, whose id comes first (avro, json-schema)",
+        "with a schema of schemaRegistry.url, whose id comes first (avro, protobuf, json-schema)",
         choices=_FORMATS,
         group=_TYPED,
     )
     value_schema: str | None = text(
         None,
-        "the schema that values are written with: JSON as Avro or JSON Schema has it, or file:PATH",
+        "the schema that values are written with: JSON as Avro or JSON Schema has it, the text of a .proto file or its "
+        "descriptor in base64, or file:PATH",
         default_text="one made from the column's type, or with autoRegister=false the subject's latest",
         value="schema",
         group=_TYPED,
@@ -103,12 +106,23 @@ class KafkaBatchOptions:
     value_subject: str | None = text(
         None, "the subject of that schema", default_text="TOPIC-value", value="subject", group=_TYPED
     )
+    value_message: str | None = text(
+        None,
+        "with protobuf, the name of the message that values are written as; of a schema that is made from the column's "
+        "type, the name that it gets, with its package",
+        default_text="the first one of the schema; of one that is made, the subject's name: DeparturesValue",
+        value="message",
+        group=_TYPED,
+    )
     key_format: str = text(BINARY, "as valueFormat, for the column key", choices=_FORMATS, group=_TYPED)
     key_schema: str | None = text(
         None, "as valueSchema, for keys", default_text="as valueSchema", value="schema", group=_TYPED
     )
     key_subject: str | None = text(
         None, "the subject of that schema", default_text="TOPIC-key", value="subject", group=_TYPED
+    )
+    key_message: str | None = text(
+        None, "as valueMessage, for keys", default_text="as valueMessage", value="message", group=_TYPED
     )
     auto_register: bool = boolean(
         True,
@@ -123,8 +137,8 @@ class KafkaBatchOptions:
     @property
     def encoded(self) -> tuple[EncodedColumn, ...]:
         """The columns that are written with a schema."""
-        value = EncodedColumn("value", self.value_format, self.value_schema, self.value_subject)
-        key = EncodedColumn("key", self.key_format, self.key_schema, self.key_subject)
+        value = EncodedColumn("value", self.value_format, self.value_schema, self.value_subject, self.value_message)
+        key = EncodedColumn("key", self.key_format, self.key_schema, self.key_subject, self.key_message)
         return tuple(each for each in (value, key) if each.form != BINARY)
 
     @classmethod
@@ -296,11 +310,16 @@ def _check_encoded(options: KafkaBatchOptions, given: Mapping[str, str]) -> None
     for column, form in (("value", options.value_format), ("key", options.key_format)):
         if form != BINARY and options.registry is None:
             raise OptionError(f"{FORMAT}: option {column}Format={form} needs schemaRegistry.url, which has the schemas")
-        useless = [name for name in (f"{column}Schema", f"{column}Subject") if name.lower() in named]
+        useless = [
+            name for name in (f"{column}Schema", f"{column}Subject", f"{column}Message") if name.lower() in named
+        ]
         if form == BINARY and useless:
             raise OptionError(
-                f"{FORMAT}: option {useless[0]} is for typed columns: set {column}Format=avro or json-schema too"
+                f"{FORMAT}: option {useless[0]} is for typed columns: set {column}Format=avro, protobuf or json-schema "
+                "too"
             )
+        if form != PROTOBUF and f"{column}message" in named:
+            raise OptionError(f"{FORMAT}: option {column}Message is for {column}Format=protobuf: leave it out")
     useless = [name for name in ("autoRegister", *REGISTRY_SETTINGS) if name.lower() in named]
     if not options.encoded and useless:
         raise OptionError(f"{FORMAT}: option {useless[0]} is for typed columns: set valueFormat or keyFormat too")

@@ -10,11 +10,17 @@ from pyspark.sql.types import DataType, StructType
 
 from sparkonce.connectors.kafka_sink.options import FORMAT, EncodedColumn, KafkaBatchOptions
 from sparkonce.connectors.kafka_sink.rows import RowError
-from sparkonce.connectors.schema_registry.client import RegisteredSchema, Registry, RegistryError, shared_registry
-from sparkonce.connectors.schema_registry.wire import frame
+from sparkonce.connectors.schema_registry.client import (
+    RegisteredSchema,
+    Registry,
+    RegistryError,
+    UnknownSchemaError,
+    shared_registry,
+)
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.values.encoding import Encoder, UnwritableRowError, make_encoder, schema_for
-from sparkonce.connectors.values.registered import KINDS, self_contained, text_of
+from sparkonce.connectors.values.options import PROTOBUF
+from sparkonce.connectors.values.registered import KINDS, for_registry, self_contained, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,8 @@ class Encoding:
     """Without references."""
     number: int
     """The schema's id."""
+    message: str | None = None
+    """The name of the message of Protobuf; None for the first."""
 
     def encode(self, values: pa.Array) -> pa.BinaryArray:
         """Return the column's values as bytes.
@@ -36,7 +44,7 @@ class Encoding:
             RowError: if the schema does not take one.
         """
         try:
-            return _encoder(self.form, self.schema, self.kind, self.number).encode(values)
+            return _encoder(self.form, self.schema, self.kind, self.number, self.message).encode(values)
         except UnwritableRowError as error:
             raise RowError(
                 f"kafka_once: a row's column '{self.column}' cannot be written with the schema of id {self.number}: "
@@ -45,8 +53,8 @@ class Encoding:
 
 
 @lru_cache(maxsize=32)
-def _encoder(form: str, schema: str, kind: DataType, number: int) -> Encoder:
-    return make_encoder(form, schema, kind, frame(number))
+def _encoder(form: str, schema: str, kind: DataType, number: int, message: str | None) -> Encoder:
+    return make_encoder(form, schema, kind, number, message)
 
 
 def encodings(options: KafkaBatchOptions, schema: StructType) -> dict[str, Encoding]:
@@ -73,8 +81,8 @@ def _encoding(options: KafkaBatchOptions, given: EncodedColumn, kind: DataType) 
     try:
         found = _registered(shared_registry(options.registry), subject, given, kind, register=options.auto_register)
         number, text = found
-        make_encoder(given.form, text, kind)
-        return Encoding(given.column, given.form, kind, text, number)
+        make_encoder(given.form, text, kind, number, given.message)
+        return Encoding(given.column, given.form, kind, text, number, given.message)
     except (RegistryError, ValueError) as error:
         raise OptionError(
             f"{FORMAT}: the column '{given.column}' as {given.form}, subject {subject}: {error}"
@@ -88,20 +96,38 @@ def _encoding(options: KafkaBatchOptions, given: EncodedColumn, kind: DataType) 
 def _registered(
     registry: Registry, subject: str, given: EncodedColumn, kind: DataType, *, register: bool
 ) -> tuple[int, str]:
-    """Return the id of the schema to write with, and its text."""
+    """Return the id of the schema to write with, and its text, without references."""
     if given.schema is None and not register:
         latest = registry.latest(subject)
         return latest.id, text_of(latest.schema, given.form)
-    text = schema_for(given.form, kind) if given.schema is None else _given(given)
-    make_encoder(given.form, text, kind)
+    text = _made(registry, subject, given, kind) if given.schema is None else _given(given)
+    whole = self_contained(given.form, text)
+    make_encoder(given.form, whole, kind, message=given.message)
     wanted = RegisteredSchema(KINDS[given.form], text)
-    return (registry.register(subject, wanted) if register else registry.lookup(subject, wanted).id), text
+    return (registry.register(subject, wanted) if register else registry.lookup(subject, wanted).id), whole
+
+
+def _made(registry: Registry, subject: str, given: EncodedColumn, kind: DataType) -> str:
+    """Return a schema for a column."""
+    if given.form != PROTOBUF:
+        return schema_for(given.form, kind)
+    from sparkonce.connectors.values.protobuf.column_schema import check_numbers, message_name
+    from sparkonce.connectors.values.protobuf.reading import message_of
+
+    text = schema_for(given.form, kind, given.message or message_name(subject))
+    try:
+        before = registry.latest(subject).schema
+    except UnknownSchemaError:
+        return text
+    if before.kind == KINDS[PROTOBUF]:
+        check_numbers(message_of(text_of(before, PROTOBUF), None), message_of(text, None))
+    return text
 
 
 def _given(given: EncodedColumn) -> str:
-    """Return the schema that the option has, or the file that it names."""
+    """Return the schema that the option has, or the file that it names, as the registry takes it."""
     assert given.schema is not None
     try:
-        return self_contained(given.form, given.schema)
+        return for_registry(given.form, given.schema)
     except OSError as error:
         raise ValueError(f"option {given.column}Schema={given.schema}: the file cannot be read: {error}") from None

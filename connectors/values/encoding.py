@@ -7,7 +7,8 @@ from typing import Protocol
 import pyarrow as pa
 from pyspark.sql.types import DataType
 
-from sparkonce.connectors.values.options import AVRO, JSON_SCHEMA
+from sparkonce.connectors.schema_registry import wire
+from sparkonce.connectors.values.options import AVRO, JSON_SCHEMA, PROTOBUF
 
 
 class UnwritableRowError(ValueError):
@@ -25,12 +26,24 @@ class Encoder(Protocol):
         """
 
 
-def make_encoder(form: str, schema: str, kind: DataType, frame: bytes = b"") -> Encoder:
-    """Return what writes a column of a type with a schema; ``frame`` is what each value begins with.
+def make_encoder(
+    form: str, schema: str, kind: DataType, number: int | None = None, message: str | None = None
+) -> Encoder:
+    """Return what writes a column of a type with a schema, of Protobuf with the message of a name, or the first.
+
+    Each value begins with the schema's id ``number``, and of Protobuf the path to the message; without an id it is
+    bare.
 
     Raises:
         ValueError: the text is no schema of the format, or it cannot hold the column.
     """
+    if form == PROTOBUF:
+        from sparkonce.connectors.values.protobuf.encoder import ProtobufEncoder
+        from sparkonce.connectors.values.protobuf.reading import written_message
+
+        descriptor, path = written_message(schema, message)
+        return ProtobufEncoder(descriptor, kind, b"" if number is None else wire.frame(number, path))
+    frame = b"" if number is None else wire.frame(number)
     if form == AVRO:
         from sparkonce.connectors.values.avro.encoder import AvroEncoder
         from sparkonce.connectors.values.avro.schema import parse
@@ -42,8 +55,8 @@ def make_encoder(form: str, schema: str, kind: DataType, frame: bytes = b"") -> 
     return JsonSchemaEncoder(schema, kind, frame)
 
 
-def schema_for(form: str, kind: DataType) -> str:
-    """Return a schema for a column, as text.
+def schema_for(form: str, kind: DataType, name: str | None = None) -> str:
+    """Return a schema for a column, as text; of Protobuf with a message of this name.
 
     Raises:
         ValueError: if no schema of the format can hold it.
@@ -52,6 +65,10 @@ def schema_for(form: str, kind: DataType) -> str:
         from sparkonce.connectors.values.avro import encoder
 
         return encoder.schema_for(kind)
+    if form == PROTOBUF:
+        from sparkonce.connectors.values.protobuf import column_schema
+
+        return column_schema.schema_for(kind, name or column_schema.ROOT)
     assert form == JSON_SCHEMA
     from sparkonce.connectors.values import json_schema_writing
 

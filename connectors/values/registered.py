@@ -75,17 +75,35 @@ def self_contained(form: str, text: str) -> str:
     Raises:
         OSError, ValueError: if one cannot be read.
     """
-    content = Path(text.removeprefix(FILE)).read_bytes() if text.startswith(FILE) else None
+    content = _content(text)
     if form != PROTOBUF:
-        return text if content is None else content.decode()
+        return content if isinstance(content, str) else content.decode()
     from sparkonce.connectors.values.protobuf import reading
 
-    if content is None:
-        return reading.as_option(text)
+    if isinstance(content, str):
+        return reading.as_option(content)
     try:
         return reading.as_option(content.decode())
     except ValueError:  # no text, or none of a .proto file
         return reading.from_bytes(content)
+
+
+def for_registry(form: str, text: str) -> str:
+    """Return the schema of an option as a registry takes it.
+
+    Raises:
+        OSError, ValueError: if it cannot be read.
+    """
+    if form != PROTOBUF:
+        return self_contained(form, text)
+    from sparkonce.connectors.values.protobuf import reading
+
+    return reading.for_registry(_content(text))
+
+
+def _content(text: str) -> str | bytes:
+    """Return an option's text, or the bytes of the file that it names."""
+    return Path(text.removeprefix(FILE)).read_bytes() if text.startswith(FILE) else text
 
 
 def reader_schema(settings: RegistrySettings, number: int, form: str) -> str:

@@ -138,7 +138,7 @@ def message_by_name(file: FileDescriptor, name: str) -> Descriptor:
         return file.pool.FindMessageTypeByName(name)
     except KeyError:
         pass
-    everything = _messages(file)
+    everything = messages_of(file)
     found = [each for each in everything if each.full_name.endswith(f".{name}")]
     if len(found) != 1:
         names = ", ".join(sorted(each.full_name for each in found or everything))
@@ -176,7 +176,7 @@ def path_of(message: Descriptor) -> list[int]:
     return path
 
 
-def _messages(file: FileDescriptor) -> list[Descriptor]:
+def messages_of(file: FileDescriptor) -> list[Descriptor]:
     """Return a file's messages and those in them, without the entries of maps."""
     found: list[Descriptor] = []
     left = list(file.message_types_by_name.values())
