@@ -80,12 +80,7 @@ def self_contained(form: str, text: str) -> str:
         return content if isinstance(content, str) else content.decode()
     from sparkonce.connectors.values.protobuf import reading
 
-    if isinstance(content, str):
-        return reading.as_option(content)
-    try:
-        return reading.as_option(content.decode())
-    except ValueError:  # no text, or none of a .proto file
-        return reading.from_bytes(content)
+    return reading.as_option(content) if isinstance(content, str) else reading.of_file(content)
 
 
 def for_registry(form: str, text: str) -> str:

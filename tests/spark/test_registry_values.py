@@ -15,14 +15,18 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from deltalake import DeltaTable
+from google.protobuf import message_factory
+from google.protobuf.json_format import MessageToDict
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import sparkonce
 from sparkonce import EmbeddedRegistry, Ingestion
+from sparkonce.connectors.values.protobuf import reading
 from tests.avro_documents import encode
 from tests.avro_resolution import CASES, Case
 from tests.spark.source_support import DEADLINE_S, Topics, batch, stream
@@ -36,6 +40,13 @@ FIELDS = [
 ]
 ADDED = {"name": "city", "type": "string", "default": "?"}
 ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
+OTHER = 'syntax = "proto3"; message Other { int32 x = 1; }'
+LETTERS = """
+syntax = "proto3";
+enum E { NONE = 0; A = 1; }
+message Other { int32 x = 1; }
+message Letter { E e = 1; int64 n = 2; }
+"""
 AT = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
 
 
@@ -188,7 +199,7 @@ def as_json(schema: Any, value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("form", ["avro", "json-schema"])
+@pytest.mark.parametrize("form", ["avro", "json-schema", "protobuf"])
 def test_typed_columns_are_written_with_a_schema_that_is_registered(
     spark: SparkSession,
     topics: Topics,
@@ -212,23 +223,35 @@ def test_typed_columns_are_written_with_a_schema_that_is_registered(
     writer.trigger(availableNow=True).start().awaitTermination()
     if form == "avro":
         key, value = AvroDeserializer(client), AvroDeserializer(client)
-    else:
+    elif form == "json-schema":
         key, value = (JSONDeserializer(None, schema_registry_client=client) for _ in range(2))
+    else:
+        key, value = (message_reader(client, f"{target}-{part}") for part in ("key", "value"))
     contexts = (SerializationContext(target, MessageField.KEY), SerializationContext(target, MessageField.VALUE))
     found = [
         (key(bytes(row.key), contexts[0]), value(bytes(row.value), contexts[1]))
         for row in batch(spark, topics, target).collect()
     ]
-    found.sort(key=lambda pair: pair[0]["id"])
+    found.sort(key=lambda pair: int(pair[0]["id"]))
     if form == "avro":
         expected = [(row, {**row, "at": AT}) for row in rows]
     else:
         written = [{name: each for name, each in row.items() if each is not None} for row in rows]
-        expected = [(row, {**row, "at": f"{AT:%Y-%m-%dT%H:%M:%S.%f}Z"}) for row in written]
+        at = f"{AT:%Y-%m-%dT%H:%M:%S.%f}Z"
+        if form == "protobuf":  # as JSON of Protobuf writes them
+            written, at = [{**row, "id": str(row["id"])} for row in written], f"{AT:%Y-%m-%dT%H:%M:%S}Z"
+        expected = [(row, {**row, "at": at}) for row in written]
     assert found == expected
     typed = batch(spark, topics, target, **options(registry, valueFormat=form)).select("value.id", "value.at").collect()
     assert sorted(typed) == [(row["id"], AT.replace(tzinfo=None)) for row in rows]
     assert client.get_latest_version(f"{target}-value").version == 1
+
+
+def message_reader(client: SchemaRegistryClient, subject: str) -> Any:
+    """Return Confluent's deserializer for the message of a subject, which returns dictionaries."""
+    option = reading.as_option(client.get_latest_version(subject).schema.schema_str or "")
+    read = ProtobufDeserializer(message_factory.GetMessageClass(reading.message_of(option, None)), {}, client)
+    return lambda data, context: MessageToDict(read(data, context), preserving_proto_field_name=True)
 
 
 @pytest.mark.parametrize(
@@ -238,6 +261,8 @@ def test_typed_columns_are_written_with_a_schema_that_is_registered(
         ({"valueSchema": '"string"'}, "struct<id:bigint> cannot be written as string"),
         ({"valueSchema": record()}, "the column lacks this field"),
         ({"valueSchema": "{"}, "is not JSON"),
+        ({"valueFormat": "protobuf", "valueSchema": "message"}, "the schema is not valid"),
+        ({"valueFormat": "protobuf", "valueSchema": OTHER}, "the message Other has no field id, which the column has"),
     ],
 )
 def test_a_schema_that_does_not_fit_is_refused_before_anything_is_written(
@@ -359,6 +384,36 @@ def test_a_query_that_stops_for_a_newer_schema_reads_all_as_that_after_a_restart
     assert cities() == [(1, None)]
     run(stream(spark, topics, topic, **given))
     assert cities() == [(1, None), (2, "?"), (3, "Paris")]
+
+
+@pytest.mark.parametrize(("name", "told"), [("", "e: it is none of the enum's symbols"), ("A", None)])
+def test_messages_of_a_schema_of_ones_own(
+    spark: SparkSession,
+    topics: Topics,
+    registry: EmbeddedRegistry,
+    client: SchemaRegistryClient,
+    name: str,
+    told: str | None,
+) -> None:
+    target = topics.create(1)
+    frame = spark.sql(f"SELECT struct('{name}' AS e, 7L AS n) AS value, struct(1 AS x) AS key").coalesce(1)
+    writer = (
+        frame.write.format("kafka_once")
+        .mode("append")
+        .option("kafka.bootstrap.servers", topics.bootstrap_servers)
+        .options(**{"topic": target, "schemaRegistry.url": registry.url})
+        .options(valueFormat="protobuf", valueSchema=LETTERS, valueMessage="Letter")
+        .options(keyFormat="protobuf", keySchema=OTHER, keyMessage="Other")
+    )
+    if told is not None:
+        with pytest.raises(PySparkException, match=told):
+            writer.save()
+        return
+    writer.save()
+    (row,) = batch(spark, topics, target).collect()
+    numbers = [client.get_latest_version(f"{target}-{part}").schema_id for part in ("key", "value")]
+    frames = [b"\0" + number.to_bytes(4, "big") for number in numbers]
+    assert (bytes(row.key), bytes(row.value)) == (frames[0] + b"\0\x08\1", frames[1] + b"\2\2" + b"\x08\1\x10\7")
 
 
 PEOPLE = 'syntax = "proto3"; message Person { int64 id = 1; optional string name = 2; repeated string tags = 3; }'

@@ -38,6 +38,22 @@ def from_bytes(descriptors: bytes) -> str:
     return PREFIX + base64.b64encode(descriptors).decode()
 
 
+def of_file(content: bytes) -> str:
+    """Return the set of descriptors, as text, of a file's content: the text of a .proto file, or such a set.
+
+    Raises:
+        ProtobufSchemaError: it is neither.
+    """
+    try:
+        return as_option(content.decode())
+    except ValueError as error:
+        try:
+            read_set(content)
+        except ProtobufSchemaError as other:
+            raise (error if isinstance(error, ProtobufSchemaError) else other) from None
+    return from_bytes(content)
+
+
 def for_registry(content: str | bytes) -> str:
     """Return a schema, as an option or a file has it, as a registry takes it.
 
@@ -46,12 +62,14 @@ def for_registry(content: str | bytes) -> str:
     Raises:
         ProtobufSchemaError: it is no schema, or imports files that only a registry's references bring.
     """
-    text = content if isinstance(content, str) else _text_of(content)
-    if text is not None and not text.startswith(PREFIX):
-        compile_text(text)
-        return text
+    if isinstance(content, bytes):
+        whole = of_file(content)
+        content = whole if whole == from_bytes(content) else content.decode()
+    if not content.startswith(PREFIX):
+        compile_text(content)
+        return content
     made = descriptor_pb2.FileDescriptorProto()
-    _file(content if isinstance(content, bytes) and text is None else str(text)).CopyToProto(made)
+    _file(content).CopyToProto(made)
     only = base64.b64encode(made.SerializeToString()).decode()
     try:
         compile_text(only)
@@ -61,16 +79,6 @@ def for_registry(content: str | bytes) -> str:
             "of the options and set autoRegister=false"
         ) from None
     return only
-
-
-def _text_of(content: bytes) -> str | None:
-    """Return a file's content if it is text that the compiler takes."""
-    try:
-        text = content.decode()
-        as_option(text)
-    except ValueError:  # no text, or none of a .proto file
-        return None
-    return text
 
 
 def message_of(option: str, name: str | None) -> Descriptor:
@@ -83,9 +91,7 @@ def message_of(option: str, name: str | None) -> Descriptor:
     return message_by_path(file, (0,)) if name is None else message_by_name(file, name)
 
 
-def _file(option: str | bytes) -> FileDescriptor:
-    if isinstance(option, bytes):
-        return read_set(option)
+def _file(option: str) -> FileDescriptor:
     try:
         return read_set(base64.b64decode(as_option(option).removeprefix(PREFIX), validate=True))
     except binascii.Error as error:
