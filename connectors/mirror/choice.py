@@ -44,6 +44,9 @@ def _reason_against(options: KafkaSinkOptions, source: DirectSource | None) -> s
         return f"the source has the option {of_rows[0]}, so its rows are not whole records: leave it out there"
     if options.sql is not None:
         return "the option sql makes other rows of them: leave it out"
+    if options.encoded:
+        column = options.encoded[0]
+        return f"{column.column}Format={column.form} writes {column.column}s with a schema: leave it out"
     if not options.include_headers:
         return "includeHeaders=false leaves headers out: remove it"
     if options.dead_letters is not None:

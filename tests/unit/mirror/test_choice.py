@@ -42,6 +42,11 @@ def test_a_direct_query_without_options_about_rows_is_a_mirror() -> None:
         ({}, {"includeHeaders": "true"}, "the source has the option includeHeaders"),
         ({}, {"valueFormat": "json", "valueSchema": "a INT"}, "the source has the option valueFormat"),
         ({"sql": "SELECT value FROM records"}, {}, "the option sql makes other rows"),
+        (
+            {"keyFormat": "protobuf", "schemaRegistry.url": "http://r:1"},
+            {},
+            "keyFormat=protobuf writes keys with a schema: leave it out",
+        ),
         ({"includeHeaders": "false"}, {}, "includeHeaders=false leaves headers out"),
         ({"deadLetters": "topic:dead"}, {}, "deadLetters needs rows"),
     ],
