@@ -48,6 +48,8 @@ _NUMBERS = {
 }
 """How whole numbers are written, by the type of the field; `writing.WHOLE` for others."""
 _GROUP = 1
+MAX_BYTES = (1 << 31) - 1
+"""Of all values of one call: what Arrow's offsets can say."""
 
 
 class ProtobufEncoder:
@@ -98,7 +100,7 @@ class ProtobufEncoder:
             meaning = _MEANING[problem & PROBLEM_MASK]
             raise UnwritableRowError(f"{where}: {meaning}" if where else meaning)
         first, last = int(output.starts[0]), int(output.starts[-1])
-        if last - first > np.iinfo(np.int32).max:
+        if last - first > MAX_BYTES:
             raise OverflowError(f"{last - first} bytes of values in one column are more than Arrow holds")
         return binary_array(output.data[first:last].copy(), (output.starts - first).astype(np.int32), wanted)
 

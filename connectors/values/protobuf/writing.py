@@ -62,7 +62,7 @@ IS_NULL, NO_PRESENCE, IS_NULL_LIST, NO_SYMBOL, OUT_OF_RANGE, NOT_UTF8, SEVERAL =
 """What is wrong with a row; `FINE` if nothing is."""
 PROBLEM_MASK = (1 << PROBLEM_BITS) - 1
 MOST_BYTES_OF_A_CELL = 32
-"""Without text: a Duration of two numbers of ten bytes and their tags, with its length and a tag of five bytes."""
+"""Without text: a Duration of two numbers of ten bytes and their tags, as a group with two tags of five bytes."""
 _TIMES_FROM, _TIMES_TO = -62_135_596_800, 253_402_300_799
 """The seconds that a Timestamp may have: the years 1 to 9999."""
 _MAX_DURATION_S = 315_576_000_000

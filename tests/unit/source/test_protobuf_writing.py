@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from sparkonce.connectors.values.ddl import parse_schema
 from sparkonce.connectors.values.encoding import UnwritableRowError
-from sparkonce.connectors.values.protobuf import reading, writing
+from sparkonce.connectors.values.protobuf import encoder, reading, writing
 from sparkonce.connectors.values.protobuf.column_schema import check_numbers, message_name, schema_for
 from sparkonce.connectors.values.protobuf.encoder import ProtobufEncoder
 from sparkonce.connectors.values.protobuf.schema import ProtobufSchemaError
@@ -72,10 +72,10 @@ def check(seed: int, count: int = 6) -> None:
     array, problems = decode(message, data, kind=kind)
     rows = [row for row in range(count) if row not in problems]
     array = pa.concat_arrays([array.take(pa.array(rows, pa.int64())), pa.nulls(1, array.type)])
-    encoder = ProtobufEncoder(message, kind)
-    again = encoder.encode(array)
+    made = ProtobufEncoder(message, kind)
+    again = made.encode(array)
     again.validate(full=True)
-    assert encoder.encode(pa.concat_arrays([array[:3], array])[min(3, len(array)) :]).equals(again), "of a slice"
+    assert made.encode(pa.concat_arrays([array[:3], array])[min(3, len(array)) :]).equals(again), "of a slice"
     google = message_factory.GetMessageClass(message)
     for found, value in zip(plain(array), again.to_pylist(), strict=True):
         assert (value is None) == (found is None)
@@ -217,11 +217,11 @@ def test_numbers_that_do_not_fit_are_refused(field: str, kind: str, value: Any) 
 
 def test_times_beyond_the_years_of_a_timestamp_are_refused() -> None:
     kind = parse_schema("a TIMESTAMP")
-    encoder = ProtobufEncoder(parsed("google.protobuf.Timestamp a = 1;"), kind)
+    made = ProtobufEncoder(parsed("google.protobuf.Timestamp a = 1;"), kind)
     for micros in (253_402_300_800 * 10**6, -62_135_596_801 * 10**6, 2**63 - 1):
         times = pa.array([micros], pa.int64()).cast(pa.timestamp("us", "UTC"))
         with pytest.raises(UnwritableRowError, match="a: it does not fit"):
-            encoder.encode(pa.StructArray.from_arrays([times], ["a"]))
+            made.encode(pa.StructArray.from_arrays([times], ["a"]))
 
 
 def test_times_before_1970_and_durations_below_zero() -> None:
@@ -317,9 +317,9 @@ def test_a_oneof_has_one_value_at_most() -> None:
 
 def test_text_that_is_not_utf_8_is_refused() -> None:
     text = pa.array([b"\xff"]).cast(pa.binary()).view(pa.string())
-    encoder = ProtobufEncoder(parsed("string a = 1;"), parse_schema("a STRING"))
+    made = ProtobufEncoder(parsed("string a = 1;"), parse_schema("a STRING"))
     with pytest.raises(UnwritableRowError, match="a: the text is not UTF-8"):
-        encoder.encode(pa.StructArray.from_arrays([text], ["a"]))
+        made.encode(pa.StructArray.from_arrays([text], ["a"]))
 
 
 @pytest.mark.parametrize(
@@ -373,11 +373,11 @@ def test_a_message_may_contain_itself_as_deep_as_the_column_is() -> None:
 
 
 def test_no_rows_and_only_nulls() -> None:
-    encoder = ProtobufEncoder(parsed("int32 a = 1;"), parse_schema("a INT"), b"frame")
+    made = ProtobufEncoder(parsed("int32 a = 1;"), parse_schema("a INT"), b"frame")
     kind = parse_schema("a INT")
-    assert encoder.encode(column(kind, [])).to_pylist() == []
-    assert encoder.encode(column(kind, [None, None])).to_pylist() == [None, None]
-    assert encoder.encode(column(kind, [{"a": 0}, None, {"a": 1}])).to_pylist() == [b"frame", None, b"frame\x08\x01"]
+    assert made.encode(column(kind, [])).to_pylist() == []
+    assert made.encode(column(kind, [None, None])).to_pylist() == [None, None]
+    assert made.encode(column(kind, [{"a": 0}, None, {"a": 1}])).to_pylist() == [b"frame", None, b"frame\x08\x01"]
 
 
 def test_the_largest_cells_have_room() -> None:
@@ -391,7 +391,20 @@ def test_the_largest_cells_have_room() -> None:
     row = {"a": [(-1 - at, least) for at in range(50)], "b": [-1] * 50, "c": [-1] * 50, "d": [True] * 50}
     (found,) = written(message, kind, row)
     assert (len(found.a), list(found.c), list(found.d)) == (50, [-1] * 50, [True] * 50)
-    assert writing.MOST_BYTES_OF_A_CELL >= 28
+    text = """
+        edition = "2023"; import "google/protobuf/duration.proto";
+        message M { repeated google.protobuf.Duration a = 536870911 [features.message_encoding = DELIMITED]; }
+    """
+    groups = reading.message_of(text, None)
+    (found,) = written(groups, "a ARRAY<BIGINT>", {"a": [least] * 1000})
+    assert {(each.seconds, each.nanos) for each in found.a} == {(-315_575_999_999, -999_999_000)}
+    assert found.ByteSize() == 1000 * writing.MOST_BYTES_OF_A_CELL
+
+
+def test_more_bytes_than_arrow_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoder, "MAX_BYTES", 3)
+    with pytest.raises(OverflowError, match="4 bytes of values in one column are more than Arrow holds"):
+        written(parsed("int32 a = 1;"), "a INT", {"a": 1}, {"a": 1})
 
 
 PERSON = "id BIGINT, name STRING, home STRUCT<city: STRING>, tags ARRAY<STRING>, at TIMESTAMP, by_name MAP<STRING, INT>"
