@@ -71,6 +71,11 @@ class Layout:
     """The columns of a schema."""
 
     def __init__(self, kind: t.DataType) -> None:
+        """Lay out the columns of a type.
+
+        Raises:
+            ValueError: a struct has two fields of one name, which a schema could not tell apart.
+        """
         self.level_of: list[int] = []
         """By column."""
         self.levels = 1
@@ -86,6 +91,9 @@ class Layout:
         self.level_of += [level] * (2 if isinstance(kind, t.DecimalType) else 1)
         children: list[Column] = []
         if isinstance(kind, t.StructType):
+            twice = [name for name in kind.names if kind.names.count(name) > 1]
+            if twice:
+                raise ValueError(f"a struct of the column has two fields {twice[0]}")
             children = [self._column(each.dataType, arrow.field(no).type, level) for no, each in enumerate(kind)]
         elif isinstance(kind, t.ArrayType | t.MapType):
             below, self.levels = self.levels, self.levels + 1

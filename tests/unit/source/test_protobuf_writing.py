@@ -353,6 +353,12 @@ def test_a_value_that_is_no_struct_has_no_message() -> None:
         schema_for(t.LongType())
 
 
+def test_fields_of_one_name_are_refused() -> None:
+    kind = t.StructType([t.StructField("a", t.IntegerType()), t.StructField("a", t.IntegerType())])
+    with pytest.raises(ValueError, match="a struct of the column has two fields a"):
+        ProtobufEncoder(parsed("int32 a = 1;"), kind)
+
+
 def test_names_of_enums_and_of_numbers_that_have_none() -> None:
     texts = ["RED", "BLUE", "AZURE", "UNKNOWN_ENUM_VALUE_Color_7", "UNKNOWN_ENUM_VALUE_Color_-2147483648"]
     (found,) = written(parsed("repeated Color a = 1;"), "a ARRAY<STRING>", {"a": texts})
