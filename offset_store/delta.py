@@ -241,6 +241,14 @@ class DeltaSnapshot:
         """See `Snapshot.history`."""
         return read_history(self.commit_infos(limit))
 
+    def newest_of(self, app_id: str) -> CommittedBatch | None:
+        """Return the newest batch of an application, if it is among the newest `COMMITS_LOOKED_AT` commits."""
+        for info in self.commit_infos(COMMITS_LOOKED_AT):
+            for entry in read_history([info]):
+                if entry.record.app_id == app_id:
+                    return entry
+        return None
+
     def last_moved(self, keys: Collection[PartitionKey]) -> dict[PartitionKey, OffsetRange]:
         """Return the last range of each partition, as far as the newest `COMMITS_LOOKED_AT` commits show it."""
         found: dict[PartitionKey, OffsetRange] = {}

@@ -24,7 +24,7 @@ from sparkonce.connectors.delta_sink.options import SinkOptions, TableOptions
 from sparkonce.connectors.delta_sink.parquet import FILE_PREFIX, DataFile, FileSettings, TableWriter, delete_quietly
 from sparkonce.connectors.delta_sink.schema import WriteSchema
 from sparkonce.connectors.delta_sink.separate_store import copy_offsets, separate_store
-from sparkonce.connectors.delta_sink.table import ResultTable
+from sparkonce.connectors.delta_sink.table import ResultTable, cached_store
 from sparkonce.connectors.sinks.target import TargetPlan, Task, WrappedPlan
 from sparkonce.crash_points import reach
 from sparkonce.exactly_once.batch import Batch
@@ -34,7 +34,7 @@ from sparkonce.exactly_once.decision import Fresh, Stored, decide
 from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
 from sparkonce.exactly_once.refusals import THE_TABLE, Place
 from sparkonce.offset_store import DELTA
-from sparkonce.offset_store.errors import OffsetStoreError, plain
+from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError, plain
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.record import BatchCounts, BatchRecord
 from sparkonce.offset_store.secrets import shows_secret, with_message, without_secrets
@@ -50,6 +50,9 @@ class DeltaPlan(WrappedPlan):
 
     plan: Plan
     settings: FileSettings
+    query: StructType
+    """The columns of its rows. The process that commits has them from here: in a query that follows the schemas of a
+    registry, it could find others."""
 
 
 class DeltaTarget:
@@ -96,7 +99,7 @@ class DeltaTarget:
         if self._options.merge_schema and isinstance(decide(self.stored(batch), batch), Fresh):
             table.grow()
         plan = delivery.begin(batch)
-        return DeltaPlan(plan, file_settings(table, self._options))
+        return DeltaPlan(plan, file_settings(table, self._options), self._schema)
 
     def records(self, app_id: str) -> Iterator[BatchRecord]:
         """See `Target.records`: one for each commit that the log of the table keeps."""
@@ -127,7 +130,7 @@ class DeltaTarget:
             DeliveryError, OffsetStoreError, TableError, SchemaError: if the batch must not be written.
         """
         own = _own(plan)
-        table, delivery = self._delivery(own.settings.table_id, own.settings.schema)
+        table, delivery = self._delivery(own.settings.table_id, own.settings.schema, own.query)
         with self._store_errors():
             delivery.finish(batch, own.plan, [add_action(file) for file in _files(parts)])
         copy = separate_store(self._options)
@@ -160,9 +163,9 @@ class DeltaTarget:
         return store_errors(self._options.table, self._options.storage_options)
 
     def _delivery(
-        self, table_id: str | None = None, written_as: WriteSchema | None = None
+        self, table_id: str | None = None, written_as: WriteSchema | None = None, query: StructType | None = None
     ) -> tuple[ResultTable, Delivery]:
-        table = ResultTable(self._options, self._schema, table_id, written_as, replace=self._replace)
+        table = ResultTable(self._options, query or self._schema, table_id, written_as, replace=self._replace)
         together = self._options.guarantee is Guarantee.EXACTLY_ONCE
         apart = None if together else separate_store(self._options)
         return table, Delivery(table, ORDERS[self._options.guarantee], apart, self._place)
@@ -237,6 +240,21 @@ def file_settings(table: ResultTable, options: TableOptions, prefix: str = FILE_
         options.row_group_rows,
         prefix,
     )
+
+
+def last_rules(options: SinkOptions) -> str | None:
+    """Return what made rows of the records of the table's last batch; None if its newest commits do not say.
+
+    Raises:
+        OffsetStoreError: if the table is there and cannot be read.
+    """
+    with store_errors(options.table, options.storage_options):
+        try:
+            snapshot = cached_store(options).snapshot_unchecked()
+        except StoreMissingError:
+            return None
+        newest = snapshot.newest_of(options.app_id)
+    return None if newest is None else newest.record.rules
 
 
 def add_action(file: DataFile) -> AddAction:

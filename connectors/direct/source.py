@@ -17,7 +17,8 @@ from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.ranges import FetchRange, ReadCount
 from sparkonce.connectors.settings.options import SOURCE_PREFIX, OptionError
 from sparkonce.connectors.sinks.dead_letters import COLUMN as COLUMN_OF_LETTERS
-from sparkonce.connectors.values.options import SchemaOptions
+from sparkonce.connectors.values.following import ReadAs, rules_of, split_rules
+from sparkonce.connectors.values.options import ADD_COLUMNS, SchemaOptions
 from sparkonce.connectors.values.registered import reader_schema
 from sparkonce.exactly_once.coverage import Part
 from sparkonce.offset_store.offsets import TopicPartition
@@ -41,11 +42,17 @@ class DirectSource:
     def rules(self) -> str:
         """What makes rows and dead letters of records: a digest of the options of values and of the SELECT's text.
 
-        After an ``@`` follows the id of the schema that values are read as, if a registry has it.
+        After an ``@`` follows the id of the schema that values are read as, if a registry has it, and where the query
+        follows a subject its version and the subject.
         """
-        decoding = self.options.rows.decoding
-        number = decoding.reader_id if isinstance(decoding, SchemaOptions) else None
-        return self.options.rows.digest() + ("" if number is None else f"@{number}")
+        return rules_of(self.options.rows.digest(), self.options.rows.decoding)
+
+    @property
+    def followed(self) -> SchemaOptions | None:
+        """How values are decoded, if each batch is read as the latest version of a subject."""
+        rows = self.options.rows
+        follows = rows.schema_evolution == ADD_COLUMNS and isinstance(rows.decoding, SchemaOptions)
+        return rows.decoding if follows and isinstance(rows.decoding, SchemaOptions) else None
 
     def with_rules(self, rules: str) -> DirectSource | None:
         """See `RangeReader.with_rules`: another schema of the registry's is no obstacle.
@@ -53,14 +60,14 @@ class DirectSource:
         Raises:
             RegistryError: if the registry does not answer, or no longer has that schema.
         """
-        decoding, (digest, _, number) = self.options.rows.decoding, rules.partition("@")
-        if not isinstance(decoding, SchemaOptions) or decoding.registry is None or not number.isdigit():
+        decoding, (digest, read_as) = self.options.rows.decoding, split_rules(rules)
+        if not isinstance(decoding, SchemaOptions) or decoding.registry is None or read_as is None:
             return None
         if digest != self.options.rows.digest():
             return None
-        reader = reader_schema(decoding.registry, int(number), decoding.format)
-        # Newer versions are no reason to stop then: the batch was begun with this one.
-        older = replace(decoding, reader=reader, reader_id=int(number), stop_for=None)
+        reader = reader_schema(decoding.registry, read_as.id, decoding.format)
+        # Newer versions are no reason to stop then: the batch was begun with this one, and its tasks have checked it.
+        older = replace(decoding, reader=reader, reader_id=read_as.id, stop_for=None, version_of=_version(read_as))
         rows = replace(self.options.rows, decoding=older)
         return replace(self, options=replace(self.options, rows=rows))
 
@@ -98,13 +105,18 @@ class DirectReading:
         return read_ranges(self.options, self.wanted, self.count)
 
 
-def find_source(format_name: str, schema: StructType, given: Mapping[str, str]) -> DirectSource | None:
+def find_source(
+    format_name: str, schema: StructType, given: Mapping[str, str], read_as: ReadAs | None = None
+) -> DirectSource | None:
     """Return the source, None if the rows are records; ``given`` are the options of the sink.
+
+    With ``read_as``, values are read as that schema, and not as the one that the query was started with.
 
     Raises:
         OptionError: if the rows are no longer those of the source, a secret of it is missing, or the option ``sql``
             cannot work.
         HandOverError: if the metadata cannot be read.
+        RegistryError: if the schema of ``read_as`` is not to be had.
     """
     found = [hand_over for field in schema.fields if (hand_over := HandOver.find(field)) is not None]
     secrets = _secrets(given)
@@ -133,6 +145,8 @@ def find_source(format_name: str, schema: StructType, given: Mapping[str, str]) 
             f"the prefix {SOURCE_PREFIX} repeat those that are: set all others on the source only"
         )
     options = SourceOptions.read({**hand_over.options, **secrets})
+    if read_as is not None:
+        options = _reading_as(options, {**hand_over.options, **secrets}, read_as)
     sql = _given(given, SQL)
     return DirectSource(options if sql is None else _with_sql(options, sql), hand_over)
 
@@ -148,6 +162,24 @@ def reject_ranges(format_name: str, schema: StructType) -> None:
             f"{format_name}: the source has handOver=ranges, so the rows are ranges to read, not records, and only "
             "writeStream reads them: set handOver=rows on the source of a query with foreachBatch"
         )
+
+
+def _reading_as(options: SourceOptions, given: Mapping[str, str], read_as: ReadAs) -> SourceOptions:
+    """Return the options that the source would have if the query were started with another schema of its subject."""
+    decoding = options.rows.decoding
+    assert isinstance(decoding, SchemaOptions)
+    assert decoding.registry is not None
+    if decoding.reader_id != read_as.id:
+        text = reader_schema(decoding.registry, read_as.id, decoding.format)
+        options = SourceOptions.read({**given, "valueschema": text, "valueschemaid": str(read_as.id)})
+        decoding = options.rows.decoding
+        assert isinstance(decoding, SchemaOptions)
+    rows = replace(options.rows, decoding=replace(decoding, version_of=_version(read_as)))
+    return replace(options, rows=rows)
+
+
+def _version(read_as: ReadAs) -> tuple[str, int] | None:
+    return None if read_as.version is None or read_as.subject is None else (read_as.subject, read_as.version)
 
 
 def _with_sql(options: SourceOptions, sql: str) -> SourceOptions:

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from sparkonce.connectors.delta_sink.batch_writer import DeltaBatchWriter
 from sparkonce.connectors.delta_sink.options import FORMAT, BatchOptions, SinkOptions
-from sparkonce.connectors.delta_sink.target import DeltaTarget
+from sparkonce.connectors.delta_sink.target import DeltaTarget, last_rules
 from sparkonce.connectors.direct.source import DirectSource, find_source, reject_ranges
 from sparkonce.connectors.formats.dead_letter_target import (
     DeadLetterTarget,
@@ -28,6 +28,8 @@ from sparkonce.connectors.reference.hints import checked
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sinks.stream_sink import StreamSink, called_to_commit
 from sparkonce.connectors.sinks.target import Target
+from sparkonce.connectors.values.following import version_of_batch
+from sparkonce.connectors.values.options import ADD_COLUMNS
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.shipping import Shipped
 
@@ -75,10 +77,15 @@ class DeltaOnceDataSource(DataSource, metaclass=Shipped):
         Raises:
             OptionError: for options that cannot work.
             DeliveryError, TableError, SchemaError: if the batch must not be written.
+            RegistryError: if a registry does not say what its values are read as.
         """
         options = checked(SinkOptions.read, self.options)
-        sink = stream_sink(options, schema, replace=overwrite, source=find_source(FORMAT, schema, self.options))
-        if not called_to_commit():
+        source, commits = find_source(FORMAT, schema, self.options), called_to_commit()
+        if source is not None and source.followed is not None and not commits:  # who commits has it from the plan
+            read_as = version_of_batch(source.followed, last_rules(options))
+            source = find_source(FORMAT, schema, self.options, read_as)
+        sink = stream_sink(options, schema, replace=overwrite, source=source)
+        if not commits:
             sink.begin()
         return sink
 
@@ -94,6 +101,11 @@ def stream_sink(
         OptionError: if dead letters have a place and no column, or a column and no place; or for options that
             conflict.
     """
+    if source is not None and source.followed is not None and not options.merge_schema:
+        raise OptionError(
+            f"{FORMAT}: the source has schemaEvolution={ADD_COLUMNS}, which adds columns to the table while the query "
+            "runs: allow that with mergeSchema=true"
+        )
     schema = schema if source is None else source.schema
     check_column(FORMAT, schema, options.dead_letters)
     if replace:

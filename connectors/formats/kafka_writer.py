@@ -24,9 +24,11 @@ from sparkonce.connectors.kafka_sink.tasks import Layout
 from sparkonce.connectors.mirror.choice import check_no_loop, is_mirror
 from sparkonce.connectors.mirror.source import MirrorLayout, MirrorSource
 from sparkonce.connectors.settings.options import KAFKA_FORMAT as FORMAT
+from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sinks.range_reader import RangeReader
 from sparkonce.connectors.sinks.stream_sink import StreamSink
 from sparkonce.connectors.sinks.target import Routing, Target
+from sparkonce.connectors.values.options import ADD_COLUMNS, RESTART
 
 
 def kafka_stream_sink(options: KafkaSinkOptions, schema: StructType, source: DirectSource | None = None) -> StreamSink:
@@ -39,6 +41,11 @@ def kafka_stream_sink(options: KafkaSinkOptions, schema: StructType, source: Dir
             mirror out that is asked for, or a direct query would read what it writes.
     """
     if source is not None:
+        if source.followed is not None:
+            raise OptionError(
+                f"{FORMAT}: schemaEvolution={ADD_COLUMNS} adds columns to a table of delta_once, and a topic has none: "
+                f"set schemaEvolution={RESTART} on the source"
+            )
         check_no_loop(options, source)
     if is_mirror(options, source):
         assert source is not None, "only a direct query mirrors"

@@ -35,7 +35,7 @@ from sparkonce.connectors.settings.options import (
     SettingTable,
     storage_options,
 )
-from sparkonce.connectors.values.options import RowOptions
+from sparkonce.connectors.values.options import ADD_COLUMNS, RESTART, RowOptions
 from sparkonce.connectors.values.read_options import ROW_SETTINGS, read_rows
 from sparkonce.offset_store import check_spec
 from sparkonce.offset_store.offsets import HAND_OVER, RANGES
@@ -359,6 +359,7 @@ class SourceOptions:
         )
         _check_limits(options)
         _check_store(options)
+        _check_evolution(options)
         return options
 
     @property
@@ -469,4 +470,14 @@ def _check_store(options: SourceOptions) -> None:
     if not (options.app_id or "").strip():
         raise OptionError(
             f"{FORMAT}: option offsetStore needs appId, the same as the sink's: offsets are kept per appId"
+        )
+
+
+def _check_evolution(options: SourceOptions) -> None:
+    if options.rows.schema_evolution == ADD_COLUMNS and not options.hands_over_ranges:
+        raise OptionError(
+            f"{FORMAT}: schemaEvolution={ADD_COLUMNS} needs {HAND_OVER}={RANGES}, where the sink decodes: through "
+            "Spark the columns of a DataFrame are fixed before its query starts, so none can be added while it runs. "
+            f"Set {HAND_OVER}={RANGES}, or schemaEvolution={RESTART}, which stops the query for a newer schema and "
+            "reads it after the restart"
         )

@@ -50,7 +50,7 @@ KafkaSource = TypedDict(
         "valueMessage": str,
         "valueSchemaId": int,
         "valueSubject": str,
-        "schemaEvolution": Literal["none", "restart"],
+        "schemaEvolution": Literal["none", "restart", "add-columns"],
         "includeDeadLetters": bool,
         "valueSchema": str,
         "mode": Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"],

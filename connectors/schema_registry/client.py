@@ -137,13 +137,16 @@ class Registry:
         """Return the latest version of a subject; raises as `schema`, but always asks."""
         return self.version(subject, None)
 
-    def version(self, subject: str, number: int | None) -> Version:
-        """Return a version of a subject, the latest for None; raises as `latest`."""
+    def version(self, subject: str, number: int | None, *, deleted: bool = False) -> Version:
+        """Return a version of a subject, the latest for None; with ``deleted`` also one that was deleted softly.
+
+        Raises as `latest`.
+        """
         what = f"the {'latest version' if number is None else f'version {number}'} of subject {subject}"
         name = self.settings.qualified(subject)
 
         def ask(client: SchemaRegistryClient) -> Any:
-            return client.get_latest_version(name) if number is None else client.get_version(name, number)
+            return client.get_latest_version(name) if number is None else client.get_version(name, number, deleted)
 
         found = self._ask(what, ask)
         self._check(what, found.version, found.schema_id)

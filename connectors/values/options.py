@@ -67,13 +67,13 @@ ALL_COLUMNS = tuple(_SPARK)
 
 BINARY, STRING, JSON = "binary", "string", "json"
 AVRO, PROTOBUF, JSON_SCHEMA = "avro", "protobuf", "json-schema"
-STAY, RESTART = "none", "restart"
+STAY, RESTART, ADD_COLUMNS = "none", "restart", "add-columns"
 _LETTERS = "includeDeadLetters"
 _LETTERS_NEED = (KEY, VALUE, OFFSET, TIMESTAMP)
 """The columns of a dead letter besides topic and partition, which every task knows."""
 
 
-_DECIDES_NOTHING = ("registry", "stop_for", "json")
+_DECIDES_NOTHING = ("registry", "stop_for", "json", "version_of")
 """Fields of `SchemaOptions` that do not change what a record becomes."""
 
 
@@ -206,6 +206,8 @@ class SchemaOptions:
     """The name of the reader's message of Protobuf; None for the first."""
     stop_for: str | None = None
     """The subject of which no newer version may be written unseen; None if it may."""
+    version_of: tuple[str, int] | None = None
+    """The subject and which version of it the reader's schema is, where a query follows a subject."""
     column: str = VALUE
     json: JsonOptions | None = None
     """How values of JSON are decoded; its fields are those of ``schema``."""
@@ -290,9 +292,11 @@ class RowOptions:
     schema_evolution: str = text(
         STAY,
         "what happens when values come with a newer version of the subject's schema than values are read as: they are "
-        "read as that all the same, without their new fields (none), or the query stops before it writes them, and "
-        "reads all as the newer one when it is started again (restart)",
-        choices=(STAY, RESTART),
+        "read as that all the same, without their new fields (none); the query stops before it writes them, and "
+        "reads all as the newer one when it is started again (restart); or, with handOver=ranges and mergeSchema=true "
+        "on delta_once, each batch is read as the latest version, and new columns are added to the table while the "
+        "query runs (add-columns)",
+        choices=(STAY, RESTART, ADD_COLUMNS),
     )
     dead_letters: bool = boolean(
         False,

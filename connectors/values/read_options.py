@@ -20,7 +20,7 @@ from sparkonce.connectors.values.options import (
     JSON_SCHEMA,
     KEY,
     PROTOBUF,
-    RESTART,
+    STAY,
     STRING,
     VALUE,
     JsonOptions,
@@ -156,12 +156,12 @@ def _of_values(
     made = _by_schema(table, given, named, registry, part)
     if CORRUPT.lower() in named:
         made = _with_corrupt(table, made, table.values(given, {CORRUPT: _JSON[CORRUPT]})["corrupt_column"])
-    if rows.schema_evolution != RESTART:
+    if rows.schema_evolution == STAY:
         return made
     if part.subject is None or part.schema_id is None or made.registry is None:
         raise OptionError(
-            f"{table.format}: schemaEvolution=restart follows a subject of schemaRegistry.url: leave valueSchema out, "
-            "or set valueSubject and valueSchemaId, the version to read values as"
+            f"{table.format}: schemaEvolution={rows.schema_evolution} follows a subject of schemaRegistry.url: leave "
+            "valueSchema out, or set valueSubject and valueSchemaId, the version to read values as"
         )
     return replace(made, stop_for=part.subject)
 

@@ -20,6 +20,7 @@ from sparkonce.connectors.schema_registry.client import (
     RegisteredSchema,
     Registry,
     UnknownSchemaError,
+    Version,
     shared_registry,
 )
 from sparkonce.connectors.schema_registry.wire import FIRST, Framed, Path, SchemaName
@@ -233,14 +234,15 @@ class RegisteredValues:
         subject, ours = self._options.stop_for, self._options.reader_id
         if subject is None or name == ours:
             return
-        latest = registry.latest(subject)
-        if latest.id != ours:
-            raise SchemaChangedError(
-                f"kafka_once: subject {subject} has version {latest.version} (id {latest.id}) by now, and this query "
-                f"reads values as id {ours}; a value came with the schema {name}. Nothing of this batch is written. "
-                "Start the query again: it then reads values as the newer version, and mergeSchema=true on delta_once "
-                "adds the new columns. schemaEvolution=none would go on without them"
-            )
+        latest, read_as = registry.latest(subject), self._options.version_of
+        if latest.id == ours or (read_as is not None and not _is_newer(registry, name, read_as, latest)):
+            return
+        raise SchemaChangedError(
+            f"kafka_once: subject {subject} has version {latest.version} (id {latest.id}) by now, and this query "
+            f"reads values as id {ours}; a value came with the schema {name}. Nothing of this batch is written. "
+            "Start the query again: it then reads values as the newer version, and mergeSchema=true on delta_once "
+            "adds the new columns. schemaEvolution=none would go on without them"
+        )
 
     def _with_corrupt(self, array: pa.StructArray, values: pa.BinaryArray, problems: Problems) -> pa.StructArray:
         """Add the field for the bytes of values that do not parse."""
@@ -252,3 +254,19 @@ class RegisteredValues:
         )
         names = [*array.type.names, self._options.corrupt_column]
         return pa.StructArray.from_arrays(fields, names=names, mask=array.is_null() if array.null_count else None)
+
+
+def _is_newer(registry: Registry, name: SchemaName, read_as: tuple[str, int], latest: Version) -> bool:
+    """Whether a schema is of a version of the subject that is newer than the reader's.
+
+    Older ones are no reason to stop, also where the latest was registered since the batch began.
+    """
+    subject, version = read_as
+    for number in range(version + 1, latest.version + 1):
+        try:
+            found = latest if number == latest.version else registry.version(subject, number, deleted=True)
+        except UnknownSchemaError:
+            continue  # deleted for good
+        if name in (found.id, found.guid):
+            return True
+    return False

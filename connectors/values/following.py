@@ -1,0 +1,116 @@
+"""Which version of a subject a batch is read as, where a query follows a registry while it runs.
+
+With ``schemaEvolution=add-columns`` the driver asks for the latest version when a batch begins, once, and everything
+about the batch goes by the answer: its tasks and the process that commits get it with the batch's plan, and the commit
+notes it (`BatchRecord.rules`).
+
+Why no value loses a field: Spark has logged where a batch ends before the batch begins, so all its records were in the
+topic before. Who wrote a value had its schema registered before that. So the latest version, asked for afterwards, is
+no older than that of any value in the batch. The argument needs a registry that returns what it has accepted, and
+producers that register under the subject that is followed. So tasks check it: a value of a version that is newer than
+the batch's stops the query before anything of the batch is written (`RegisteredValues`).
+
+Versions never go back: a deleted version, or an address of the registry that lags behind, would take columns away from
+values that have them. So the version of the table's last commit is the least.
+
+While the registry does not answer, a batch is read as the version of the last commit. Then the argument fails, and the
+check alone protects: values of that version itself need no registry, and any other makes a task ask, and fail.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from sparkonce.connectors.schema_registry.client import (
+    Registry,
+    RegistryError,
+    UnknownSchemaError,
+    UnreachableRegistryError,
+    Version,
+    shared_registry,
+)
+from sparkonce.connectors.values.options import SchemaOptions
+
+_SIGN = "@"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAs:
+    """A registry's schema that values are read as."""
+
+    id: int
+    version: int | None = None
+    """None if only the id is known."""
+    subject: str | None = None
+
+    def __str__(self) -> str:
+        return f"id {self.id}" if self.version is None else f"version {self.version} (id {self.id}) of {self.subject}"
+
+
+def rules_of(digest: str, decoding: object) -> str:
+    """Return what makes rows and dead letters of records: a digest of options, and the schema that a registry has."""
+    if not isinstance(decoding, SchemaOptions) or decoding.reader_id is None:
+        return digest
+    of_subject = () if decoding.version_of is None else (str(decoding.version_of[1]), decoding.version_of[0])
+    return _SIGN.join((digest, str(decoding.reader_id), *of_subject))
+
+
+def split_rules(rules: str) -> tuple[str, ReadAs | None]:
+    """Return what `rules_of` has put together; no schema if there is none, or it is written in another way."""
+    digest, *parts = rules.split(_SIGN, 3)  # a subject may have any character
+    numbers = parts[:2]
+    if len(parts) not in (1, 3) or not all(each.isascii() and each.isdigit() for each in numbers):
+        return digest, None
+    number = int(parts[0])
+    return digest, ReadAs(number) if len(parts) == 1 else ReadAs(number, int(parts[1]), parts[2])
+
+
+def version_of_batch(decoding: SchemaOptions, committed: str | None) -> ReadAs | None:
+    """Return what a batch that begins now is read as; ``committed`` are the rules of the table's last commit.
+
+    None stands for the schema that the query was started with: the registry does not answer, and the table says none.
+
+    Raises:
+        RegistryError: if the registry refuses, lacks the subject, or is older than the table.
+    """
+    assert decoding.registry is not None
+    assert decoding.stop_for is not None
+    registry, subject = shared_registry(decoding.registry), decoding.stop_for
+    last = None if committed is None else split_rules(committed)[1]
+    if last is not None and last.subject != subject:
+        last = None  # versions of another subject, or of a time when the query did not follow one
+    try:
+        latest = registry.latest(subject)
+    except UnreachableRegistryError as error:
+        _log.warning(
+            "%s. The batch is read as %s; values with another schema would make it fail",
+            error,
+            f"id {decoding.reader_id}" if last is None else last,
+        )
+        return last
+    if last is not None and last.version is not None and latest.version < last.version:
+        _check_still_there(registry, last, last.version, latest)
+        return last
+    return ReadAs(latest.id, latest.version, subject)
+
+
+def _check_still_there(registry: Registry, last: ReadAs, version: int, latest: Version) -> None:
+    """Check that an id still stands for the version that the table was written with, though it is not the latest.
+
+    Raises:
+        RegistryError: it does not, as in a registry that was set up anew.
+    """
+    older = f"version {latest.version} (id {latest.id}) is the latest of it now"
+    try:
+        found = registry.version(latest.subject, version, deleted=True)
+    except UnknownSchemaError:
+        found = None
+    if found is None or found.id != last.id:
+        raise RegistryError(
+            f"the table was last written with {last}, which the registry no longer has, and {older}: it would take "
+            "columns away. Register the schema of the table again, or, if this is another registry on purpose, "
+            "set schemaEvolution=none or restart for one run, which reads values as the latest version there is"
+        )
+    _log.warning("%s, and the table was last written with %s, which was deleted: values are read as that", older, last)
