@@ -66,8 +66,11 @@ class DirectSource:
         if digest != self.options.rows.digest():
             return None
         reader = reader_schema(decoding.registry, read_as.id, decoding.format)
-        # Newer versions are no reason to stop then: the batch was begun with this one, and its tasks have checked it.
-        older = replace(decoding, reader=reader, reader_id=read_as.id, stop_for=None, version_of=_version(read_as))
+        # That there are newer versions by now is no reason to stop: the batch was begun with this one. But values of
+        # them are, where it can be seen: without its checkpoint, the query has batches that reach beyond that one.
+        stop_for = decoding.stop_for if self.followed is not None and read_as.subject == decoding.stop_for else None
+        version = _version(read_as)
+        older = replace(decoding, reader=reader, reader_id=read_as.id, stop_for=stop_for, version_of=version)
         rows = replace(self.options.rows, decoding=older)
         return replace(self, options=replace(self.options, rows=rows))
 

@@ -1,7 +1,12 @@
 """Records whose values are Avro of four versions of one schema, and the registry that has them.
 
-The bytes are written by a few lines of their own, and rows become those bytes again to be judged: what they owe to our
-decoder is only what is judged. The registry has its own broker, and is killed whenever a wave's sessions are.
+A pipeline is started with the first version. The second is registered between its first two batches, the third while
+the batch that is hit is under way, the fourth before it is started again: three times while it runs and over its
+restart, and each before the first batch with a value of it.
+
+The bytes are written by a few lines of their own, and rows become those bytes again to be judged, with all fields that
+a value has: what they owe to our decoder is only what is judged. The registry has its own broker, and is killed
+whenever a wave's sessions are.
 """
 
 from __future__ import annotations
@@ -19,34 +24,51 @@ from sparkonce.registry_lite.embedded import EmbeddedRegistry
 NUMBER, NOTE, MORE, LAST = "number", "note", "more", "last"
 _FIELDS: tuple[dict[str, Any], ...] = (
     {"name": NUMBER, "type": "long"},
-    {"name": NOTE, "type": "string", "default": "none"},
+    {"name": NOTE, "type": "string"},
     {"name": MORE, "type": ["null", "long"], "default": None},
     {"name": LAST, "type": "double", "default": 0.5},
 )
-VERSIONS = len(_FIELDS)
-BEFORE = 2
-"""How many versions the subject has when a pipeline is started first: records of a third come while it runs."""
-_EVERY = 5
-"""Records of a version, before the next one is used."""
+_FIELDS_OF_VERSION = (2, 3, 3, 4)
+"""How many fields each version has; the third and the fourth have a default for the note, too."""
+FIRST, RUNNING, HIT, RESTARTED = 1, 2, 3, 4
+"""The versions, by when they are registered."""
+_FROM = {FIRST: 0, RUNNING: 8, HIT: 16, RESTARTED: 18}
+"""The numbers of the records from which on a version is used: the batch that is hit begins at the second."""
+NO_DEFAULT = "none"
+AMBIGUOUS = 11
+"""In the batch that is hit, the record whose value has no note. Whether it is a dead letter depends on the version that
+it is read as, so it is in one place only if all of the batch is read as one, also where that is begun again."""
 _EVERYTHING = "everything"
-"""The subject under which all versions are registered first, so that their ids are 1 and up."""
+"""The topic under whose subject all versions are registered first, so that their ids are 1 and up."""
+_WITHOUT_NOTE = RESTARTED + 1
+"""The id of the schema of that record, which is under another subject."""
 
 
 def schema(version: int) -> str:
     """Return a version of the schema, the first of which is 1."""
-    return json.dumps({"type": "record", "name": "Evolving", "fields": _FIELDS[:version]})
+    fields = [dict(each) for each in _FIELDS[: _FIELDS_OF_VERSION[version - 1]]]
+    if version >= HIT:
+        fields[1]["default"] = NO_DEFAULT
+    return json.dumps({"type": "record", "name": "Evolving", "fields": fields})
 
 
 def version_of(number: int) -> int:
     """Return the version with which the record of a number is written."""
-    return min(number // _EVERY + 1, VERSIONS)
+    return max(version for version, first in _FROM.items() if number >= first)
 
 
-def value(number: int) -> bytes:
-    """Return the value of a record, in Confluent's wire format."""
+def value(number: int, *, ambiguous: bool = False) -> bytes:
+    """Return the value of a record, in Confluent's wire format; ``ambiguous`` where one of them is to be."""
+    if ambiguous and number == AMBIGUOUS:
+        return struct.pack(">bI", 0, _WITHOUT_NOTE) + _long(number)
     version, text = version_of(number), f"n{number}".encode()
     parts = [_long(number), _long(len(text)) + text, _long(1) + _long(number), struct.pack("<d", number / 2)]
-    return struct.pack(">bI", 0, version) + b"".join(parts[:version])
+    return struct.pack(">bI", 0, version) + b"".join(parts[: _FIELDS_OF_VERSION[version - 1]])
+
+
+def is_ambiguous(value: bytes) -> bool:
+    """Whether a value may be in a row or in a dead letter."""
+    return value[:5] == struct.pack(">bI", 0, _WITHOUT_NOTE)
 
 
 def _long(number: int) -> bytes:
@@ -60,20 +82,21 @@ def _long(number: int) -> bytes:
 def value_of_row(row: Mapping[str, Any] | None) -> bytes:
     """Return the value that a row was decoded from; what no record could have become is shown as it is.
 
-    A field that a record's version lacks has its default, or null where the reader's schema had no such field yet.
+    All fields that the value has must be in the row. One that its version lacks has its default, or null where the
+    reader's schema had no such field yet.
     """
     number = (row or {}).get(NUMBER)
     if row is None or number is None:
         return repr(row).encode()
-    version = version_of(number)
+    is_short = number == AMBIGUOUS and row.get(NOTE) == NO_DEFAULT
+    has = 1 if is_short else _FIELDS_OF_VERSION[version_of(number) - 1]
     written = {NUMBER: number, NOTE: f"n{number}", MORE: number, LAST: number / 2}
     for at, field in enumerate(_FIELDS):
-        name = field["name"]
-        allowed = (written[name],) if at < version else (field.get("default"), None)
-        not_read = at >= BEFORE and row.get(name) is None  # the first run reads with an older schema
-        if row.get(name) not in allowed and not not_read:
+        default = NO_DEFAULT if field["name"] == NOTE else field.get("default")
+        allowed = (written[field["name"]],) if at < has else (default, None)
+        if row.get(field["name"]) not in allowed:
             return repr(row).encode()
-    return value(number)
+    return value(number, ambiguous=is_short)
 
 
 class Registry:
@@ -84,28 +107,23 @@ class Registry:
         self._broker = self._stack.enter_context(EmbeddedBroker())
         self._made = EmbeddedRegistry(self._broker.bootstrap_servers)
         self.url = self._made.url
-        for version in range(1, VERSIONS + 1):
-            self.register(_EVERYTHING, version)
+        for version in _FROM:
+            self.evolve(_EVERYTHING, version)
+        short = {"type": "record", "name": "Evolving", "fields": _FIELDS[:1]}
+        self._register("something-else", json.dumps(short), _WITHOUT_NOTE)
 
-    def register(self, subject: str, version: int) -> None:
-        """Register a version of the schema under a subject."""
-        body = json.dumps({"schema": schema(version)}).encode()
+    def evolve(self, topic: str, version: int) -> None:
+        """Register a version under the subject of a topic, unless it is there."""
+        self._register(f"{topic}-value", schema(version), version)
+
+    def _register(self, subject: str, text: str, expected: int) -> None:
+        body = json.dumps({"schema": text}).encode()
         request = urllib.request.Request(  # noqa: S310 - of our own registry
             f"{self.url}/subjects/{subject}/versions", body, {"Content-Type": "application/json"}
         )
         with urllib.request.urlopen(request) as answer:  # noqa: S310
             number = json.load(answer)["id"]
-        assert number == version, f"version {version} has the id {number}"
-
-    def begin(self, topic: str) -> None:
-        """Register what the subject of a topic has when its pipeline is started first."""
-        for version in range(1, BEFORE + 1):
-            self.register(f"{topic}-value", version)
-
-    def evolve(self, topic: str) -> None:
-        """Register the other versions."""
-        for version in range(BEFORE + 1, VERSIONS + 1):
-            self.register(f"{topic}-value", version)
+        assert number == expected, f"the schema has the id {number}, and not {expected}"
 
     def restart(self) -> None:
         """End it in the midst of whatever it does, and start it again at the same address."""

@@ -114,7 +114,10 @@ class Pipeline(Place):
         """
         if not (self.is_direct and Result(self.result) is Result.DEAD_LETTERS):
             return make(numbers)
-        return make_evolving(numbers) if self.registry else make_documents(numbers)
+        if not self.registry:
+            return make_documents(numbers)
+        # Only with exactly-once does the topic of dead letters say which version has found them.
+        return make_evolving(numbers, ambiguous=Guarantee(self.guarantee) is Guarantee.EXACTLY_ONCE)
 
 
 def start(spark: SparkSession, pipeline: Pipeline) -> StreamingQuery:
@@ -203,7 +206,8 @@ def _unparsed(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
     options = {"valueFormat": "json", "valueSchema": f"{DOCUMENT_FIELD} BIGINT"}
     if pipeline.registry:
         retries = {"schemaRegistry.max.retries": "20"}  # it may be down for a moment
-        options = {"valueFormat": "avro", "schemaRegistry.url": pipeline.registry, **retries}
+        follows = {"schemaEvolution": "add-columns", "schemaRegistry.url": pipeline.registry}
+        options = {"valueFormat": "avro", **follows, **retries}
     return _ranges(spark, pipeline, f"delta:{pipeline.table}", COLUMNS, includeDeadLetters="true", **options)
 
 

@@ -54,10 +54,13 @@ def make_documents(numbers: Sequence[int]) -> list[tuple[int, bytes, bytes]]:
     ]
 
 
-def make_evolving(numbers: Sequence[int]) -> list[tuple[int, bytes, bytes]]:
-    """Return the same records, with those that `is_rejected` lets pass as Avro; the others do not parse."""
+def make_evolving(numbers: Sequence[int], *, ambiguous: bool) -> list[tuple[int, bytes, bytes]]:
+    """Return the same records, with those that `is_rejected` lets pass as Avro; the others do not parse.
+
+    With ``ambiguous``, one is among them of which the version of the schema decides.
+    """
     return [
-        (partition, key, value if is_rejected(value) else evolving.value(number))
+        (partition, key, value if is_rejected(value) else evolving.value(number, ambiguous=ambiguous))
         for number, (partition, key, value) in zip(numbers, make(numbers), strict=True)
     ]
 

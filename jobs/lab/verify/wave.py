@@ -26,6 +26,7 @@ from sparkonce.connectors.kafka_source.crash_points import SourcePoint
 from sparkonce.crash_points import CrashAction, CrashPlan
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.jobs.lab.spark_process import SessionError, SparkProcess
+from sparkonce.jobs.lab.verify import evolving
 from sparkonce.jobs.lab.verify.brokers import Broker, CrashableBroker
 from sparkonce.jobs.lab.verify.cells import Cell, Kind, Moment
 from sparkonce.jobs.lab.verify.evidence import Evidence, gather
@@ -202,7 +203,7 @@ class Wave:
     def _prepare(self, one: Running) -> None:
         one.began_s, one.began_wall_s = time.monotonic(), time.time()
         if one.registry is not None:
-            one.registry.begin(one.topic)
+            one.registry.evolve(one.topic, evolving.FIRST)
         output = one.pipeline().output_topic
         for topic in (one.topic,) if output is None else (one.topic, output):
             create_topic(one.broker.bootstrap_servers, topic)
@@ -211,7 +212,7 @@ class Wave:
         self._produce(one, range(BEFORE_THE_CRASH))
         if crashes_while_producing(one.cell):
             return
-        if one.cell.point in WITHOUT_BATCH | BROKER_POINTS:
+        if one.cell.point in WITHOUT_BATCH | BROKER_POINTS or one.registry is not None:
             where = f"{one.app_id}:{ANCHOR.value}@{CRASHED_BATCH - 1}={CrashAction.HOLD.value}"
             one.anchor = arm(self._around.crash_folder, one.anchor_name, where)
         else:
@@ -281,6 +282,8 @@ class Wave:
         if one.over:
             return
         if one.anchor is not None and fired(one.anchor) is not None:
+            if one.registry is not None:
+                one.registry.evolve(one.topic, evolving.RUNNING)
             self._arm(one)
             release(one.anchor)
             one.anchor = None
@@ -320,6 +323,8 @@ class Wave:
             return False
         one.seen_firing = True
         one.note("fault", f"{one.cell.kind.value} at {one.cell.point.value}")
+        if one.registry is not None:
+            one.registry.evolve(one.topic, evolving.HIT)
         return True
 
     def _give_up(self, hung: Sequence[Running]) -> None:
@@ -371,7 +376,8 @@ class Wave:
             remove_checkpoint(one.pipeline())
             one.note("checkpoint", "is deleted")
         if one.registry is not None:
-            one.registry.evolve(one.topic)
+            for version in (evolving.HIT, evolving.RESTARTED):
+                one.registry.evolve(one.topic, version)
         self._produce(one, range(BEFORE_THE_CRASH, BEFORE_THE_CRASH + AFTER_THE_CRASH))
 
     def _finished(self, one: Running) -> Running:
