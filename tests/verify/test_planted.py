@@ -82,6 +82,7 @@ CLUSTER_BUGS = (
     Bug("replay_written_again", "cluster_driver-moved_sink.rows_landed_exactly-once_append", "duplicated"),
 )
 _DIRECT = "exactly-once_append_source.reading_exception_direct"
+_EVOLVING = "exactly-once_dead-letters_sink.after_commit_exception_direct"
 DIRECT_BUGS = (
     Bug("coverage_not_compared", _DIRECT, "lost"),
     Bug("range_left_out", _DIRECT, "no operator between source and sink may drop or repeat rows"),
@@ -94,6 +95,8 @@ DIRECT_BUGS = (
     Bug("replay_written_again", "exactly-once_append_sink.after_commit_worker-killed_direct", "duplicated"),
     Bug("orphans_left", "exactly-once_topic_sink.file_written_task-retried_direct", _HANGING),
     Bug("rows_before_dead_letters", f"{_BETWEEN}_direct", "lost"),
+    Bug("begun_again_with_the_latest", "exactly-once_dead-letters_sink.between_targets_exception_direct", "duplicated"),
+    Bug("newer_version_not_asked_for", _EVOLVING, "rows that are not records of the topic"),
 )
 MERGE_BUGS = (
     Bug("merge_left_unconfirmed", "exactly-once_merge_intent.unconfirmed_driver-killed", "duplicated"),
