@@ -14,6 +14,8 @@ from pyspark.sql.types import StructType
 
 from sparkonce.connectors.delta_sink.batch_writer import DeltaBatchWriter
 from sparkonce.connectors.delta_sink.options import FORMAT, BatchOptions, SinkOptions
+from sparkonce.connectors.delta_sink.schema import SchemaError
+from sparkonce.connectors.delta_sink.table import TableError
 from sparkonce.connectors.delta_sink.target import DeltaTarget, last_rules
 from sparkonce.connectors.direct.source import DirectSource, find_source, reject_ranges
 from sparkonce.connectors.formats.dead_letter_target import (
@@ -81,12 +83,18 @@ class DeltaOnceDataSource(DataSource, metaclass=Shipped):
         """
         options = checked(SinkOptions.read, self.options)
         source, commits = find_source(FORMAT, schema, self.options), called_to_commit()
-        if source is not None and source.followed is not None and not commits:  # who commits has it from the plan
-            read_as = version_of_batch(source.followed, last_rules(options))
+        if commits or source is None or source.followed is None:
+            sink = stream_sink(options, schema, replace=overwrite, source=source)
+            if not commits:
+                sink.begin()
+            return sink
+        read_as = version_of_batch(source.followed, last_rules(options))
+        try:
             source = find_source(FORMAT, schema, self.options, read_as)
-        sink = stream_sink(options, schema, replace=overwrite, source=source)
-        if not commits:
+            sink = stream_sink(options, schema, replace=overwrite, source=source)
             sink.begin()
+        except (OptionError, SchemaError, TableError) as error:
+            raise type(error)(f"{error}. By schemaEvolution={ADD_COLUMNS}, values are read as {read_as}") from error
         return sink
 
 

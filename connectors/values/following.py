@@ -13,7 +13,8 @@ the batch's stops the query before anything of the batch is written (`Registered
 Versions never go back: a deleted version, or an address of the registry that lags behind, would take columns away from
 values that have them. So the version of the table's last commit is the least.
 
-While the registry does not answer, a batch is read as the version of the last commit. Then the argument fails, and the
+While the registry does not answer, a batch is read as the version of the last commit, or what the query was started
+with. Then the argument fails, and the
 check alone protects: values of that version itself need no registry, and any other makes a task ask, and fail.
 """
 
@@ -67,16 +68,15 @@ def split_rules(rules: str) -> tuple[str, ReadAs | None]:
     return digest, ReadAs(number) if len(parts) == 1 else ReadAs(number, int(parts[1]), parts[2])
 
 
-def version_of_batch(decoding: SchemaOptions, committed: str | None) -> ReadAs | None:
+def version_of_batch(decoding: SchemaOptions, committed: str | None) -> ReadAs:
     """Return what a batch that begins now is read as; ``committed`` are the rules of the table's last commit.
-
-    None stands for the schema that the query was started with: the registry does not answer, and the table says none.
 
     Raises:
         RegistryError: if the registry refuses, lacks the subject, or is older than the table.
     """
     assert decoding.registry is not None
     assert decoding.stop_for is not None
+    assert decoding.reader_id is not None
     registry, subject = shared_registry(decoding.registry), decoding.stop_for
     last = None if committed is None else split_rules(committed)[1]
     if last is not None and last.subject != subject:
@@ -84,12 +84,9 @@ def version_of_batch(decoding: SchemaOptions, committed: str | None) -> ReadAs |
     try:
         latest = registry.latest(subject)
     except UnreachableRegistryError as error:
-        _log.warning(
-            "%s. The batch is read as %s; values with another schema would make it fail",
-            error,
-            f"id {decoding.reader_id}" if last is None else last,
-        )
-        return last
+        read_as = last or ReadAs(decoding.reader_id)
+        _log.warning("%s. The batch is read as %s; values with another schema would make it fail", error, read_as)
+        return read_as
     if last is not None and last.version is not None and latest.version < last.version:
         _check_still_there(registry, last, last.version, latest)
         return last

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from deltalake import DeltaTable
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import sparkonce
-from sparkonce import EmbeddedRegistry
-from tests.spark.source_support import Topics, stream
+from sparkonce import EmbeddedRegistry, OptionError
+from sparkonce.jobs.shared.crash_plans import arm, fired, release
+from tests.spark.source_support import DEADLINE_S, Topics, stream
 
 pytestmark = pytest.mark.spark
 
@@ -65,9 +67,21 @@ def options(registry: EmbeddedRegistry, **more: str) -> dict[str, str]:
 def start(
     spark: SparkSession, topics: Topics, topic: str, folder: Path, given: dict[str, str], **sink: str
 ) -> StreamingQuery:
-    kept = {"appId": "growing", "mergeSchema": "true", "checkpointLocation": str(folder / "checkpoint")}
+    kept = {"appId": topic, "mergeSchema": "true", "checkpointLocation": str(folder / "checkpoint")}
     rows = stream(spark, topics, topic, **given)
-    return sparkonce.write_stream(rows).format("delta_once").options(**kept).options(**sink).start(f"{folder}/table")
+    return sparkonce.write_stream(rows).format("delta_once").options(**kept | sink).start(f"{folder}/table")
+
+
+def run(
+    spark: SparkSession, topics: Topics, topic: str, folder: Path, given: dict[str, str], **sink: str
+) -> list[dict[str, Any]]:
+    """Read what is there, and return the rows of the table."""
+    query = start(spark, topics, topic, folder, given, **sink)
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    return rows(folder)
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -110,3 +124,137 @@ def test_a_running_query_gets_three_new_columns(
         (43, "Rom", 1, False),
         (44, "Rom", 1, True),
     ]
+
+
+def test_a_batch_whose_dead_letters_are_written_is_completed_with_its_version(
+    spark: SparkSession,
+    topics: Topics,
+    registry: EmbeddedRegistry,
+    client: SchemaRegistryClient,
+    tmp_path: Path,
+    crash_folder: Path,
+) -> None:
+    """What the first version cannot read, the second one can: so the batch must not be begun again with that."""
+    topic = topics.create(1)
+    note, city = {"name": "note", "type": "string"}, NEW_FIELDS[1]
+    first = b"\0" + register(client, topic, [NEW_FIELDS[0], note]).to_bytes(4, "big")
+    without_note = version(client, f"{topic}-else", 1)
+    given = options(registry, includeDeadLetters="true", maxOffsetsPerTrigger="2")
+    letters = {"deadLetters": f"table:{tmp_path / 'letters'}"}
+    topics.produce(topic, [value(first, number, 2) for number in (0, 1)])
+    assert len(run(spark, topics, topic, tmp_path, given, **letters)) == 2
+    topics.produce(topic, [value(first, 2, 2), value(without_note, 3, 1)])
+    plan = arm(crash_folder, topic, f"{topic}:sink.between_targets@1=raise")
+    with pytest.raises(StreamingQueryException, match=r"sink\.between_targets, batch 1"):
+        run(spark, topics, topic, tmp_path, given, **letters)
+    assert fired(plan)
+    register(client, topic, [NEW_FIELDS[0], {**note, "default": "none"}, city])
+    topics.produce(topic, [value(without_note, 4, 1)])
+    found = run(spark, topics, topic, tmp_path, given, **letters)
+    assert [(row["id"], row["note"], row["city"]) for row in found] == [
+        (0, "Rom", None),
+        (1, "Rom", None),
+        (2, "Rom", None),
+        (4, "none", "?"),
+    ]
+    (letter,) = DeltaTable(tmp_path / "letters").to_pyarrow_table().to_pylist()
+    assert (letter["offset"], letter["value"]) == (3, value(without_note, 3, 1))
+    assert "note" in letter["reason"]
+
+
+def test_a_registry_that_is_down_when_a_batch_begins(
+    spark: SparkSession, topics: Topics, kafka: Any, tmp_path: Path
+) -> None:
+    """Values of the version that the table has are read on; others make the batch fail, and are not lost."""
+    topic, of_registry = topics.create(1), "_schemas_that_are_down"
+    with EmbeddedRegistry(kafka.bootstrap_servers, topic=of_registry) as registry:
+        given = options(registry)
+        with closing(SchemaRegistryClient({"url": registry.url})) as client:
+            first = version(client, topic, 1)
+            topics.produce(topic, [value(first, 0, 1)])
+            query = start(spark, topics, topic, tmp_path, given)
+            query.processAllAvailable()
+            second = version(client, topic, 2)
+    try:
+        topics.produce(topic, [value(first, 1, 1)])
+        query.processAllAvailable()
+        assert [row["id"] for row in rows(tmp_path)] == [0, 1]
+        topics.produce(topic, [value(first, 2, 1), value(second, 3, 2)])
+        with pytest.raises(PySparkException, match=f"asked for the latest version of subject {topic}-value"):
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert [row["id"] for row in rows(tmp_path)] == [0, 1]
+    port = int(registry.url.rpartition(":")[2])
+    with EmbeddedRegistry(kafka.bootstrap_servers, topic=of_registry, port=port):
+        found = run(spark, topics, topic, tmp_path, given)
+    assert [(row["id"], row["city"]) for row in found] == [(0, None), (1, None), (2, "?"), (3, "Rom")]
+
+
+def test_of_two_drivers_with_different_versions_one_is_fenced(
+    spark: SparkSession,
+    topics: Topics,
+    registry: EmbeddedRegistry,
+    client: SchemaRegistryClient,
+    tmp_path: Path,
+    crash_folder: Path,
+) -> None:
+    topic = topics.create(1)
+    first = version(client, topic, 1)
+    given = options(registry, offsetStore=f"delta:{tmp_path / 'table'}", appId=topic)
+    topics.produce(topic, [value(first, 0, 1)])
+    plan = arm(crash_folder, topic, f"{topic}:sink.before_commit@0=hold")
+    paused = start(spark, topics, topic, tmp_path, given)
+    try:
+        for _ in range(DEADLINE_S * 5):
+            if fired(plan):
+                break
+            assert not paused.awaitTermination(0.2), "it has ended"
+        second = version(client, topic, 2)
+        topics.produce(topic, [value(second, 1, 2)])
+        other = {"checkpointLocation": str(tmp_path / "other")}
+        expected = [(0, "?"), (1, "Rom")]
+        assert [(row["id"], row["city"]) for row in run(spark, topics, topic, tmp_path, given, **other)] == expected
+        release(plan)
+        with pytest.raises(StreamingQueryException, match="FencedError"):
+            paused.awaitTermination(DEADLINE_S)
+    finally:
+        release(plan)
+        paused.stop()
+    assert [(row["id"], row["city"]) for row in rows(tmp_path)] == expected
+
+
+def test_a_type_that_the_column_cannot_have_stops_the_query_and_a_removed_field_stays(
+    spark: SparkSession, topics: Topics, registry: EmbeddedRegistry, client: SchemaRegistryClient, tmp_path: Path
+) -> None:
+    topic = topics.create(1)
+    given, sql = options(registry), {"sql": "SELECT value.* FROM records"}
+    both = version(client, topic, 2)
+    topics.produce(topic, [value(both, 0, 2)])
+    run(spark, topics, topic, tmp_path, given, **sql)
+    alone = b"\0" + register(client, topic, NEW_FIELDS[:1]).to_bytes(4, "big")
+    topics.produce(topic, [value(both, 1, 2), value(alone, 2, 1)])
+    found = [(row["id"], row["city"]) for row in run(spark, topics, topic, tmp_path, given, **sql)]
+    assert found == [(0, "Rom"), (1, None), (2, None)]
+    wider = b"\0" + register(client, topic, [{"name": "id", "type": "double"}]).to_bytes(4, "big")
+    topics.produce(topic, [value(wider, 3, 0)])
+    with pytest.raises(PySparkException, match=rf"values are read as version 3 \(id \d+\) of {topic}-value"):
+        run(spark, topics, topic, tmp_path, given, **sql)
+    assert [(row["id"], row["city"]) for row in rows(tmp_path)] == found
+
+
+def test_what_cannot_add_columns_is_refused_at_the_start(
+    spark: SparkSession, topics: Topics, registry: EmbeddedRegistry, client: SchemaRegistryClient, tmp_path: Path
+) -> None:
+    topic = topics.create(1)
+    version(client, topic, 1)
+    with pytest.raises(PySparkException, match=r"needs handOver=ranges.*schemaEvolution=restart"):
+        stream(spark, topics, topic, **options(registry, handOver="rows"))
+    with pytest.raises(OptionError, match="allow that with mergeSchema=true"):
+        start(spark, topics, topic, tmp_path, options(registry), mergeSchema="false")
+    ranges = stream(spark, topics, topic, **options(registry))
+    into_kafka = ranges.writeStream.format("kafka_once").option("topic", "x").option("appId", "x")
+    into_kafka = into_kafka.option("kafka.bootstrap.servers", topics.bootstrap_servers)
+    query = into_kafka.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    with pytest.raises(PySparkException, match="a topic has none: set schemaEvolution=restart"):
+        query.processAllAvailable()

@@ -1,0 +1,211 @@
+"""Which version of a subject a batch is read as, where a query follows the registry; and what its tasks check."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.types import StructType
+
+from sparkonce import EmbeddedBroker, EmbeddedRegistry, OptionError
+from sparkonce.connectors.direct.source import DirectSource, find_source
+from sparkonce.connectors.kafka_source.hand_over import HandOver
+from sparkonce.connectors.kafka_source.options import OPTIONS, SourceOptions
+from sparkonce.connectors.schema_registry.client import RegistryError, close_registries
+from sparkonce.connectors.schema_registry.settings import RegistrySettings
+from sparkonce.connectors.schema_registry.wire import frame
+from sparkonce.connectors.values.evolution import SchemaChangedError
+from sparkonce.connectors.values.following import ReadAs, rules_of, split_rules, version_of_batch
+from sparkonce.connectors.values.options import SchemaOptions
+from sparkonce.connectors.values.registered import resolved
+from sparkonce.connectors.values.registered_values import RegisteredValues
+
+FIELDS = [{"name": "a", "type": "int"}, *({"name": name, "type": "string", "default": "?"} for name in "bcd")]
+DOWN = ("http://127.0.0.1:1",)
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[EmbeddedRegistry]:
+    with EmbeddedBroker() as broker, EmbeddedRegistry(broker.bootstrap_servers) as made:
+        yield made
+    close_registries()
+
+
+@pytest.fixture(scope="module")
+def client(registry: EmbeddedRegistry) -> Iterator[SchemaRegistryClient]:
+    with closing(SchemaRegistryClient({"url": registry.url})) as made:
+        yield made
+
+
+def text(topic: str, count: int) -> str:
+    return json.dumps({"type": "record", "name": f"R_{topic.replace('-', '_')}", "fields": FIELDS[:count]})
+
+
+Register = Callable[[str, int], int]
+
+
+@pytest.fixture
+def register(client: SchemaRegistryClient) -> Register:
+    """Register the version of a subject that has so many fields; return its id."""
+    return lambda topic, count: client.register_schema(f"{topic}-value", Schema(text(topic, count)))
+
+
+def options(registry: EmbeddedRegistry, topic: str, **more: str) -> dict[str, str]:
+    return {
+        "kafka.bootstrap.servers": "localhost:9092",
+        "subscribe": topic,
+        "valueFormat": "avro",
+        "schemaRegistry.url": registry.url,
+        "schemaRegistry.max.retries": "0",
+        "schemaEvolution": "add-columns",
+        "handOver": "ranges",
+        **more,
+    }
+
+
+def hand_over(registry: EmbeddedRegistry, topic: str, **more: str) -> HandOver:
+    """Return what a query that is started now passes to its sink."""
+    whole = resolved(OPTIONS, options(registry, topic, **more))
+    SourceOptions.read(whole)
+    return HandOver.of(whole)
+
+
+def source(made: HandOver, read_as: ReadAs | None = None, **sink: str) -> DirectSource:
+    found = find_source("delta_once", made.schema(), sink, read_as)
+    assert found is not None
+    return found
+
+
+def followed(made: DirectSource) -> SchemaOptions:
+    assert made.followed is not None
+    return made.followed
+
+
+def decode(made: DirectSource, *values: bytes) -> list[Any]:
+    column, problems = RegisteredValues(followed(made)).decode(pa.array(values, pa.binary()))
+    assert problems == {}
+    found: list[Any] = column.to_pylist()
+    return found
+
+
+def out_of_reach(decoding: SchemaOptions) -> SchemaOptions:
+    return replace(decoding, registry=RegistrySettings(DOWN, retries=0))
+
+
+@given(st.integers(1), st.none() | st.tuples(st.text(), st.integers(1)))
+def test_rules_say_what_a_batch_was_read_as(number: int, version_of: tuple[str, int] | None) -> None:
+    decoding = SchemaOptions(StructType(), "", reader_id=number, version_of=version_of)
+    expected = ReadAs(number) if version_of is None else ReadAs(number, version_of[1], version_of[0])
+    assert split_rules(rules_of("0123", decoding)) == ("0123", expected)
+    assert rules_of("0123", None) == "0123"
+
+
+@pytest.mark.parametrize("rules", ["", "0123", "0123@", "0123@x", "0123@1@2", "0123@1@x@s", "0123@²"])
+def test_rules_that_say_nothing(rules: str) -> None:
+    assert split_rules(rules)[1] is None
+
+
+def test_each_batch_is_read_as_the_latest_version(registry: EmbeddedRegistry, register: Register) -> None:
+    first = register("latest", 1)
+    made = hand_over(registry, "latest")
+    pinned = source(made)
+    assert version_of_batch(followed(pinned), None) == ReadAs(first, 1, "latest-value")
+    second = register("latest", 2)
+    read_as = version_of_batch(followed(pinned), None)
+    assert read_as == ReadAs(second, 2, "latest-value")
+    newer = source(made, read_as)
+    assert newer.schema["value"].dataType.names == ["a", "b"]  # type: ignore[attr-defined]
+    assert newer.rules == f"{pinned.rules.partition('@')[0]}@{second}@2@latest-value"
+    assert decode(newer, frame(first) + b"\2", frame(second) + b"\2\2x") == [{"a": 1, "b": "?"}, {"a": 1, "b": "x"}]
+
+
+def test_versions_never_go_back(
+    registry: EmbeddedRegistry, client: SchemaRegistryClient, register: Register, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = register("back", 1), register("back", 2)
+    pinned = source(hand_over(registry, "back"))
+    committed = f"0123@{second}@2@back-value"
+    client.delete_version("back-value", 2)
+    assert version_of_batch(followed(pinned), committed) == ReadAs(second, 2, "back-value")
+    assert "was deleted: values are read as that" in caplog.text
+    assert version_of_batch(followed(pinned), None) == ReadAs(first, 1, "back-value")
+    for other in (f"0123@{second}@2@other-value", f"0123@{second}", "0123"):
+        assert version_of_batch(followed(pinned), other) == ReadAs(first, 1, "back-value")
+    for gone in (f"0123@{first}@2@back-value", f"0123@{second}@3@back-value"):
+        with pytest.raises(RegistryError, match="no longer has, and version 1"):
+            version_of_batch(followed(pinned), gone)
+    client.delete_version("back-value", 2, permanent=True)
+    with pytest.raises(RegistryError, match="last written with version 2"):
+        version_of_batch(followed(pinned), committed)
+
+
+def test_while_the_registry_is_down_the_version_of_the_last_commit_stays(
+    registry: EmbeddedRegistry, register: Register, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = register("down", 1)
+    decoding = out_of_reach(followed(source(hand_over(registry, "down"))))
+    assert version_of_batch(decoding, f"0123@{first + 5}@2@down-value") == ReadAs(first + 5, 2, "down-value")
+    assert f"The batch is read as version 2 (id {first + 5}) of down-value" in caplog.text
+    assert version_of_batch(decoding, None) == ReadAs(first)
+    assert f"The batch is read as id {first};" in caplog.text
+
+
+def test_a_value_that_is_newer_than_its_batch_stops_the_query(registry: EmbeddedRegistry, register: Register) -> None:
+    ids = [register("newer", count) for count in (1, 2)]
+    made = hand_over(registry, "newer")
+    batch = source(made, version_of_batch(followed(source(made)), None))
+    third = register("newer", 3)
+    assert decode(batch, frame(ids[0]) + b"\2")[0]["a"] == 1, "that there is a newer one is no reason"
+    other = register("newer-else", 1)
+    assert decode(batch, frame(other) + b"\2")[0]["a"] == 1, "it is not of this subject"
+    fourth = register("newer", 4)
+    for number in (third, fourth):
+        with pytest.raises(SchemaChangedError, match=rf"version 4 .* came with the schema {number}"):
+            decode(batch, frame(number) + b"\2\2x\2y\2z")
+
+
+def test_a_batch_that_is_begun_again_keeps_its_version_and_stops_for_newer_values(
+    registry: EmbeddedRegistry, register: Register
+) -> None:
+    first = register("again", 1)
+    made = hand_over(registry, "again")
+    before = source(made, version_of_batch(followed(source(made)), None))
+    second = register("again", 2)
+    now = source(made, version_of_batch(followed(source(made)), before.rules))
+    older = now.with_rules(before.rules)
+    assert older is not None
+    assert older.rules == before.rules
+    assert decode(older, frame(first) + b"\2") == [{"a": 1, "b": None}]
+    with pytest.raises(SchemaChangedError, match="has version 2"):
+        decode(older, frame(second) + b"\2\2x")
+
+
+def test_a_select_is_checked_with_the_columns_of_each_version(registry: EmbeddedRegistry, register: Register) -> None:
+    register("select", 1)
+    made, sql = hand_over(registry, "select"), "SELECT value.* FROM records"
+    pinned = source(made, sql=sql)
+    assert pinned.schema.names == ["a"]
+    register("select", 3)
+    read_as = version_of_batch(followed(pinned), None)
+    assert source(made, read_as, sql=sql).schema.names == ["a", "b", "c"]
+    with pytest.raises(OptionError, match=r"d\b"):
+        source(made, read_as, sql="SELECT value.d FROM records")
+
+
+def test_through_spark_it_is_refused(registry: EmbeddedRegistry, register: Register) -> None:
+    register("spark", 1)
+    with pytest.raises(OptionError, match=r"needs handOver=ranges, where the sink decodes.* schemaEvolution=restart"):
+        hand_over(registry, "spark", handOver="rows")
+
+
+def test_without_a_subject_there_is_nothing_to_follow(registry: EmbeddedRegistry) -> None:
+    with pytest.raises(OptionError, match="schemaEvolution=add-columns follows a subject"):
+        hand_over(registry, "spark", valueSchema=text("x", 1))
