@@ -68,9 +68,15 @@ class DirectSource:
         reader = reader_schema(decoding.registry, read_as.id, decoding.format)
         # That there are newer versions by now is no reason to stop: the batch was begun with this one. But values of
         # them are, where it can be seen: without its checkpoint, the query has batches that reach beyond that one.
-        stop_for = decoding.stop_for if self.followed is not None and read_as.subject == decoding.stop_for else None
-        version = _version(read_as)
-        older = replace(decoding, reader=reader, reader_id=read_as.id, stop_for=stop_for, version_of=version)
+        follows = self.followed is not None and read_as.subject == decoding.stop_for
+        older = replace(
+            decoding,
+            reader=reader,
+            reader_id=read_as.id,
+            stop_for=decoding.stop_for if follows else None,
+            version_of=_version(read_as),
+            is_begun=True,
+        )
         rows = replace(self.options.rows, decoding=older)
         return replace(self, options=replace(self.options, rows=rows))
 

@@ -26,7 +26,7 @@ from sparkonce.connectors.kafka_source.topic_choice import TopicPattern, pattern
 from sparkonce.connectors.reference.hints import checked
 from sparkonce.connectors.settings.options import KAFKA_PREFIX, SOURCE_PREFIX, OptionError
 from sparkonce.connectors.sinks.dead_letters import TABLE, TOPIC
-from sparkonce.connectors.values.options import AVRO, JSON_SCHEMA, PROTOBUF
+from sparkonce.connectors.values.options import ADD_COLUMNS, AVRO, JSON_SCHEMA, PROTOBUF, RESTART
 from sparkonce.connectors.values.registered import follows_latest, resolved
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import HAND_OVER, RANGES
@@ -234,12 +234,13 @@ class Route:
         given, settings = self._given, self._settings
         _check_own(given.sink, _OWN_OF_SINK, "sink")
         letters = None if given.dead_letters is None else _filled(given.dead_letters, values)
+        merges = given.schema_evolution == ADD_COLUMNS if given.merge_schema is None else given.merge_schema
         chosen = {
             "appId": app_id,
             "checkpointLocation": checkpoint,
             "deliveryGuarantee": given.delivery_guarantee,
             "partitionBy": ",".join(names(given.partition_by)) or None,
-            "mergeSchema": None if given.merge_schema is None else str(given.merge_schema).lower(),
+            "mergeSchema": "true" if merges else None if given.merge_schema is None else "false",
             "deadLetters": letters,
             SQL: given.sql if self._direct else None,
         }
@@ -387,6 +388,11 @@ def _mode(given: IngestTable) -> tuple[bool, str]:
         against = "direct is set to false"
     elif given.transform is not None:
         against = "transform needs the records in Spark's rows"
+    if against is not None and given.schema_evolution == ADD_COLUMNS:
+        raise OptionError(
+            f"schema_evolution is {ADD_COLUMNS}, for which the sink must read the records, but {against}: through "
+            f"Spark the columns of a query are fixed. Set schema_evolution to {RESTART}"
+        )
     if against is None:
         return True, NOTHING_FORBIDS if given.direct is None else "direct is set to true"
     if given.direct:

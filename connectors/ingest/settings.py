@@ -60,7 +60,8 @@ class IngestTable:
     value_schema: str | None = None
     """The fields of the values with json, and else the schema that they are read as."""
     schema_evolution: str | None = None
-    """With a registry's schemas: none, or restart: a query begins again with the newer version of its subject."""
+    """With a registry's schemas: none; restart: a query begins again with the newer version of its subject; or
+    add-columns: it reads on with that, and adds its columns to the table."""
     sql: str | None = None
     """One SELECT over the decoded records, the table ``records``."""
     transform: Transform | None = None
@@ -68,7 +69,7 @@ class IngestTable:
     partition_by: Sequence[str] | str | None = None
     """The partition columns of a new table."""
     merge_schema: bool | None = None
-    """Whether new columns are added to the table."""
+    """Whether new columns are added to the table; by default only with add-columns."""
     dead_letters: str | None = None
     """``table:<path>`` or ``topic:<name>``, for values that do not parse; ``{topic}`` is allowed."""
     compact_every: int | None = None

@@ -11,3 +11,7 @@ class NoSchemaYetError(OptionError):
 
 class SchemaChangedError(RuntimeError):
     """A query that is to be started again, since its values have a newer schema."""
+
+
+class NewerThanBegunError(RuntimeError):
+    """A batch that must be completed with a version of a schema, and has a value of a newer one."""

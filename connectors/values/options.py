@@ -73,7 +73,7 @@ _LETTERS_NEED = (KEY, VALUE, OFFSET, TIMESTAMP)
 """The columns of a dead letter besides topic and partition, which every task knows."""
 
 
-_DECIDES_NOTHING = ("registry", "stop_for", "json", "version_of")
+_DECIDES_NOTHING = ("registry", "stop_for", "json", "version_of", "is_begun")
 """Fields of `SchemaOptions` that do not change what a record becomes."""
 
 
@@ -208,6 +208,8 @@ class SchemaOptions:
     """The subject of which no newer version may be written unseen; None if it may."""
     version_of: tuple[str, int] | None = None
     """The subject and which version of it the reader's schema is, where a query follows a subject."""
+    is_begun: bool = False
+    """Whether dead letters of the batch were found with this version already, so that no other may take its place."""
     column: str = VALUE
     json: JsonOptions | None = None
     """How values of JSON are decoded; its fields are those of ``schema``."""

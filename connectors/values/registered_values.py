@@ -29,7 +29,7 @@ from sparkonce.connectors.values.avro import types as avro_types
 from sparkonce.connectors.values.avro.decoder import AvroDecoder
 from sparkonce.connectors.values.columns import NULL, UNREADABLE, Problems, slices
 from sparkonce.connectors.values.conforming import common, conformed
-from sparkonce.connectors.values.evolution import SchemaChangedError
+from sparkonce.connectors.values.evolution import NewerThanBegunError, SchemaChangedError
 from sparkonce.connectors.values.json_values import JsonDecoder
 from sparkonce.connectors.values.options import AVRO as AVRO_FORMAT
 from sparkonce.connectors.values.options import JSON_SCHEMA as JSON_FORMAT
@@ -171,6 +171,7 @@ class RegisteredValues:
         Raises:
             RegistryError: if the registry does not answer, and its answer is not known from before.
             SchemaChangedError: if the query is to be started again.
+            NewerThanBegunError: if that would not help.
         """
         framed, entries, problems = self._schemas(values, headers)
         array, malformed = self._reading.decode(framed.data, framed.starts, framed.ends, entries)
@@ -229,7 +230,7 @@ class RegisteredValues:
         """Stop where the subject has a newer version, and the query is to be started again then.
 
         Raises:
-            SchemaChangedError: it has.
+            SchemaChangedError, NewerThanBegunError: it has.
         """
         subject, ours = self._options.stop_for, self._options.reader_id
         if subject is None or name == ours:
@@ -237,6 +238,13 @@ class RegisteredValues:
         latest, read_as = registry.latest(subject), self._options.version_of
         if latest.id == ours or (read_as is not None and not _is_newer(registry, name, read_as, latest)):
             return
+        if self._options.is_begun:
+            raise NewerThanBegunError(
+                f"kafka_once: dead letters of this batch were found with values read as id {ours} of subject {subject} "
+                f"and a value came with the schema {name}, which is newer: the batch reaches beyond the one that a "
+                "crash has left, as after its checkpoint was deleted. Nothing more of it is written. Set "
+                "schemaEvolution=none until it is complete: it is then read without the new fields"
+            )
         raise SchemaChangedError(
             f"kafka_once: subject {subject} has version {latest.version} (id {latest.id}) by now, and this query "
             f"reads values as id {ours}; a value came with the schema {name}. Nothing of this batch is written. "

@@ -72,6 +72,13 @@ def test_records_are_handed_over_unless_something_forbids_it() -> None:
     assert (flow.direct, flow.sql, flow.sink["sql"]) == (True, None, "SELECT value FROM records")
 
 
+def test_columns_that_are_added_need_no_further_entry() -> None:
+    chosen = {"value_format": "avro", "schema_evolution": "add-columns", "path": "/{topic}"}
+    (flow,) = made(topic_pattern="^a$", existing=("a",), **chosen, source={"schemaRegistry.url": "http://localhost:1"})
+    assert (flow.source["schemaEvolution"], flow.source["handOver"]) == ("add-columns", "ranges")
+    assert flow.sink["mergeSchema"] == "true"
+
+
 @pytest.mark.parametrize(
     ("table", "message"),
     [
@@ -104,6 +111,10 @@ def test_records_are_handed_over_unless_something_forbids_it() -> None:
         ({"topics": "a", "path": "/a", "sql": "SELECT 1", "transform": lambda rows: rows}, "sql and transform exclude"),
         ({"topics": "a", "path": "/a", "sql": "SELECT no FROM records"}, "set direct to false: Spark runs the SELECT"),
         ({"topics": " , ", "path": "/a"}, "topics is empty"),
+        (
+            {"topics": "a", "path": "/a", "schema_evolution": "add-columns", "direct": False},
+            "for which the sink must read the records, but direct is set to false",
+        ),
         ({"topics": "a", "path": "/a", "compact_every": -1}, "compact_every=-1: expected a number of batches"),
     ],
 )

@@ -22,7 +22,7 @@ from sparkonce.connectors.kafka_source.options import OPTIONS, SourceOptions
 from sparkonce.connectors.schema_registry.client import RegistryError, close_registries
 from sparkonce.connectors.schema_registry.settings import RegistrySettings
 from sparkonce.connectors.schema_registry.wire import frame
-from sparkonce.connectors.values.evolution import SchemaChangedError
+from sparkonce.connectors.values.evolution import NewerThanBegunError, SchemaChangedError
 from sparkonce.connectors.values.following import ReadAs, rules_of, split_rules, version_of_batch
 from sparkonce.connectors.values.options import SchemaOptions
 from sparkonce.connectors.values.registered import resolved
@@ -183,8 +183,9 @@ def test_a_batch_that_is_begun_again_keeps_its_version_and_stops_for_newer_value
     older = now.with_rules(before.rules)
     assert older is not None
     assert older.rules == before.rules
+    assert older.options.rows.digest() == now.options.rows.digest()
     assert decode(older, frame(first) + b"\2") == [{"a": 1, "b": None}]
-    with pytest.raises(SchemaChangedError, match="has version 2"):
+    with pytest.raises(NewerThanBegunError, match=f"a value came with the schema {second}, which is newer"):
         decode(older, frame(second) + b"\2\2x")
 
 
