@@ -13,6 +13,7 @@ from sparkonce.connectors.values import json_schema
 from sparkonce.connectors.values.avro.schema import parse
 from sparkonce.connectors.values.avro.types import spark_type
 from sparkonce.connectors.values.options import (
+    ADD_COLUMNS,
     AVRO,
     BINARY,
     HEADERS,
@@ -159,9 +160,14 @@ def _of_values(
     if rows.schema_evolution == STAY:
         return made
     if part.subject is None or part.schema_id is None or made.registry is None:
+        instead = (
+            ""
+            if rows.schema_evolution == ADD_COLUMNS
+            else (", or set valueSubject and valueSchemaId, the version to read values as")
+        )
         raise OptionError(
             f"{table.format}: schemaEvolution={rows.schema_evolution} follows a subject of schemaRegistry.url: leave "
-            "valueSchema out, or set valueSubject and valueSchemaId, the version to read values as"
+            f"valueSchema out{instead}"
         )
     return replace(made, stop_for=part.subject)
 

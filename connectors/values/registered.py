@@ -21,7 +21,7 @@ from sparkonce.connectors.settings.options import OptionError, SettingTable
 from sparkonce.connectors.values import json_schema
 from sparkonce.connectors.values.avro.schema import inlined
 from sparkonce.connectors.values.evolution import NoSchemaYetError
-from sparkonce.connectors.values.options import AVRO, JSON_SCHEMA, KEY, PROTOBUF, VALUE
+from sparkonce.connectors.values.options import ADD_COLUMNS, AVRO, JSON_SCHEMA, KEY, PROTOBUF, VALUE
 
 FILE = "file:"
 
@@ -118,6 +118,11 @@ def _with_registered(
     if settings is None:
         return given
     settings = settings.within(named.get(f"{column}subject"))
+    if column == VALUE and "valueschemaid" in named and named.get("schemaevolution") == ADD_COLUMNS:
+        raise OptionError(
+            f"{table.format}: schemaEvolution={ADD_COLUMNS} reads each batch as the latest version of a subject, so "
+            "valueSchemaId has no effect: leave it out, or set schemaEvolution=none, which keeps that schema"
+        )
     form, number, what = named[f"{column}format"], named.get(f"{column}schemaid"), ""
     try:
         if number is not None and number.isdigit():

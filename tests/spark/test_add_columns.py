@@ -241,6 +241,12 @@ def test_a_type_that_the_column_cannot_have_stops_the_query_and_a_removed_field_
     with pytest.raises(PySparkException, match=rf"values are read as version 3 \(id \d+\) of {topic}-value"):
         run(spark, topics, topic, tmp_path, given, **sql)
     assert [(row["id"], row["city"]) for row in rows(tmp_path)] == found
+    given |= {
+        "schemaEvolution": "none",
+        "valueSchemaId": str(int.from_bytes(alone[1:], "big")),
+        "mode": "DROPMALFORMED",
+    }
+    assert [(row["id"], row["city"]) for row in run(spark, topics, topic, tmp_path, given, **sql)] == found
 
 
 def test_what_cannot_add_columns_is_refused_at_the_start(

@@ -297,13 +297,16 @@ def test_a_row_that_its_schema_does_not_take_is_named(
         writer.save()
 
 
-def test_an_ingestion_begins_again_with_the_newer_schema_and_widens_the_table(
+@pytest.mark.parametrize(("evolution", "merges"), [("restart", True), ("add-columns", None)])
+def test_an_ingestion_reads_the_newer_schema_and_widens_the_table(
     spark: SparkSession,
     topics: Topics,
     registry: EmbeddedRegistry,
     client: SchemaRegistryClient,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
+    evolution: str,
+    merges: bool | None,
 ) -> None:
     topic = topics.create(1)
 
@@ -322,7 +325,7 @@ def test_an_ingestion_begins_again_with_the_newer_schema_and_widens_the_table(
         caplog.at_level("WARNING"),
         sparkonce.ingest(
             spark,
-            app_id="evolving",
+            app_id=f"evolving-{evolution}",
             checkpoint=str(tmp_path / "checkpoints"),
             kafka={"bootstrap.servers": topics.bootstrap_servers},
             schema_registry={"url": registry.url},
@@ -330,9 +333,9 @@ def test_an_ingestion_begins_again_with_the_newer_schema_and_widens_the_table(
             topic_interval_s=0.0,
             path=f"{tmp_path}/{{topic}}",
             value_format="avro",
-            schema_evolution="restart",
+            schema_evolution=evolution,
             columns="value",
-            merge_schema=True,
+            merge_schema=merges,
             trigger="1 second",
         ) as made,
     ):
@@ -342,10 +345,13 @@ def test_an_ingestion_begins_again_with_the_newer_schema_and_widens_the_table(
             assert not made.awaitTermination(0.2), "it has ended"
         topics.produce(topic, serialized(client, topic, record(), {"id": 1, "name": "Ada"}))
         wait_for(made, 1)
+        (before,) = made.queries.values()
         older = serialized(client, topic, record(), {"id": 2, "name": "Bob"})
         newer = serialized(client, topic, record(ADDED), {"id": 3, "name": "Cid", "city": "Paris"})
         topics.produce(topic, [*older, *newer])
         wait_for(made, 3)
+        (after,) = made.queries.values()
+        assert (after is before) == (evolution == "add-columns")
     assert stored() == [(1, None), (2, "?"), (3, "Paris")]
 
 

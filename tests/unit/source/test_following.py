@@ -201,6 +201,30 @@ def test_a_select_is_checked_with_the_columns_of_each_version(registry: Embedded
         source(made, read_as, sql="SELECT value.d FROM records")
 
 
+PEOPLE = 'syntax = "proto3"; message Person { int64 a = 1; %s }'
+DOCUMENT = '{"type": "object", "additionalProperties": false, "properties": {"a": {"type": "integer"}%s}}'
+
+
+@pytest.mark.parametrize(
+    ("form", "kind", "texts", "value"),
+    [
+        ("protobuf", "PROTOBUF", (PEOPLE % "", PEOPLE % "optional string b = 2;"), b"\0\x08\1\x12\1x"),
+        ("json-schema", "JSON", (DOCUMENT % "", DOCUMENT % ', "b": {"type": "string"}'), b'{"a": 1, "b": "x"}'),
+    ],
+)
+def test_the_other_formats_are_followed_too(
+    registry: EmbeddedRegistry, client: SchemaRegistryClient, form: str, kind: str, texts: tuple[str, str], value: bytes
+) -> None:
+    client.register_schema(f"{form}-value", Schema(texts[0], kind))
+    made = hand_over(registry, form, valueFormat=form, columnNameOfCorruptRecord="bad")
+    assert source(made).schema["value"].dataType.names == ["a", "bad"]  # type: ignore[attr-defined]
+    second = client.register_schema(f"{form}-value", Schema(texts[1], kind))
+    newer = source(made, version_of_batch(followed(source(made)), None))
+    assert newer.schema["value"].dataType.names == ["a", "b", "bad"]  # type: ignore[attr-defined]
+    assert newer.rules.partition("@")[0] == source(made).rules.partition("@")[0]
+    assert decode(newer, frame(second) + value) == [{"a": 1, "b": "x", "bad": None}]
+
+
 def test_through_spark_it_is_refused(registry: EmbeddedRegistry, register: Register) -> None:
     register("spark", 1)
     with pytest.raises(OptionError, match=r"needs handOver=ranges, where the sink decodes.* schemaEvolution=restart"):
@@ -208,5 +232,7 @@ def test_through_spark_it_is_refused(registry: EmbeddedRegistry, register: Regis
 
 
 def test_without_a_subject_there_is_nothing_to_follow(registry: EmbeddedRegistry) -> None:
-    with pytest.raises(OptionError, match="schemaEvolution=add-columns follows a subject"):
+    with pytest.raises(OptionError, match=r"follows a subject of schemaRegistry\.url: leave valueSchema out$"):
         hand_over(registry, "spark", valueSchema=text("x", 1))
+    with pytest.raises(OptionError, match="valueSchemaId has no effect"):
+        hand_over(registry, "spark", valueSchemaId="1")
