@@ -5,8 +5,8 @@ the batch that is hit is under way, the fourth before it is started again: three
 restart, and each before the first batch with a value of it.
 
 The bytes are written by a few lines of their own, and rows become those bytes again to be judged, with all fields that
-a value has: what they owe to our decoder is only what is judged. The registry has its own broker, and is killed
-whenever a wave's sessions are.
+a value has: what they owe to our decoder is only what is judged. The registry has its own broker. It is killed whenever
+a wave's sessions are, and in some cells while the pipeline goes on to the batch that is hit.
 """
 
 from __future__ import annotations

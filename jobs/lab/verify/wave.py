@@ -282,10 +282,7 @@ class Wave:
         if one.over:
             return
         if one.anchor is not None and fired(one.anchor) is not None:
-            if one.registry is not None:
-                one.registry.evolve(one.topic, evolving.RUNNING)
-            self._arm(one)
-            release(one.anchor)
+            self._go_on(one, one.anchor)
             one.anchor = None
         if self._notice_firing(one) and one.kills_its_own_broker:
             self._restart(one.broker, [one])
@@ -294,6 +291,17 @@ class Wave:
         over, error = self._session.ended(one.query)
         if over:
             self._ended(one, error)
+
+    def _go_on(self, one: Running, anchor: CrashPlan) -> None:
+        """Let a pipeline go on to the batch that is hit, which asks the registry while it is down or just back."""
+        if one.registry is not None:
+            one.registry.evolve(one.topic, evolving.RUNNING)
+        self._arm(one)
+        release(anchor)
+        if one.registry is not None and one.cell.kind is Kind.EXCEPTION:
+            one.note("broker", "the registry is killed")
+            one.registry.restart()
+            one.note("broker", "the registry serves again")
 
     def _release_when_timed_out(self, one: Running) -> None:
         """Let the driver go on as soon as Kafka has aborted what was open when it came to the point."""
