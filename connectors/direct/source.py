@@ -17,7 +17,7 @@ from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.ranges import FetchRange, ReadCount
 from sparkonce.connectors.settings.options import SOURCE_PREFIX, OptionError
 from sparkonce.connectors.sinks.dead_letters import COLUMN as COLUMN_OF_LETTERS
-from sparkonce.connectors.values.following import ReadAs, rules_of, split_rules
+from sparkonce.connectors.values.following import ReadAs, begun_version, rules_of, split_rules
 from sparkonce.connectors.values.options import ADD_COLUMNS, SchemaOptions
 from sparkonce.connectors.values.registered import reader_schema
 from sparkonce.exactly_once.coverage import Part
@@ -32,6 +32,8 @@ class DirectSource:
 
     options: SourceOptions
     hand_over: HandOver
+    begun_by: str | None = None
+    """The rules that a part of the batch was written by, if it is to be completed by them."""
 
     @property
     def schema(self) -> StructType:
@@ -45,7 +47,7 @@ class DirectSource:
         After an ``@`` follows the id of the schema that values are read as, if a registry has it, and where the query
         follows a subject its version and the subject.
         """
-        return rules_of(self.options.rows.digest(), self.options.rows.decoding)
+        return self.begun_by or rules_of(self.options.rows.digest(), self.options.rows.decoding)
 
     @property
     def followed(self) -> SchemaOptions | None:
@@ -67,18 +69,18 @@ class DirectSource:
             return None
         reader = reader_schema(decoding.registry, read_as.id, decoding.format)
         # That there are newer versions by now is no reason to stop: the batch was begun with this one. But values of
-        # them are, where it can be seen: without its checkpoint, the query has batches that reach beyond that one.
-        follows = self.followed is not None and read_as.subject == decoding.stop_for
+        # them are: without its checkpoint, the query has batches that reach beyond that one.
+        begun = begun_version(decoding, read_as)
         older = replace(
             decoding,
             reader=reader,
             reader_id=read_as.id,
-            stop_for=decoding.stop_for if follows else None,
-            version_of=_version(read_as),
+            stop_for=None if begun is None else decoding.stop_for,
+            version_of=begun,
             is_begun=True,
         )
         rows = replace(self.options.rows, decoding=older)
-        return replace(self, options=replace(self.options, rows=rows))
+        return replace(self, options=replace(self.options, rows=rows), begun_by=rules)
 
     def open(self, handed_over: Iterable[pa.RecordBatch]) -> DirectReading:
         """Return the ranges that Spark has passed to a task.
@@ -183,12 +185,8 @@ def _reading_as(options: SourceOptions, given: Mapping[str, str], read_as: ReadA
         options = SourceOptions.read({**given, "valueschema": text, "valueschemaid": str(read_as.id)})
         decoding = options.rows.decoding
         assert isinstance(decoding, SchemaOptions)
-    rows = replace(options.rows, decoding=replace(decoding, version_of=_version(read_as)))
+    rows = replace(options.rows, decoding=replace(decoding, version_of=read_as.of_subject))
     return replace(options, rows=rows)
-
-
-def _version(read_as: ReadAs) -> tuple[str, int] | None:
-    return None if read_as.version is None or read_as.subject is None else (read_as.subject, read_as.version)
 
 
 def _with_sql(options: SourceOptions, sql: str) -> SourceOptions:

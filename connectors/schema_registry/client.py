@@ -153,6 +153,21 @@ class Registry:
         schema = self._with_references(what, found.schema, context_of(name), None)
         return Version(subject, found.version, found.schema_id, schema, found.guid)
 
+    def version_number(self, subject: str, schema_id: int) -> int:
+        """Return which version of a subject an id is, also of one that was deleted softly: the newest, if several.
+
+        Raises:
+            UnknownSchemaError: it is none; and as `latest`.
+        """
+        name = self.settings.qualified(subject)
+        what = f"the version of subject {subject} with the id {schema_id}"
+        found = self._ask(what, lambda client: client.get_schema_versions(schema_id, name, deleted=True))
+        numbers: list[int] = [each.version for each in found if each.subject == name]
+        if not numbers:
+            raise UnknownSchemaError(f"{self._where} has no version of subject {subject} with the id {schema_id}")
+        self._check(what, *numbers)
+        return max(numbers)
+
     def register(self, subject: str, schema: RegisteredSchema) -> int:
         """Register a schema, unless it is there; return its id.
 

@@ -14,8 +14,8 @@ Versions never go back: a deleted version, or an address of the registry that la
 values that have them. So the version of the table's last commit is the least.
 
 While the registry does not answer, a batch is read as the version of the last commit, or what the query was started
-with. Then the argument fails, and the
-check alone protects: values of that version itself need no registry, and any other makes a task ask, and fail.
+with. Then the argument fails, and the check alone protects: values of that version itself need no registry, and any
+other makes a task ask, and fail.
 """
 
 from __future__ import annotations
@@ -46,6 +46,11 @@ class ReadAs:
     """None if only the id is known."""
     subject: str | None = None
 
+    @property
+    def of_subject(self) -> tuple[str, int] | None:
+        """The subject and the version, if they are known."""
+        return None if self.version is None or self.subject is None else (self.subject, self.version)
+
     def __str__(self) -> str:
         return f"id {self.id}" if self.version is None else f"version {self.version} (id {self.id}) of {self.subject}"
 
@@ -66,6 +71,20 @@ def split_rules(rules: str) -> tuple[str, ReadAs | None]:
         return digest, None
     number = int(parts[0])
     return digest, ReadAs(number) if len(parts) == 1 else ReadAs(number, int(parts[1]), parts[2])
+
+
+def begun_version(decoding: SchemaOptions, read_as: ReadAs) -> tuple[str, int] | None:
+    """Return the version of its subject that a batch was begun with; None if newer values are no reason to stop.
+
+    Raises:
+        RegistryError: if the registry does not answer, or no longer has that version.
+    """
+    subject = decoding.stop_for
+    if subject is None or decoding.registry is None:
+        return None
+    if read_as.version is None:  # with schemaEvolution=restart the id alone is noted
+        return subject, shared_registry(decoding.registry).version_number(subject, read_as.id)
+    return read_as.of_subject if read_as.subject == subject else None
 
 
 def version_of_batch(decoding: SchemaOptions, committed: str | None) -> ReadAs:

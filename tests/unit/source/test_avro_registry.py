@@ -34,6 +34,7 @@ from sparkonce.connectors.schema_registry.wire import frame
 from sparkonce.connectors.values.avro.encoder import AvroEncoder
 from sparkonce.connectors.values.avro.schema import parse
 from sparkonce.connectors.values.avro.types import spark_type
+from sparkonce.connectors.values.evolution import NewerThanBegunError
 from sparkonce.connectors.values.options import SchemaOptions
 from sparkonce.connectors.values.registered import resolved
 from sparkonce.connectors.values.registered_values import RegisteredValues
@@ -225,6 +226,12 @@ def test_messages_that_confluents_serializer_writes(registry: EmbeddedRegistry, 
     assert "the path to its message" in problems[4]
 
 
+def decoding(source: DirectSource) -> SchemaOptions:
+    found = source.options.rows.decoding
+    assert isinstance(found, SchemaOptions)
+    return found
+
+
 def test_a_batch_is_completed_with_the_version_it_was_begun_with(
     registry: EmbeddedRegistry, client: SchemaRegistryClient
 ) -> None:
@@ -248,11 +255,11 @@ def test_a_batch_is_completed_with_the_version_it_was_begun_with(
     older = source.with_rules(f"{digest}@{old}")
     assert older is not None
     assert older.rules == f"{digest}@{old}"
-    values = pa.array([frame(old) + b"\2", frame(new) + b"\2\2x"], pa.binary())
-    for each, expected in ((source, ["?", "x"]), (older, [None, None])):
-        decoding = each.options.rows.decoding
-        assert isinstance(decoding, SchemaOptions)
-        column, problems = RegisteredValues(decoding).decode(values)
-        assert (column.to_pylist(), problems) == ([{"a": 1, "b": text} for text in expected], {})
+    older_value, newer_value = (pa.array([each], pa.binary()) for each in (frame(old) + b"\2", frame(new) + b"\2\2x"))
+    for each, value, text in ((source, older_value, "?"), (source, newer_value, "x"), (older, older_value, None)):
+        column, problems = RegisteredValues(decoding(each)).decode(value)
+        assert (column.to_pylist(), problems) == ([{"a": 1, "b": text}], {})
+    with pytest.raises(NewerThanBegunError, match=f"a value came with the schema {new}, which is newer"):
+        RegisteredValues(decoding(older)).decode(newer_value)
     assert source.with_rules(f"{'0' * 16}@{old}") is None
     assert source.with_rules(digest) is None
