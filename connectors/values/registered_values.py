@@ -24,6 +24,7 @@ from sparkonce.connectors.schema_registry.client import (
     shared_registry,
 )
 from sparkonce.connectors.schema_registry.wire import FIRST, Framed, Path, SchemaName
+from sparkonce.connectors.values import json_schema
 from sparkonce.connectors.values.avro import schema as avro
 from sparkonce.connectors.values.avro import types as avro_types
 from sparkonce.connectors.values.avro.decoder import AvroDecoder
@@ -119,9 +120,10 @@ class _JsonSchema(Reading):
 
     def __init__(self, options: SchemaOptions, wanted: DataType) -> None:
         assert options.json is not None, "the options are checked"
-        assert isinstance(wanted, StructType)
-        self.type = wanted
-        self._decoder = JsonDecoder(replace(options.json, schema=wanted))
+        kind = common(json_schema.spark_type(options.reader), wanted)
+        assert isinstance(kind, StructType)
+        self.type = kind
+        self._decoder = JsonDecoder(replace(options.json, schema=kind))
 
     def add(self, schema: RegisteredSchema, path: Path) -> int:  # noqa: ARG002
         return 0

@@ -6,6 +6,7 @@ import datetime
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -235,6 +236,21 @@ def test_values_without_a_registry_are_bare_documents() -> None:
     assert found.to_pylist()[0]["at"].isoformat() == "2023-12-31T23:00:00+00:00"
     with pytest.raises(OptionError, match="option valueMessage is for valueFormat=protobuf"):
         SourceOptions.read({**given, "valueSchema": json.dumps(ORDER), "valueMessage": "m"})
+
+
+def test_an_older_version_decides_what_parses_in_a_batch_that_was_begun_with_it() -> None:
+    older = json.dumps({"properties": {"a": {"type": "integer"}, "c": {"type": "array", "items": {"type": "integer"}}}})
+    newer = json.dumps(
+        {"properties": {"b": {"type": "string"}, **json.loads(older)["properties"], "a": {"type": "string"}}}
+    )
+    given = {"kafka.bootstrap.servers": "x:1", "subscribe": "t", "valueFormat": "json-schema", "valueSchema": newer}
+    decoding = SourceOptions.read(given).rows.decoding
+    assert isinstance(decoding, SchemaOptions)
+    values = [b'{"a": "no number"}', b'{"a": 1, "b": "x", "c": [1, 2]}']
+    found, problems = RegisteredValues(replace(decoding, reader=older)).decode(pa.array(values))
+    assert problems.keys() == {0}
+    assert found.type == to_arrow_type(decoding.schema, timezone="UTC")
+    assert found.to_pylist()[1] == {"a": "1", "b": None, "c": [1, 2]}
 
 
 def test_the_zone_decides_and_the_schema_of_an_id_does_not() -> None:
