@@ -25,7 +25,7 @@ from sparkonce.connectors.kafka_source.options import FORMAT, OPTIONS, SourceOpt
 from sparkonce.connectors.kafka_source.source import KafkaOnceReader, KafkaOnceStreamReader
 from sparkonce.connectors.reference.hints import checked
 from sparkonce.connectors.settings.options import OptionError
-from sparkonce.connectors.values.registered import follows_latest, resolved
+from sparkonce.connectors.values.registered import columns_of_latest, resolved
 from sparkonce.shipping import Shipped
 
 
@@ -49,7 +49,8 @@ class KafkaOnceDataSource(DataSource, metaclass=Shipped):
         ... )  # doctest: +SKIP
     """
 
-    _follows_latest = False
+    _of_latest: tuple[str, ...] = ()
+    """What is read as the version that was the latest when the query began: `value`, `key`, or both."""
 
     @classmethod
     def name(cls) -> str:
@@ -62,7 +63,7 @@ class KafkaOnceDataSource(DataSource, metaclass=Shipped):
         Raises:
             OptionError: for options that cannot work.
         """
-        self._follows_latest = follows_latest(self.options)
+        self._of_latest = columns_of_latest(self.options)
         self.options = resolved(OPTIONS, self.options)  # Spark keeps this object for what follows
         return self._schema(self._source_options())
 
@@ -81,12 +82,12 @@ class KafkaOnceDataSource(DataSource, metaclass=Shipped):
             OptionError: for options that cannot work, or a schema of the user's own.
         """
         options = self._checked(schema)
-        decoding = options.rows.decoding
-        if options.rows.dead_letters and not options.hands_over_ranges and self._follows_latest and decoding:
+        if options.rows.dead_letters and not options.hands_over_ranges and self._of_latest:
+            chosen = " and ".join(f"{each}SchemaId={self.options[f'{each}SchemaId']}" for each in self._of_latest)
             raise OptionError(
                 f"{FORMAT}: includeDeadLetters=true needs a schema that stays: after a crash between dead letters and "
                 "rows, another version could find other dead letters. Set handOver=ranges, where the sink notes which "
-                f"version it was, or valueSchemaId={options.rows.value_schema_id}, the latest now"
+                f"version it was, or {chosen}, the latest now"
             )
         return KafkaOnceStreamReader(options, HandOver.of(self.options) if options.hands_over_ranges else None)
 

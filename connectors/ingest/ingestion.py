@@ -34,7 +34,8 @@ from sparkonce.connectors.lag.listener import LagListener
 from sparkonce.connectors.runtime.failures import innermost, is_behind
 from sparkonce.connectors.session import active_in_thread
 from sparkonce.connectors.values.evolution import NoSchemaYetError, SchemaChangedError
-from sparkonce.connectors.values.registered import follows_latest
+from sparkonce.connectors.values.options import VALUE
+from sparkonce.connectors.values.registered import columns_of_latest
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -248,7 +249,9 @@ class Ingestion:
                 if flow.name not in self._without_schema:
                     _log.warning("%s is not read yet: %s", flow, innermost(error))
                 self._without_schema.add(flow.name)
-                del self._waiting[flow.name]  # found again when topics are looked for
+                # It is found again when topics are looked for, also if it has run before.
+                del self._waiting[flow.name]
+                self._running.pop(flow.name, None)
                 continue
             _log.info("%s: appId %s, %s: %s", flow, flow.app_id, how, flow.why)
             self._running[flow.name] = _Running(flow, query)
@@ -334,7 +337,7 @@ def _has_newer_schema(flow: Flow, error: BaseException) -> bool:
 
     One that is bound to a version by its options does not.
     """
-    return is_behind(SchemaChangedError, error) and follows_latest(flow.source)
+    return is_behind(SchemaChangedError, error) and VALUE in columns_of_latest(flow.source)
 
 
 def log_handler(hidden: Callable[[str], str] = str) -> logging.Handler:

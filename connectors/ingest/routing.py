@@ -27,7 +27,7 @@ from sparkonce.connectors.reference.hints import checked
 from sparkonce.connectors.settings.options import KAFKA_PREFIX, SOURCE_PREFIX, OptionError
 from sparkonce.connectors.sinks.dead_letters import TABLE, TOPIC
 from sparkonce.connectors.values.options import ADD_COLUMNS, AVRO, JSON_SCHEMA, PROTOBUF, RESTART
-from sparkonce.connectors.values.registered import follows_latest, resolved
+from sparkonce.connectors.values.registered import columns_of_latest, resolved
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import HAND_OVER, RANGES
 
@@ -403,7 +403,7 @@ def _mode(given: IngestTable) -> tuple[bool, str]:
 def _is_named_after_topic(source: Mapping[str, str]) -> bool:
     """Return whether a schema is looked up by the topic's name, which is not known before there is one."""
     named = {name.lower() for name in source}
-    return follows_latest(source) and not named & {"valuesubject", "keysubject"}
+    return any(f"{column}subject" not in named for column in columns_of_latest(source))
 
 
 def _check(flow: Flow) -> None:

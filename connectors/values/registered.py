@@ -60,12 +60,13 @@ def _without(given: Mapping[str, str], *options: str) -> dict[str, str]:
     return {name: value for name, value in given.items() if name.lower() not in left_out}
 
 
-def follows_latest(given: Mapping[str, str]) -> bool:
-    """Whether `resolved` chooses a schema that is the latest when the query begins."""
+def columns_of_latest(given: Mapping[str, str]) -> tuple[str, ...]:
+    """Return for which of value and key `resolved` chooses a schema that is the latest when the query begins."""
     named = {name.lower(): text for name, text in given.items()}
-    return any(
-        named.get(f"{column}format") in KINDS and not {f"{column}schema", f"{column}schemaid"} & named.keys()
+    return tuple(
+        column
         for column in (VALUE, KEY)
+        if named.get(f"{column}format") in KINDS and not {f"{column}schema", f"{column}schemaid"} & named.keys()
     )
 
 

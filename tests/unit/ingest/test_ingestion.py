@@ -48,7 +48,8 @@ def compacted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 def ingestion(*, pattern: str = ".", path: str = "/tables/{topic}", **more: Any) -> Ingestion:
     whole = {"trigger": "1 second", "topic_interval_s": 0.0, "stop_timeout_s": 0.0} | more
-    entries = {name: whole.pop(name) for name in ("compact_every", "value_format", "value_schema") if name in whole}
+    named = ("compact_every", "value_format", "value_schema", "source")
+    entries = {name: whole.pop(name) for name in named if name in whole}
     settings = IngestSettings.of(
         IngestTable(topic_pattern=pattern, path=path, **entries),
         (),
@@ -163,10 +164,29 @@ def test_what_is_read_once_needs_its_schema(queries: FakeQueries) -> None:
         ingestion(value_format="avro", schema_registry={"url": "http://localhost:1"}, trigger="availableNow").start()
 
 
-def test_a_query_of_one_version_does_not_begin_again(queries: FakeQueries) -> None:
+def test_a_query_that_begins_again_waits_for_a_subject_that_was_deleted(queries: FakeQueries) -> None:
+    made = started(ingestion(value_format="avro", schema_registry={"url": "http://localhost:1"}))
+    queries.refused, queries.refusal = {"b"}, NoSchemaYetError
+    queries["b"].fail(NEWER)
+
+    def look() -> None:
+        for _ in TOPICS:
+            for name in queries.by_name:
+                queries[name].complete()
+            made.look()
+
+    look()
+    assert [*made.queries] == ["a", "c", "d"]
+    queries.refused.clear()
+    look()
+    assert made.queries["b"].isActive
+
+
+@pytest.mark.parametrize("source", [{}, {"keyFormat": "avro"}])
+def test_a_query_of_one_version_does_not_begin_again(queries: FakeQueries, source: dict[str, str]) -> None:
     schema = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "long"}]}'
     registry = {"url": "http://localhost:1"}
-    made = started(ingestion(value_format="avro", value_schema=schema, schema_registry=registry))
+    made = started(ingestion(value_format="avro", value_schema=schema, schema_registry=registry, source=source))
     queries["b"].fail(NEWER)
     made._look_after()
     with pytest.raises(IngestError, match=r"has failed: .* has version 2"):

@@ -51,6 +51,24 @@ def test_names_in_a_catalog_have_no_dots_and_dashes_of_topics() -> None:
     assert (flow.table, flow.path, flow.name) == ("lake.shop_a_1", None, "raw-shop.a-1")
 
 
+def test_schemas_that_are_named_after_topics_are_looked_up_when_there_are_some() -> None:
+    settings = IngestSettings.of(
+        IngestTable(
+            topic_pattern="^shop",
+            path="/tables/{topic}",
+            value_format="avro",
+            source={"keyFormat": "avro", "valueSubject": "one-for-all"},
+        ),
+        (),
+        app_id="shop",
+        checkpoint="/checkpoints/",
+        kafka=KAFKA,
+        schema_registry={"url": "http://localhost:1"},
+    )
+    (flow,) = flows(routes(settings), ["shop"])
+    assert flow.source["valueSubject"] == "one-for-all"
+
+
 def test_dead_letters_in_a_topic_are_sent_with_the_producers_settings() -> None:
     (flow,) = made(topics="a", path="/tables/{topic}", dead_letters="topic:{topic}-dead", **JSON)
     assert flow.source["includeDeadLetters"] == "true"

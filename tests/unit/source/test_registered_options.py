@@ -1,0 +1,51 @@
+"""Options that name schemas of a registry: which of them a query reads values and keys as."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparkonce import OptionError
+from sparkonce.connectors.formats.kafka_once import KafkaOnceDataSource
+from sparkonce.connectors.schema_registry.client import AVRO, RegisteredSchema, Version
+from sparkonce.connectors.values import registered
+
+GIVEN = {"kafka.bootstrap.servers": "x:1", "subscribe": "t", "schemaRegistry.url": "http://localhost:1"}
+
+
+class OneSchema:
+    """A registry whose subjects all have one schema, with an id for values and one for keys."""
+
+    def latest(self, subject: str) -> Version:
+        return Version(subject, 3, 77 if subject.endswith("-value") else 78, self.schema(0))
+
+    def schema(self, _: int) -> RegisteredSchema:
+        return RegisteredSchema(AVRO, '"long"')
+
+
+@pytest.fixture(autouse=True)
+def _registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registered, "shared_registry", lambda _: OneSchema())
+
+
+def stream(**options: str) -> None:
+    source = KafkaOnceDataSource({**GIVEN, "includeDeadLetters": "true", **options})
+    source.streamReader(source.schema())
+
+
+@pytest.mark.parametrize(
+    ("options", "ids"),
+    [
+        ({"valueFormat": "avro"}, "valueSchemaId=77"),
+        ({"keyFormat": "avro"}, "keySchemaId=78"),
+        ({"keyFormat": "avro", "valueFormat": "json", "valueSchema": "a INT"}, "keySchemaId=78"),
+        ({"keyFormat": "avro", "valueFormat": "avro", "valueSchemaId": "5"}, "keySchemaId=78"),
+        ({"keyFormat": "avro", "valueFormat": "avro"}, "valueSchemaId=77 and keySchemaId=78"),
+    ],
+)
+def test_a_stream_with_dead_letters_through_spark_needs_schemas_that_stay(options: dict[str, str], ids: str) -> None:
+    with pytest.raises(OptionError, match=f"needs a schema that stays: .* or {ids}, the latest now$"):
+        stream(**options)
+
+
+def test_a_stream_with_dead_letters_and_schemas_that_stay() -> None:
+    stream(valueFormat="avro", valueSchemaId="77", keyFormat="avro", keySchema='"long"')
