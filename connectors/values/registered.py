@@ -124,16 +124,17 @@ def _with_registered(
             f"{table.format}: schemaEvolution={ADD_COLUMNS} reads each batch as the latest version of a subject, so "
             "valueSchemaId has no effect: leave it out, or set schemaEvolution=none, which keeps that schema"
         )
-    form, number, what = named[f"{column}format"], named.get(f"{column}schemaid"), ""
+    form, of_id, what = named[f"{column}format"], f"{column}SchemaId", ""
+    (number,) = table.values(given, {of_id: table.settings[of_id]}).values()
     try:
-        if number is not None and number.isdigit():
+        if number is not None:
             what = f"the schema of id {number}"
-            return {**given, f"{column}Schema": reader_schema(settings, int(number), form)}
+            return {**given, f"{column}Schema": reader_schema(settings, number, form)}
         subject = _subject(table, named, column)
         what = f"the schema of subject {subject}"
         found = shared_registry(settings).latest(subject)
         option = f"{column}Subject"
-        chosen = {f"{column}Schema": text_of(found.schema, form), f"{column}SchemaId": str(found.id), option: subject}
+        chosen = {f"{column}Schema": text_of(found.schema, form), of_id: str(found.id), option: subject}
         return {**_without(given, option), **chosen}
     except UnknownSchemaError as error:
         raise (OptionError if number is not None else NoSchemaYetError)(f"{table.format}: {what}: {error}") from None

@@ -6,6 +6,7 @@ import pytest
 
 from sparkonce import OptionError
 from sparkonce.connectors.formats.kafka_once import KafkaOnceDataSource
+from sparkonce.connectors.kafka_source.options import OPTIONS, SourceOptions
 from sparkonce.connectors.schema_registry.client import AVRO, RegisteredSchema, Version
 from sparkonce.connectors.values import registered
 
@@ -49,3 +50,16 @@ def test_a_stream_with_dead_letters_through_spark_needs_schemas_that_stay(option
 
 def test_a_stream_with_dead_letters_and_schemas_that_stay() -> None:
     stream(valueFormat="avro", valueSchemaId="77", keyFormat="avro", keySchema='"long"')
+
+
+@pytest.mark.parametrize("column", ["value", "key"])
+@pytest.mark.parametrize("number", ["abc", "-5", "1.0", ""])
+def test_an_id_that_is_no_number_is_not_replaced_by_the_latest(column: str, number: str) -> None:
+    options = {**GIVEN, f"{column}Format": "avro", f"{column}SchemaId": number}
+    with pytest.raises(OptionError, match=f"option {column}SchemaId='{number}': "):
+        KafkaOnceDataSource(options).schema()
+
+
+def test_an_id_may_have_spaces_around_it() -> None:
+    resolved = registered.resolved(OPTIONS, {**GIVEN, "valueFormat": "avro", "VALUESCHEMAID": " 5 "})
+    assert SourceOptions.read(resolved).rows.value_schema_id == 5
