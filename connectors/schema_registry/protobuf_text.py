@@ -29,6 +29,9 @@ TIMEOUT_S = 60.0
 COMPILED_SCHEMAS = 256
 """Descriptor sets that are kept."""
 _IMPORT = re.compile(r'\bimport\s+(?:public\s+|weak\s+|option\s+)?(["\'])(.+?)\1')
+_MAP_ENTRY = re.compile(r"\boption\s+map_entry\s*=\s*true\s*;")
+_ENTRY_MARK = "sparkonce_map_entry"
+"""Stands, as a name that a message reserves, for an option that the compiler accepts in no text."""
 _LOG_LINE = re.compile(r"WARNING: All log messages|[IW]\d{4} ")
 """What the compiler's libraries log, which is no error."""
 _MODULES = {
@@ -86,8 +89,27 @@ def _compiled(schema: str, references: tuple[tuple[str, str], ...]) -> bytes:
             known.file.append(found)
     imports = {name for text in texts.values() for _, name in _IMPORT.findall(text)}
     _add_common(imports | {name for each in known.file for name in each.dependency}, known, texts)
+    marked = {name: _MAP_ENTRY.sub(f'reserved "{_ENTRY_MARK}";', text) for name, text in texts.items()}
     with tempfile.TemporaryDirectory(prefix="sparkonce-proto-") as folder:
-        return _run(Path(folder), main, texts, known.SerializeToString())
+        compiled = _run(Path(folder), main, marked, known.SerializeToString())
+    return compiled if marked == texts else _with_map_entries(compiled)
+
+
+def _with_map_entries(compiled: bytes) -> bytes:
+    """Return descriptors with maps' entries in place of the messages that are marked as such.
+
+    Until 2024 Confluent's clients for Java registered maps in this form: a repeated message with the option map_entry.
+    """
+    from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
+    found = FileDescriptorSet.FromString(compiled)
+    waiting = [message for file in found.file for message in file.message_type]
+    for message in waiting:
+        waiting += message.nested_type
+        if _ENTRY_MARK in message.reserved_name:
+            message.reserved_name.remove(_ENTRY_MARK)
+            message.options.map_entry = True
+    return bytes(found.SerializeToString())
 
 
 def _free_name(name: str, taken: set[str]) -> str:

@@ -57,6 +57,35 @@ def test_editions_and_proto2() -> None:
     assert descriptor_set("message A { optional group B = 1 { required int32 b = 2; } }").file[-1].syntax == ""
 
 
+MAPS = """
+syntax = "%s";
+package p;
+message M {
+  message Inner { %s x.Tag tag = 1; }
+  %s
+}
+"""
+TAGS = 'syntax = "proto3"; package x; message Tag { map<int64, string> names = 1; }'
+TAGS_WITH_ENTRIES = """
+syntax = "proto3"; package x; message Tag { repeated .x.Tag.NamesEntry names = 1;
+message NamesEntry { option map_entry = true; int64 key = 1; string value = 2; } }
+"""
+
+
+@pytest.mark.parametrize(("syntax", "label"), [("proto2", "optional"), ("proto3", "")])
+def test_maps_as_clients_for_java_have_registered_them(syntax: str, label: str) -> None:
+    entry = f"message MEntry {{ option map_entry=true; {label} string key = 1; {label} Inner value = 2; }}"
+    found = []
+    for tags, member in (
+        (TAGS, "map<string, Inner> m = 1;"),
+        (TAGS_WITH_ENTRIES, f"repeated .p.M.MEntry m = 1; {entry}"),
+    ):
+        text = (MAPS % (syntax, label, member)).replace("package p;", 'package p; import "tags.proto";')
+        found.append(descriptor_set(text, [("tags.proto", tags)]))
+    assert [file.message_type[0].nested_type[-1].options.map_entry for file in found[1].file] == [True, True]
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
