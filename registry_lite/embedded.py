@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Mapping
 from types import TracebackType
@@ -37,7 +38,7 @@ class EmbeddedRegistry:
         kafka: more settings of the client that reads and writes the topic, by librdkafka's names.
 
     Raises:
-        RegistryStartError: it cannot listen, or cannot use the topic.
+        RegistryStartError: it cannot listen, cannot use the topic, or its certificates.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class EmbeddedRegistry:
         client_ca: str | None = None,
         kafka: Mapping[str, str] | None = None,
     ) -> None:
+        _check_certificates(certificate, key, client_ca)
         state = State()
         self._socket = _listen(host, port)
         try:
@@ -78,7 +80,8 @@ class EmbeddedRegistry:
             target=self._server.run, kwargs={"sockets": [self._socket]}, name="registry", daemon=True
         )
         self._thread.start()
-        self.url = f"{'https' if certificate else 'http'}://{host}:{self._socket.getsockname()[1]}"
+        address = f"[{host}]" if ":" in host else host
+        self.url = f"{'https' if certificate else 'http'}://{address}:{self._socket.getsockname()[1]}"
         """Its address; requests are answered from now on."""
 
     def close(self) -> None:
@@ -95,6 +98,26 @@ class EmbeddedRegistry:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _check_certificates(certificate: str | None, key: str | None, client_ca: str | None) -> None:
+    """Read the files: the thread that serves could tell nobody that it cannot.
+
+    Raises:
+        RegistryStartError: they cannot be used.
+    """
+    if certificate is None:
+        if key is not None or client_ca is not None:
+            raise RegistryStartError("a key, or who signs clients' certificates, needs the registry's own certificate")
+        return
+    try:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(certificate, key)
+        if client_ca is not None:
+            context.load_verify_locations(client_ca)
+    except (OSError, ValueError) as error:
+        files = ", ".join(each for each in (certificate, key, client_ca) if each is not None)
+        raise RegistryStartError(f"{files} cannot be used for TLS: {error}") from None
 
 
 def _listen(host: str, port: int) -> socket.socket:

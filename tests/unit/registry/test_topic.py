@@ -205,6 +205,26 @@ def test_what_does_not_start(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyP
         EmbeddedRegistry("127.0.0.1:1")
 
 
+def test_certificates_that_cannot_be_used_are_reported_before_another_registry_is_fenced(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    (tmp_path / "no.pem").write_text("no certificate")
+    for files, told in (
+        ({"certificate": str(tmp_path / "none.pem")}, r"none\.pem cannot be used for TLS: .*No such file"),
+        ({"certificate": str(tmp_path / "no.pem")}, r"no\.pem cannot be used for TLS"),
+        ({"client_ca": str(tmp_path / "no.pem")}, "needs the registry's own certificate"),
+    ):
+        with EmbeddedRegistry(broker.bootstrap_servers, topic="_running") as running:
+            with pytest.raises(RegistryStartError, match=told):
+                EmbeddedRegistry(broker.bootstrap_servers, topic="_running", **files)
+            assert ask(running.url, "PUT /config", {"compatibility": "NONE"}).status == 200
+
+
+def test_an_address_of_ipv6_is_a_url(broker: EmbeddedBroker) -> None:
+    with EmbeddedRegistry(broker.bootstrap_servers, topic="_six", host="::1") as registry:
+        assert ask(registry.url, "GET /subjects").body == []
+
+
 def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     settings = tmp_path / "kafka.properties"
     settings.write_text("# comment\n\nacks\n")
