@@ -329,7 +329,7 @@ def inlined(text: str, references: Sequence[str]) -> str:
     known: dict[str, Any] = {}
     for reference in references:
         _collect(_json(reference), "", known)
-    return json.dumps(_with_definitions(_json(text), "", known))
+    return json.dumps(_with_definitions(_json(text), "", known, set()))
 
 
 def _collect(part: Any, space: str, known: dict[str, Any]) -> None:
@@ -350,30 +350,35 @@ def _collect(part: Any, space: str, known: dict[str, Any]) -> None:
             _collect(part.get(key), space, known)
 
 
-def _with_definitions(part: Any, space: str, known: dict[str, Any]) -> Any:
-    """Return a part with definitions in the place of first names; what was put in is no longer known."""
+def _with_definitions(part: Any, space: str, known: Mapping[str, Any], made: set[str]) -> Any:
+    """Return a part with the definitions of types where they are named first, and names elsewhere.
+
+    ``made`` has the names of the types that are defined already.
+    """
     if isinstance(part, str):
         names = [part] if "." in part or not space else [f"{space}.{part}", part]
-        found = next((known.pop(name) for name in names if name in known), None)
-        return part if found is None else _with_definitions(found, space, known)
+        full = next((name for name in names if name in known), None)
+        return part if full is None or full in made else _with_definitions(known[full], space, known, made)
     if isinstance(part, list):
-        return [_with_definitions(each, space, known) for each in part]
+        return [_with_definitions(each, space, known, made) for each in part]
     if not isinstance(part, Mapping):
         return part
-    made = dict(part)
+    changed = dict(part)
     if part.get("type") in ("record", "error", "enum", "fixed"):
         full = _full_name(part, space)
-        known.pop(full, None)
+        if full in made:
+            return full
+        made.add(full)
         space = full.rpartition(".")[0]
-        made |= {"name": full.rpartition(".")[2], "namespace": space}
+        changed |= {"name": full.rpartition(".")[2], "namespace": space}
         if "fields" in part:
-            fields = [{**each, "type": _with_definitions(each["type"], space, known)} for each in part["fields"]]
-            made["fields"] = fields
-        return made
+            fields = [{**each, "type": _with_definitions(each["type"], space, known, made)} for each in part["fields"]]
+            changed["fields"] = fields
+        return changed
     for key in ("items", "values", "type"):
         if key in part:
-            made[key] = _with_definitions(part[key], space, known)
-    return made
+            changed[key] = _with_definitions(part[key], space, known, made)
+    return changed
 
 
 def _full_name(part: Mapping[str, Any], space: str) -> str:

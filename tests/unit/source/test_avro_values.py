@@ -157,6 +157,13 @@ def test_references_are_put_where_they_are_named_first() -> None:
     assert avro.parse(avro.inlined(outer, references)) == avro.parse(outer, references)
 
 
+def test_a_type_that_is_defined_within_a_reference_is_defined_once() -> None:
+    inner = json.dumps({**record(("b", {"type": "enum", "name": "B", "symbols": ["X"]}), name="A"), "namespace": "n"})
+    for fields in ((("b", "n.B"), ("a", "n.A")), (("a", "n.A"), ("b", "n.B"))):
+        outer = json.dumps(record(*fields, name="Out"))
+        assert avro.parse(avro.inlined(outer, [inner])) == avro.parse(outer, [inner])
+
+
 def written(schema: Any, column: pa.Array) -> pa.BinaryArray:
     tree = avro.parse(json.dumps(schema))
     return AvroEncoder(tree, spark_type(tree)).encode(column)
