@@ -48,20 +48,21 @@ class Programs:
         self._operations: list[list[int]] = []
         self._where: list[str] = []
         self._reasons: dict[int, str] = {}
-        """By operation, why it fails."""
+        """By operation, why what is `NOT_READABLE` there is not."""
         self._tables: list[int] = []
         self._constants: list[int] = []
         self._pool = bytearray()
-        self._depth = self.deepest = self.items_of_defaults = 0
-        """How deep lists are nested, and how many items the defaults of one value have."""
+        self._depth = self.deepest = self._defaulted = self.items_of_defaults = 0
+        """How deep lists are nested, and how many items the defaults of one value have at most."""
         self._code: Code | None = None
 
     def add(self, writer: avro.Schema) -> int:
         """Compile the program of a writer's schema; return its first operation."""
         self._code = None
-        first = len(self._operations)
+        first, self._defaulted = len(self._operations), 0
         self._value(writer, self._reader, self._layout.root, "")
         self._emit(machine.END, "")
+        self.items_of_defaults = max(self.items_of_defaults, self._defaulted)
         return first
 
     @property
@@ -84,8 +85,8 @@ class Programs:
 
     def explain(self, problem: int) -> str:
         """Return what is wrong with a value, and in which of its fields."""
-        at = problem >> PROBLEM_BITS
-        meaning = self._reasons.get(at) or _MEANING[problem & ((1 << PROBLEM_BITS) - 1)]
+        at, kind = problem >> PROBLEM_BITS, problem & ((1 << PROBLEM_BITS) - 1)
+        meaning = self._reasons[at] if kind == machine.NOT_READABLE else _MEANING[kind]
         return f"{self._where[at]}: {meaning}" if self._where[at] else meaning
 
     # Each of these takes the writer's schema, the reader's (None where nobody reads it), the column, and the path.
@@ -260,7 +261,7 @@ class Programs:
         elif isinstance(r, avro.Array | avro.Map):
             self._emit(machine.NEW_LIST, where, column, first=column.below)
             for item in value:
-                self.items_of_defaults += 1
+                self._defaulted += 1
                 self._emit(machine.NEW_ITEM, where, first=column.below)
                 if isinstance(r, avro.Map):
                     self._default(avro.Primitive("string"), item, column.children[0], where)

@@ -20,7 +20,9 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from sparkonce.connectors.values.avro import schema as avro
 from sparkonce.connectors.values.avro.decoder import AvroDecoder, Problems
 from sparkonce.connectors.values.avro.encoder import AvroEncoder
+from sparkonce.connectors.values.avro.program import Programs
 from sparkonce.connectors.values.avro.types import spark_type
+from sparkonce.connectors.values.columns import Layout
 from tests.avro_documents import Maker, bare, chosen, encode, flat, ours
 from tests.avro_resolution import CASES, OURS, Case, record
 from tests.json_documents import plain
@@ -142,6 +144,24 @@ def test_a_part_of_the_fields_is_read_and_the_others_are_skipped() -> None:
 def test_schemas_that_cannot_be_read(schema: str, part: str) -> None:
     with pytest.raises(avro.AvroSchemaError, match=re.escape(part)):
         avro.parse(schema)
+
+
+def test_only_an_unknown_symbol_is_reported_as_one() -> None:
+    wide, narrow = ({"type": "enum", "name": "E", "symbols": symbols} for symbols in (["A", "B"], ["A"]))
+    _, problems = decode([wide], [b"\0", b"\2", b"\x08", b""], narrow)
+    assert problems == {
+        1: "the reader's enum has none of the symbols B, and no default",
+        2: "the enum has no such symbol",
+        3: "the value ends too early",
+    }
+
+
+def test_memory_for_defaults_does_not_grow_with_the_number_of_writers() -> None:
+    reader = avro.parse(json.dumps(record(("x", "int"), ("a", {"type": "array", "items": "int"}, [1, 2]))))
+    programs = Programs(reader, Layout(spark_type(reader)))
+    for _ in range(5):
+        programs.add(avro.parse(json.dumps(record(("x", "int")))))
+    assert programs.items_of_defaults == 2
 
 
 @pytest.mark.parametrize("schema", ['"null"', '{"type": "record", "name": "R", "fields": []}', '["null"]'])
