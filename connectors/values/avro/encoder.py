@@ -23,6 +23,7 @@ _MEANING = {
     writing.WRONG_LENGTH: "it is not as long as the schema's fixed",
     writing.OUT_OF_RANGE: "it does not fit the schema's type",
     writing.NO_MEMBER: "no member of the union has a value",
+    writing.TWO_MEMBERS: "several members of the union have a value, of which only one could be written",
 }
 _INTS = (t.ByteType, t.ShortType, t.IntegerType)
 ROOT = "topLevelRecord"

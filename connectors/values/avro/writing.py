@@ -39,7 +39,7 @@ from sparkonce.connectors.values.wire_types import float_bits_as_double, put_wor
     END,
 ) = range(21)
 
-IS_NULL, NO_SYMBOL, WRONG_LENGTH, OUT_OF_RANGE, NO_MEMBER = range(1, 6)
+IS_NULL, NO_SYMBOL, WRONG_LENGTH, OUT_OF_RANGE, NO_MEMBER, TWO_MEMBERS = range(1, 7)
 """What is wrong with a row; `FINE` if nothing is."""
 MOST_BYTES_OF_A_CELL = 24
 """Without text: a number in a union, or a decimal of 16 bytes with its length."""
@@ -129,13 +129,15 @@ def put_number(op: int, cell: int, small: bool, data: Bytes, at: int) -> int:
 
 @compiled
 def member_of(plan: Plan, first: int, count: int, cells: Cells) -> int:
-    """Return the operation of the first member of a union that is not null; -1 if all are."""
+    """Return the operation of the member of a union that is not null; -1 if all are, -2 if several are not."""
+    found = -1
     for number in range(count):
         column = plan.tables[first + 2 * number]
         if cells.valid[cells.base[column] + cells.row[cells.level_of[column]]]:
-            found: int = plan.tables[first + 2 * number + 1]
-            return found
-    return -1
+            if found >= 0:
+                return -2
+            found = plan.tables[first + 2 * number + 1]
+    return found
 
 
 @compiled
@@ -207,7 +209,7 @@ def write(plan: Plan, cells: Cells, text: Bytes, row: int, output: Output, start
         elif op == MEMBERS:
             following = member_of(plan, first, second, cells)
             if following < 0:
-                return start, at_operation(NO_MEMBER, pc)
+                return start, at_operation(NO_MEMBER if following == -1 else TWO_MEMBERS, pc)
         elif op == JUMP:
             following = here[AFTER]
         elif op == END:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import json
 import random
@@ -15,7 +16,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructField, StructType, TimestampType
 
 from sparkonce.connectors.values.avro import schema as avro
 from sparkonce.connectors.values.avro.decoder import AvroDecoder, Problems
@@ -23,8 +25,9 @@ from sparkonce.connectors.values.avro.encoder import AvroEncoder
 from sparkonce.connectors.values.avro.program import Programs
 from sparkonce.connectors.values.avro.types import spark_type
 from sparkonce.connectors.values.columns import Layout
+from sparkonce.connectors.values.encoding import UnwritableRowError
 from tests.avro_documents import Maker, bare, chosen, encode, flat, ours
-from tests.avro_resolution import CASES, OURS, Case, record
+from tests.avro_resolution import CASES, OURS, Case, enum, fixed, record
 from tests.json_documents import plain
 
 
@@ -205,3 +208,39 @@ def test_what_is_decoded_and_encoded_is_the_same_value(seed: int) -> None:
     twice, problems = decode([schema], again.to_pylist())
     assert problems == {}
     assert repr(plain(twice)) == repr(plain(column))
+
+
+UNION = StructType([StructField("member0", StringType()), StructField("member1", LongType())])
+UNWRITABLE: dict[str, tuple[Any, DataType, Any, str]] = {
+    "null": ("long", LongType(), None, "a: it is null, which the schema does not take"),
+    "another symbol": (enum("A"), StringType(), "B", "a: it is none of the enum's symbols"),
+    "another length": (fixed(2), BinaryType(), b"abc", "a: it is not as long as the schema's fixed"),
+    "too late": (
+        {"type": "long", "logicalType": "timestamp-nanos"},
+        TimestampType(),
+        datetime.datetime(2300, 1, 1, tzinfo=datetime.UTC),
+        "a: it does not fit the schema's type",
+    ),
+    "no member": (
+        ["string", "long"],
+        UNION,
+        {"member0": None, "member1": None},
+        "a: no member of the union has a value",
+    ),
+    "two members": (
+        ["string", "long"],
+        UNION,
+        {"member0": "x", "member1": 1},
+        "a: several members of the union have a",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNWRITABLE)
+def test_what_a_schema_does_not_take_is_named(name: str) -> None:
+    schema, kind, value, reason = UNWRITABLE[name]
+    whole = StructType([StructField("a", kind)])
+    with pytest.raises((avro.AvroSchemaError, UnwritableRowError), match=re.escape(reason)):
+        AvroEncoder(avro.parse(json.dumps(record(("a", schema)))), whole).encode(
+            pa.array([{"a": value}], to_arrow_type(whole, timezone="UTC"))
+        )
