@@ -50,6 +50,8 @@ class Framed:
     paths: NDArray[np.int32] | None = None
     """With Protobuf: which of `known_paths` each value has; -1 if it has none that can be read."""
     known_paths: Sequence[Path] = ()
+    by_header: NDArray[np.bool_] | None = None
+    """Which values have a header that is to name the schema; None if none may."""
 
     def name(self, row: int) -> SchemaName | None:
         """Return the id or the GUID that a value names; None if it names none."""
@@ -61,6 +63,8 @@ class Framed:
         if self.ids[row] != NO_FRAME:
             no_path = self.paths is not None and self.ids[row] != NO_VALUE and self.paths[row] < 0
             return "the path to its message cannot be read" if no_path else None
+        if self.by_header is not None and self.by_header[row]:
+            return "its header is not the byte 0x00 and a schema's id, or 0x01 and a GUID"
         content = content or b""
         if len(content) < FRAME_BYTES:
             return f"it has {len(content)} bytes, and a schema's id takes {FRAME_BYTES}"
@@ -101,10 +105,10 @@ def split(values: pa.BinaryArray, headers: pa.ListArray | None, header: str, *, 
     if values.null_count:
         ids[np.asarray(values.is_null())] = NO_VALUE
     if found is None:
-        return Framed(data, starts, ends, ids, guids)
+        return Framed(data, starts, ends, ids, guids, by_header=rows)
     inside = np.flatnonzero(~rows & (ids >= 0))
     starts[inside] = found.read(data, starts[inside], ends[inside], inside)
-    return Framed(data, starts, ends, ids, guids, found.numbers, found.known)
+    return Framed(data, starts, ends, ids, guids, found.numbers, found.known, rows)
 
 
 def _framed(data: NDArray[np.uint8], starts: Int64s, ends: Int64s) -> Int64s:

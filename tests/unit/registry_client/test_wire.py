@@ -79,6 +79,8 @@ def test_headers_count_more_than_the_value_and_the_last_of_several() -> None:
     assert names == [GUID, 2, 3, 5, None, None, 7, None]
     assert payloads(found)[:4] == [b"\0\0\0\0\1a", b"b", b"c", b"d"]
     assert found.ids[4:6].tolist() == [NO_FRAME, NO_FRAME]
+    told = [found.problem(row, value) for row, value in enumerate(values)]
+    assert told == [None] * 4 + ["its header is not the byte 0x00 and a schema's id, or 0x01 and a GUID"] * 2
     assert found.ids[7] == NO_VALUE
 
 
