@@ -177,7 +177,7 @@ class RowMaker:
     def _error(self, batch: pa.RecordBatch, problems: Problems, what: str, instead: str) -> MalformedValueError:
         row, problem = min(problems.items())
         return MalformedValueError(
-            f"kafka_once: the value of topic {self._topic}, partition {self._partition}, at offset "
+            f"kafka_once: the record of topic {self._topic}, partition {self._partition}, at offset "
             f"{batch.column(OFFSET)[row].as_py()} {what}: {problem}. Correct what writes it, or use {instead}"
         )
 

@@ -334,7 +334,10 @@ def test_keys_are_decoded_like_values() -> None:
     texts = {"keyFormat": "string", "columns": "key"}
     assert keyed(["é".encode(), None, b"\xff"], **texts) == [{"key": "é"}, {"key": None}, {"key": None}]
     assert keyed([b"a", b"\xff"], **texts, mode="DROPMALFORMED") == [{"key": "a"}]
-    with pytest.raises(MalformedValueError, match="offset 1 does not parse: key: it is not UTF-8"):
+    with pytest.raises(
+        MalformedValueError,
+        match="the record of topic t, partition 0, at offset 1 does not parse: key: it is not UTF-8",
+    ):
         keyed([b"a", b"\xff"], **texts, mode="FAILFAST")
     both = {**AVRO, "keyFormat": "avro", "keySchema": '"long"', "columns": "key,value"}
     good = {"a": 1, "b": "x"}
