@@ -116,15 +116,25 @@ class Document:
 
     def merged(self, part: Part, where: str, within: tuple[str, ...]) -> tuple[dict[str, Part], tuple[str, ...]]:
         """Return a part with what it refers to, all parts of allOf, and the one branch that is not null, as one."""
+        here: list[str] = []
+        own = self._merged(part, where, within, (), here)
+        return own, (*within, *here)
+
+    def _merged(
+        self, part: Part, where: str, within: tuple[str, ...], above: tuple[str, ...], here: list[str]
+    ) -> dict[str, Part]:
+        """Merge as `merged`; ``above`` are the references that lead to this part, ``here`` those that are merged."""
         if not isinstance(part, dict):
-            return {}, within
+            return {}
         own = dict(part)
         parts: list[Part] = []
         if isinstance(reference := own.pop("$ref", None), str):
-            if reference in within:
+            if reference in within or reference in above:
                 raise JsonSchemaError(f"{where} is recursive: {reference} leads to itself, which no column can hold")
-            within = (*within, reference)
-            parts.append(self._referred(reference, where))
+            above = (*above, reference)
+            if reference not in here:  # that of another part of allOf says the same
+                here.append(reference)
+                parts.append(self._referred(reference, where))
         parts.extend(own.pop("allOf", ()))
         several = False
         for name in ("oneOf", "anyOf"):
@@ -132,11 +142,10 @@ class Document:
             several |= len(branches) > 1
             parts.extend(branches if len(branches) == 1 else ())
         for each in reversed(parts):
-            merged, within = self.merged(each, where, within)
-            own = _both(merged, own)
+            own = _both(self._merged(each, where, within, above, here), own)
         if several and not kinds_of(own):
             own["type"] = list(_ANY)
-        return own, within
+        return own
 
     def _referred(self, reference: str, where: str) -> Part:
         document, _, path = reference.partition("#")

@@ -85,6 +85,10 @@ TYPES: dict[str, tuple[Any, str]] = {
         {"properties": {"x": {"minimum": 1}}, "allOf": [{"properties": {"x": {"type": "integer"}}}]},
         "struct<x:bigint>",
     ),
+    "all of, with one part in two": (
+        {"allOf": [{"$ref": "#/definitions/x"}, {"allOf": [{"$ref": "#/definitions/x"}, {"minProperties": 1}]}]},
+        "struct<x:bigint>",
+    ),
     "reference": ({"$ref": "#/definitions/n"}, "bigint"),
     "reference with an escape": ({"$ref": "#/definitions/a~1b%20c"}, "string"),
     "Connect's int8": ({"type": "integer", "connect.type": "int8"}, "tinyint"),
@@ -100,7 +104,11 @@ TYPES: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("name", TYPES)
 def test_each_part_of_a_schema_has_a_type(name: str) -> None:
     part, expected = TYPES[name]
-    definitions = {"n": {"type": "integer"}, "a/b c": {"type": "string"}}
+    definitions = {
+        "n": {"type": "integer"},
+        "a/b c": {"type": "string"},
+        "x": {"properties": {"x": {"type": "integer"}}},
+    }
     root = {"type": "object", "properties": {"a": part}, "definitions": definitions}
     assert spark_type(json.dumps(root)).simpleString() == f"struct<a:{expected}>"
 
@@ -112,6 +120,7 @@ REFUSED = {
     "true": "the values must be objects with properties, found string",
     '{"properties": {"a": {"$ref": "#"}}}': "a is recursive: # leads to itself",
     '{"properties": {"a": {"properties": {"b": {"$ref": "#/properties/a"}}}}}': "a.b.b is recursive",
+    '{"$ref": "#/$defs/a", "$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}]}}}': "the value is recursive",
     '{"properties": {"a": {"$ref": "#/$defs/none"}}}': "a refers to #/$defs/none, which the schema does not have",
     '{"properties": {"a": {"$ref": "other.json"}}}': "a refers to other.json, which is not in the schema",
 }
