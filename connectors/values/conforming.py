@@ -44,12 +44,14 @@ def conformed(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return pa.Array.from_buffers(kind, len(array), [bits], array.null_count, children=children)
     if pa.types.is_list(kind) and pa.types.is_list(array.type):
         children = [conformed(array.values, kind.value_type)]
-        return pa.Array.from_buffers(
-            kind, len(array), [bits, array.offsets.buffers()[1]], array.null_count, children=children
-        )
+        return pa.Array.from_buffers(kind, len(array), [bits, _offsets(array)], array.null_count, children=children)
     if pa.types.is_map(kind) and pa.types.is_map(array.type):
         items = conformed(array.items, kind.item_type)
         entries = pa.StructArray.from_arrays([array.keys, items], fields=[kind.key_field, kind.item_field])
-        offsets = array.offsets.buffers()[1]
-        return pa.Array.from_buffers(kind, len(array), [bits, offsets], array.null_count, children=[entries])
+        return pa.Array.from_buffers(kind, len(array), [bits, _offsets(array)], array.null_count, children=[entries])
     return array.cast(kind)
+
+
+def _offsets(array: pa.ListArray | pa.MapArray) -> pa.Buffer:
+    """Return the offsets of lists, of which there may be more before those of the array."""
+    return pa.py_buffer(array.offsets.to_numpy())
