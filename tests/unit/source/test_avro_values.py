@@ -20,11 +20,11 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructField, StructType, TimestampType
 
 from sparkonce.connectors.values.avro import schema as avro
-from sparkonce.connectors.values.avro.decoder import AvroDecoder, Problems
+from sparkonce.connectors.values.avro.decoder import AvroDecoder
 from sparkonce.connectors.values.avro.encoder import AvroEncoder
 from sparkonce.connectors.values.avro.program import Programs
 from sparkonce.connectors.values.avro.types import spark_type
-from sparkonce.connectors.values.columns import Layout
+from sparkonce.connectors.values.columns import Layout, Problems
 from sparkonce.connectors.values.encoding import UnwritableRowError
 from tests.avro_documents import Maker, bare, chosen, encode, flat, ours
 from tests.avro_resolution import CASES, OURS, Case, enum, fixed, record

@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 
+from sparkonce.connectors.values.columns import Problems
 from sparkonce.connectors.values.protobuf import schema
-from sparkonce.connectors.values.protobuf.decoder import Problems, ProtobufDecoder
+from sparkonce.connectors.values.protobuf.decoder import ProtobufDecoder
 from sparkonce.connectors.values.protobuf.types import Choices, spark_type
 from tests.json_documents import plain
 from tests.protobuf_documents import Maker, expected, rewrite, without_extras
