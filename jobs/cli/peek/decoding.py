@@ -153,9 +153,14 @@ def json_tree(text: str) -> Any:
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)
+        return _loaded(text)
     except (ValueError, RecursionError):
         return None
+
+
+def _loaded(text: str | bytes) -> Any:
+    """Return a document of JSON; raise ValueError for one that would be shown as another."""
+    return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_finite)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -167,6 +172,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse(word: str) -> Any:
     raise ValueError(f"{word} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    found = float(digits)
+    if not math.isfinite(found):
+        raise ValueError(f"{digits} is larger than any double")
+    return found
 
 
 def _reader(registry: Registry, name: SchemaName) -> Reader:
@@ -274,7 +286,7 @@ def plain(value: pa.Scalar, kind: pa.DataType) -> Any:
 
 def _json(framed: Framed, row: int) -> Cell:
     try:
-        return Cell(Form.TREE, json.loads(_payload(framed, row), object_pairs_hook=_unique, parse_constant=_refuse))
+        return Cell(Form.TREE, _loaded(_payload(framed, row)))
     except (ValueError, RecursionError) as error:
         return _undecoded(framed, row, f"it is not JSON: {error}")
 

@@ -185,6 +185,7 @@ def test_what_values_are_without_a_registry(peek: Peek, send: Send, topic: str) 
         b'{"a": [1, 2.5, null], "b": {"c": "\xc3\xa9"}}',
         b'{"a": 1, "a": 2}',
         b'{"a": NaN}',
+        b'{"a": -1e999}',
         b"[1",
         b"\xff\xfe",
         b"\0\0\0\0\0\0\0\7",
@@ -192,7 +193,7 @@ def test_what_values_are_without_a_registry(peek: Peek, send: Send, topic: str) 
     ]
     for at, value in enumerate(values):
         send(topic, value, b"key", at)
-    found = peek.documents(topic)
+    found = peek.documents(topic, "-n", "all")
     shown = [{name: each[name] for name in each if name.startswith("value")} for each in found]
     assert shown == [
         {"value": None},
@@ -201,6 +202,7 @@ def test_what_values_are_without_a_registry(peek: Peek, send: Send, topic: str) 
         {"value": {"a": [1, 2.5, None], "b": {"c": "é"}}},
         {"value": '{"a": 1, "a": 2}'},
         {"value": '{"a": NaN}'},
+        {"value": '{"a": -1e999}'},
         {"value": "[1"},
         {"valueBase64": "//4="},
         {"valueBase64": "AAAAAAAAAAc="},
