@@ -148,7 +148,7 @@ class JsonOptions:
         parse=_mode,
         value="|".join(ParseMode),
     )
-    corrupt_column: str = text(
+    corrupt_column: str | None = text(
         "_corrupt_record",
         "the field that gets a value that does not parse: with json its text, if valueSchema has this field, a STRING; "
         "else its bytes, a field that is added if this option is set",
@@ -156,6 +156,7 @@ class JsonOptions:
         parse=_name,
         value="field",
     )
+    """None if no field is the one for such values, whatever it is called."""
     date_format: str | None = text(
         None,
         "the pattern of DATE fields, such as dd.MM.yyyy",

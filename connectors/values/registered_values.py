@@ -123,7 +123,8 @@ class _JsonSchema(Reading):
         kind = common(json_schema.spark_type(options.reader), wanted)
         assert isinstance(kind, StructType)
         self.type = kind
-        self._decoder = JsonDecoder(replace(options.json, schema=kind))
+        # No field of the schema is the one for corrupt values, whatever its name is: that is added afterwards.
+        self._decoder = JsonDecoder(replace(options.json, schema=kind, corrupt_column=None))
 
     def add(self, schema: RegisteredSchema, path: Path) -> int:  # noqa: ARG002
         return 0

@@ -247,6 +247,18 @@ def test_values_without_a_registry_are_bare_documents() -> None:
         SourceOptions.read({**given, "valueSchema": json.dumps(ORDER), "valueMessage": "m"})
 
 
+@pytest.mark.parametrize(("kind", "value"), [("integer", 3), ("string", "kept")])
+def test_a_property_may_have_the_name_of_the_field_for_corrupt_records(kind: str, value: object) -> None:
+    schema = {"properties": {"_corrupt_record": {"type": kind}, "a": {"type": "integer"}}}
+    given = {"kafka.bootstrap.servers": "x:1", "subscribe": "t", "valueFormat": "json-schema"}
+    decoding = SourceOptions.read({**given, "valueSchema": json.dumps(schema)}).rows.decoding
+    assert isinstance(decoding, SchemaOptions)
+    documents = [json.dumps({"_corrupt_record": value, "a": 1}).encode(), b'{"a": "x"}']
+    found, problems = RegisteredValues(decoding).decode(pa.array(documents))
+    assert found.to_pylist()[0] == {"_corrupt_record": value, "a": 1}
+    assert problems.keys() == {1}
+
+
 def test_an_older_version_decides_what_parses_in_a_batch_that_was_begun_with_it() -> None:
     older = json.dumps({"properties": {"a": {"type": "integer"}, "c": {"type": "array", "items": {"type": "integer"}}}})
     newer = json.dumps(
