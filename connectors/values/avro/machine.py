@@ -252,6 +252,18 @@ def read_items(left: int, least: int, data: Bytes, at: int, end: int) -> tuple[i
 
 
 @compiled
+def read_symbol(code: Code, first: int, count: int, read: bool, data: Bytes, at: int, end: int) -> tuple[int, int, int]:
+    """Read one of ``count`` symbols of an enum as a span; ``first`` is where the table has them."""
+    symbol, at = varint(data, at, end)
+    if at < 0 or not 0 <= symbol < count:
+        return 0, at, (late(at) if at < 0 else NO_SUCH_SYMBOL)
+    if not read:
+        return 0, at, FINE
+    constant = code.tables[first + symbol]
+    return (code.constants[constant], at, FINE) if constant >= 0 else (0, at, NOT_READABLE)
+
+
+@compiled
 def new_row(cells: Cells, level: int) -> None:
     """Begin the next row of a level; level 0 stands for a list that nobody reads."""
     if level > 0:
@@ -304,13 +316,7 @@ def decode(code: Code, values: Values, cells: Cells, row: int) -> int:
         elif op == CONSTANT:
             cell = code.constants[first]
         elif op == ENUM:
-            symbol, at = varint(data, at, end)
-            if at < 0 or not 0 <= symbol < second:
-                problem = late(at) if at < 0 else NO_SUCH_SYMBOL
-            elif read and code.tables[first + symbol] < 0:
-                problem = NOT_READABLE
-            elif read:
-                cell = code.constants[code.tables[first + symbol]]
+            cell, at, problem = read_symbol(code, first, second, read, data, at, end)
         elif op in (LIST, NEW_LIST):
             cell = cells.used[first]
             if op == LIST:

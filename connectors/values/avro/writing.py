@@ -102,8 +102,15 @@ def width_of(high: int, low: int) -> int:
 
 
 @compiled
-def put_decimal(data: Bytes, at: int, high: int, low: int, width: int) -> int:
-    """Write a number big-endian; return where it ends."""
+def put_decimal(data: Bytes, at: int, high: int, low: int, size: int) -> int:
+    """Write a number big-endian into ``size`` bytes, or if that is below 0 with its length; -1 if it does not fit."""
+    width = width_of(high, low)
+    if size < 0:
+        at = put_varint(data, at, width)
+    elif width > size:
+        return -1
+    else:
+        width = size
     for index in range(width):
         data[at + index] = byte_of(high, low, width - 1 - index)
     return at + width
@@ -178,12 +185,9 @@ def write(plan: Plan, cells: Cells, text: Bytes, row: int, output: Output, start
             at += length
         elif op in (DECIMAL, FIXED_DECIMAL):
             high = cells.values[cells.base[column + 1] + cells.row[cells.level_of[column]]]
-            width = width_of(high, cell)
-            if op == DECIMAL:
-                at = put_varint(data, at, width)
-            elif width > second:
+            at = put_decimal(data, at, high, cell, second if op == FIXED_DECIMAL else -1)
+            if at < 0:
                 return start, at_operation(OUT_OF_RANGE, pc)
-            at = put_decimal(data, at, high, cell, width if op == DECIMAL else second)
         elif op == ENUM:
             symbol = symbol_of(plan.symbols, plan.pool, first, second, text, cell)
             if symbol < 0:
