@@ -195,8 +195,9 @@ class RegistrySettings:
     @property
     def secrets(self) -> tuple[str, ...]:
         """What no message may show."""
-        whole = [each for each in (self.user_info, self.token, self.client_secret, self.key_password) if each]
-        return (*whole, *([self.user_info.partition(":")[2]] if self.user_info else []))
+        password = None if self.user_info is None else self.user_info.partition(":")[2]
+        found = (self.user_info, password, self.token, self.client_secret, self.key_password)
+        return tuple(each for each in found if each)
 
 
 REGISTRY_SETTINGS = settings_of(RegistrySettings, group=GROUP)
