@@ -25,7 +25,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
 
 from sparkonce.registry_lite.errors import ApiError
 from sparkonce.registry_lite.service import Records
@@ -34,6 +34,7 @@ _log = logging.getLogger(__name__)
 TOPIC = "_schemas"
 TIMEOUT_S = 30.0
 _POLL_S = 0.1
+_POLICY, _COMPACT = "cleanup.policy", "compact"
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 Apply = Callable[[dict[str, Any], dict[str, Any] | None], None]
 
@@ -200,20 +201,44 @@ def _create(admin: AdminClient, topic: str) -> None:
     """Create the topic unless it is there.
 
     Raises:
-        RegistryStartError: it has several partitions.
+        RegistryStartError: it has several partitions, or is not compacted.
         KafkaException: the brokers do not answer.
     """
     found = admin.list_topics(timeout=TIMEOUT_S).topics.get(topic)  # asking for one by name might create it
     if found is not None:
         if len(found.partitions) != 1:
             raise RegistryStartError(f"topic {topic} has {len(found.partitions)} partitions; schemas need one")
+        _check_compacted(admin, topic)
         return
-    new = NewTopic(topic, 1, config={"cleanup.policy": "compact"})
+    new = NewTopic(topic, 1, config={_POLICY: _COMPACT})
     try:
         admin.create_topics([new], operation_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise
+
+
+def _check_compacted(admin: AdminClient, topic: str) -> None:
+    """Refuse a topic whose old records are deleted: schemas would be lost. It may be one of other data, too.
+
+    Raises:
+        RegistryStartError: it is not compacted, or deletes besides.
+        KafkaException: the brokers do not answer.
+    """
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    try:
+        found = admin.describe_configs([resource], request_timeout=TIMEOUT_S)[resource].result(TIMEOUT_S)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise
+        _log.warning("cannot check that topic %s is compacted: DESCRIBE_CONFIGS is not allowed", topic)
+        return
+    policy = found[_POLICY].value
+    if policy != _COMPACT:
+        raise RegistryStartError(
+            f"topic {topic} has {_POLICY}={policy}, which deletes schemas. If it is the topic of schemas, set "
+            f"{_POLICY}={_COMPACT}; else name another with --topic (topic=… in Python)"
+        )
 
 
 def _consumer(conf: Mapping[str, str], topic: str) -> Consumer:

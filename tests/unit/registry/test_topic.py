@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from sparkonce import EmbeddedBroker, EmbeddedRegistry, RegistryStartError
 from sparkonce.registry_lite import topic as topics
@@ -159,7 +159,7 @@ def test_one_takes_over_from_another(broker: EmbeddedBroker) -> None:
 
 def test_records_of_others_and_damaged_ones(broker: EmbeddedBroker) -> None:
     topic = "_damaged"
-    create(broker, NewTopic(topic, 1))  # not compacted: it may have records without keys
+    create(broker, NewTopic(topic, 1))  # not compacted yet: it may have records without keys
 
     def key(**more: Any) -> bytes:
         return json.dumps({"keytype": "SCHEMA", "subject": "s", "version": 1, "magic": 1, **more}).encode()
@@ -183,6 +183,10 @@ def test_records_of_others_and_damaged_ones(broker: EmbeddedBroker) -> None:
         (b'{"keytype":"SOMETHING","magic":0}', b"{}"),
         (b'{"keytype":"CONTEXT","magic":0,"context":"x"}', b"{}"),
     )
+    compact = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[compact])
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.incremental_alter_configs([resource])[resource].result(30)
     with EmbeddedRegistry(broker.bootstrap_servers, topic=topic) as registry:
         assert ask(registry.url, "GET /subjects/s/versions?deleted=true").body == [1, 2]
         assert ask(registry.url, "GET /subjects/s/versions").body == [2]
@@ -195,6 +199,11 @@ def test_what_does_not_start(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyP
     create(broker, NewTopic("wide", 2))
     with pytest.raises(RegistryStartError, match="topic wide has 2 partitions; schemas need one"):
         EmbeddedRegistry(broker.bootstrap_servers, topic="wide")
+    for policy in ("delete", "compact,delete"):
+        topic = f"of-orders-{policy[0]}"
+        create(broker, NewTopic(topic, 1, config={"cleanup.policy": policy}))
+        with pytest.raises(RegistryStartError, match=rf"topic {topic} has cleanup\.policy={policy}, which deletes"):
+            EmbeddedRegistry(broker.bootstrap_servers, topic=topic)
     with (
         EmbeddedRegistry(broker.bootstrap_servers, topic="_free") as registry,
         pytest.raises(RegistryStartError, match="cannot listen"),
