@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparkonce.connectors.schema_registry import wire
-from sparkonce.connectors.schema_registry.client import AVRO, Registry
-from sparkonce.connectors.values.avro.schema import AvroSchemaError, inlined
+from sparkonce.connectors.schema_registry.client import Registry, UnknownSchemaError
+from sparkonce.connectors.values.options import AVRO
+from sparkonce.connectors.values.registered import KINDS, text_of
 from sparkonce.jobs.cli.peek.decoding import Form, guessed
 from sparkonce.jobs.cli.peek.inference import ddl
 from sparkonce.jobs.cli.peek.reading import PeekError, Record
@@ -23,21 +24,27 @@ class Found:
 
 
 def registered(registry: Registry, subject: str) -> Found:
-    """Return the latest schema of a subject; one of Avro with its references in it, as valueSchema takes it.
+    """Return the latest schema of a subject; with its references in it, as valueSchema takes it.
 
     Raises:
         RegistryError: the registry has none, or does not answer.
         PeekError: it cannot be read.
     """
-    found = registry.latest(subject)
+    try:
+        found = registry.latest(subject)
+    except UnknownSchemaError as error:
+        raise PeekError(
+            f"{error}. Name another with --subject; without a registry, --schema is made from samples of JSON"
+        ) from None
     schema, about = found.schema, f"version {found.version} of subject {subject}, id {found.id}"
-    if schema.kind != AVRO:
+    form = next((each for each, kind in KINDS.items() if kind == schema.kind), None)
+    if form is None:
         return Found(schema.text, f"{schema.kind}: {about}")
     try:
-        text = inlined(schema.text, [each.text for each in schema.references])
-    except AvroSchemaError as error:
+        text = text_of(schema, form) if schema.references or form == AVRO else schema.text
+    except ValueError as error:
         raise PeekError(f"{about}: {error}") from None
-    return Found(text, f"valueFormat=avro: {about}. With schemaRegistry.url set, valueSchema may be left out")
+    return Found(text, f"valueFormat={form}: {about}. With schemaRegistry.url set, valueSchema may be left out")
 
 
 def inferred(topic: str, records: Sequence[Record]) -> Found:

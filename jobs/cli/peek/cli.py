@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sparkonce.jobs.cli.peek.reading import Record, Start, TopicReader, Wanted
 
 SERVERS = f"{KAFKA_PREFIX}bootstrap.servers"
+NAME = "peek"
 COUNT = 10
 SAMPLES = 1000
 """Records that a schema is made from."""
@@ -46,7 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--schema", action="store_true", help="print a valueSchema for these values, from the registry or from samples"
     )
-    parser.add_argument("--registry", metavar="URL,…", help="a schema registry, which decodes Avro and JSON Schema")
+    parser.add_argument(
+        "--registry",
+        metavar="URL,…",
+        help="a schema registry, by whose schemas Avro, Protobuf and JSON Schema are decoded",
+    )
     parser.add_argument(
         "--registry-option",
         metavar="NAME=VALUE",
@@ -75,7 +80,9 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
         "--from", dest="from_ms", metavar="TIME", type=timestamp_ms, help="from this time on, in ISO form"
     )
     parser.add_argument("--until", dest="until_ms", metavar="TIME", type=timestamp_ms, help="records before this time")
-    parser.add_argument("--key", help="only records with this key: a text, or hex:00ff for bytes")
+    parser.add_argument(
+        "--key", help="only records whose key has these bytes, before it is decoded: a text, or hex:00ff"
+    )
     parser.add_argument("-f", "--follow", action="store_true", help="go on with records that arrive, until Ctrl+C")
 
 
@@ -98,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         kafka, registry = _settings(options)
     except (UsageError, OptionError, ConfigError) as error:
-        print(f"sparkonce peek: {error}", file=sys.stderr)
+        print(f"sparkonce peek: {str(error).removeprefix(f'{NAME}: ')}", file=sys.stderr)
         return USAGE
     from sparkonce.connectors.kafka_client.client import KafkaUnreachableError, MissingTopicError
     from sparkonce.connectors.kafka_source.decode import CorruptBatchError
@@ -177,7 +184,7 @@ def _registry(given: Mapping[str, str], kafka: Mapping[str, str]) -> Registry | 
     from sparkonce.connectors.schema_registry.client import Registry
     from sparkonce.connectors.schema_registry.settings import REGISTRY_SETTINGS, read_registry
 
-    table = SettingTable("peek", REGISTRY_SETTINGS, "source", passed_through=(f"{KAFKA_PREFIX}*",))
+    table = SettingTable(NAME, REGISTRY_SETTINGS, "source", passed_through=(f"{KAFKA_PREFIX}*",))
     table.check(given)
     settings = read_registry(table, {**given, **kafka})
     return None if settings is None else Registry(settings)

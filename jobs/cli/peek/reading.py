@@ -5,6 +5,7 @@ Records are fetched and decoded as by the source; offsets and timestamps become 
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from itertools import chain, islice
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkonce.connectors.kafka_client.client import EARLIEST, LATEST, Client
+from sparkonce.connectors.kafka_client.client import EARLIEST, LATEST, Client, MissingTopicError
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.ranges import FetchRange
 from sparkonce.connectors.kafka_source.reading import read_range
@@ -93,7 +94,7 @@ class TopicReader:
         """Return the offsets of each wanted partition, from the first to the one after the last.
 
         Raises:
-            MissingTopicError, PeekError: the topic, or a partition of it, does not exist.
+            PeekError: the topic, or a partition of it, does not exist.
             KafkaUnreachableError: no broker answers.
         """
         partitions = self._partitions(wanted.partitions)
@@ -141,7 +142,12 @@ class TopicReader:
             at = {each: max(at[each], ends[each]) for each in at}
 
     def _partitions(self, wanted: Collection[int]) -> list[int]:
-        there = self._client.topics([self._topic])[self._topic].partitions
+        try:
+            there = self._client.topics([self._topic])[self._topic].partitions
+        except MissingTopicError:
+            near = difflib.get_close_matches(self._topic, self._client.matching_topics(lambda _: True), 1)
+            hint = f": did you mean {near[0]}?" if near else ", or this user may not describe it"
+            raise PeekError(f"topic {self._topic} does not exist{hint}") from None
         missing = sorted(set(wanted) - set(there))
         if missing:
             raise PeekError(f"topic {self._topic} has no partition {missing[0]}: it has 0 to {max(there)}")

@@ -372,8 +372,30 @@ def test_a_schema_of_the_registry(
     assert f"valueFormat=avro: version 1 of subject {topic}-value, id {number}" in peek.told
     peek(topic, "--schema", "--registry", registry.url, "--subject", "another", status=1)
     assert "Subject 'another' not found" in peek.told
+    assert "Name another with --subject" in peek.told
     peek(topic, "--schema", status=1)
     assert "they name schemas of a registry: give --registry" in peek.told
+
+
+def test_a_schema_to_paste_has_its_references(
+    peek: Peek, topic: str, registry: EmbeddedRegistry, client: SchemaRegistryClient
+) -> None:
+    client.register_schema(f"{topic}-city", Schema('{"type": "object", "title": "City"}', "JSON"))
+    reference = SchemaReference("city.json", f"{topic}-city", 1)
+    root = '{"type": "object", "properties": {"to": {"$ref": "city.json"}}}'
+    client.register_schema(f"{topic}-value", Schema(root, "JSON", references=[reference]))
+    assert '"title": "City"' in peek(topic, "--schema", "--registry", registry.url)
+    assert f"# valueFormat=json-schema: version 1 of subject {topic}-value" in peek.told
+    text = 'syntax = "proto3"; message A { int32 id = 1; }'
+    client.register_schema(f"{topic}-key", Schema(text, "PROTOBUF"))
+    assert "message A" in peek(topic, "--schema", "--registry", registry.url, "--subject", f"{topic}-key")
+    assert "# valueFormat=protobuf" in peek.told
+
+
+def test_a_topic_that_is_not_there(peek: Peek, send: Send, topic: str) -> None:
+    send(topic, b"x")
+    peek(f"{topic}s", status=1)
+    assert peek.told == f"sparkonce peek: topic {topic}s does not exist: did you mean {topic}?\n"
 
 
 @pytest.mark.parametrize(
@@ -386,7 +408,7 @@ def test_a_schema_of_the_registry(
         (["t", "--from", "2024-01-02", "--until", "2024-01-01"], 2, "--until must be after"),
         (["t", "--key", "hex:0"], 2, "expected pairs of hexadecimal digits"),
         (["t", "--kafka", "foo=1"], 2, "unknown option 'kafka.foo'"),
-        (["t", "--registry", "h:1"], 2, "expected addresses"),
+        (["t", "--registry", "h:1"], 2, "sparkonce peek: option schemaRegistry.url='h:1': expected addresses"),
         (["t", "--registry", "http://me:s3cr3t@h"], 2, "expected no user in it"),
         (["t", "--registry-option", "bearer.auth.token=s3cr3t"], 2, "needs schemaRegistry.url"),
         (["t", "--registry", "http://h", "--registry-option", "foo=1"], 2, "unknown option 'schemaRegistry.foo'"),
