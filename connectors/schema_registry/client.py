@@ -335,7 +335,7 @@ class Registry:
         except Exception as error:  # of the libraries below: no connection, no TLS
             raise UnreachableRegistryError(
                 f"{self._where} does not answer, asked for {what} ({type(error).__name__}: {self._hidden(error)}). "
-                f"Check {PREFIX}url, and whether it runs; schemas that were read here before are still used"
+                f"Check {PREFIX}url, and whether it runs"
             ) from None
 
     def _client(self, url: str) -> SchemaRegistryClient:

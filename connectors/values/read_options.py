@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 
@@ -40,6 +41,14 @@ LETTERS, EVOLUTION, CORRUPT = "includeDeadLetters", "schemaEvolution", "columnNa
 _ROWS, _JSON = settings_of(RowOptions, camel_case, "Values"), settings_of(JsonOptions, camel_case, "Values")
 _KEYS = settings_of(KeyOptions, camel_case, "Keys")
 _OF_DOCUMENTS = {name: each for name, each in _JSON.items() if name not in ("valueSchema", CORRUPT)}
+_ANY_VALUES = 'set option("valueFormat", "json"), or avro, protobuf or json-schema, too'
+_VALUES_OF_SCHEMAS = 'set option("valueFormat", "avro"), or protobuf or json-schema, too'
+_KEYS_OF_SCHEMAS = 'set option("keyFormat", "avro"), or protobuf or json-schema, too'
+_NOT_PLAIN_JSON = (
+    "valueFormat=json reads documents without a registry. For those of Confluent's serializers set "
+    'option("valueFormat", "json-schema"); for keys with a schema set keyFormat, too'
+)
+"""What to set for an option that nothing would read."""
 ROW_SETTINGS = {**_ROWS, **_JSON, **_KEYS, **REGISTRY_SETTINGS}
 
 
@@ -117,23 +126,19 @@ def _check_used(table: SettingTable, parts: tuple[Part, Part], named: Set[str], 
     value, key = parts
     idle: list[tuple[str, str]] = []
     if value.format == BINARY:
-        idle += [(name, "valueFormat") for name in _JSON if name != "mode"]
-        idle += [(name, "valueFormat") for name in (*value.of_schemas, EVOLUTION)]
+        idle += [(name, _ANY_VALUES) for name in _JSON if name != "mode"]
+        idle += [(name, _VALUES_OF_SCHEMAS) for name in (*value.of_schemas, EVOLUTION)]
     if key.format in (BINARY, STRING):
-        idle += [(name, "keyFormat") for name in (key.name("Schema"), *key.of_schemas)]
+        idle += [(name, _KEYS_OF_SCHEMAS) for name in (key.name("Schema"), *key.of_schemas)]
     if (value.format, key.format) == (BINARY, BINARY):
-        idle += [(name, "valueFormat") for name in ("mode", *(() if may_select else (LETTERS,)))]
-    if value.format in (BINARY, JSON) and key.format in (BINARY, STRING):
-        idle += [(name, "keyFormat" if value.format == JSON else "valueFormat") for name in REGISTRY_SETTINGS]
+        idle += [(name, _ANY_VALUES) for name in ("mode", *(() if may_select else (LETTERS,)))]
+    if value.format == BINARY and key.format in (BINARY, STRING):
+        idle += [(name, _VALUES_OF_SCHEMAS) for name in REGISTRY_SETTINGS]
+    if value.format == JSON and key.format in (BINARY, STRING):
+        idle += [(name, _NOT_PLAIN_JSON) for name in REGISTRY_SETTINGS]
     wrong = next(((name, instead) for name, instead in idle if name.lower() in named), None)
     if wrong is not None:
-        first, others = ("json", "avro, protobuf or json-schema")
-        if wrong[1] != "valueFormat":
-            first, others = "avro", "protobuf or json-schema"
-        raise OptionError(
-            f"{table.format}: option {wrong[0]} is for decoded values: set "
-            f'option("{wrong[1]}", "{first}"), or {others}, too'
-        )
+        raise OptionError(f"{table.format}: option {wrong[0]} is for decoded values: {wrong[1]}")
 
 
 def _of_values(
@@ -186,19 +191,19 @@ def _json(table: SettingTable, given: Mapping[str, str], part: Part, named: Set[
     useless = [name for name in (*part.of_schemas, EVOLUTION) if name.lower() in named]
     if useless:
         raise OptionError(f"{table.format}: option {useless[0]} has no effect with valueFormat=json: leave it out")
-    json = JsonOptions(**table.values(given, _JSON))
-    if json.schema is None:
+    made = JsonOptions(**table.values(given, _JSON))
+    if made.schema is None:
         raise OptionError(
             f"{table.format}: valueFormat=json needs the option valueSchema, the fields of the values: "
             'for example option("valueSchema", "id BIGINT, name STRING")'
         )
-    corrupt = json.corrupt_column
-    if corrupt in json.schema.names and json.schema[corrupt].dataType != StringType():
+    corrupt = made.corrupt_column
+    if corrupt in made.schema.names and made.schema[corrupt].dataType != StringType():
         raise OptionError(
-            f"{table.format}: valueSchema has {corrupt} {json.schema[corrupt].dataType.simpleString()}: the field for "
+            f"{table.format}: valueSchema has {corrupt} {made.schema[corrupt].dataType.simpleString()}: the field for "
             "corrupt records must be STRING; name another with columnNameOfCorruptRecord"
         )
-    return json
+    return made
 
 
 def _by_schema(
@@ -217,21 +222,30 @@ def _by_schema(
     try:
         schema = _column_type(part, reader)
     except ValueError as error:
-        raise OptionError(f"{table.format}: the schema that {part.column}s are read as: {error}") from None
-    json = (
+        hint = "" if part.format == PROTOBUF or _is_json(reader) else f". Of a schema in a file, set {option}=file:PATH"
+        raise OptionError(f"{table.format}: the schema that {part.column}s are read as: {error}{hint}") from None
+    documents = (
         JsonOptions(**{**table.values(given, _OF_DOCUMENTS), "schema": schema}) if part.format == JSON_SCHEMA else None
     )
     return SchemaOptions(
         schema,
         reader,
         table.values(given, {"mode": _JSON["mode"]})["mode"],
-        json=json,
+        json=documents,
         registry=registry and registry.within(part.subject),
         reader_id=part.schema_id,
         format=part.format,
         message=part.message,
         column=part.column,
     )
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _with_corrupt(table: SettingTable, options: SchemaOptions, corrupt: str) -> SchemaOptions:

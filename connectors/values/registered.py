@@ -124,20 +124,25 @@ def _with_registered(
             f"{table.format}: schemaEvolution={ADD_COLUMNS} reads each batch as the latest version of a subject, so "
             "valueSchemaId has no effect: leave it out, or set schemaEvolution=none, which keeps that schema"
         )
-    form, of_id, what = named[f"{column}format"], f"{column}SchemaId", ""
+    form, of_id = named[f"{column}format"], f"{column}SchemaId"
     (number,) = table.values(given, {of_id: table.settings[of_id]}).values()
+    subject = _subject(table, named, column) if number is None else ""
+    what = f"the schema of subject {subject}" if number is None else f"the schema of id {number}"
     try:
         if number is not None:
-            what = f"the schema of id {number}"
             return {**given, f"{column}Schema": reader_schema(settings, number, form)}
-        subject = _subject(table, named, column)
-        what = f"the schema of subject {subject}"
         found = shared_registry(settings).latest(subject)
         option = f"{column}Subject"
         chosen = {f"{column}Schema": text_of(found.schema, form), of_id: str(found.id), option: subject}
         return {**_without(given, option), **chosen}
     except UnknownSchemaError as error:
-        raise (OptionError if number is not None else NoSchemaYetError)(f"{table.format}: {what}: {error}") from None
+        told = f"{table.format}: {what}: {error}."
+        if number is not None:
+            raise OptionError(f"{told} Check {column}SchemaId and schemaRegistry.url") from None
+        raise NoSchemaYetError(
+            f"{told} Check the topic's name and schemaRegistry.url, write a first {column} with a schema, or set "
+            f"{column}Subject or {column}Schema"
+        ) from None
     except (RegistryError, ValueError) as error:
         raise OptionError(f"{table.format}: {what}: {error}") from None
 
@@ -149,7 +154,9 @@ def text_of(schema: RegisteredSchema, form: str) -> str:
         ValueError: if it is none of the format.
     """
     if schema.kind != KINDS[form]:
-        raise ValueError(f"it is of {schema.kind}, and the format is {form}")
+        fitting = next((each for each, kind in KINDS.items() if kind == schema.kind), None)
+        told = "no format reads that" if fitting is None else f"that is the format {fitting}"
+        raise ValueError(f"the registry has it as {schema.kind}: {told}, and not {form}")
     references = {each.name: each.text for each in schema.references}
     if form == JSON_SCHEMA:
         return json_schema.inlined(schema.text, references)
