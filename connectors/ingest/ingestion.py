@@ -33,7 +33,7 @@ from sparkonce.connectors.ingest.topics import existing_topics
 from sparkonce.connectors.lag.listener import LagListener
 from sparkonce.connectors.runtime.failures import innermost, is_behind
 from sparkonce.connectors.session import active_in_thread
-from sparkonce.connectors.values.evolution import NoSchemaYetError, SchemaChangedError
+from sparkonce.connectors.values.evolution import REMEDY, NoSchemaYetError, SchemaChangedError
 from sparkonce.connectors.values.options import VALUE
 from sparkonce.connectors.values.registered import columns_of_latest
 
@@ -168,7 +168,7 @@ class Ingestion:
                 self._compact_if_due(running)
                 error = running.query.exception()
                 if error is not None and _has_newer_schema(running.flow, error):
-                    _log.info("%s begins again: %s", running.flow, innermost(error))
+                    _log.info("%s begins again: %s", running.flow, innermost(error).removesuffix(REMEDY).rstrip())
                     self._waiting[running.flow.name] = running.flow
                 elif error is not None:
                     self._end_by(f"{running.flow} has failed: {innermost(error)}", error)

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from sparkonce.connectors.settings.options import OptionError
 
+REMEDY = (
+    "Start the query again, from load() on: it then reads values as the newer version, and mergeSchema=true on "
+    "delta_once adds the new columns. schemaEvolution=none would go on without them"
+)
+"""What to do about a `SchemaChangedError`, the end of its message."""
+
 
 class NoSchemaYetError(OptionError):
     """A subject without a schema: nothing that has one has been written to the topic."""

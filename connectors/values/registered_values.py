@@ -30,7 +30,7 @@ from sparkonce.connectors.values.avro import types as avro_types
 from sparkonce.connectors.values.avro.decoder import AvroDecoder
 from sparkonce.connectors.values.columns import NULL, UNREADABLE, Problems, slices
 from sparkonce.connectors.values.conforming import common, conformed
-from sparkonce.connectors.values.evolution import NewerThanBegunError, SchemaChangedError
+from sparkonce.connectors.values.evolution import REMEDY, NewerThanBegunError, SchemaChangedError
 from sparkonce.connectors.values.json_values import JsonDecoder
 from sparkonce.connectors.values.options import AVRO as AVRO_FORMAT
 from sparkonce.connectors.values.options import JSON_SCHEMA as JSON_FORMAT
@@ -152,6 +152,14 @@ _READINGS: dict[str, Callable[[SchemaOptions, DataType], Reading]] = {
 }
 
 
+def _hint(value: bytes | None) -> str:
+    """Return what else may be wrong with a value that was read without a registry and does not parse."""
+    number = wire.parse_header((value or b"")[: wire.FRAME_BYTES])
+    if not isinstance(number, int):
+        return ""
+    return f"; its first five bytes may name schema id {number} of a registry: set schemaRegistry.url"
+
+
 class RegisteredValues:
     """Decodes values of one task; a `connectors.values.rows.Decoder`."""
 
@@ -181,7 +189,9 @@ class RegisteredValues:
         problems |= malformed
         for row, reason in problems.items():
             name = framed.name(row)
-            if self._registry is not None and name is not None:
+            if self._registry is None:
+                problems[row] = reason + _hint(values[row].as_py())
+            elif name is not None:
                 problems[row] = f"schema {f'id {name}' if isinstance(name, int) else name}: {reason}"
         if self._conform is not None:
             array = conformed(array, self._conform)
@@ -251,8 +261,7 @@ class RegisteredValues:
         raise SchemaChangedError(
             f"kafka_once: subject {subject} has version {latest.version} (id {latest.id}) by now, and this query "
             f"reads values as id {ours}; a value came with the schema {name}. Nothing of this batch is written. "
-            "Start the query again: it then reads values as the newer version, and mergeSchema=true on delta_once "
-            "adds the new columns. schemaEvolution=none would go on without them"
+            f"{REMEDY}"
         )
 
     def _with_corrupt(self, array: pa.StructArray, values: pa.BinaryArray, problems: Problems) -> pa.StructArray:

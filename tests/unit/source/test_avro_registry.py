@@ -31,6 +31,7 @@ from sparkonce.connectors.schema_registry.client import (
 )
 from sparkonce.connectors.schema_registry.settings import RegistrySettings
 from sparkonce.connectors.schema_registry.wire import frame
+from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.values.avro.encoder import AvroEncoder
 from sparkonce.connectors.values.avro.schema import parse
 from sparkonce.connectors.values.avro.types import spark_type
@@ -263,3 +264,36 @@ def test_a_batch_is_completed_with_the_version_it_was_begun_with(
         RegisteredValues(decoding(older)).decode(newer_value)
     assert source.with_rules(f"{'0' * 16}@{old}") is None
     assert source.with_rules(digest) is None
+
+
+def test_what_is_wrong_with_the_schema_of_a_query(registry: EmbeddedRegistry, client: SchemaRegistryClient) -> None:
+    from confluent_kafka.schema_registry import Schema
+
+    client.register_schema("told-value", Schema('"string"'))
+    given = {
+        "kafka.bootstrap.servers": "localhost:9092",
+        "subscribe": "told",
+        "valueFormat": "avro",
+        "schemaRegistry.url": registry.url,
+    }
+    wrong: list[tuple[dict[str, str], str]] = [
+        ({"valueSchemaId": "x"}, r"kafka_once: option valueSchemaId='x': expected"),
+        ({"keyFormat": "avro", "keySchemaId": "-1"}, r"kafka_once: option keySchemaId='-1': must be at least 1"),
+        ({"valueSchemaId": "99"}, r"Schema 99 not found \(HTTP 404\)\. Check valueSchemaId"),
+        ({"valueFormat": "protobuf"}, "the registry has it as AVRO: that is the format avro, and not protobuf"),
+        ({"subscribe": "told,more"}, r"kafka_once: which of the registry's schemas are values read as\? Set"),
+        ({"subscribe": "nowhere"}, r"\(HTTP 404\)\. Check the topic's name .* or set valueSubject or valueSchema"),
+        ({"schemaRegistry.url": "http://127.0.0.1:1", "schemaRegistry.max.retries": "0"}, "whether it runs$"),
+    ]
+    for options_, told in wrong:
+        with pytest.raises(OptionError, match=told):
+            SourceOptions.read(resolved(OPTIONS, {**given, **options_}))
+
+
+def test_bare_values_that_name_a_schema_hint_at_the_registry() -> None:
+    given = {"kafka.bootstrap.servers": "x:1", "subscribe": "t", "valueFormat": "avro", "valueSchema": '"long"'}
+    decoding = SourceOptions.read(given).rows.decoding
+    assert isinstance(decoding, SchemaOptions)
+    _, problems = RegisteredValues(decoding).decode(pa.array([frame(7) + b"\2", b"\2", b"\2\2"], pa.binary()))
+    assert problems[0].endswith("; its first five bytes may name schema id 7 of a registry: set schemaRegistry.url")
+    assert problems[2] == "bytes are left after the value: it was written with another schema"
