@@ -73,7 +73,8 @@ def check_column(format_name: str, schema: t.StructType, place: DeadLetterPlace 
     if place is not None and found is None:
         raise OptionError(
             f"{format_name}: deadLetters={place}, but the rows have no column {COLUMN}, so none would go there: "
-            "build it with sparkonce.mark and keep it in what you select; or leave the option out"
+            "let the source add it (includeDeadLetters=true) or build it with sparkonce.mark, and keep it in what you "
+            "select; or leave the option out"
         )
     if found is not None and found.dataType.simpleString() != LETTER.simpleString():
         raise OptionError(

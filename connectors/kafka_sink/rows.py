@@ -86,7 +86,8 @@ class RowLayout:
         if "value" not in found:
             raise OptionError(
                 "kafka_once: the rows have no column 'value', which becomes the value of the record; they have "
-                + ", ".join(map(repr, schema.names))
+                f"{', '.join(map(repr, schema.names))}. Select one: to_json(struct(*)) AS value, or with "
+                "valueFormat=avro struct(*) AS value"
             )
         if topic is None and "topic" not in found:
             raise OptionError("kafka_once: no topic for the rows: set the option topic, or add a string column 'topic'")
