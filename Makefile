@@ -18,7 +18,8 @@ help: ## Show this list
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("sparkonce needs Python 3.11 or newer, found " + sys.version.split()[0] + ". Point PYTHON at one: make PYTHON=/path/to/python3.11") if sys.version_info < (3, 11) else None'
 	@echo "Setting up $(VENV) with $(PYTHON) (a minute or two, once)"
-	@$(PYTHON) -m venv $(VENV)
+	@# One that is there stays: another Python in its place would find packages that were built for the first.
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@# PySpark finds the formats by listing sys.path, so the checkout must be on it: editable_mode=compat puts it there.
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 		--config-settings editable_mode=compat -e '.[demo,test,bench]'
