@@ -38,7 +38,7 @@ class EmbeddedRegistry:
         kafka: more settings of the client that reads and writes the topic, by librdkafka's names.
 
     Raises:
-        RegistryStartError: it cannot listen, cannot use the topic, or its certificates.
+        RegistryStartError: it cannot listen, or cannot use the topic, the certificates or the login.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class EmbeddedRegistry:
         client_ca: str | None = None,
         kafka: Mapping[str, str] | None = None,
     ) -> None:
+        _check_login(user_info)
         _check_certificates(certificate, key, client_ca)
         state = State()
         self._socket = _listen(host, port)
@@ -75,6 +76,14 @@ class EmbeddedRegistry:
             ssl_cert_reqs=2 if client_ca else 0,
             timeout_graceful_shutdown=1,
         )
+        try:
+            config.load()  # the thread would fail where nobody sees it
+        except OSError as error:
+            self._topic.close()
+            self._socket.close()
+            files = ", ".join(each for each in (certificate, key, client_ca) if each is not None)
+            hint = "" if key else ": without a key, the certificate's file must have it, too"
+            raise RegistryStartError(f"TLS cannot use the files {files} ({error}){hint}") from None
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._socket]}, name="registry", daemon=True
@@ -98,6 +107,12 @@ class EmbeddedRegistry:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _check_login(user_info: str | None) -> None:
+    """Raises RegistryStartError for one without a password."""
+    if user_info is not None and not user_info.partition(":")[2]:
+        raise RegistryStartError("who may log in: expected user:password")
 
 
 def _check_certificates(certificate: str | None, key: str | None, client_ca: str | None) -> None:

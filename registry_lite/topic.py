@@ -78,6 +78,8 @@ class SchemaTopic:
             raise self._not_started(error.message) from error
 
     def _not_started(self, why: object) -> RegistryStartError:
+        if isinstance(why, KafkaError) and why.code() == KafkaError._TRANSPORT:
+            why = "no broker answers there. Check the address, and security.protocol in the Kafka client's settings"
         return RegistryStartError(f"topic {self._topic} at {self._conf['bootstrap.servers']}: {why}")
 
     def settle(self) -> None:

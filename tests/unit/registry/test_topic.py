@@ -209,8 +209,10 @@ def test_what_does_not_start(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyP
         pytest.raises(RegistryStartError, match="cannot listen"),
     ):
         EmbeddedRegistry(broker.bootstrap_servers, topic="_other", port=int(registry.url.rpartition(":")[2]))
+    with pytest.raises(RegistryStartError, match="expected user:password"):
+        EmbeddedRegistry(broker.bootstrap_servers, user_info="me")
     monkeypatch.setattr(topics, "TIMEOUT_S", 0.2)
-    with pytest.raises(RegistryStartError, match=r"topic _schemas at 127\.0\.0\.1:1"):
+    with pytest.raises(RegistryStartError, match=r"topic _schemas at 127\.0\.0\.1:1: no broker answers there"):
         EmbeddedRegistry("127.0.0.1:1")
 
 
