@@ -110,7 +110,7 @@ class EmbeddedRegistry:
 
 
 def _check_login(user_info: str | None) -> None:
-    """Raises RegistryStartError for one without a password."""
+    """Raise RegistryStartError for one without a password."""
     if user_info is not None and not user_info.partition(":")[2]:
         raise RegistryStartError("who may log in: expected user:password")
 
