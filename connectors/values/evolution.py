@@ -21,3 +21,12 @@ class SchemaChangedError(RuntimeError):
 
 class NewerThanBegunError(RuntimeError):
     """A batch that must be completed with a version of a schema, and has a value of a newer one."""
+
+
+class UnknownWriterError(RuntimeError):
+    """A record that names a schema which the registry does not have, where no row would show that."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        """``row`` is the record's number in its batch."""
+        super().__init__(reason)
+        self.row = row

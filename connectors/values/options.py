@@ -73,7 +73,7 @@ _LETTERS_NEED = (KEY, VALUE, OFFSET, TIMESTAMP)
 """The columns of a dead letter besides topic and partition, which every task knows."""
 
 
-_DECIDES_NOTHING = ("registry", "stop_for", "json", "version_of", "is_begun")
+_DECIDES_NOTHING = ("registry", "stop_for", "json", "version_of", "is_begun", "unknown_stops")
 """Fields of `SchemaOptions` that do not change what a record becomes."""
 
 
@@ -211,6 +211,9 @@ class SchemaOptions:
     """The subject and which version of it the reader's schema is, where a query follows a subject."""
     is_begun: bool = False
     """Whether dead letters of the batch were found with this version already, so that no other may take its place."""
+    unknown_stops: bool = False
+    """Whether an id that the registry does not have stops the query, since no row would show it: the registry may have
+    lost a schema, as one that was restored from a backup."""
     column: str = VALUE
     json: JsonOptions | None = None
     """How values of JSON are decoded; its fields are those of ``schema``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
@@ -49,6 +50,7 @@ _NOT_PLAIN_JSON = (
     'option("valueFormat", "json-schema"); for keys with a schema set keyFormat, too'
 )
 """What to set for an option that nothing would read."""
+Options = TypeVar("Options", bound=ValueOptions | KeyDecoding | None)
 ROW_SETTINGS = {**_ROWS, **_JSON, **_KEYS, **REGISTRY_SETTINGS}
 
 
@@ -95,8 +97,8 @@ def read_rows(table: SettingTable, given: Mapping[str, str], *, may_select: bool
     registry = read_registry(table, given)
     rows = replace(
         rows,
-        decoding=_of_values(table, given, named, registry, value, rows),
-        key_decoding=_of_keys(table, given, named, registry, key),
+        decoding=_stopping(_of_values(table, given, named, registry, value, rows), rows),
+        key_decoding=_stopping(_of_keys(table, given, named, registry, key), rows),
     )
     if rows.dead_letters and rows.mode not in (None, ParseMode.PERMISSIVE):
         raise OptionError(
@@ -104,6 +106,13 @@ def read_rows(table: SettingTable, given: Mapping[str, str], *, may_select: bool
             "could carry a dead letter"
         )
     return rows
+
+
+def _stopping(options: Options, rows: RowOptions) -> Options:
+    """Have an unknown schema stop the query where a row of nulls would be all that is left of a record."""
+    if not isinstance(options, SchemaOptions) or rows.dead_letters or options.corrupt_column is not None:
+        return options
+    return replace(options, unknown_stops=options.mode is ParseMode.PERMISSIVE)
 
 
 def _columns(table: SettingTable, rows: RowOptions, named: Set[str]) -> tuple[str, ...]:

@@ -28,9 +28,15 @@ from sparkonce.connectors.values import json_schema
 from sparkonce.connectors.values.avro import schema as avro
 from sparkonce.connectors.values.avro import types as avro_types
 from sparkonce.connectors.values.avro.decoder import AvroDecoder
+from sparkonce.connectors.values.avro.program import same_name
 from sparkonce.connectors.values.columns import NULL, UNREADABLE, Problems, slices
 from sparkonce.connectors.values.conforming import common, conformed
-from sparkonce.connectors.values.evolution import REMEDY, NewerThanBegunError, SchemaChangedError
+from sparkonce.connectors.values.evolution import (
+    REMEDY,
+    NewerThanBegunError,
+    SchemaChangedError,
+    UnknownWriterError,
+)
 from sparkonce.connectors.values.json_values import JsonDecoder
 from sparkonce.connectors.values.options import AVRO as AVRO_FORMAT
 from sparkonce.connectors.values.options import JSON_SCHEMA as JSON_FORMAT
@@ -77,7 +83,15 @@ class _Avro(Reading):
         self._decoder = AvroDecoder(self._reader, self.type)
 
     def add(self, schema: RegisteredSchema, path: Path) -> int:  # noqa: ARG002
-        return self._decoder.add(avro.parse(schema.text, [each.text for each in schema.references]))
+        writer, reader = avro.parse(schema.text, [each.text for each in schema.references]), self._reader
+        # Java reads records of any name at the root. Here a topic with several types of records would become rows of
+        # one, with what fields they have in common.
+        if isinstance(writer, avro.Record) and isinstance(reader, avro.Record) and not same_name(writer, reader):
+            raise ValueError(
+                f"it is of the record {writer.name}, and values are read as {reader.name}; if that is the same, "
+                f"name {writer.name} among the aliases of a valueSchema"
+            )
+        return self._decoder.add(writer)
 
     def add_reader(self) -> int:
         return self._decoder.add(self._reader)
@@ -104,7 +118,12 @@ class _Protobuf(Reading):
         from sparkonce.connectors.values.protobuf.schema import compile_text, message_by_path, read_set
 
         files = {each.name: each.text for each in schema.references}
-        return self._decoder.add(message_by_path(read_set(compile_text(schema.text, files)), path))
+        writer = message_by_path(read_set(compile_text(schema.text, files)), path)
+        if writer.name != self._reader.name:  # of a topic with several types of messages
+            raise ValueError(
+                f"it is of the message {writer.full_name}, and values are read as {self._reader.full_name}"
+            )
+        return self._decoder.add(writer)
 
     def add_reader(self) -> int:
         return self._decoder.add(self._reader)
@@ -216,7 +235,10 @@ class RegisteredValues:
         for at, (number, path) in enumerate(pairs.T.tolist()):
             rows = named[which.reshape(-1) == at]
             key = framed.guids.get(number, number), known[path]
-            entries[rows] = self._entry(key)
+            try:
+                entries[rows] = self._entry(key)
+            except UnknownSchemaError as error:
+                raise UnknownWriterError(int(rows[0]), str(error)) from None
             if key in self._reasons:
                 problems.update(dict.fromkeys(rows.tolist(), self._reasons[key]))
         for row in np.flatnonzero(entries == UNREADABLE).tolist():
@@ -225,7 +247,11 @@ class RegisteredValues:
         return framed, entries, problems
 
     def _entry(self, key: tuple[SchemaName, Path]) -> int:
-        """Return the number of a schema's program; `UNREADABLE` for one that is no schema to read with."""
+        """Return the number of a schema's program; `UNREADABLE` for one that is no schema to read with.
+
+        Raises:
+            UnknownSchemaError: the registry does not have it, and that is to stop the query.
+        """
         if key not in self._entries:
             assert self._registry is not None
             name, path = key
@@ -236,6 +262,8 @@ class RegisteredValues:
                     raise ValueError(f"it is a schema of {found.kind}, and values are read as {self._reading.kind}")
                 self._entries[key] = self._reading.add(found, path)
             except (UnknownSchemaError, ValueError) as error:
+                if isinstance(error, UnknownSchemaError) and self._options.unknown_stops:
+                    raise
                 self._entries[key], self._reasons[key] = UNREADABLE, str(error)
         return self._entries[key]
 

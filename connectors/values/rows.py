@@ -17,6 +17,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from sparkonce.connectors.sinks.dead_letters import COLUMN as DEAD_LETTER
 from sparkonce.connectors.sinks.dead_letters import REASON
 from sparkonce.connectors.values.columns import Problems
+from sparkonce.connectors.values.evolution import UnknownWriterError
 from sparkonce.connectors.values.json_values import JsonDecoder
 from sparkonce.connectors.values.options import (
     HEADERS,
@@ -138,12 +139,20 @@ class RowMaker:
         """Return the records with their values decoded, and why values do not parse."""
         columns, problems = {name: batch.column(name) for name in self._options.columns}, Problems()
         headers = batch.column(HEADERS) if HEADERS in self._options.decoded else None
-        if self._key_decoder is not None:
-            columns[KEY], found = self._key_decoder.decode(batch.column(KEY), headers)
-            problems |= {row: f"key: {problem}" for row, problem in found.items()}
-        if self._decoder is not None:
-            columns[VALUE], found = self._decoder.decode(batch.column(VALUE), headers)
-            problems |= found
+        try:
+            if self._key_decoder is not None:
+                columns[KEY], found = self._key_decoder.decode(batch.column(KEY), headers)
+                problems |= {row: f"key: {problem}" for row, problem in found.items()}
+            if self._decoder is not None:
+                columns[VALUE], found = self._decoder.decode(batch.column(VALUE), headers)
+                problems |= found
+        except UnknownWriterError as error:
+            raise self._error(
+                batch,
+                {error.row: str(error)},
+                "names a schema that the registry does not have",
+                "includeDeadLetters=true, columnNameOfCorruptRecord or mode DROPMALFORMED",
+            ) from None
         if problems and self._options.mode is ParseMode.FAILFAST:
             raise self._error(batch, problems, "does not parse", "mode PERMISSIVE or DROPMALFORMED, not FAILFAST")
         return pa.RecordBatch.from_arrays(list(columns.values()), schema=self._decoded), problems

@@ -24,9 +24,10 @@ from sparkonce.connectors.schema_registry.settings import RegistrySettings
 from sparkonce.connectors.schema_registry.wire import frame
 from sparkonce.connectors.values.evolution import NewerThanBegunError, SchemaChangedError
 from sparkonce.connectors.values.following import ReadAs, rules_of, split_rules, version_of_batch
-from sparkonce.connectors.values.options import SchemaOptions
+from sparkonce.connectors.values.options import SchemaOptions, arrow_schema
 from sparkonce.connectors.values.registered import resolved
 from sparkonce.connectors.values.registered_values import RegisteredValues
+from sparkonce.connectors.values.rows import MalformedValueError, RowMaker
 
 FIELDS = [{"name": "a", "type": "int"}, *({"name": name, "type": "string", "default": "?"} for name in "bcd")]
 DOWN = ("http://127.0.0.1:1",)
@@ -158,13 +159,16 @@ def test_while_the_registry_is_down_the_version_of_the_last_commit_stays(
     assert f"The batch is read as id {first};" in caplog.text
 
 
-def test_a_value_that_is_newer_than_its_batch_stops_the_query(registry: EmbeddedRegistry, register: Register) -> None:
+def test_a_value_that_is_newer_than_its_batch_stops_the_query(
+    registry: EmbeddedRegistry, client: SchemaRegistryClient, register: Register
+) -> None:
     ids = [register("newer", count) for count in (1, 2)]
     made = hand_over(registry, "newer")
     batch = source(made, version_of_batch(followed(source(made)), None))
     third = register("newer", 3)
     assert decode(batch, frame(ids[0]) + b"\2")[0]["a"] == 1, "that there is a newer one is no reason"
-    other = register("newer-else", 1)
+    elsewhere = json.dumps({**json.loads(text("newer", 1)), "doc": "of another subject"})
+    other = client.register_schema("newer-else-value", Schema(elsewhere))
     assert decode(batch, frame(other) + b"\2")[0]["a"] == 1, "it is not of this subject"
     fourth = register("newer", 4)
     for number in (third, fourth):
@@ -236,3 +240,70 @@ def test_without_a_subject_there_is_nothing_to_follow(registry: EmbeddedRegistry
         hand_over(registry, "spark", valueSchema=text("x", 1))
     with pytest.raises(OptionError, match="valueSchemaId has no effect"):
         hand_over(registry, "spark", valueSchemaId="1")
+
+
+def rows_of(registry: EmbeddedRegistry, topic: str, value: bytes, **more: str) -> pa.RecordBatch:
+    rows = SourceOptions.read(resolved(OPTIONS, options(registry, topic, schemaEvolution="none", **more))).rows
+    columns: dict[str, Any] = {
+        "key": [None], "value": [value], "topic": [topic], "partition": [0], "offset": [7], "timestamp": [0],
+        "timestampType": [0], "headers": [[]],
+    }  # fmt: skip
+    batch = pa.RecordBatch.from_pydict({name: columns[name] for name in rows.decoded}, arrow_schema(rows.decoded))
+    return RowMaker(rows, topic, 0).rows(batch)
+
+
+def test_an_id_that_the_registry_does_not_have_becomes_no_row_of_nulls(
+    registry: EmbeddedRegistry, register: Register
+) -> None:
+    """The registry may have lost it: one restored from a backup, or a replica that lags."""
+    register("lost", 1)
+    value = frame(999_999) + b"\2"
+    with pytest.raises(MalformedValueError, match=r"topic lost, partition 0, at offset 7 names a schema that the") as e:
+        rows_of(registry, "lost", value)
+    assert "999999" in str(e.value)
+    assert "use includeDeadLetters=true, columnNameOfCorruptRecord or mode DROPMALFORMED" in str(e.value)
+    (row,) = rows_of(registry, "lost", value, includeDeadLetters="true").to_pylist()
+    assert "999999" in row["_dead_letter"]["reason"]
+    (row,) = rows_of(registry, "lost", value, columnNameOfCorruptRecord="bad").to_pylist()
+    assert row["value"] == {"a": None, "bad": value}
+    assert rows_of(registry, "lost", value, mode="DROPMALFORMED").num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("form", "kind", "texts", "values", "reason"),
+    [
+        (
+            "avro",
+            "AVRO",
+            ('{"type": "record", "name": "shop.%s", "fields": [{"name": "a", "type": "int"}]}',) * 2,
+            (b"\2", b"\4"),
+            "it is of the record shop.Payment, and values are read as shop.Order",
+        ),
+        (
+            "protobuf",
+            "PROTOBUF",
+            ('syntax = "proto3"; message %s { int64 a = 1; }',) * 2,
+            (b"\0\x08\1", b"\0\x08\2"),
+            "it is of the message Payment, and values are read as Order",
+        ),
+    ],
+)
+def test_records_of_another_type_in_a_topic_are_not_read_as_if_they_were_of_the_first(
+    registry: EmbeddedRegistry,
+    client: SchemaRegistryClient,
+    form: str,
+    kind: str,
+    texts: tuple[str, str],
+    values: tuple[bytes, bytes],
+    reason: str,
+) -> None:
+    topic = f"types-{form}"
+    order, payment = (
+        client.register_schema(f"{topic}-{name}", Schema(text % name, kind))
+        for name, text in zip(("Order", "Payment"), texts, strict=True)
+    )
+    more = {"valueFormat": form, "valueSubject": f"{topic}-Order", "includeDeadLetters": "true"}
+    (row,) = rows_of(registry, topic, frame(order) + values[0], **more).to_pylist()
+    assert row["value"] == {"a": 1}
+    (row,) = rows_of(registry, topic, frame(payment) + values[1], **more).to_pylist()
+    assert reason in row["_dead_letter"]["reason"]
