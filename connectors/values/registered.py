@@ -47,6 +47,10 @@ def _resolved(table: SettingTable, given: dict[str, str], column: str) -> dict[s
     text = named.get(option.lower())
     if text is None:
         return _with_registered(table, given, named, column)
+    if f"{column}schemaid" in named:
+        raise OptionError(
+            f"{table.format}: options {option} and {column}SchemaId both say what {column}s are read as: leave one out"
+        )
     try:
         text = self_contained(form, text)
     except (OSError, ValueError) as error:

@@ -255,6 +255,9 @@ class RegisteredValues:
         if key not in self._entries:
             assert self._registry is not None
             name, path = key
+            if name == self._options.reader_id and not self._reading.has_paths:
+                self._entries[key] = self._reading.add_reader()  # known, also where the registry is down
+                return self._entries[key]
             self._check_newer(self._registry, name)
             try:
                 found = self._registry.schema(name) if isinstance(name, int) else self._registry.schema_by_guid(name)

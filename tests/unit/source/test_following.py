@@ -307,3 +307,20 @@ def test_records_of_another_type_in_a_topic_are_not_read_as_if_they_were_of_the_
     assert row["value"] == {"a": 1}
     (row,) = rows_of(registry, topic, frame(payment) + values[1], **more).to_pylist()
     assert reason in row["_dead_letter"]["reason"]
+
+
+def test_values_of_the_version_they_are_read_as_need_no_registry(
+    registry: EmbeddedRegistry, register: Register
+) -> None:
+    number = register("alone", 2)
+    decoding = out_of_reach(followed(source(hand_over(registry, "alone"))))
+    column, problems = RegisteredValues(decoding).decode(pa.array([frame(number) + b"\2\2x"], pa.binary()))
+    assert (column.to_pylist(), problems) == ([{"a": 1, "b": "x"}], {})
+
+
+def test_a_schema_and_an_id_contradict_each_other(registry: EmbeddedRegistry) -> None:
+    for name in ("value", "key"):
+        given = {"valueFormat": "binary", f"{name}Format": "avro"}
+        given |= {f"{name}Schema": text("x", 1), f"{name}SchemaId": "1"}
+        with pytest.raises(OptionError, match=f"options {name}Schema and {name}SchemaId both say what"):
+            resolved(OPTIONS, options(registry, "both", schemaEvolution="none", **given))
