@@ -77,7 +77,9 @@ def _compiled(schema: str, references: tuple[tuple[str, str], ...]) -> bytes:
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
     given = from_base64(schema)
-    main = MAIN if given is None else _free_name(given.name or MAIN, {name for name, _ in references})
+    # The compiler would read other names as options: its error about @FILE shows what is in that file.
+    name = MAIN if given is None or not _is_file_name(given.name) else given.name
+    main = name if given is None else _free_name(name, {each for each, _ in references})
     texts: dict[str, str] = {}
     known = FileDescriptorSet()
     for name, each in (*references, (main, schema)):
@@ -165,14 +167,20 @@ def _run(folder: Path, main: str, texts: Mapping[str, str], known: bytes) -> byt
     return (folder / "out.pb").read_bytes()
 
 
+def _is_file_name(name: str) -> bool:
+    """Return whether a name is one of a file below a folder, and no argument that means something else."""
+    return (
+        name.isprintable() and "\\" not in name and name[:1] not in "-@" and not {"", ".", ".."} & set(name.split("/"))
+    )
+
+
 def _write(folder: Path, name: str, text: str) -> None:
     """Write a file that can be imported.
 
     Raises:
         ValueError: its name is not one of a file in the folder.
     """
-    parts = name.split("/")
-    if not name.isprintable() or "\\" in name or name.startswith("-") or {"", ".", ".."} & set(parts):
+    if not _is_file_name(name):
         raise ValueError(f"a file of Protobuf cannot be imported by the name {name!r}")
     path = folder / name
     try:

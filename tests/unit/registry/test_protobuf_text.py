@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -126,3 +127,17 @@ def test_a_reference_with_the_name_of_the_descriptor() -> None:
 def test_texts_are_not_taken_for_base64() -> None:
     for text in ("", " ", 'syntax = "proto3";', "message"):
         assert from_base64(text) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["@{file}", "--version", "--help", "-I{folder}", "--python_out={folder}", "../x.proto", "/x.proto", "a\0b", ""],
+)
+def test_the_name_in_a_descriptor_is_no_argument_of_the_compiler(name: str, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("hunter2\n")
+    file = FileDescriptorProto(name=name.format(file=secret, folder=tmp_path))
+    file.message_type.add(name="A")
+    found = descriptor_set(in_base64(file)).file[-1]
+    assert (found.name, found.message_type[0].name) == (MAIN, "A")
+    assert [each.name for each in tmp_path.iterdir()] == ["secret"]
