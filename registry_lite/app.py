@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sparkonce.registry_lite.compatibility import FORMATS
 from sparkonce.registry_lite.errors import ApiError, subject_not_found
 from sparkonce.registry_lite.service import EVERY_CONTEXT, RegistryService
-from sparkonce.registry_lite.state import DEFAULT_CONTEXT, Content, Document, Entry, context_of, qualified
+from sparkonce.registry_lite.state import DEFAULT_CONTEXT, Content, Document, Entry, context_named, context_of, qualified
 
 MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 MAX_REQUEST_BYTES = 16 << 20
@@ -43,8 +43,12 @@ class Call:
 
     @property
     def context(self) -> str:
-        """The context that the path begins with."""
-        return str(self.path.get("context", DEFAULT_CONTEXT))
+        """The context that the path begins with.
+
+        Raises:
+            ApiError: no context can have this name.
+        """
+        return context_named(_decoded(self.path.get("context", DEFAULT_CONTEXT)))
 
     @property
     def subject(self) -> str:
@@ -66,8 +70,8 @@ class Call:
     @property
     def prefix(self) -> str:
         """What the names of listed subjects begin with."""
-        alone = EVERY_CONTEXT if self.context == DEFAULT_CONTEXT else f":{self.context}:"
-        return self.query.get("subjectPrefix", alone)
+        given = self.query.get("subjectPrefix", "" if "context" in self.path else EVERY_CONTEXT)
+        return given if given == EVERY_CONTEXT else qualified(given, self.context)
 
     @property
     def number(self) -> int:

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from sparkonce.registry_lite.errors import invalid_context
+
 Answer = TypeVar("Answer")
 Document = dict[str, Any]
 AVRO = "AVRO"
@@ -136,6 +138,18 @@ def context_of(subject: str) -> str:
     if subject.startswith(":."):
         return subject[1:].partition(":")[0]
     return DEFAULT_CONTEXT
+
+
+def context_named(name: str) -> str:
+    """Return the context of a name as addresses have it: ``.name``, ``name`` or ``:.name:``.
+
+    Raises:
+        ApiError: no context can have this name.
+    """
+    found = name.strip(":")
+    if ":" in found or not found.isprintable():
+        raise invalid_context(name)
+    return found if found.startswith(".") else f".{found}"
 
 
 def qualified(subject: str, context: str) -> str:

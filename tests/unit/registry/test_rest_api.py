@@ -212,6 +212,26 @@ SCRIPTS: dict[str, Script] = {
         ("DELETE /subjects/s", None, 200, [1]),
         ("DELETE /subjects/r", None, 200, [1]),
     ],
+    "a context in an address, in each of its forms": [
+        ("POST /subjects/s/versions", schema('"string"'), 200, {"id": 1}),
+        ("POST /contexts/.c/subjects/t/versions", schema('"int"'), 200, {"id": 1, "subject": ":.c:t"}),
+        *(
+            step
+            for name in (".c", "c", ":.c:", "%3A.c%3A")
+            for step in (
+                (f"GET /contexts/{name}/schemas/ids/1", None, 200, {"schema": '"int"'}),
+                (f"GET /contexts/{name}/subjects/t/versions/1", None, 200, {"schema": '"int"'}),
+                (f"GET /contexts/{name}/subjects", None, 200, [":.c:t"]),
+                (f"GET /contexts/{name}/subjects?subjectPrefix=", None, 200, [":.c:t"]),
+                (f"GET /contexts/{name}/subjects?subjectPrefix=s", None, 200, []),
+                (f"GET /contexts/{name}/schemas?subjectPrefix=s", None, 200, []),
+                (f"POST /contexts/{name}/subjects/s", schema('"string"'), 404, 40401),
+            )
+        ),
+        *((f"GET /contexts/{name}/subjects", None, 200, ["s"]) for name in (".", ":.:")),
+        ("GET /contexts/.c/subjects?subjectPrefix=:*:", None, 200, [":.c:t", "s"]),
+        ("GET /contexts/.c:x/subjects", None, 400, 400),
+    ],
     "contexts": [
         FIRST,
         ("POST /subjects/:.c:r/versions", schema(WIDER), 200, {"id": 1, "subject": ":.c:r"}),
