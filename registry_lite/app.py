@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import hmac
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import unquote
@@ -22,12 +21,22 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sparkonce.registry_lite.compatibility import FORMATS
-from sparkonce.registry_lite.errors import ApiError, subject_not_found
+from sparkonce.registry_lite.compatibility.strict_json import strict_json
+from sparkonce.registry_lite.errors import ApiError, schema_not_found, subject_not_found
 from sparkonce.registry_lite.service import EVERY_CONTEXT, RegistryService
-from sparkonce.registry_lite.state import DEFAULT_CONTEXT, Content, Document, Entry, context_named, context_of, qualified
+from sparkonce.registry_lite.state import (
+    DEFAULT_CONTEXT,
+    Content,
+    Document,
+    Entry,
+    context_named,
+    context_of,
+    qualified,
+)
 
 MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 MAX_REQUEST_BYTES = 16 << 20
+MAX_ID_DIGITS = 10
 
 
 class Call:
@@ -75,8 +84,15 @@ class Call:
 
     @property
     def number(self) -> int:
-        """The id in the path."""
-        return int(self.path["id"])
+        """The id in the path.
+
+        Raises:
+            ApiError: it is none that a schema can have.
+        """
+        text = str(self.path["id"])
+        if not text.isascii() or not text.isdecimal() or len(text) > MAX_ID_DIGITS:
+            raise schema_not_found(text[: MAX_ID_DIGITS + 1])
+        return int(text)
 
     def page(self, found: Sequence[Any]) -> list[Any]:
         """Return the part of a list that the query asks for.
@@ -265,10 +281,10 @@ _ROUTES: tuple[tuple[str, str, Answer], ...] = (
     ("DELETE", "/subjects/{subject}", _delete_subject),
     ("GET", "/schemas", _schemas),
     ("GET", "/schemas/types", _types),
-    ("GET", "/schemas/ids/{id:int}", _schema),
-    ("GET", "/schemas/ids/{id:int}/schema", _schema_text),
-    ("GET", "/schemas/ids/{id:int}/subjects", _schema_subjects),
-    ("GET", "/schemas/ids/{id:int}/versions", _schema_versions),
+    ("GET", "/schemas/ids/{id}", _schema),
+    ("GET", "/schemas/ids/{id}/schema", _schema_text),
+    ("GET", "/schemas/ids/{id}/subjects", _schema_subjects),
+    ("GET", "/schemas/ids/{id}/versions", _schema_versions),
     ("GET", "/schemas/guids/{guid}", _guid),
     ("GET", "/schemas/guids/{guid}/ids", _guid_ids),
     ("GET", "/contexts", _contexts),
@@ -344,7 +360,7 @@ async def _body(request: Request) -> Document:
     if not content:
         return {}
     try:
-        document = json.loads(content)
+        document = strict_json(content)
     except (ValueError, RecursionError):
         raise ApiError(400, 400, "The request is not JSON") from None
     if not isinstance(document, dict):

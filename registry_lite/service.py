@@ -397,7 +397,7 @@ class RegistryService:
         """Return what is equal for texts that are the same schema; the text, if what it refers to is gone."""
         try:
             return format_of(content.kind).same(*self._with_references(subject, content))
-        except (ApiError, ValueError):
+        except (ApiError, ValueError, RecursionError):
             return content.text
 
     def _with_references(self, subject: str, content: Content) -> Schema:

@@ -133,13 +133,15 @@ class SchemaTopic:
             if error is None:
                 offsets.append(message.offset())
 
+        # A text that cannot be encoded must not leave a transaction open.
+        encoded = [(_bytes(value), _bytes(key)) for key, value in records]
         producer = self._producer
         assert producer is not None, "settle() comes first"
         self._whole = False
         try:
             producer.begin_transaction()
-            for key, value in records:
-                producer.produce(self._topic, _bytes(value), _bytes(key), partition=0, on_delivery=delivered)
+            for value, key in encoded:
+                producer.produce(self._topic, value, key, partition=0, on_delivery=delivered)
             producer.commit_transaction(TIMEOUT_S)
         except KafkaException as error:
             raise self._failed(producer, error) from error

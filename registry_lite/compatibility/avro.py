@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from sparkonce.registry_lite.compatibility.strict_json import strict_json
+
 if TYPE_CHECKING:
     from avro.name import Names
     from avro.schema import Schema as AvroSchema
@@ -39,10 +41,7 @@ def _parsed(text: str, references: Sequence[tuple[str, str]], names: Names) -> A
 
 
 def _load(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text.strip()  # the name of a primitive type, without quotes
+    return text.strip() if text.strip() in _PRIMITIVE else strict_json(text)  # some write these without quotes
 
 
 def check(text: str, references: Sequence[tuple[str, str]]) -> str:

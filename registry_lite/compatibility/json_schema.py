@@ -13,6 +13,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sparkonce.registry_lite.compatibility.strict_json import strict_json
+
 _LEAST = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 _MOST = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
 _SAME = ("pattern", "multipleOf", "format", "not", "uniqueItems", "const")
@@ -36,13 +38,13 @@ def check(text: str, references: Sequence[tuple[str, str]]) -> str:
     from jsonschema.validators import Draft7Validator, validator_for
 
     for each in (*(reference for _, reference in references), text):
-        document = _load(each)
+        document = strict_json(each)
         kind = validator_for(document, default=Draft7Validator)
         try:
             kind.check_schema(document, format_checker=kind.FORMAT_CHECKER)
         except SchemaError as error:
             raise ValueError(error.message) from None
-    return _dump(_load(text))
+    return _dump(strict_json(text))
 
 
 def same(text: str, references: Sequence[tuple[str, str]]) -> str:
@@ -53,18 +55,7 @@ def same(text: str, references: Sequence[tuple[str, str]]) -> str:
 def normal(text: str, references: Sequence[tuple[str, str]]) -> str:
     """Return the text with names in alphabetical order; raise ValueError if it is no schema."""
     check(text, references)
-    return _dump(_load(text), sort=True)
-
-
-def _load(text: str) -> Any:
-    try:
-        return json.loads(text, parse_constant=_refuse)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-
-
-def _refuse(name: str) -> None:
-    raise ValueError(f"{name} is no value of JSON")
+    return _dump(strict_json(text), sort=True)
 
 
 def _dump(document: Any, *, sort: bool = False) -> str:

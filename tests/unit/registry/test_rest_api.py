@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -375,3 +376,45 @@ def test_the_records_make_the_same_state_again(registry: MemoryRegistry, name: s
         for record in records:
             again.apply(*MemoryRegistry.read(record))
         assert again == registry.state
+
+
+IN_PLACES = (
+    ("PUT /config", '{{"compatibility": "NONE", "x": {}}}'),
+    ("POST /subjects/t/versions", '{{"schema": "\\"int\\"", "metadata": {{"properties": {{"x": {}}}}}}}'),
+    ("POST /subjects/t/versions", '{{"schema": "\\"int\\"", "ruleSet": [{}]}}'),
+)
+"""Requests whose parts are kept as they were sent."""
+NO_JSON = ("NaN", "-Infinity", "1e999", '"\\ud800"', '"\\uDFFF\\ud800"')
+"""What Python's module reads, and others cannot, or cannot write again."""
+
+
+@pytest.mark.parametrize("value", NO_JSON)
+@pytest.mark.parametrize(("request_line", "body"), IN_PLACES)
+def test_nothing_is_kept_that_cannot_be_answered(
+    registry: MemoryRegistry, request_line: str, body: str, value: str
+) -> None:
+    assert registry.ask(request_line, data=body.format(value).encode()).status == 400
+    assert registry.ask("GET /config").body == {"compatibilityLevel": "BACKWARD"}
+    assert registry.ask("GET /subjects").body == []
+    assert not registry.records
+
+
+@pytest.mark.parametrize("value", NO_JSON)
+@pytest.mark.parametrize("kind", ["AVRO", "JSON"])
+def test_a_schema_that_is_no_json_is_refused(registry: MemoryRegistry, kind: str, value: str) -> None:
+    text = f'{{"type": "string", "default": {value}}}'
+    found = registry.ask("POST /subjects/s/versions", schema(text, kind))
+    assert (found.status, found.body["error_code"]) == (422, 42201)
+
+
+def test_pairs_of_surrogates_are_one_character(registry: MemoryRegistry) -> None:
+    text = '{"type": "string", "doc": "\\ud83d\\ude00"}'
+    assert registry.ask("POST /subjects/s/versions", schema(text)).status == 200
+    assert json.loads(registry.ask("GET /schemas/ids/1").body["schema"])["doc"] == "\U0001f600"
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "99999999999", "-1", "x", "\u0661"])
+def test_an_id_that_no_schema_has(registry: MemoryRegistry, number: str) -> None:
+    for below in ("", "/schema", "/subjects", "/versions"):
+        found = registry.ask(f"GET /schemas/ids/{quote(number)}{below}")
+        assert (found.status, found.body["error_code"]) == (404, 40403)
