@@ -11,7 +11,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparkonce.registry_lite.compatibility.strict_json import strict_json
 
@@ -28,6 +33,11 @@ _COMBINED = ("oneOf", "anyOf")
 _NOTES = {"$schema", "$id", "id", "$comment", "title", "description", "default", "examples", "definitions", "$defs"}
 """What says nothing of the values."""
 _TYPES = ("null", "boolean", "object", "array", "number", "string", "integer")
+MAX_COMPARISONS = 50_000
+"""Pairs of parts that are compared: alternatives of alternatives would be endless otherwise."""
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_WITH_SIBLINGS = ("2019-09", "2020-12")
+"""The drafts where what is beside ``$ref`` counts, too."""
 Part = Any
 """A schema, or true or false."""
 
@@ -41,10 +51,27 @@ def check(text: str, references: Sequence[tuple[str, str]]) -> str:
         document = strict_json(each)
         kind = validator_for(document, default=Draft7Validator)
         try:
-            kind.check_schema(document, format_checker=kind.FORMAT_CHECKER)
+            kind.check_schema(document, format_checker=_formats(kind.FORMAT_CHECKER))
         except SchemaError as error:
             raise ValueError(error.message) from None
     return _dump(strict_json(text))
+
+
+def _formats(checker: Any) -> Any:
+    """Return a checker of formats that takes the patterns of JavaScript, too, as far as RE2 reads them."""
+    made = type(checker)(())
+    made.checkers = {**checker.checkers, "regex": (_is_pattern, ())}
+    return made
+
+
+def _is_pattern(value: object) -> bool:
+    if not isinstance(value, str):
+        return True
+    try:
+        re.compile(value)
+    except (re.error, OverflowError, RecursionError):
+        return _fits(value, "") is not None
+    return True
 
 
 def same(text: str, references: Sequence[tuple[str, str]]) -> str:
@@ -65,8 +92,15 @@ def _dump(document: Any, *, sort: bool = False) -> str:
 def incompatible(reader: tuple[str, Any], writer: tuple[str, Any]) -> list[str]:
     """Return why a reader cannot read all that a writer writes."""
     comparison = _Comparison(_Documents(*reader), _Documents(*writer))
-    comparison.compare(comparison.reader.root, comparison.writer.root, "#")
+    try:
+        comparison.compare(comparison.reader.root, comparison.writer.root, "#")
+    except _TooComplexError:
+        return [f"the schemas are too complex: more than {MAX_COMPARISONS} pairs of their parts would be compared"]
     return comparison.found
+
+
+class _TooComplexError(Exception):
+    """More is to be compared than `MAX_COMPARISONS`."""
 
 
 class _Documents:
@@ -75,17 +109,27 @@ class _Documents:
     def __init__(self, text: str, references: Sequence[tuple[str, str]]) -> None:
         self.root: Part = json.loads(text)
         self._others = {name: json.loads(reference) for name, reference in references}
+        said = str(self.root.get("$schema")) if isinstance(self.root, Mapping) else ""
+        self._with_siblings = any(draft in said for draft in _WITH_SIBLINGS)
+        self._both: dict[int, Part] = {}
+        """By the identity of a part with ``$ref`` and siblings, what stands for it."""
 
     def resolve(self, part: Part, seen: frozenset[str] = frozenset()) -> Part:
         """Return what a part with ``$ref`` stands for; the part itself if that is not known."""
         if not isinstance(part, Mapping) or "$ref" not in part or part["$ref"] in seen:
             return part
+        siblings = {name: each for name, each in part.items() if name != "$ref" and name not in _NOTES}
+        if siblings and self._with_siblings:
+            both = {"allOf": [{"$ref": part["$ref"]}, siblings]}
+            return self._both.setdefault(id(part), both)
         place, _, pointer = str(part["$ref"]).partition("#")
         found: Any = self._others.get(place) if place else self.root
+        if pointer and not pointer.startswith("/"):
+            return part  # an anchor
         for step in filter(None, pointer.split("/")):
-            name = step.replace("~1", "/").replace("~0", "~")
+            name = unquote(step).replace("~1", "/").replace("~0", "~")
             if isinstance(found, list):
-                found = found[int(name)] if name.isdecimal() and int(name) < len(found) else None
+                found = found[int(name)] if name in map(str, range(len(found))) else None
             else:
                 found = found.get(name) if isinstance(found, Mapping) else None
         return part if found is None else self.resolve(found, seen | {part["$ref"]})
@@ -96,9 +140,17 @@ class _Comparison:
         self.reader, self.writer = reader, writer
         self.found: list[str] = []
         self._open: set[tuple[int, int]] = set()
+        self._left = MAX_COMPARISONS
 
     def compare(self, r: Part, w: Part, at: str) -> None:
-        """Note at which places the reader does not take what the writer writes."""
+        """Note at which places the reader does not take what the writer writes.
+
+        Raises:
+            _TooComplexError: that would take too long.
+        """
+        self._left -= 1
+        if self._left < 0:
+            raise _TooComplexError
         r, w = self.reader.resolve(r), self.writer.resolve(w)
         if r is True or r == {} or w is False or (r == w and "$ref" not in _dump(r)):
             return
@@ -106,6 +158,9 @@ class _Comparison:
             return
         if r is False or w is True or w == {}:
             self._say("TYPE_NARROWED", at)
+            return
+        if any(name in r for name in _REFERENCES):
+            self._say("REFERENCE_UNKNOWN", at)
             return
         self._open.add((id(r), id(w)))
         ours, theirs = _conjuncts(r), _conjuncts(w)
@@ -167,10 +222,11 @@ class _Comparison:
             place = f"{at}/properties/{name}"
             if name in ours and name in theirs:
                 self.compare(ours[name], theirs[name], place)
+                self._by_patterns(name, r, [theirs[name]], place)
             elif name in ours:
-                self._only_reader(ours[name], w, place)
+                self._only_reader(name, ours[name], w, place)
             else:
-                self._only_writer(theirs[name], r, place)
+                self._only_writer(name, theirs[name], r, place)
         self._patterns(r, w, at)
         additional = w.get("additionalProperties", True), r.get("additionalProperties", True)
         if additional[0] is not False and not self._takes(additional[1], additional[0], at):
@@ -190,16 +246,26 @@ class _Comparison:
             elif theirs or w.get("additionalProperties", True) is not False:
                 self._say("PATTERN_PROPERTY_ADDED", place)
 
-    def _only_reader(self, part: Part, w: Mapping[str, Any], at: str) -> None:
+    def _only_reader(self, name: str, part: Part, w: Mapping[str, Any], at: str) -> None:
         """Compare a property that only the reader names with what the writer allows for names it does not list."""
-        open_to = _for_name(at.rpartition("/")[2], w)
-        if open_to is not False and not self._takes(part, open_to, at):
+        fitting = [w["patternProperties"][each] for each in _fitting(name, w)]
+        unclear = any(_fits(each, name) is None for each in w.get("patternProperties", {}))
+        open_to = fitting or ([True] if unclear else [w.get("additionalProperties", True)])
+        if not any(each is False or self._takes(part, each, at) for each in open_to):
             self._say("PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL", at)
 
-    def _only_writer(self, part: Part, r: Mapping[str, Any], at: str) -> None:
+    def _only_writer(self, name: str, part: Part, r: Mapping[str, Any], at: str) -> None:
         """Compare a property that only the writer names with what the reader allows for names it does not list."""
-        if not self._takes(_for_name(at.rpartition("/")[2], r), part, at):
+        if any(_fits(each, name) is not False for each in r.get("patternProperties", {})):
+            self._by_patterns(name, r, [part], at)
+        if not _fitting(name, r) and not self._takes(r.get("additionalProperties", True), part, at):
             self._say("PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL", at)
+
+    def _by_patterns(self, name: str, r: Mapping[str, Any], theirs: Sequence[Part], at: str) -> None:
+        """Compare what the writer says of a name with what the reader says of names that fit a pattern."""
+        for pattern, part in r.get("patternProperties", {}).items():
+            if _fits(pattern, name) is not False and not any(self._takes(part, each, at) for each in theirs):
+                self._say("PATTERN_PROPERTY_NARROWED", at)
 
     def _array(self, r: Mapping[str, Any], w: Mapping[str, Any], at: str) -> None:
         ours, theirs = r.get("items", True), w.get("items", True)
@@ -233,9 +299,19 @@ def _types_of(part: Mapping[str, Any]) -> set[str]:
     return {kind} if isinstance(kind, str) else set(kind)
 
 
-def _for_name(name: str, part: Mapping[str, Any]) -> Part:
-    """Return the schema of a property that an object does not list."""
-    for pattern, schema in part.get("patternProperties", {}).items():
-        if re.search(pattern, name):
-            return schema
-    return part.get("additionalProperties", True)
+def _fitting(name: str, part: Mapping[str, Any]) -> list[str]:
+    """Return the patterns of an object that a property's name fits."""
+    return [pattern for pattern in part.get("patternProperties", {}) if _fits(pattern, name)]
+
+
+@lru_cache(4096)
+def _fits(pattern: str, name: str) -> bool | None:
+    """Return whether a name fits a pattern; None where that is not known.
+
+    Arrow's regular expressions (RE2) take a time that grows with the name alone. Python's could take years for
+    ``(a+)+``; their syntax is not that of JavaScript either, which JSON Schema's patterns are written in.
+    """
+    try:
+        return bool(pc.match_substring_regex(pa.scalar(name), pattern).as_py())
+    except (pa.ArrowException, UnicodeEncodeError):
+        return None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparkonce.registry_lite.compatibility import MODES, incompatible
+from sparkonce.registry_lite.compatibility import MODES, format_of, incompatible
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ def proto2(body: str) -> str:
     return f'syntax = "proto2"; message M {{ {body} }}'
 
 
+DRAFT_2020 = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$defs": {"x": {"type": "string"}}}
 INT, STR, A = {"type": "integer"}, {"type": "string"}, ("a", "int")
 AVRO = [
     ("equal", record(A), record(A), True, True),
@@ -145,6 +146,48 @@ JSON = [
         js(type="object", patternProperties={"^a": INT}, additionalProperties=False),
         js(type="object", patternProperties={"^a": {"type": "number"}}, additionalProperties=False),
         True,
+        False,
+    ),
+    (
+        "a pattern for a name that is listed",
+        js(type="object", properties={"a": STR}, additionalProperties=False),
+        js(type="object", properties={"a": STR}, patternProperties={"^a": INT}, additionalProperties=False),
+        False,
+        False,
+    ),
+    (
+        "a pattern for the whole of a name with a slash",
+        js(type="object", properties={"a/b": STR}, additionalProperties=False),
+        js(type="object", patternProperties={"^b$": STR}, additionalProperties=False),
+        False,
+        False,
+    ),
+    (
+        "a name that fits two patterns",
+        js(type="object", properties={"ab": STR}, additionalProperties=False),
+        js(type="object", patternProperties={"a": STR, "b": INT}, additionalProperties=False),
+        False,
+        False,
+    ),
+    (
+        "a pattern that only JavaScript reads",
+        js(type="object", properties={"a": STR}, additionalProperties=False),
+        js(type="object", patternProperties={"(?<x>(?=a))": STR}, additionalProperties=False),
+        False,
+        False,
+    ),
+    (
+        "what is beside a reference",
+        js(**DRAFT_2020, **{"$ref": "#/$defs/x"}),
+        js(**DRAFT_2020, **{"$ref": "#/$defs/x", "maxLength": 3}),
+        False,
+        True,
+    ),
+    (
+        "a reference that is not known",
+        js(type="array", items={"$ref": "#x"}, definitions={"x": {"$id": "#x", **INT}}),
+        js(type="array", items={"$ref": "#y"}, definitions={"x": {"$id": "#y", **STR}}),
+        False,
         False,
     ),
     ("pattern for names added", js(type="object"), js(type="object", patternProperties={"^a": INT}), False, True),
@@ -258,6 +301,33 @@ def test_schemas_that_are_nested_too_deeply() -> None:
     deep = '{"items":' * 400 + "{}" + "}" * 400
     other = deep.replace("{}", '{"type":"string"}')
     assert incompatible("JSON", "BACKWARD", (other, ()), [(deep, ())])
+
+
+def test_alternatives_of_alternatives_do_not_take_forever() -> None:
+    def nested(leaf: str) -> str:
+        parts: dict[str, Any] = {"p0": {"type": leaf}}
+        for at in range(1, 40):
+            below = {"$ref": f"#/definitions/p{at - 1}"}
+            parts[f"p{at}"] = {"anyOf": [obj_of(x=below), obj_of(x=below, y=below)]}
+        return js(**{"$ref": "#/definitions/p39", "definitions": parts})
+
+    def obj_of(**properties: Any) -> dict[str, Any]:
+        return {"type": "object", "properties": properties, "additionalProperties": False}
+
+    (found,) = incompatible("JSON", "BACKWARD", (nested("integer"), ()), [(nested("string"), ())])
+    assert "too complex" in found
+
+
+def test_a_pattern_does_not_take_forever() -> None:
+    old = obj(closed=True, **{"a" * 50 + "!": STR})
+    new = js(type="object", patternProperties={"^(a+)+$": INT}, additionalProperties=False)
+    assert incompatible("JSON", "BACKWARD", (new, ()), [(old, ())])
+
+
+@pytest.mark.parametrize("pattern", [r"^\\p{L}+$", r"^[\\w-\\.]+$", "^(a+)+$", "(?=a)"])
+def test_the_patterns_of_javascript(pattern: str) -> None:
+    text = f'{{"type":"string","pattern":"{pattern}"}}'
+    assert format_of("JSON").check(text, ()) == text
 
 
 def test_types_of_other_files() -> None:
