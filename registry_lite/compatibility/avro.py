@@ -95,12 +95,36 @@ def _full_name(name: str, namespace: str) -> str:
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
+def _with_full_aliases(text: str, references: Sequence[tuple[str, str]]) -> tuple[str, list[tuple[str, str]]]:
+    """Return a schema whose types have aliases with namespaces: Apache's package compares them as they are written."""
+    named = [(name, _dump(_full_aliases(_load(each), ""))) for name, each in references]
+    return _dump(_full_aliases(_load(text), "")), named
+
+
+def _full_aliases(schema: Any, namespace: str) -> Any:
+    if isinstance(schema, list):
+        return [_full_aliases(each, namespace) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = dict(schema)
+    if made.get("type") in _NAMED:
+        namespace = _full_name(made["name"], made.get("namespace", namespace) or "").rpartition(".")[0]
+        if "aliases" in made:
+            made["aliases"] = [_full_name(each, namespace) for each in made["aliases"]]
+    for name in ("type", "items", "values"):
+        if name in made:
+            made[name] = _full_aliases(made[name], namespace)
+    if "fields" in made:
+        made["fields"] = [{**each, "type": _full_aliases(each["type"], namespace)} for each in made["fields"]]
+    return made
+
+
 def incompatible(reader: tuple[str, Any], writer: tuple[str, Any]) -> list[str]:
     """Return why a reader cannot read all that a writer writes."""
     from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
 
     checker: Any = ReaderWriterCompatibilityChecker
-    found = checker().get_compatibility(_parse(*reader), _parse(*writer))
+    found = checker().get_compatibility(_parse(*_with_full_aliases(*reader)), _parse(*writer))
     if found.compatibility is SchemaCompatibilityType.compatible:
         return []
     kinds = [kind.name for kind in found.incompatibilities] or ["incompatible"]

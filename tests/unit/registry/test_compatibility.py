@@ -56,6 +56,22 @@ DRAFT_2020 = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$defs"
 INT, STR, A = {"type": "integer"}, {"type": "string"}, ("a", "int")
 AVRO = [
     ("equal", record(A), record(A), True, True),
+    *(
+        (
+            f"renamed in a namespace, alias {alias}{' beside a type of an outer one' if nested else ''}",
+            *(
+                js(type="record", name="Outer", fields=[{"name": "o", "type": each}]) if nested else js(**each)
+                for each in (
+                    {"type": "record", "name": "R", "namespace": "x", "fields": []},
+                    {"type": "record", "name": "S", "namespace": "x", "fields": [], "aliases": [alias]},
+                )
+            ),
+            backward,
+            False,
+        )
+        for nested in (False, True)
+        for alias, backward in (("R", True), ("x.R", True), ("y.R", False))
+    ),  # as Java's SchemaCompatibility has it
     ("field added with a default", record(A), record(A, ("b", "int", {"default": 1})), True, True),
     ("field added without a default", record(A), record(A, ("b", "int")), False, True),
     ("field removed", record(A, ("b", "int")), record(A), True, False),
