@@ -24,6 +24,8 @@ _PROMOTIONS = {
     "string": ("bytes",),
     "bytes": ("string",),
 }
+MAX_BYTES = 2**31 - 1
+"""More than any value has, as Arrow's offsets show; a type that takes more can have no value."""
 _UNITS = {"millis": 1_000, "micros": 1_000_000, "nanos": 1_000_000_000}
 _MEANING = {
     machine.ENDS_EARLY: "the value ends too early",
@@ -59,7 +61,7 @@ class Programs:
     def add(self, writer: avro.Schema) -> int:
         """Compile the program of a writer's schema; return its first operation."""
         self._code = None
-        first, self._defaulted = len(self._operations), 0
+        first, self._depth, self._defaulted = len(self._operations), 0, 0
         self._value(writer, self._reader, self._layout.root, "")
         self._emit(machine.END, "")
         self.items_of_defaults = max(self.items_of_defaults, self._defaulted)
@@ -101,9 +103,9 @@ class Programs:
         elif isinstance(w, avro.Record):
             self._record(w, r, column, where)
         elif isinstance(w, avro.Array):
-            self._items(w.items, r.items if isinstance(r, avro.Array) else None, w, r, column, where)
+            self._list(w.items, r.items if isinstance(r, avro.Array) else None, w, r, column, where)
         elif isinstance(w, avro.Map):
-            self._items(w.values, r.values if isinstance(r, avro.Map) else None, w, r, column, where)
+            self._list(w.values, r.values if isinstance(r, avro.Map) else None, w, r, column, where)
         elif isinstance(w, avro.Enum):
             self._enum(w, r, column, where)
         elif isinstance(w, avro.Fixed):
@@ -170,7 +172,7 @@ class Programs:
             name = theirs.name if ours is None else ours.name
             self._value(theirs.type, None if ours is None else ours.type, below, _path(where, name))
 
-    def _items(
+    def _list(
         self,
         items: avro.Schema,
         into: avro.Schema | None,
@@ -195,7 +197,7 @@ class Programs:
         below = column.children[-1] if column is not None else None
         self._value(items, into, below, _path(where, "value" if isinstance(w, avro.Map) else "element"))
         end = self._emit(machine.NEXT, where, first=level, second=begin + 1)
-        self._operations[end][AFTER] = least
+        self._operations[end][AFTER] = min(least, MAX_BYTES)
         self._operations[begin][SECOND] = end
         self._depth -= 1
 
@@ -221,9 +223,9 @@ class Programs:
         if isinstance(r, avro.Fixed) and r.decimal is not None:
             if self._scales_differ(w.decimal, r.decimal, where):
                 return
-            self._emit(machine.FIXED_DECIMAL, where, column, first=r.decimal.precision, second=w.size)
+            self._emit(machine.FIXED_DECIMAL, where, column, first=r.decimal.precision, second=min(w.size, MAX_BYTES))
         else:
-            self._emit(machine.FIXED, where, column, second=w.size)
+            self._emit(machine.FIXED, where, column, second=min(w.size, MAX_BYTES))
 
     def _primitive(self, w: avro.Primitive, r: avro.Schema | None, column: Column | None, where: str) -> None:
         if r is None:

@@ -30,6 +30,10 @@ _LOGICAL = {
 DURATION_BYTES = 12
 MAX_PRECISION = 38
 """Digits of Spark's decimals; more of them are bytes."""
+MAX_DEPTH = 200
+"""Schemas within each other."""
+MAX_PARTS = 100_000
+"""Schemas in a schema, a type counted wherever it is named: twenty types that name each other twice are a million."""
 NO_DEFAULT = object()
 
 
@@ -123,12 +127,39 @@ def parse(text: str, references: Sequence[str] = ()) -> Schema:
     """Return the tree of a schema; ``references`` are the texts of the schemas that it names, those before others.
 
     Raises:
-        AvroSchemaError: it is not a schema, names a type that is unknown, or is recursive.
+        AvroSchemaError: it is not a schema, names a type that is unknown, or is recursive, too deep or too large.
     """
     reader = _Reader()
-    for reference in references:
-        reader.read(_json(reference), "", "the reference")
-    return reader.read(_json(text), "", "the schema")
+    try:
+        for reference in references:
+            reader.read(_json(reference), "", "the reference")
+        found = reader.read(_json(text), "", "the schema")
+        depth, parts = _measured(found, {})
+    except RecursionError:
+        depth, parts = MAX_DEPTH + 1, 0
+    if depth > MAX_DEPTH:
+        raise AvroSchemaError(f"the schema is nested more than {MAX_DEPTH} levels deep")
+    if parts > MAX_PARTS:
+        raise AvroSchemaError(f"the schema has {parts} parts, types counted wherever they are named, not {MAX_PARTS}")
+    return found
+
+
+def _measured(schema: Schema, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """Return how deep a schema is and how many parts it has; ``known`` has that of types, by their identity."""
+    if id(schema) not in known:
+        found = [_measured(each, known) for each in _below(schema)]
+        known[id(schema)] = 1 + max((depth for depth, _ in found), default=0), 1 + sum(parts for _, parts in found)
+    return known[id(schema)]
+
+
+def _below(schema: Schema) -> Sequence[Schema]:
+    if isinstance(schema, Record):
+        return [each.type for each in schema.fields]
+    if isinstance(schema, Union):
+        return schema.branches
+    if isinstance(schema, Array):
+        return (schema.items,)
+    return (schema.values,) if isinstance(schema, Map) else ()
 
 
 def _json(text: str) -> Any:
@@ -194,7 +225,8 @@ class _Reader:
             raise AvroSchemaError(f"{where}: {full!r} is not a name")
         if full in self._named:
             raise AvroSchemaError(f"{where}: {full} is defined twice")
-        aliases = tuple(each if "." in each or not space else f"{space}.{each}" for each in part.get("aliases", ()))
+        named = _texts(part.get("aliases", []), f"{where}: the aliases of {full}")
+        aliases = tuple(each if "." in each or not space else f"{space}.{each}" for each in named)
         self._named[full] = None
         made: Named
         if part["type"] == "enum":
@@ -203,6 +235,8 @@ class _Reader:
             made = _fixed(full, aliases, part, where)
         else:
             fields = _required(part, "fields", where)
+            if not isinstance(fields, list):
+                raise AvroSchemaError(f"{where}: the fields of {full} are {_shown(fields)}")
             made = Record(full, aliases, tuple(self._field(each, space, full) for each in fields))
             names = [field.name for field in made.fields]
             if len(set(names)) < len(names):
@@ -218,11 +252,18 @@ class _Reader:
         if not _NAME.fullmatch(part["name"]):
             raise AvroSchemaError(f"{where}: {part['name']!r} is not a name")
         kind = self.read(_required(part, "type", where), space, where)
-        return Field(part["name"], tuple(part.get("aliases", ())), kind, part.get("default", NO_DEFAULT))
+        aliases = _texts(part.get("aliases", []), f"{where}: the aliases")
+        return Field(part["name"], aliases, kind, part.get("default", NO_DEFAULT))
+
+
+def _texts(part: Any, what: str) -> tuple[str, ...]:
+    if not isinstance(part, list) or not all(isinstance(each, str) for each in part):
+        raise AvroSchemaError(f"{what} are {_shown(part)}")
+    return tuple(part)
 
 
 def _enum(name: str, aliases: tuple[str, ...], part: Mapping[str, Any], where: str) -> Enum:
-    symbols = tuple(_required(part, "symbols", where))
+    symbols = _texts(_required(part, "symbols", where), f"{where}: the symbols of {name}")
     if not symbols or len(set(symbols)) < len(symbols):
         raise AvroSchemaError(f"{where}: the symbols of {name} are {_shown(list(symbols))}")
     default = part.get("default")
@@ -239,8 +280,8 @@ def _fixed(name: str, aliases: tuple[str, ...], part: Mapping[str, Any], where: 
 
 
 def _digits_in(size: int) -> int:
-    """Return how many decimal digits always fit ``size`` bytes."""
-    return len(str(2 ** (8 * size - 1))) - 1 if size else 0
+    """Return how many decimal digits always fit ``size`` bytes, none above `MAX_PRECISION` counted."""
+    return min(len(str(2 ** (8 * min(size, MAX_PRECISION) - 1))) - 1, MAX_PRECISION) if size else 0
 
 
 def _logical(kind: str, part: Mapping[str, Any]) -> Primitive:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import io
 import json
@@ -244,3 +245,62 @@ def test_what_a_schema_does_not_take_is_named(name: str) -> None:
         AvroEncoder(avro.parse(json.dumps(record(("a", schema)))), whole).encode(
             pa.array([{"a": value}], to_arrow_type(whole, timezone="UTC"))
         )
+
+
+def test_a_fixed_of_thousands_of_bytes() -> None:
+    schema = record(("a", fixed(5000)), ("b", "int"))
+    array, problems = decode([schema], [b"x" * 5000 + b"\x02", b"x" * 4999])
+    assert plain(array)[0] == {"a": b"x" * 5000, "b": 1}
+    assert problems == {1: "a: the value ends too early"}
+
+
+def twice(levels: int, leaf: Any = "int") -> Any:
+    """Return a type of which each level has the one below twice."""
+    for at in range(levels):
+        below = leaf if at == 0 else f"T{at - 1}"
+        leaf = record(("x", leaf), ("y", below), name=f"T{at}")
+    return leaf
+
+
+def deep(levels: int) -> str:
+    return '{"type":"array","items":' * levels + '"int"' + "}" * levels
+
+
+@pytest.mark.parametrize("size", [2**31 - 1, 2**31, 2**40, 10**30])
+def test_a_fixed_that_no_value_can_have(size: int) -> None:
+    for kind in (fixed(size), {"type": "array", "items": record(("x", fixed(size)), ("y", "F"), name="I")}):
+        reader = record(("b", "int"))
+        _, problems = decode([record(("a", kind), ("b", "int")), reader], [b"\x02\x02", b"\x02"], reader)
+        assert set(problems) == {0}
+
+
+TOO_LARGE = {"2^20": json.dumps(twice(20)), "2^90": json.dumps(twice(90)), "300": deep(300), "100000": deep(100_000)}
+
+
+@pytest.mark.parametrize("text", TOO_LARGE.values(), ids=TOO_LARGE)
+def test_schemas_that_are_too_large_or_too_deep(text: str) -> None:
+    with pytest.raises(avro.AvroSchemaError, match=r"levels deep|parts, types counted"):
+        avro.parse(text)
+
+
+@given(
+    st.integers(0, 500),
+    st.integers(0, 10_000),
+    st.sampled_from([None, 5, 1.5, True, "", "x", [], [[]], [5], {}, {"type": {}}]),
+)
+@settings(max_examples=500)
+def test_a_schema_with_a_part_of_another_type_is_read_or_refused(seed: int, place: int, junk: Any) -> None:
+    """A schema of a registry must not stop a query: whatever is wrong with it is an AvroSchemaError."""
+    schema = json.loads(json.dumps(bare(Maker(seed).record())))
+    places: list[tuple[Any, Any]] = []
+    waiting = [schema]
+    while waiting:
+        part = waiting.pop()
+        keys = list(part) if isinstance(part, dict) else range(len(part))
+        places += [(part, key) for key in keys]
+        waiting += [part[key] for key in keys if isinstance(part[key], dict | list)]
+    part, key = places[place % len(places)]
+    part[key] = junk
+    reader = avro.parse(json.dumps(record(("a", ["null", "int"], None))))
+    with contextlib.suppress(avro.AvroSchemaError):
+        AvroDecoder(reader, spark_type(reader)).add(avro.parse(json.dumps(schema)))
