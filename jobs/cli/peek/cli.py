@@ -132,7 +132,10 @@ def run(options: argparse.Namespace) -> int:
         RegistryError,
         TimeoutError,
     ) as error:
-        print(f"sparkonce peek: {error}", file=sys.stderr)
+        from sparkonce.jobs.cli.peek.showing import safe
+
+        told = "\n".join(map(safe, str(error).split("\n")))  # a registry's own words, too
+        print(f"sparkonce peek: {told}", file=sys.stderr)
         return FAILED
 
 
@@ -265,12 +268,15 @@ def _print(lines: Iterator[str]) -> None:
 def _schema(options: argparse.Namespace, reader: TopicReader, registry: Registry | None) -> int:
     """Print a schema; what it is of goes to the standard error."""
     from sparkonce.jobs.cli.peek.choosing import inferred, registered
+    from sparkonce.jobs.cli.peek.showing import safe
 
     if registry is not None:
         found = registered(registry, options.subject or f"{options.topic}-value")
     else:
         records = list(chain.from_iterable(_records(options, reader, SAMPLES)))
         found = inferred(options.topic, records)
-    print(f"# {found.about}", file=sys.stderr)
-    _print(iter([found.text]))
+    print(f"# {safe(found.about)}", file=sys.stderr)
+    lines = found.text.split("\n")
+    # A file gets the schema as it is; what records and registries have in it must not drive a terminal.
+    _print(("\t".join(map(safe, each.split("\t"))) if sys.stdout.isatty() else each) for each in lines)
     return GOOD

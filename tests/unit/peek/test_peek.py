@@ -21,6 +21,7 @@ from sparkonce.connectors.schema_registry import wire
 from sparkonce.connectors.schema_registry.cache import VARIABLE
 from sparkonce.jobs.cli.main import main
 from sparkonce.jobs.cli.peek.reading import Start, TopicReader, Wanted
+from tests.unit.registry_client.doubles import document, double
 
 DAY_MS = 1_700_000_000_000
 DAY = "2023-11-14T22:13:20"
@@ -361,6 +362,31 @@ def test_a_schema_from_samples(peek: Peek, send: Send, topic: str) -> None:
     send(topic, None, at=3)
     assert peek(topic, "--schema") == "id BIGINT, `a b` ARRAY<DOUBLE>, who STRUCT<name: STRING>\n"
     assert peek.told == f"# valueFormat=json: from 2 values of topic {topic}; 1 other will not parse\n"
+
+
+def test_a_schema_does_not_drive_a_terminal(
+    peek: Peek,
+    send: Send,
+    topic: str,
+    registry: EmbeddedRegistry,
+    client: SchemaRegistryClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    send(topic, json.dumps({"a\x1b[2J": 1, "\x9b2J": 2, "\u202eb": 3}).encode())
+    text = 'syntax = "proto3"; // \x1b]0;x\x07 \x9b2J\nmessage A {\n\tint32 a = 1;\n}'
+    client.register_schema(f"{topic}-value", Schema(text, "PROTOBUF"))
+    with_registry = (topic, "--schema", "--registry", registry.url)
+    assert peek(*with_registry) == f"{text}\n"  # into a file: as it is
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    for words in ((topic, "--schema"), with_registry):
+        shown = peek(*words)
+        assert all(each.isprintable() or each in "\n\t" for each in shown), shown
+        assert "\\x9b2J" in shown
+    script = lambda _: document(422, {"error_code": 42201, "message": "\x1b[2J"})  # noqa: E731
+    with double(script) as fake:
+        peek(topic, "--schema", "--registry", fake.url, status=1)
+    assert "\\x1b[2J" in peek.told
+    assert "\x1b" not in peek.told
 
 
 def test_a_schema_of_the_registry(
