@@ -35,6 +35,10 @@ _NOT_FOUND = frozenset({40401, 40402, 40403, 40404, 40405})
 """Error codes about a subject, version or schema that is unknown, or was deleted."""
 _TEMPORARY = frozenset({408, 429, 500, 502, 503, 504})
 """HTTP statuses after which a request is repeated."""
+_TOKEN = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{16,}")
+"""What a proxy's page about a request may show of it: tokens come from the issuer, so that no option has them."""
+MAX_ID = 2**31 - 1
+"""What Confluent's registry takes for an id; it answers above as if it had no such path."""
 _log = logging.getLogger(__name__)
 
 
@@ -131,7 +135,8 @@ class Registry:
     def schema_by_guid(self, guid: str) -> RegisteredSchema:
         """Return the schema with a GUID; raises as `schema`."""
         ask = lambda client: client.get_schema_by_guid(guid)  # noqa: E731
-        return self._cached(f"guid-{guid}", f"GUID {guid}", ask, self.settings.context, None)
+        context = self.settings.context  # that of its references, whose names may have none
+        return self._cached(_file_name("guid", context, guid), f"GUID {guid}", ask, context, None)
 
     def latest(self, subject: str) -> Version:
         """Return the latest version of a subject; raises as `schema`, but always asks."""
@@ -216,11 +221,13 @@ class Registry:
         self._clients.clear()
 
     def _by_id(self, number: int, subject: str | None, form: str | None) -> RegisteredSchema:
+        if number > MAX_ID:
+            raise UnknownSchemaError(f"{self._where} has no schema of id {number}: ids end at {MAX_ID}")
         context = context_of(subject) or self.settings.context
         # Without the name behind it, it is the context alone that is asked for.
         asked = None if context is None else f":{context}:"
         ask = lambda client: client.get_schema(number, subject_name=asked, fmt=form)  # noqa: E731
-        name = f"{form or 'id'}-{'' if context is None else f'{context.encode().hex()}-'}{number}"
+        name = _file_name(form or "id", context, number)
         what = f"id {number}" + ("" if context is None else f" of context {context}")
         return self._cached(name, what, ask, context, form)
 
@@ -388,7 +395,7 @@ class Registry:
         told = str(error)
         for secret in sorted(self.settings.secrets, key=len, reverse=True):
             told = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", HIDDEN, told)
-        told = without_secrets(told, {})
+        told = _TOKEN.sub(rf"\1 {HIDDEN}", without_secrets(told, {}))
         return told if len(told) <= MAX_SHOWN else f"{told[:MAX_SHOWN]}…"
 
 
@@ -407,6 +414,10 @@ def close_registries() -> None:
     for registry in _shared.values():
         registry.close()
     _shared.clear()
+
+
+def _file_name(form: str, context: str | None, name: object) -> str:
+    return f"{form}-{'' if context is None else f'{context.encode().hex()}-'}{name}"
 
 
 def _document(schema: RegisteredSchema) -> list[Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, quote_plus, urlsplit
 
 from sparkonce.connectors.kafka_client.security import read_security
 from sparkonce.connectors.kafka_client.settings import READER, given_settings
@@ -195,9 +196,13 @@ class RegistrySettings:
     @property
     def secrets(self) -> tuple[str, ...]:
         """What no message may show."""
-        password = None if self.user_info is None else self.user_info.partition(":")[2]
-        found = (self.user_info, password, self.token, self.client_secret, self.key_password)
-        return tuple(each for each in found if each)
+        whole = [each for each in (self.user_info, self.token, self.client_secret, self.key_password) if each]
+        if self.user_info:
+            whole += [self.user_info.partition(":")[2], b64encode(self.user_info.encode()).decode()]
+        if self.client_secret:  # as it is sent to the issuer
+            whole.append(b64encode(f"{self.client_id}:{self.client_secret}".encode()).decode())
+        forms = [form for each in whole if each for form in (each, quote(each, safe=""), quote_plus(each))]
+        return tuple(dict.fromkeys(forms))
 
 
 REGISTRY_SETTINGS = settings_of(RegistrySettings, group=GROUP)

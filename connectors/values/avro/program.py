@@ -103,9 +103,9 @@ class Programs:
         elif isinstance(w, avro.Record):
             self._record(w, r, column, where)
         elif isinstance(w, avro.Array):
-            self._list(w.items, r.items if isinstance(r, avro.Array) else None, w, r, column, where)
+            self._items(w.items, r.items if isinstance(r, avro.Array) else None, w, r, column, where)
         elif isinstance(w, avro.Map):
-            self._list(w.values, r.values if isinstance(r, avro.Map) else None, w, r, column, where)
+            self._items(w.values, r.values if isinstance(r, avro.Map) else None, w, r, column, where)
         elif isinstance(w, avro.Enum):
             self._enum(w, r, column, where)
         elif isinstance(w, avro.Fixed):
@@ -172,7 +172,7 @@ class Programs:
             name = theirs.name if ours is None else ours.name
             self._value(theirs.type, None if ours is None else ours.type, below, _path(where, name))
 
-    def _list(
+    def _items(
         self,
         items: avro.Schema,
         into: avro.Schema | None,

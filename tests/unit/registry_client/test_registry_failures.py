@@ -5,7 +5,9 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import pytest
 
@@ -269,3 +271,58 @@ def test_long_messages_are_cut() -> None:
 def test_files_of_tls_that_are_not_there() -> None:
     with pytest.raises(RegistryError, match=r"its options do not work: .*No such file"):
         registry("https://127.0.0.1:1", ca_location="/nowhere/ca.pem").schema(1)
+
+
+@pytest.mark.parametrize("login", ["basic", "token", "issued"])
+@pytest.mark.parametrize("status", [200, 401, 404, 409, 500])
+def test_no_error_shows_what_was_sent(login: str, status: int) -> None:
+    """As pages of proxies do that show the request they could not pass on."""
+    issued = f"{SECRET}-issued-and-long-enough"
+    sent: list[str] = []
+
+    def script(request: Request) -> Answer:
+        sent.append(request.headers["Authorization"])
+        told = f"you sent Authorization: {sent[-1]}; or me:p%2Fw+{quote(SECRET)}"
+        return document(status, {"error_code": 40401, "message": told}) if status % 2 else (status, told.encode())
+
+    token = document(200, {"access_token": issued, "token_type": "bearer", "expires_in": 3600})
+    with double(answers(token)) as issuer, double(script) as server:
+        options = {
+            "basic": {"user_info": f"me:p/w {SECRET}"},
+            "token": {"token": SECRET},
+            "issued": {"issuer": issuer.url, "client_id": "me", "client_secret": SECRET},
+        }
+        with pytest.raises(RegistryError) as caught:
+            registry(server.url, **options[login]).schema(7)
+    for secret in (SECRET, issued, sent[0].split()[1]):
+        assert secret not in str(caught.value)
+
+
+def test_an_id_that_no_registry_gives_is_unknown_without_a_request() -> None:
+    """Any producer can write one, so it must not look like a registry that is none, which stops a query."""
+    with double(answers(document(404, {"error_code": 404, "message": "HTTP 404 Not Found"}))) as server:
+        for number in (2**31, 2**32 - 1):
+            with pytest.raises(UnknownSchemaError, match="ids end at 2147483647"):
+                registry(server.url).schema(number)
+        assert server.asked == []
+
+
+def test_the_disk_keeps_the_contexts_of_references_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    reference = {"name": "Low", "subject": "low", "version": 1}
+
+    def script(request: Request) -> Answer:
+        if "guids" in request.path:
+            return document(200, {"schema": '"Low"', "references": [reference]})
+        context = unquote(request.path).split(":")[1]
+        return document(200, {"schema": f'"of {context}"', "id": 1, "version": 1, "subject": "low"})
+
+    guid = "00000000-0000-0000-0000-000000000007"
+    with double(script) as server:
+        (found,) = registry(server.url, context=".a").schema_by_guid(guid).references
+        assert found.text == '"of .a"'
+        url = server.url
+    (found,) = registry(url, context=".a").schema_by_guid(guid).references
+    assert found.text == '"of .a"'
+    with pytest.raises(UnreachableRegistryError):
+        registry(url, context=".b").schema_by_guid(guid)
