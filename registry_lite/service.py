@@ -42,6 +42,8 @@ from sparkonce.registry_lite.state import (
 READ_WRITE, READ_ONLY, READ_ONLY_OVERRIDE, IMPORT = "READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT"
 MODES = (READ_WRITE, READ_ONLY, READ_ONLY_OVERRIDE, IMPORT)
 LATEST = "latest"
+MAX_ID = 2**31 - 1
+"""Of ids and versions: they are signed numbers of four bytes for clients in Java."""
 _LATEST = (LATEST, "-1")
 EVERY_CONTEXT = ":*:"
 _RESERVED = ("__GLOBAL", "__EMPTY")
@@ -194,7 +196,10 @@ class RegistryService:
             raise ApiError(409, 409, f"{told}[{'; '.join(problems)}]")
         context = context_of(subject)
         known = self.state.id_of(content, context)
-        return Entry(subject, version, self.state.last_ids.get(context, 0) + 1 if known is None else known, content)
+        number = self.state.last_ids.get(context, 0) + 1 if known is None else known
+        if number > MAX_ID:
+            raise not_permitted(f"No id is left in context {context}: {MAX_ID} was used")
+        return Entry(subject, version, number, content)
 
     def _imported(self, subject: str, version: int, number: int, content: Content) -> Entry:
         """Return a version with the number and id that the client names."""
@@ -441,7 +446,7 @@ def _wanted(document: Mapping[str, Any]) -> tuple[int | None, int | None]:
     found: list[int | None] = []
     for name in ("id", "version"):
         number = document.get(name)
-        if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number >= 2**31):
+        if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number > MAX_ID):
             raise invalid_schema(f"{name} is not a number that one can have")
         found.append(number if number is not None and number > 0 else None)
     return found[0], found[1]

@@ -213,6 +213,14 @@ SCRIPTS: dict[str, Script] = {
         ("DELETE /subjects/s", None, 200, [1]),
         ("DELETE /subjects/r", None, 200, [1]),
     ],
+    "the last id": [
+        ("PUT /mode", {"mode": "IMPORT"}, 200, {}),
+        ("POST /subjects/s/versions", schema('"int"', id=2**31 - 1), 200, {"id": 2**31 - 1}),
+        ("PUT /mode?force=true", {"mode": "READWRITE"}, 200, {}),
+        ("POST /subjects/t/versions", schema('"long"'), 422, 42205),
+        ("POST /subjects/t/versions", schema('"int"'), 200, {"id": 2**31 - 1}),
+        ("POST /subjects/:.c:t/versions", schema('"long"'), 200, {"id": 1}),
+    ],
     "a context in an address, in each of its forms": [
         ("POST /subjects/s/versions", schema('"string"'), 200, {"id": 1}),
         ("POST /contexts/.c/subjects/t/versions", schema('"int"'), 200, {"id": 1, "subject": ":.c:t"}),
