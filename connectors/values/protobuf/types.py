@@ -37,6 +37,8 @@ _SIGNED: dict[int, type[t.DataType]] = {
     F.TYPE_BYTES: t.BinaryType,
     F.TYPE_ENUM: t.StringType,
 }
+MAX_FIELDS = 10_000
+"""Fields of a message and of all in it, a message counted wherever it is: a schema of one page may have billions."""
 UNSIGNED_LONG = t.DecimalType(20, 0)
 
 
@@ -59,7 +61,7 @@ def spark_type(message: Descriptor, choices: Choices | None = None) -> t.StructT
     Fields whose messages have no fields are left out, as in Spark.
 
     Raises:
-        ProtobufSchemaError: no column can hold it: it contains itself, or has no fields.
+        ProtobufSchemaError: no column can hold it: it contains itself, or has no fields, or too many.
     """
     found = _Types(choices or Choices()).message(message, (), "")
     if found is None:
@@ -75,6 +77,7 @@ def is_map(field: FieldDescriptor) -> bool:
 class _Types:
     def __init__(self, choices: Choices) -> None:
         self._choices = choices
+        self._fields = 0
 
     def message(self, message: Descriptor, around: tuple[str, ...], where: str) -> t.StructType | None:
         """Return the type of a message within others; None if it has no fields."""
@@ -92,6 +95,11 @@ class _Types:
         return t.StructType(fields) if fields else None
 
     def _field(self, field: FieldDescriptor, around: tuple[str, ...], where: str) -> t.DataType | None:
+        self._fields += 1
+        if self._fields > MAX_FIELDS:
+            raise ProtobufSchemaError(
+                f"{where}: the message has more than {MAX_FIELDS:,} fields, which no column can hold"
+            )
         if is_map(field):
             key, value = (self._single(field.message_type.fields_by_number[at], around, where) for at in (1, 2))
             return None if key is None or value is None else t.MapType(key, value)

@@ -533,3 +533,20 @@ def test_bytes_that_are_no_schema() -> None:
             schema.read_set(broken)
         with pytest.raises(ProtobufSchemaError):
             schema.read_files(broken)
+
+
+def test_fields_that_multiply_are_refused() -> None:
+    kinds = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="a.proto", syntax="proto3")
+    for level in range(40):
+        message = file.message_type.add(name=f"M{level}")
+        for at, name in ((1, "x"), (2, "y")):
+            below: dict[str, Any] = (
+                {"type": kinds.TYPE_INT32}
+                if level == 39
+                else {"type": kinds.TYPE_MESSAGE, "type_name": f".M{level + 1}"}
+            )
+            message.field.add(name=name, number=at, label=kinds.LABEL_OPTIONAL, **below)
+    message = schema.message_by_path(schema.read_files(file.SerializeToString()), [0])
+    with pytest.raises(ProtobufSchemaError, match=r"more than 10,000 fields"):
+        spark_type(message)
