@@ -239,7 +239,7 @@ class Registry:
         context: str | None,
         form: str | None,
     ) -> RegisteredSchema:
-        """Return what is in memory, or what the registry has, or if that does not answer what it had.
+        """Return what is in memory, or what the registry has, or if that does not answer, or lacks it now, what it had.
 
         The registry goes first: one that was set up anew, at the same address, uses the same ids for other schemas.
         """
@@ -250,7 +250,8 @@ class Registry:
         rounds = 1 if on_disk is not None else None
         try:
             found = self._with_references(what, self._ask(what, ask, rounds), context, form, rounds)
-        except UnreachableRegistryError as error:
+        except (UnreachableRegistryError, UnknownSchemaError) as error:
+            # Deleted since: a batch that is read again after a crash must become the same rows and dead letters.
             if on_disk is None:
                 raise
             _log.warning("%s. Here it is used as it was read before", error)

@@ -326,3 +326,18 @@ def test_the_disk_keeps_the_contexts_of_references_apart(tmp_path: Path, monkeyp
     assert found.text == '"of .a"'
     with pytest.raises(UnreachableRegistryError):
         registry(url, context=".b").schema_by_guid(guid)
+
+
+def test_a_schema_that_was_deleted_since_is_used_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    gone = document(404, {"error_code": 40403, "message": "Schema not found"})
+    guid = "00000000-0000-0000-0000-000000000007"
+    with double(answers(SCHEMA)) as server:
+        before = registry(server.url)
+        asked = [before.schema(7), before.schema_by_guid(guid), before.serialized(7)]
+        server.script = answers(gone)
+        after = registry(server.url)
+        assert [after.schema(7), after.schema_by_guid(guid), after.serialized(7)] == asked
+        for ask in (lambda: after.schema(8), lambda: after.latest("s")):
+            with pytest.raises(UnknownSchemaError):
+                ask()
