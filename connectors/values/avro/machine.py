@@ -64,7 +64,8 @@ WIDTH = 6
     WRONG_LENGTH,
     TOO_MANY_ITEMS,
     NOT_READABLE,
-) = range(13)
+    NO_DIGITS,
+) = range(14)
 """What is wrong with a value; the other bits of a problem are the number of the operation."""
 PROBLEM_BITS = 4
 MAX_MILLIS = (2**63 - 1) // 1000
@@ -274,6 +275,8 @@ def new_row(cells: Cells, level: int) -> None:
 @compiled
 def put_decimal(code: Code, digits: int, column: int, span: int, data: Bytes, cells: Cells) -> tuple[int, int]:
     """Write the high word of the decimal at a span; return its low word, and what is wrong with it."""
+    if span & SPAN_MASK == 0:
+        return 0, NO_DIGITS
     high, low, held = two_words(data, span >> SPAN_BITS, span & SPAN_MASK)
     if not held or not fits(high, low, code.limits[digits, 0], code.limits[digits, 1]):
         return 0, TOO_MANY_DIGITS

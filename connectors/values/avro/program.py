@@ -34,6 +34,7 @@ _MEANING = {
     machine.NO_SUCH_SYMBOL: "the enum has no such symbol",
     machine.NOT_UTF8: "the text is not UTF-8",
     machine.TOO_MANY_DIGITS: "the decimal has more digits than its precision",
+    machine.NO_DIGITS: "the decimal has no bytes",
     machine.NOT_A_BOOLEAN: "a boolean is neither 0 nor 1",
     machine.BYTES_LEFT: "bytes are left after the value: it was written with another schema",
     machine.OUT_OF_RANGE: "the number is too large for its type",

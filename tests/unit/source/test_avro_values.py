@@ -9,6 +9,7 @@ import json
 import random
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import fastavro
@@ -304,3 +305,11 @@ def test_a_schema_with_a_part_of_another_type_is_read_or_refused(seed: int, plac
     reader = avro.parse(json.dumps(record(("a", ["null", "int"], None))))
     with contextlib.suppress(avro.AvroSchemaError):
         AvroDecoder(reader, spark_type(reader)).add(avro.parse(json.dumps(schema)))
+
+
+def test_a_decimal_without_bytes_does_not_parse() -> None:
+    """As in Java, where it is no number; Python's readers make 0 of it."""
+    schema = record(("a", {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}))
+    array, problems = decode([schema], [b"\0", b"\2\0"])
+    assert problems == {0: "a: the decimal has no bytes"}
+    assert plain(array)[1] == {"a": Decimal("0.00")}
