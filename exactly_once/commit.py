@@ -140,7 +140,7 @@ class Plan:
         return isinstance(self.decision, Fresh)
 
     @property
-    def other_rules(self) -> None:
+    def written_by(self) -> None:
         """None: a batch that is written is not written again in parts."""
         return
 

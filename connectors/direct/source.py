@@ -6,8 +6,9 @@ source. Each task of the sink reads its ranges, decodes the records and writes t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -17,13 +18,15 @@ from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.ranges import FetchRange, ReadCount
 from sparkonce.connectors.settings.options import SOURCE_PREFIX, OptionError
 from sparkonce.connectors.sinks.dead_letters import COLUMN as COLUMN_OF_LETTERS
+from sparkonce.connectors.sinks.rules import Rules
 from sparkonce.connectors.values.following import ReadAs, begun_version, rules_of, split_rules
-from sparkonce.connectors.values.options import ADD_COLUMNS, SchemaOptions
+from sparkonce.connectors.values.options import ADD_COLUMNS, KeyDecoding, SchemaOptions, ValueOptions
 from sparkonce.connectors.values.registered import reader_schema
 from sparkonce.exactly_once.coverage import Part
 from sparkonce.offset_store.offsets import TopicPartition
 
 SQL = "sql"
+Decoding = TypeVar("Decoding", bound=ValueOptions | KeyDecoding | None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +47,8 @@ class DirectSource:
     def rules(self) -> str:
         """What makes rows and dead letters of records: a digest of the options of values and of the SELECT's text.
 
-        After an ``@`` follows the id of the schema that values are read as, if a registry has it, and where the query
-        follows a subject its version and the subject.
+        Beside it is the id of the schema that values are read as, if a registry has it, and where the query follows a
+        subject its version and the subject.
         """
         return self.begun_by or rules_of(self.options.rows.digest(), self.options.rows.decoding)
 
@@ -62,24 +65,16 @@ class DirectSource:
         Raises:
             RegistryError: if the registry does not answer, or no longer has that schema.
         """
-        decoding, (digest, read_as) = self.options.rows.decoding, split_rules(rules)
-        if not isinstance(decoding, SchemaOptions) or decoding.registry is None or read_as is None:
+        noted, today, rows = Rules.parse(rules), Rules.parse(self.rules), self.options.rows
+        decoding, read_as = rows.decoding, split_rules(rules)[1]
+        if noted.digest != today.digest:
             return None
-        if digest != self.options.rows.digest():
-            return None
-        reader = reader_schema(decoding.registry, read_as.id, decoding.format)
-        # That there are newer versions by now is no reason to stop: the batch was begun with this one. But values of
-        # them are: without its checkpoint, the query has batches that reach beyond that one.
-        begun = begun_version(decoding, read_as)
-        older = replace(
-            decoding,
-            reader=reader,
-            reader_id=read_as.id,
-            stop_for=None if begun is None else decoding.stop_for,
-            version_of=begun,
-            is_begun=True,
-        )
-        rows = replace(self.options.rows, decoding=older)
+        if noted.read_as != today.read_as:
+            if not isinstance(decoding, SchemaOptions) or decoding.registry is None or read_as is None:
+                return None
+            decoding = _begun(decoding, read_as)
+        keys = _lacking(rows.key_decoding, noted.unknown)
+        rows = replace(rows, decoding=_lacking(decoding, noted.unknown), key_decoding=keys)
         return replace(self, options=replace(self.options, rows=rows), begun_by=rules)
 
     def open(self, handed_over: Iterable[pa.RecordBatch]) -> DirectReading:
@@ -114,6 +109,32 @@ class DirectReading:
         from sparkonce.connectors.kafka_source.reading import read_ranges  # loads the compiler: only in workers
 
         return read_ranges(self.options, self.wanted, self.count)
+
+
+def _begun(decoding: SchemaOptions, read_as: ReadAs) -> SchemaOptions:
+    """Return how values of a batch are read that was begun with another version.
+
+    Raises:
+        RegistryError: if the registry does not answer, or no longer has that version.
+    """
+    assert decoding.registry is not None
+    reader = reader_schema(decoding.registry, read_as.id, decoding.format)
+    # That there are newer versions by now is no reason to stop: the batch was begun with this one. But values of them
+    # are: without its checkpoint, the query has batches that reach beyond that one.
+    version = begun_version(decoding, read_as)
+    return replace(
+        decoding,
+        reader=reader,
+        reader_id=read_as.id,
+        stop_for=None if version is None else decoding.stop_for,
+        version_of=version,
+        is_begun=True,
+    )
+
+
+def _lacking(decoding: Decoding, unknown: Set[str]) -> Decoding:
+    """Have values read as by a registry that lacks these schemas and no others."""
+    return replace(decoding, unknown=unknown) if isinstance(decoding, SchemaOptions) else decoding
 
 
 def find_source(

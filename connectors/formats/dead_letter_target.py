@@ -171,12 +171,12 @@ class LetterPlan(WrappedPlan):
 
     plan: TargetPlan
     starts: Starts
-    written_by: str | None = None
+    found_by: str | None = None
 
     @property
-    def other_rules(self) -> str | None:
+    def written_by(self) -> str | None:
         """See `TargetPlan`."""
-        return self.written_by
+        return self.found_by
 
 
 class DeadLetterTarget:
@@ -224,25 +224,31 @@ class DeadLetterTarget:
                 "batch is then compared with the current offsets"
             )
         has_part = bool(starts) or not plan.writes_rows
-        return LetterPlan(plan, starts, self._other_rules(batch.record) if has_part else None)
+        return LetterPlan(plan, starts, self._found_by(batch.record) if has_part else None)
 
     def records(self, app_id: str) -> Iterable[BatchRecord]:
         """See `Target.records`."""
         return self._target.records(app_id)
 
-    def _other_rules(self, record: BatchRecord) -> str | None:
-        """Return the rules that found dead letters of these records, if they are others, and both are known."""
+    def _found_by(self, record: BatchRecord) -> str | None:
+        """Return the rules that found dead letters of these records, if they and today's are known.
+
+        Where several commits have, they are those of one that differ from today's, if one does.
+        """
+        found = None
         unseen = set() if record.rules is None else set(record.moved)
         for written in self.records(record.app_id) if unseen else ():
             there = {key: written.moved[key] for key in written.moved.keys() & unseen}
             before = {key for key, extent in there.items() if extent.end <= record.moved[key].start}
             has_part = any(there[key].start < record.moved[key].end for key in there.keys() - before)
-            if has_part and written.rules not in (None, record.rules):
-                return written.rules
+            if has_part and written.rules is not None:
+                found = written.rules
+                if found != record.rules:
+                    break
             unseen -= before  # what is older ends before the batch, too
             if not unseen:
                 break
-        return None
+        return found
 
     def open(self, plan: TargetPlan, task: Task) -> TaskWriter | None:
         """See `Target.open`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql.datasource import InputPartition
 
@@ -42,6 +42,8 @@ class ReadCount:
     """Those that a consumer may see: without gaps, markers of transactions and aborted records."""
     bytes: int = 0
     """Of the record batches that the brokers returned, compressed as they are."""
+    unknown: set[str] = field(default_factory=set)
+    """The schemas that records name and the registry does not have, as `RegisteredValues.unknown`."""
 
 
 @dataclass

@@ -102,6 +102,7 @@ def read_range(options: SourceOptions, wanted: FetchRange, count: ReadCount | No
         for batch in decoder.rows(fetched.data, fetched.scanned, start, end, fetched.aborted):
             count.records += batch.num_rows
             yield from maker.batches(batch)
+            count.unknown |= maker.unknown
             reach(SourcePoint.READING, batch_id, options.app_id)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -20,6 +20,10 @@ class Count(Protocol):
     @property
     def bytes(self) -> int:
         """Bytes that the brokers returned for them."""
+
+    @property
+    def unknown(self) -> Set[str]:
+        """The schemas that the records name and the registry does not have."""
 
 
 class Reading(Protocol):
@@ -46,10 +50,13 @@ class RangeReader(Protocol):
 
     @property
     def rules(self) -> str | None:
-        """A digest of what makes rows and dead letters of records; None if nothing does."""
+        """What makes rows and dead letters of records, as `connectors.sinks.rules` has it; None if nothing does."""
 
     def with_rules(self, rules: str) -> RangeReader | None:
-        """Return the reader that has these rules, for a batch of which a part was written by them; None if none can."""
+        """Return the reader that has these rules, for a batch of which a part was written by them; None if none can.
+
+        They may be today's: what the registry lacked then must be all that it lacks now.
+        """
 
     def open(self, handed_over: Iterable[pa.RecordBatch]) -> Reading:
         """Return the ranges that Spark has passed to a task.

@@ -33,6 +33,7 @@ from sparkonce.connectors.runtime.memory import begin_call
 from sparkonce.connectors.settings.options import KAFKA_FORMAT, OptionError
 from sparkonce.connectors.sinks.batch_reports import shared_reports
 from sparkonce.connectors.sinks.range_reader import RangeReader, Reading
+from sparkonce.connectors.sinks.rules import Rules, with_unknown
 from sparkonce.connectors.sinks.target import Routing, Target, TargetPlan, Task, TaskWriter
 from sparkonce.crash_points import reach
 from sparkonce.exactly_once.batch import Batch, read_batch
@@ -137,7 +138,7 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
             _check_direct(batch)
         self._plans = tuple(target.begin(batch) for target in self._targets)
         if self._plans[-1].writes_rows:
-            self._complete_by(batch, {plan.other_rules for plan in self._plans} - {None})
+            self._complete_by(batch, {plan.written_by for plan in self._plans} - {None})
         if not self._plans[-1].writes_rows:
             self._warn_of_skipped(batch)
 
@@ -157,7 +158,8 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
                 "than the source and the sink have now, and its rows are not: a record could be in both places, or in "
                 "neither. Set the options as they were until this batch is complete, and change them then"
             )
-        _log.info("%s: %s is completed with the schema that it was begun with", self._format_name, batch)
+        if written_by != self._rules:
+            _log.info("%s: %s is completed with the schema that it was begun with", self._format_name, batch)
         self._reader = reader
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
@@ -181,7 +183,9 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
                 if writer is not None:
                     writer.discard()
             raise
-        return TaskMessage(self._plans, parts, () if reading is None else reading.parts, counts, self._rules)
+        if reading is None:
+            return TaskMessage(self._plans, parts, (), counts)
+        return TaskMessage(self._plans, parts, reading.parts, counts, with_unknown(self._rules, reading.count.unknown))
 
     def _task(self, planned_batch_id: int) -> Task:
         context = TaskContext.get()
@@ -227,7 +231,7 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
             return  # Spark runs at least one task, also for a batch without rows (`WriteToDataSourceV2Exec`)
         plans = written[0].plans
         checkpoint = Checkpoint.open(self._checkpoint, self._storage_options)
-        batch = self._read_batch(checkpoint, batchId, plans[0].attempt_id, written[0].rules)
+        batch = self._read_batch(checkpoint, batchId, plans[0].attempt_id, _rules_of(written))
         if self._reader is not None:
             _check_direct(batch)
             check_coverage(batch, (part for message in written for part in message.read))
@@ -249,7 +253,7 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         plans = written[0].plans
         try:
             checkpoint = Checkpoint.open(self._checkpoint, self._storage_options)
-            batch = self._read_batch(checkpoint, batchId, plans[0].attempt_id, written[0].rules)
+            batch = self._read_batch(checkpoint, batchId, plans[0].attempt_id, _rules_of(written))
         except Exception as error:
             # Raising here would hide why the batch failed: Spark would only report "Writing job failed".
             _log.warning(
@@ -288,6 +292,12 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
     def _read_batch(self, checkpoint: Checkpoint, batch_id: int, attempt_id: str, rules: str | None) -> Batch:
         batch = read_batch(checkpoint, batch_id, self._app_id, attempt_id, reads_ranges=self._reader is not None)
         return replace(batch, record=replace(batch.record, rules=rules), is_one_of_all=True)
+
+
+def _rules_of(written: Sequence[TaskMessage]) -> str | None:
+    """Return what made rows of the records of all tasks."""
+    noted = [Rules.parse(message.rules) for message in written if message.rules is not None]
+    return with_unknown(written[0].rules, frozenset().union(*(each.unknown for each in noted)))
 
 
 def _check_direct(batch: Batch) -> None:

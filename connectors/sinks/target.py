@@ -47,8 +47,8 @@ class TargetPlan(Protocol):
         """Whether tasks have anything to write there."""
 
     @property
-    def other_rules(self) -> str | None:
-        """The rules that have made, of records of the batch, what is there already, if they are not today's."""
+    def written_by(self) -> str | None:
+        """The rules that have made, of records of the batch, what is there already; None if nothing is."""
 
 
 class WrappedPlan:
@@ -73,9 +73,9 @@ class WrappedPlan:
         return self.plan.writes_rows
 
     @property
-    def other_rules(self) -> str | None:
+    def written_by(self) -> str | None:
         """See `TargetPlan`."""
-        return self.plan.other_rules
+        return self.plan.written_by
 
 
 class TaskWriter(Protocol):

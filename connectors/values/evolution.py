@@ -24,7 +24,7 @@ class NewerThanBegunError(RuntimeError):
 
 
 class UnknownWriterError(RuntimeError):
-    """A record that names a schema which the registry does not have, where no row would show that."""
+    """A record that names a schema which the registry does not have, where that must not make it a dead letter."""
 
     def __init__(self, row: int, reason: str) -> None:
         """``row`` is the record's number in its batch."""

@@ -31,9 +31,9 @@ from sparkonce.connectors.schema_registry.client import (
     Version,
     shared_registry,
 )
+from sparkonce.connectors.sinks.rules import READ_AS, Rules
 from sparkonce.connectors.values.options import SchemaOptions
 
-_SIGN = "@"
 _log = logging.getLogger(__name__)
 
 
@@ -60,12 +60,13 @@ def rules_of(digest: str, decoding: object) -> str:
     if not isinstance(decoding, SchemaOptions) or decoding.reader_id is None:
         return digest
     of_subject = () if decoding.version_of is None else (str(decoding.version_of[1]), decoding.version_of[0])
-    return _SIGN.join((digest, str(decoding.reader_id), *of_subject))
+    return str(Rules(digest, READ_AS.join((str(decoding.reader_id), *of_subject))))
 
 
 def split_rules(rules: str) -> tuple[str, ReadAs | None]:
     """Return what `rules_of` has put together; no schema if there is none, or it is written in another way."""
-    digest, *parts = rules.split(_SIGN, 3)  # a subject may have any character
+    parsed = Rules.parse(rules)
+    digest, parts = parsed.digest, parsed.read_as.split(READ_AS, 2)  # a subject may have any character
     numbers = parts[:2]
     if len(parts) not in (1, 3) or not all(each.isascii() and each.isdigit() for each in numbers):
         return digest, None

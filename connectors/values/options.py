@@ -73,7 +73,7 @@ _LETTERS_NEED = (KEY, VALUE, OFFSET, TIMESTAMP)
 """The columns of a dead letter besides topic and partition, which every task knows."""
 
 
-_DECIDES_NOTHING = ("registry", "stop_for", "json", "version_of", "is_begun", "unknown_stops")
+_DECIDES_NOTHING = ("registry", "stop_for", "json", "version_of", "is_begun", "unknown_stops", "unknown")
 """Fields of `SchemaOptions` that do not change what a record becomes."""
 
 
@@ -214,6 +214,8 @@ class SchemaOptions:
     unknown_stops: bool = False
     """Whether an id that the registry does not have stops the query, since no row would show it: the registry may have
     lost a schema, as one that was restored from a backup."""
+    unknown: Set[str] | None = None
+    """Of a batch that is completed: the schemas that the registry did not have, by `RegisteredValues.unknown`."""
     column: str = VALUE
     json: JsonOptions | None = None
     """How values of JSON are decoded; its fields are those of ``schema``."""

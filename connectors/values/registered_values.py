@@ -43,6 +43,8 @@ from sparkonce.connectors.values.options import JSON_SCHEMA as JSON_FORMAT
 from sparkonce.connectors.values.options import KEY, SchemaOptions
 from sparkonce.connectors.values.options import PROTOBUF as PROTOBUF_FORMAT
 
+MOST_UNKNOWN = 1000
+"""Schemas that the registry does not have, in one task: each costs a request, and a place in the commit."""
 BARE = 0
 """Stands for the reader's schema, where values are bare."""
 
@@ -194,6 +196,8 @@ class RegisteredValues:
         self._entries: dict[tuple[SchemaName, Path], int] = {}
         self._reasons: dict[tuple[SchemaName, Path], str] = {}
         self._bare = self._reading.add_reader() if self._registry is None else UNREADABLE
+        self.unknown: set[str] = set()
+        """The schemas so far that the registry does not have: ``v`` for values or ``k`` for keys, and the name."""
 
     def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> tuple[pa.Array, Problems]:
         """See `Decoder`.
@@ -258,17 +262,47 @@ class RegisteredValues:
             if name == self._options.reader_id and not self._reading.has_paths:
                 self._entries[key] = self._reading.add_reader()  # known, also where the registry is down
                 return self._entries[key]
-            self._check_newer(self._registry, name)
             try:
+                if self._noted(name) in (self._options.unknown or ()):
+                    raise UnknownSchemaError("the registry did not have it when the batch was begun")
+                self._check_newer(self._registry, name)
                 found = self._registry.schema(name) if isinstance(name, int) else self._registry.schema_by_guid(name)
                 if found.kind != self._reading.kind:
                     raise ValueError(f"it is a schema of {found.kind}, and values are read as {self._reading.kind}")
                 self._entries[key] = self._reading.add(found, path)
-            except (UnknownSchemaError, ValueError) as error:
-                if isinstance(error, UnknownSchemaError) and self._options.unknown_stops:
-                    raise
+            except ValueError as error:
+                self._entries[key], self._reasons[key] = UNREADABLE, str(error)
+            except UnknownSchemaError as error:
+                self._note_unknown(name, error)
                 self._entries[key], self._reasons[key] = UNREADABLE, str(error)
         return self._entries[key]
+
+    def _note_unknown(self, name: SchemaName, error: UnknownSchemaError) -> None:
+        """Note a schema that the registry does not have.
+
+        Raises:
+            UnknownSchemaError: that is to stop the query; it says what to do.
+        """
+        noted, of_batch = self._noted(name), self._options.unknown
+        if self._options.unknown_stops:
+            raise UnknownSchemaError(
+                f"{error}. If the registry has lost none, use includeDeadLetters=true, columnNameOfCorruptRecord or "
+                "mode DROPMALFORMED"
+            )
+        if of_batch is not None and noted not in of_batch:
+            raise UnknownSchemaError(
+                f"{error}. It was there when the dead letters of this batch were found: register it again, or let the "
+                "registry answer that had it, to complete the batch"
+            )
+        self.unknown.add(noted)
+        if len(self.unknown) > MOST_UNKNOWN:
+            raise UnknownSchemaError(
+                f"{error}, nor those of {MOST_UNKNOWN} records before: these are hardly values of this registry. Check "
+                "the format and schemaRegistry.url, or read less at once with maxOffsetsPerTrigger"
+            )
+
+    def _noted(self, name: SchemaName) -> str:
+        return f"{self._options.column[0]}{name}"
 
     def _check_newer(self, registry: Registry, name: SchemaName) -> None:
         """Stop where the subject has a newer version, and the query is to be started again then.

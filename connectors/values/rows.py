@@ -5,7 +5,7 @@ A `RowMaker` belongs to one task.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -98,6 +98,12 @@ class RowMaker:
         fields = sum(fields_in(each.schema) for each in (options.decoding, options.key_decoding) if each is not None)
         self._most_rows = max(1, MAX_CELLS // fields) if fields else 0
 
+    @property
+    def unknown(self) -> Set[str]:
+        """The schemas so far that the registry does not have, as `RegisteredValues.unknown`."""
+        decoders = (self._decoder, self._key_decoder)
+        return frozenset().union(*(getattr(each, "unknown", ()) for each in decoders))
+
     def batches(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the rows for a batch, in pieces where the schema has so many fields that memory asks for it.
 
@@ -147,12 +153,8 @@ class RowMaker:
                 columns[VALUE], found = self._decoder.decode(batch.column(VALUE), headers)
                 problems |= found
         except UnknownWriterError as error:
-            raise self._error(
-                batch,
-                {error.row: str(error)},
-                "names a schema that the registry does not have",
-                "includeDeadLetters=true, columnNameOfCorruptRecord or mode DROPMALFORMED",
-            ) from None
+            where = self._where(batch, error.row)
+            raise MalformedValueError(f"{where} names a schema that the registry does not have: {error}") from None
         if problems and self._options.mode is ParseMode.FAILFAST:
             raise self._error(batch, problems, "does not parse", "mode PERMISSIVE or DROPMALFORMED, not FAILFAST")
         return pa.RecordBatch.from_arrays(list(columns.values()), schema=self._decoded), problems
@@ -185,10 +187,12 @@ class RowMaker:
 
     def _error(self, batch: pa.RecordBatch, problems: Problems, what: str, instead: str) -> MalformedValueError:
         row, problem = min(problems.items())
-        return MalformedValueError(
-            f"kafka_once: the record of topic {self._topic}, partition {self._partition}, at offset "
-            f"{batch.column(OFFSET)[row].as_py()} {what}: {problem}. Correct what writes it, or use {instead}"
-        )
+        where = self._where(batch, row)
+        return MalformedValueError(f"{where} {what}: {problem}. Correct what writes it, or use {instead}")
+
+    def _where(self, batch: pa.RecordBatch, row: int) -> str:
+        offset = batch.column(OFFSET)[row].as_py()
+        return f"kafka_once: the record of topic {self._topic}, partition {self._partition}, at offset {offset}"
 
     def _reasons(self, batch: pa.RecordBatch, records: pa.RecordBatch, problems: Problems) -> Problems:
         """Return why records are dead letters; one without a value, or with an empty one, is one, too."""

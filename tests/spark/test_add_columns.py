@@ -162,6 +162,36 @@ def test_a_batch_whose_dead_letters_are_written_is_completed_with_its_version(
     assert "note" in letter["reason"]
 
 
+def test_a_schema_that_comes_late_makes_no_row_of_what_is_a_dead_letter_already(
+    spark: SparkSession,
+    topics: Topics,
+    registry: EmbeddedRegistry,
+    client: SchemaRegistryClient,
+    tmp_path: Path,
+    crash_folder: Path,
+) -> None:
+    """As from a replica of the registry that lags: the id is there when the batch is read again."""
+    topic = topics.create(1)
+    texts = [json.dumps({"type": "record", "name": "Late", "fields": NEW_FIELDS[:count]}) for count in (1, 2)]
+    number = client.register_schema(f"{topic}-value", Schema(texts[0]))
+    first, late = (b"\0" + each.to_bytes(4, "big") for each in (number, number + 1))
+    given = options(registry, schemaEvolution="none", includeDeadLetters="true", maxOffsetsPerTrigger="2")
+    letters = {"deadLetters": f"table:{tmp_path / 'letters'}"}
+    topics.produce(topic, [value(first, 0, 1)])
+    assert len(run(spark, topics, topic, tmp_path, given, **letters)) == 1
+    topics.produce(topic, [value(late, 1, 2), value(first, 2, 1)])
+    plan = arm(crash_folder, topic, f"{topic}:sink.between_targets@1=raise")
+    with pytest.raises(StreamingQueryException, match=r"sink\.between_targets, batch 1"):
+        run(spark, topics, topic, tmp_path, given, **letters)
+    assert fired(plan)
+    assert client.register_schema(f"{topic}-value", Schema(texts[1])) == number + 1
+    topics.produce(topic, [value(late, 3, 2)])
+    found = run(spark, topics, topic, tmp_path, {**given, "valueSchemaId": str(number)}, **letters)
+    assert [row["id"] for row in found] == [0, 2, 3]
+    (letter,) = DeltaTable(tmp_path / "letters").to_pyarrow_table().to_pylist()
+    assert letter["offset"] == 1
+
+
 def test_a_registry_that_is_down_when_a_batch_begins(
     spark: SparkSession, topics: Topics, kafka: Any, tmp_path: Path
 ) -> None:

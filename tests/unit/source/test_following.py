@@ -22,7 +22,9 @@ from sparkonce.connectors.kafka_source.options import OPTIONS, SourceOptions
 from sparkonce.connectors.schema_registry.client import RegistryError, close_registries
 from sparkonce.connectors.schema_registry.settings import RegistrySettings
 from sparkonce.connectors.schema_registry.wire import frame
-from sparkonce.connectors.values.evolution import NewerThanBegunError, SchemaChangedError
+from sparkonce.connectors.sinks.rules import Rules, with_unknown
+from sparkonce.connectors.values import registered_values
+from sparkonce.connectors.values.evolution import NewerThanBegunError, SchemaChangedError, UnknownWriterError
 from sparkonce.connectors.values.following import ReadAs, rules_of, split_rules, version_of_batch
 from sparkonce.connectors.values.options import SchemaOptions, arrow_schema
 from sparkonce.connectors.values.registered import resolved
@@ -107,6 +109,21 @@ def test_rules_say_what_a_batch_was_read_as(number: int, version_of: tuple[str, 
     expected = ReadAs(number) if version_of is None else ReadAs(number, version_of[1], version_of[0])
     assert split_rules(rules_of("0123", decoding)) == ("0123", expected)
     assert rules_of("0123", None) == "0123"
+
+
+NAMES = st.frozensets(st.from_regex(r"[vk][0-9a-f-]{1,36}", fullmatch=True), max_size=3)
+
+
+@given(st.integers(1), st.none() | st.tuples(st.text(), st.integers(1)), NAMES, NAMES)
+def test_rules_note_what_the_registry_lacked(
+    number: int, version_of: tuple[str, int] | None, some: frozenset[str], more: frozenset[str]
+) -> None:
+    rules = rules_of("0123", SchemaOptions(StructType(), "", reader_id=number, version_of=version_of))
+    noted = with_unknown(with_unknown(rules, some), more)
+    assert noted is not None
+    assert Rules.parse(noted) == Rules("0123", Rules.parse(rules).read_as, some | more)
+    assert split_rules(noted) == split_rules(rules)
+    assert (noted == rules) is (not some | more)
 
 
 @pytest.mark.parametrize("rules", ["", "0123", "0123@", "0123@x", "0123@1@2", "0123@1@x@s", "0123@²"])
@@ -324,3 +341,60 @@ def test_a_schema_and_an_id_contradict_each_other(registry: EmbeddedRegistry) ->
         given |= {f"{name}Schema": text("x", 1), f"{name}SchemaId": "1"}
         with pytest.raises(OptionError, match=f"options {name}Schema and {name}SchemaId both say what"):
             resolved(OPTIONS, options(registry, "both", schemaEvolution="none", **given))
+
+
+def test_a_batch_that_was_begun_is_completed_with_what_the_registry_lacked_then(
+    registry: EmbeddedRegistry, register: Register
+) -> None:
+    """A registry may get a schema late, as a replica that lags, or lose one, as where it was restored."""
+    first, late = register("lacking", 1), register("lacking", 2)
+    more = {"schemaEvolution": "none", "includeDeadLetters": "true"}
+    made = source(hand_over(registry, "lacking", valueSchemaId=str(first), **more))
+    without, lacked = made.with_rules(made.rules), made.with_rules(with_unknown(made.rules, {f"v{late}"}) or "")
+    assert without is not None
+    assert lacked is not None
+    assert lacked.rules == with_unknown(made.rules, {f"v{late}"})
+    decoders = [RegisteredValues(decoding(each)) for each in (made, without, lacked)]
+    value = pa.array([frame(late) + b"\2\2x"], pa.binary())
+    found = [each.decode(value) for each in decoders]
+    assert [column.to_pylist() for column, _ in found[:2]] == [[{"a": 1}]] * 2
+    assert "did not have it when the batch was begun" in found[2][1][0]
+    assert [each.unknown for each in decoders] == [set(), set(), {f"v{late}"}]
+    nowhere = pa.array([frame(888_888) + b"\2"], pa.binary())
+    assert list(decoders[0].decode(nowhere)[1]) == [0]
+    for decoder in decoders[1:]:
+        with pytest.raises(UnknownWriterError, match="when the dead letters of this batch were found: register it"):
+            decoder.decode(nowhere)
+
+
+def test_keys_that_a_registry_lacks_do_not_stop_what_is_completed(
+    registry: EmbeddedRegistry, register: Register
+) -> None:
+    register("keys", 1)
+    given = {"valueFormat": "json", "valueSchema": "a INT", "keyFormat": "avro", "keySubject": "keys-value"}
+    whole = options(registry, "keys", includeDeadLetters="true", **given)
+    del whole["schemaEvolution"]
+    made = source(HandOver.of(resolved(OPTIONS, whole)))
+    again = made.with_rules(with_unknown(made.rules, {"k777"}) or "")
+    assert again is not None
+    assert isinstance(again.options.rows.key_decoding, SchemaOptions)
+    assert again.options.rows.key_decoding.unknown == {"k777"}
+
+
+def test_too_many_schemas_that_a_registry_lacks_stop_the_query(
+    registry: EmbeddedRegistry, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registered_values, "MOST_UNKNOWN", 3)
+    register("many", 1)
+    more = {"schemaEvolution": "none", "includeDeadLetters": "true"}
+    decoder = RegisteredValues(decoding(source(hand_over(registry, "many", **more))))
+    few, many = (pa.array([frame(900_000 + at) + b"\2" for at in range(count)], pa.binary()) for count in (3, 4))
+    assert len(decoder.decode(few)[1]) == 3
+    with pytest.raises(UnknownWriterError, match="hardly values of this registry"):
+        decoder.decode(many)
+
+
+def decoding(made: DirectSource) -> SchemaOptions:
+    found = made.options.rows.decoding
+    assert isinstance(found, SchemaOptions)
+    return found
