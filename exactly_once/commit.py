@@ -15,7 +15,7 @@ stops, and names the commit that won.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -140,9 +140,9 @@ class Plan:
         return isinstance(self.decision, Fresh)
 
     @property
-    def written_by(self) -> None:
-        """None: a batch that is written is not written again in parts."""
-        return
+    def written_by(self) -> Set[str]:
+        """Empty: a batch that is written is not written again in parts."""
+        return frozenset()
 
 
 @dataclass(frozen=True, slots=True)

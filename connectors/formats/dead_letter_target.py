@@ -8,7 +8,7 @@ letter must be of a record of the batch: anything else is rejected.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -171,10 +171,10 @@ class LetterPlan(WrappedPlan):
 
     plan: TargetPlan
     starts: Starts
-    found_by: str | None = None
+    found_by: Set[str] = frozenset()
 
     @property
-    def written_by(self) -> str | None:
+    def written_by(self) -> Set[str]:
         """See `TargetPlan`."""
         return self.found_by
 
@@ -224,27 +224,22 @@ class DeadLetterTarget:
                 "batch is then compared with the current offsets"
             )
         has_part = bool(starts) or not plan.writes_rows
-        return LetterPlan(plan, starts, self._found_by(batch.record) if has_part else None)
+        return LetterPlan(plan, starts, self._found_by(batch.record) if has_part else frozenset())
 
     def records(self, app_id: str) -> Iterable[BatchRecord]:
         """See `Target.records`."""
         return self._target.records(app_id)
 
-    def _found_by(self, record: BatchRecord) -> str | None:
-        """Return the rules that found dead letters of these records, if they and today's are known.
-
-        Where several commits have, they are those of one that differ from today's, if one does.
-        """
-        found = None
+    def _found_by(self, record: BatchRecord) -> Set[str]:
+        """Return the rules that found dead letters of these records, as far as they and the batch's own are known."""
+        found: set[str] = set()
         unseen = set() if record.rules is None else set(record.moved)
         for written in self.records(record.app_id) if unseen else ():
             there = {key: written.moved[key] for key in written.moved.keys() & unseen}
             before = {key for key, extent in there.items() if extent.end <= record.moved[key].start}
             has_part = any(there[key].start < record.moved[key].end for key in there.keys() - before)
             if has_part and written.rules is not None:
-                found = written.rules
-                if found != record.rules:
-                    break
+                found.add(written.rules)
             unseen -= before  # what is older ends before the batch, too
             if not unseen:
                 break

@@ -138,20 +138,28 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
             _check_direct(batch)
         self._plans = tuple(target.begin(batch) for target in self._targets)
         if self._plans[-1].writes_rows:
-            self._complete_by(batch, {plan.written_by for plan in self._plans} - {None})
+            self._complete_by(batch, frozenset[str]().union(*(plan.written_by for plan in self._plans)))
         if not self._plans[-1].writes_rows:
             self._warn_of_skipped(batch)
 
-    def _complete_by(self, batch: Batch, rules: Set[str | None]) -> None:
+    def _complete_by(self, batch: Batch, rules: Set[str]) -> None:
         """Have the batch read by the rules that a part of it was written by already, if there are any.
 
         Raises:
-            DeliveryError: if they are not to be had.
+            DeliveryError: if they are not to be had, or each part has its own.
         """
         if not rules:
             return
-        written_by = next(iter(rules)) if len(rules) == 1 else None
-        reader = None if self._reader is None or written_by is None else self._reader.with_rules(written_by)
+        if len(rules) > 1:
+            raise DeliveryError(
+                f"{batch}: its dead letters are written, found in its parts by different versions of a schema, options "
+                "of values or schemas that the registry had, and its rows are not, as after a restore of the table of "
+                "the rows, or of its offsets: "
+                "read by one of them, a record could be in both places, or in neither. Restore the place of the dead "
+                "letters to before these records, too, or set its offsets back, which writes their dead letters again"
+            )
+        (written_by,) = rules
+        reader = None if self._reader is None else self._reader.with_rules(written_by)
         if reader is None:
             raise DeliveryError(
                 f"{batch}: its dead letters are written, found by another sql, valueSchema, mode or option of values "

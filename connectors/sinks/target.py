@@ -7,7 +7,7 @@ on the driver is sent as its plan; a task's result is sent as its part, in the t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,8 +47,8 @@ class TargetPlan(Protocol):
         """Whether tasks have anything to write there."""
 
     @property
-    def written_by(self) -> str | None:
-        """The rules that have made, of records of the batch, what is there already; None if nothing is."""
+    def written_by(self) -> Set[str]:
+        """The rules that have made, of records of the batch, what is there already, as far as they are known."""
 
 
 class WrappedPlan:
@@ -73,7 +73,7 @@ class WrappedPlan:
         return self.plan.writes_rows
 
     @property
-    def written_by(self) -> str | None:
+    def written_by(self) -> Set[str]:
         """See `TargetPlan`."""
         return self.plan.written_by
 

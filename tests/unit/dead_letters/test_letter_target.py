@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from sparkonce.connectors.formats.dead_letter_target import DeadLetterTarget, split
 from sparkonce.connectors.sinks.dead_letters import COLUMN, DeadLetterPlace
+from sparkonce.connectors.sinks.range_reader import Reading
+from sparkonce.connectors.sinks.stream_sink import StreamSink
 from sparkonce.connectors.sinks.target import Target, Task, TaskWriter
 from sparkonce.exactly_once import commit as commit_module
 from sparkonce.exactly_once.batch import Batch
@@ -49,7 +51,27 @@ def batch(number: int, *ranges: tuple[int, int], query: str = "q", stateful: boo
     return Batch(BatchRecord("app", query, number, f"{query}-{number}", extents, fingerprint), stateful)
 
 
-def rows_of(batch: Batch) -> pa.RecordBatch:
+def is_dead(partition: int, offset: int) -> bool:
+    return (partition + offset) % 3 == 0
+
+
+class Version:
+    """The source of a direct query, as of one version of its schema: each finds other dead letters."""
+
+    def __init__(self, rules: str) -> None:
+        self.rules = rules
+
+    def with_rules(self, rules: str) -> Version:
+        return Version(rules)
+
+    def open(self, handed_over: Iterable[pa.RecordBatch]) -> Reading:
+        raise AssertionError("what the property writes is not read")
+
+    def is_dead(self, partition: int, offset: int) -> bool:
+        return (partition + offset + int(self.rules)) % 3 == 0
+
+
+def rows_of(batch: Batch, is_dead: Callable[[int, int], bool] = is_dead) -> pa.RecordBatch:
     """Return the records of a batch as `mark` gives them: every third is a dead letter."""
     records = [
         (tp.partition, offset)
@@ -75,10 +97,6 @@ def letter(partition: int, offset: int | None, topic: str | None = "t") -> dict[
     return {"reason": "bad", "topic": topic, "partition": partition, "offset": offset}
 
 
-def is_dead(partition: int, offset: int) -> bool:
-    return (partition + offset) % 3 == 0
-
-
 class Pipeline:
     """What Spark does around the two targets: a log of batches, and a source that begins where the rows stand."""
 
@@ -86,6 +104,7 @@ class Pipeline:
         self.letters, self.table = MemoryTarget(guarantee), MemoryTarget(guarantee)
         self.targets: tuple[Target, Target] = (DeadLetterTarget(self.letters, PLACE), self.table)
         self.queries = self.attempts = 0
+        self.version: Version | None = None
         self.forget()
 
     def forget(self) -> None:
@@ -94,6 +113,11 @@ class Pipeline:
         self.number, self.pending = 0, False
         self.at = [self.table.next_offset(key(partition)) for partition in range(PARTITIONS)]
         self.ends = list(self.at)
+
+    def restore(self, commits: int) -> None:
+        """Restore the table to an older version, and delete the checkpoint."""
+        del self.table.store.commits[commits:], self.table.store.times_ms[commits:]
+        self.forget()
 
     def run(self, lengths: Sequence[int], crash_at: int | None) -> bool:
         """Run one batch, anew if the last one did not end; False if it crashed, at the n-th point on the way."""
@@ -118,11 +142,17 @@ class Pipeline:
     def _deliver(self, reach: Any) -> None:
         self.attempts += 1
         current = batch(self.number, *zip(self.at, self.ends, strict=True), query=f"q{self.queries}")
-        current = replace(current, record=replace(current.record, attempt_id=str(self.attempts)))
+        current = replace(current, record=replace(current.record, attempt_id=str(self.attempts), rules=self._rules))
         plans = [target.begin(current) for target in self.targets]
+        sink = StreamSink("delta_once", "/lake/checkpoint", "app", self.targets, split, reader=self.version)
+        if plans[-1].writes_rows:
+            sink._complete_by(current, frozenset[str]().union(*(plan.written_by for plan in plans)))
+        reader = sink._reader
+        current = replace(current, record=replace(current.record, rules=sink._rules))
+        records = rows_of(current, reader.is_dead if isinstance(reader, Version) else is_dead)
         task = Task(self.number, 0, 0, 0)
         parts = []
-        for target, plan, rows in zip(self.targets, plans, split(rows_of(current)), strict=True):
+        for target, plan, rows in zip(self.targets, plans, split(records), strict=True):
             writer = target.open(plan, task)
             if writer is not None and rows.num_rows:
                 writer.write(rows)
@@ -131,6 +161,10 @@ class Pipeline:
             reach(SinkPoint.BETWEEN_TARGETS)
             target.finish(current, plan, [] if part is None else [part])
         reach()
+
+    @property
+    def _rules(self) -> str | None:
+        return None if self.version is None else self.version.rules
 
     @property
     def ended(self) -> bool:
@@ -170,6 +204,32 @@ def test_any_borders_over_any_crash(
             assert set(rows) == set(wanted)
     for target in (pipeline.letters, pipeline.table):
         assert_joined(target.store)
+
+
+versions = st.integers(0, 2)
+
+
+@given(st.lists(st.tuples(lengths, st.none() | st.integers(0, 14), st.booleans(), versions, versions), max_size=8))
+@example([((4, 0), None, False, 0, 0), ((4, 0), None, False, 0, 1), ((0, 0), AHEAD, True, 1, 1)])
+def test_a_record_is_in_one_place_whatever_version_of_the_schema_each_batch_is_read_as(
+    steps: list[tuple[tuple[int, ...], int | None, bool, int, int]],
+) -> None:
+    """Also where the table was restored, and the dead letters were not; or the batch is refused."""
+    pipeline, refusal = Pipeline(EXACTLY), None
+    try:
+        for each, crash_at, forgets, commits, version in steps:
+            pipeline.version = Version(f"{version}")
+            if not pipeline.run(each, crash_at) and forgets:
+                pipeline.restore(commits)
+        while not pipeline.ended:
+            pipeline.run([LENGTH] * PARTITIONS, None)
+    except DeliveryError as error:
+        refusal = str(error)
+    if refusal is None:
+        assert len(pipeline.letters.rows + pipeline.table.rows) == PARTITIONS * LENGTH
+    else:
+        assert "found by different versions" in refusal
+    assert all(times == 1 for times in (pipeline.letters.rows + pipeline.table.rows).values())
 
 
 def assert_joined(store: MemoryOffsetStore) -> None:
@@ -256,18 +316,19 @@ def test_dead_letters_that_are_taken_back_while_a_batch_begins_stop_it() -> None
 @pytest.mark.parametrize(
     ("ranges", "rules", "written_by"),
     [
-        (((0, 8), (0, 4)), "new", "old"),  # a part of it was found by the old ones, in the commit before the last
-        (((4, 8), (0, 0)), "new", "new"),
-        (((4, 8), (2, 4)), "new", "old"),
-        (((4, 12), (4, 4)), "new", "new"),
-        (((4, 8), (0, 0)), "old", "new"),
-        (((0, 4), (0, 0)), "old", "old"),
-        (((8, 9), (4, 5)), "other", None),
-        (((0, 8), (0, 4)), None, None),
+        (((0, 8), (0, 4)), "new", {"old", "new"}),  # a part of it was found by the old ones, in the commit before
+        (((0, 8), (0, 4)), "other", {"old", "new"}),
+        (((4, 8), (0, 0)), "new", {"new"}),
+        (((4, 8), (2, 4)), "new", {"old", "new"}),
+        (((4, 12), (4, 4)), "new", {"new"}),
+        (((4, 8), (0, 0)), "old", {"new"}),
+        (((0, 4), (0, 0)), "old", {"old"}),
+        (((8, 9), (4, 5)), "other", set()),
+        (((0, 8), (0, 4)), None, set()),
     ],
 )
 def test_rules_are_compared_with_those_of_each_commit_that_has_a_part(
-    ranges: tuple[tuple[int, int], ...], rules: str | None, written_by: str | None
+    ranges: tuple[tuple[int, int], ...], rules: str | None, written_by: set[str]
 ) -> None:
     target = DeadLetterTarget(MemoryTarget(), PLACE)
     for number, (was, *extents) in enumerate([("old", (0, 4), (0, 4)), ("new", (4, 8), (4, 4))]):
