@@ -173,6 +173,13 @@ class Registry:
         self._check(what, *numbers)
         return max(numbers)
 
+    def is_deleted(self, subject: str, version: int) -> bool:
+        """Return whether a version of a subject is there, and was deleted softly; raises as `latest`."""
+        name, what = self.settings.qualified(subject), f"the versions of subject {subject}"
+        if version in self._ask(what, lambda client: client.get_versions(name)):
+            return False
+        return version in self._ask(what, lambda client: client.get_versions(name, deleted=True))
+
     def register(self, subject: str, schema: RegisteredSchema) -> int:
         """Register a schema, unless it is there; return its id.
 

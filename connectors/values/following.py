@@ -8,7 +8,8 @@ Why no value loses a field: Spark has logged where a batch ends before the batch
 topic before. Who wrote a value had its schema registered before that. So the latest version, asked for afterwards, is
 no older than that of any value in the batch. The argument needs a registry that returns what it has accepted, and
 producers that register under the subject that is followed. So tasks check it: a value of a version that is newer than
-the batch's stops the query before anything of the batch is written (`RegisteredValues`).
+the batch's stops the query before anything of the batch is written (`RegisteredValues`). They do not rely on the latest
+version for it, which a replica that lags may answer, but ask where the value's schema is used.
 
 Versions never go back: a deleted version, or an address of the registry that lags behind, would take columns away from
 values that have them. So the version of the table's last commit is the least.

@@ -314,8 +314,13 @@ class RegisteredValues:
         if subject is None or name == ours:
             return
         latest, read_as = registry.latest(subject), self._options.version_of
+        newest = f"{latest.version} (id {latest.id})"
         if latest.id == ours or (read_as is not None and not _is_newer(registry, name, read_as, latest)):
-            return
+            # That answer may come from a replica that lags, and the schema from one that does not.
+            unseen = _unseen_version(registry, name, latest, latest.version if read_as is None else read_as[1])
+            if unseen is None:
+                return
+            newest = f"{unseen} (id {name})"
         if self._options.is_begun:
             raise NewerThanBegunError(
                 f"kafka_once: dead letters of this batch were found with values read as id {ours} of subject {subject} "
@@ -324,9 +329,8 @@ class RegisteredValues:
                 "schemaEvolution=none until it is complete: it is then read without the new fields"
             )
         raise SchemaChangedError(
-            f"kafka_once: subject {subject} has version {latest.version} (id {latest.id}) by now, and this query "
-            f"reads values as id {ours}; a value came with the schema {name}. Nothing of this batch is written. "
-            f"{REMEDY}"
+            f"kafka_once: subject {subject} has version {newest} by now, and this query reads values as id {ours}; a "
+            f"value came with the schema {name}. Nothing of this batch is written. {REMEDY}"
         )
 
     def _with_corrupt(self, array: pa.StructArray, values: pa.BinaryArray, problems: Problems) -> pa.StructArray:
@@ -355,3 +359,19 @@ def _is_newer(registry: Registry, name: SchemaName, read_as: tuple[str, int], la
         if name in (found.id, found.guid):
             return True
     return False
+
+
+def _unseen_version(registry: Registry, name: SchemaName, latest: Version, read_as: int) -> int | None:
+    """Return the version of a schema, if that is newer than what the registry has just called the latest.
+
+    A version that was deleted does not count: without it, the latest is the latest.
+    """
+    if not isinstance(name, int):
+        return None  # of a GUID, a registry does not say where it is used
+    try:
+        version = registry.version_number(latest.subject, name)
+    except UnknownSchemaError:
+        return None  # it is not of the subject
+    if version <= max(read_as, latest.version) or registry.is_deleted(latest.subject, version):
+        return None
+    return version

@@ -19,7 +19,7 @@ from sparkonce import EmbeddedBroker, EmbeddedRegistry, OptionError
 from sparkonce.connectors.direct.source import DirectSource, find_source
 from sparkonce.connectors.kafka_source.hand_over import HandOver
 from sparkonce.connectors.kafka_source.options import OPTIONS, SourceOptions
-from sparkonce.connectors.schema_registry.client import RegistryError, close_registries
+from sparkonce.connectors.schema_registry.client import Registry, RegistryError, close_registries, shared_registry
 from sparkonce.connectors.schema_registry.settings import RegistrySettings
 from sparkonce.connectors.schema_registry.wire import frame
 from sparkonce.connectors.sinks.rules import Rules, with_unknown
@@ -191,6 +191,38 @@ def test_a_value_that_is_newer_than_its_batch_stops_the_query(
     for number in (third, fourth):
         with pytest.raises(SchemaChangedError, match=rf"version 4 .* came with the schema {number}"):
             decode(batch, frame(number) + b"\2\2x\2y\2z")
+
+
+@pytest.mark.parametrize("evolution", ["add-columns", "restart"])
+def test_a_newer_value_stops_the_query_though_the_registry_that_is_asked_for_the_latest_lags(
+    registry: EmbeddedRegistry,
+    client: SchemaRegistryClient,
+    register: Register,
+    monkeypatch: pytest.MonkeyPatch,
+    evolution: str,
+) -> None:
+    """As behind a load balancer, where each request may reach another replica."""
+    topic = f"lags-{evolution}"
+    first = register(topic, 1)
+    made = hand_over(registry, topic, schemaEvolution=evolution)
+    decoding = source(made).options.rows.decoding
+    assert isinstance(decoding, SchemaOptions)
+    if evolution == "add-columns":
+        decoding = followed(source(made, version_of_batch(decoding, None)))
+    of_replica = shared_registry(decoding.registry or RegistrySettings(DOWN)).latest(f"{topic}-value")
+    second = register(topic, 2)
+    elsewhere = json.dumps({**json.loads(text(topic, 1)), "doc": "of another subject"})
+    other = client.register_schema(f"{topic}-else-value", Schema(elsewhere))
+    monkeypatch.setattr(Registry, "latest", lambda *_: of_replica)
+
+    def read(number: int, value: bytes) -> Any:
+        return RegisteredValues(decoding).decode(pa.array([frame(number) + value], pa.binary()))[0].to_pylist()
+
+    assert read(first, b"\2") == read(other, b"\2") == [{"a": 1}]
+    with pytest.raises(SchemaChangedError, match=rf"has version 2 \(id {second}\) by now.* with the schema {second}\."):
+        read(second, b"\2\2x")
+    client.delete_version(f"{topic}-value", 2)
+    assert read(second, b"\2\2x") == [{"a": 1}], "it is not that the answer is old: there is no newer version"
 
 
 def test_a_batch_that_is_begun_again_keeps_its_version_and_stops_for_newer_values(
