@@ -72,17 +72,23 @@ def check_numbers(before: Descriptor, made: Descriptor) -> None:
     """
     older = {each.full_name: each for each in messages_of(before.file)}
     for message in messages_of(made.file):
-        known = older.get(message.full_name)
-        for field in message.fields if known is not None else ():
-            assert known is not None
-            moved, there = known.fields_by_name.get(field.name), known.fields_by_number.get(field.number)
-            if (moved and moved.name) != (there and there.name):
-                told = f"has {there.name}" if there is not None else "has no field"
-                raise ProtobufSchemaError(
-                    f"{message.full_name}: the column's field {field.name} would have the number {field.number}, at "
-                    f"which the subject's latest schema {told}: readers would take one column for another. Keep the "
-                    "order of columns and add new ones at the end, or set a schema of your own"
-                )
+        if message.full_name in older:
+            _check_fields(older[message.full_name], message)
+
+
+def _check_fields(known: Descriptor, message: Descriptor) -> None:
+    """Check one message, and those of its fields, whatever they are called: a new column may change that."""
+    for field in message.fields:
+        moved, there = known.fields_by_name.get(field.name), known.fields_by_number.get(field.number)
+        if (moved and moved.name) != (there and there.name):
+            told = f"has {there.name}" if there is not None else "has no field"
+            raise ProtobufSchemaError(
+                f"{message.full_name}: the column's field {field.name} would have the number {field.number}, at "
+                f"which the subject's latest schema {told}: readers would take one column for another. Keep the "
+                "order of columns and add new ones at the end, or set a schema of your own"
+            )
+        if there is not None and there.message_type is not None and field.message_type is not None:
+            _check_fields(there.message_type, field.message_type)
 
 
 def _message(kind: t.StructType, name: str, where: str, around: Sequence[str]) -> list[str]:

@@ -484,6 +484,7 @@ def test_columns_that_the_options_cannot_name_but_spark_can() -> None:
         ("id BIGINT, home STRUCT<city: STRING>", "the column's field home would have the number 2"),
         (PERSON.replace("id", "number"), "the column's field number would have the number 1, at which .* has id"),
         (PERSON.replace("city: STRING", "zip: STRING, city: STRING"), "Value.Home: the column's field zip"),
+        (PERSON.replace("city: STRING", "zip: STRING, city: STRING") + ", Home INT", "Value.Home_: the column's field"),
     ],
 )
 def test_fields_keep_their_numbers(after: str, told: str | None) -> None:
