@@ -12,7 +12,8 @@ the batch's stops the query before anything of the batch is written (`Registered
 version for it, which a replica that lags may answer, but ask where the value's schema is used.
 
 Versions never go back: a deleted version, or an address of the registry that lags behind, would take columns away from
-values that have them. So the version of the table's last commit is the least.
+values that have them. So the version of the table's last commit is the least. Where it has another id by now, the
+registry was set up anew, and its versions are not those that the table was written with: that is refused.
 
 While the registry does not answer, a batch is read as the version of the last commit, or what the query was started
 with. Then the argument fails, and the check alone protects: values of that version itself need no registry, and any
@@ -29,7 +30,6 @@ from sparkonce.connectors.schema_registry.client import (
     RegistryError,
     UnknownSchemaError,
     UnreachableRegistryError,
-    Version,
     shared_registry,
 )
 from sparkonce.connectors.sinks.rules import READ_AS, Rules
@@ -86,7 +86,19 @@ def begun_version(decoding: SchemaOptions, read_as: ReadAs) -> tuple[str, int] |
         return None
     if read_as.version is None:  # with schemaEvolution=restart the id alone is noted
         return subject, shared_registry(decoding.registry).version_number(subject, read_as.id)
-    return read_as.of_subject if read_as.subject == subject else None
+    if read_as.subject != subject:
+        return None
+    try:
+        found = _id_of(shared_registry(decoding.registry), subject, read_as.version)
+    except UnreachableRegistryError:
+        found = None  # then the schema comes from this machine's disk, as the id stood for it before
+    if found not in (None, read_as.id):
+        raise RegistryError(
+            f"dead letters of this batch were found with values read as {read_as}, which the registry no longer has: "
+            f"version {read_as.version} has the id {found} there. Connect the registry that it had until the batch is "
+            "complete"
+        )
+    return read_as.of_subject
 
 
 def version_of_batch(decoding: SchemaOptions, committed: str | None) -> ReadAs:
@@ -108,27 +120,26 @@ def version_of_batch(decoding: SchemaOptions, committed: str | None) -> ReadAs:
         read_as = last or ReadAs(decoding.reader_id)
         _log.warning("%s. The batch is read as %s; values with another schema would make it fail", error, read_as)
         return read_as
-    if last is not None and last.version is not None and latest.version < last.version:
-        _check_still_there(registry, last, last.version, latest)
+    if last is None or last.version is None or (latest.id == last.id and latest.version >= last.version):
+        return ReadAs(latest.id, latest.version, subject)
+    found = latest.id if latest.version == last.version else _id_of(registry, subject, last.version)
+    now = f"version {latest.version} (id {latest.id}) is the latest of it now"
+    if found not in (None, last.id) or (found is None and latest.version < last.version):
+        raise RegistryError(
+            f"the table was last written with {last}, which the registry no longer has, and {now}: it would take "
+            "columns away, or be another schema. Register the schema of the table again, or, if this is another "
+            "registry on purpose, set schemaEvolution=none or restart for one run, which reads values as the latest "
+            "version there is"
+        )
+    if latest.version < last.version:
+        _log.warning("%s, and the table was last written with %s, which was deleted: values are read as it", now, last)
         return last
     return ReadAs(latest.id, latest.version, subject)
 
 
-def _check_still_there(registry: Registry, last: ReadAs, version: int, latest: Version) -> None:
-    """Check that an id still stands for the version that the table was written with, though it is not the latest.
-
-    Raises:
-        RegistryError: it does not, as in a registry that was set up anew.
-    """
-    older = f"version {latest.version} (id {latest.id}) is the latest of it now"
+def _id_of(registry: Registry, subject: str, version: int) -> int | None:
+    """Return the id of a version, also of one that was deleted; None if it was deleted for good, or was never there."""
     try:
-        found = registry.version(latest.subject, version, deleted=True)
+        return registry.version(subject, version, deleted=True).id
     except UnknownSchemaError:
-        found = None
-    if found is None or found.id != last.id:
-        raise RegistryError(
-            f"the table was last written with {last}, which the registry no longer has, and {older}: it would take "
-            "columns away. Register the schema of the table again, or, if this is another registry on purpose, "
-            "set schemaEvolution=none or restart for one run, which reads values as the latest version there is"
-        )
-    _log.warning("%s, and the table was last written with %s, which was deleted: values are read as that", older, last)
+        return None

@@ -153,7 +153,7 @@ def test_versions_never_go_back(
     committed = f"0123@{second}@2@back-value"
     client.delete_version("back-value", 2)
     assert version_of_batch(followed(pinned), committed) == ReadAs(second, 2, "back-value")
-    assert "was deleted: values are read as that" in caplog.text
+    assert "was deleted: values are read as it" in caplog.text
     assert version_of_batch(followed(pinned), None) == ReadAs(first, 1, "back-value")
     for other in (f"0123@{second}@2@other-value", f"0123@{second}", "0123"):
         assert version_of_batch(followed(pinned), other) == ReadAs(first, 1, "back-value")
@@ -163,6 +163,29 @@ def test_versions_never_go_back(
     client.delete_version("back-value", 2, permanent=True)
     with pytest.raises(RegistryError, match="last written with version 2"):
         version_of_batch(followed(pinned), committed)
+
+
+def test_a_registry_that_was_set_up_anew_is_not_taken_for_the_one_before(
+    registry: EmbeddedRegistry, client: SchemaRegistryClient, register: Register
+) -> None:
+    """Its ids and versions stand for other schemas: what is noted of a table or of a batch says which they were."""
+    ids = [register("anew", count) for count in (1, 2)]
+    pinned = source(hand_over(registry, "anew"))
+    for number, version in ((ids[1] + 1, 2), (ids[1], 1), (ids[1] + 1, 1)):
+        committed = f"{pinned.rules.partition('@')[0]}@{number}@{version}@anew-value"
+        if number != ids[1]:
+            with pytest.raises(
+                RegistryError, match=rf"version {version} \(id {number}\) .* no longer has, and version 2"
+            ):
+                version_of_batch(followed(pinned), committed)
+        with pytest.raises(RegistryError):
+            pinned.with_rules(committed)
+    third = register("anew", 3)
+    for version in (1, 2):
+        client.delete_version("anew-value", version)
+        client.delete_version("anew-value", version, permanent=True)
+        committed = f"0123@{ids[version - 1]}@{version}@anew-value"
+        assert version_of_batch(followed(pinned), committed) == ReadAs(third, 3, "anew-value"), "there is a newer one"
 
 
 def test_while_the_registry_is_down_the_version_of_the_last_commit_stays(
