@@ -282,7 +282,7 @@ class _Filler:
             for no, child in enumerate(column.children):
                 self.fill(child, array.field(no))
         elif isinstance(kind, t.ArrayType | t.MapType):
-            offsets = array.offsets.to_numpy().astype(np.int64)
+            offsets = _offsets_of(array)
             first, last = int(offsets[0]), int(offsets[-1])
             self.values[at] = ((offsets[:-1] - first) << SPAN_BITS) | np.diff(offsets)
             below = (array.values,) if isinstance(kind, t.ArrayType) else (array.keys, array.items)
@@ -304,15 +304,21 @@ class _Filler:
     def _spans(self, array: pa.Array) -> Int64s:
         if array.type not in (pa.string(), pa.binary()):
             array = array.cast(pa.binary())
-        _, offset_buffer, content = array.buffers()
-        count = len(array)
-        offsets = np.frombuffer(offset_buffer, np.int32)[array.offset : array.offset + count + 1].astype(np.int64)
+        content, offsets = array.buffers()[2], _offsets_of(array)
         starts = offsets[:-1] - offsets[0] + self._text_bytes
         if content is not None and content.size:
             self.texts.append(np.frombuffer(content, np.uint8)[int(offsets[0]) : int(offsets[-1])])
             self._text_bytes += int(offsets[-1] - offsets[0])
         spans: Int64s = (starts << SPAN_BITS) | np.diff(offsets)
         return spans
+
+
+def _offsets_of(array: pa.Array) -> Int64s:
+    """Return where texts or lists begin, and where the last one ends; an array of none may have no offset at all."""
+    if not len(array):
+        return np.zeros(1, np.int64)
+    found = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
+    return found.astype(np.int64)
 
 
 _BITS: dict[type[t.DataType], type[np.generic]] = {t.FloatType: np.int32, t.DoubleType: np.int64}

@@ -386,6 +386,24 @@ def test_no_rows_and_only_nulls() -> None:
     assert made.encode(column(kind, [{"a": 0}, None, {"a": 1}])).to_pylist() == [b"frame", None, b"frame\x08\x01"]
 
 
+def test_arrays_of_no_elements_without_offsets() -> None:
+    """As Arrow's format allows it, and its older writers do it."""
+    kind = parse_schema("a ARRAY<STRING>, s ARRAY<STRUCT<b: ARRAY<BINARY>>>, m MAP<STRING, BIGINT>")
+    empty, zeros = pa.py_buffer(b""), pa.py_buffer(bytes(12))
+
+    def none_of(kind: pa.DataType) -> pa.Array:
+        below = [kind.field(at).type for at in range(kind.num_fields)] if pa.types.is_nested(kind) else []
+        buffers = [None] if pa.types.is_struct(kind) else [None, *[empty] * (kind.num_buffers - 1)]
+        return pa.Array.from_buffers(kind, 0, buffers, children=[none_of(each) for each in below])
+
+    arrow = to_arrow_type(kind, timezone="UTC")
+    fields = [arrow.field(at).type for at in range(3)]
+    columns = [pa.Array.from_buffers(each, 2, [None, zeros], children=[none_of(each.field(0).type)]) for each in fields]
+    values = pa.StructArray.from_arrays(columns, fields=list(arrow))
+    message = reading.message_of(schema_for(kind), None)
+    assert ProtobufEncoder(message, kind).encode(values).to_pylist() == [b"", b""]
+
+
 def test_the_largest_cells_have_room() -> None:
     message = parsed(
         "map<int64, google.protobuf.Duration> a = 536870911; repeated google.protobuf.UInt64Value b = 536870910; "
