@@ -117,11 +117,18 @@ class _Protobuf(Reading):
         self._decoder = ProtobufDecoder(self._reader, kind)
 
     def add(self, schema: RegisteredSchema, path: Path) -> int:
-        from sparkonce.connectors.values.protobuf.schema import compile_text, message_by_path, read_set
+        from sparkonce.connectors.values.protobuf.schema import (
+            compile_text,
+            message_by_path,
+            name_without_package,
+            read_set,
+        )
 
         files = {each.name: each.text for each in schema.references}
         writer = message_by_path(read_set(compile_text(schema.text, files)), path)
-        if writer.name != self._reader.name:  # of a topic with several types of messages
+        if name_without_package(writer) != name_without_package(
+            self._reader
+        ):  # of a topic with several types of messages
             raise ValueError(
                 f"it is of the message {writer.full_name}, and values are read as {self._reader.full_name}"
             )

@@ -164,6 +164,12 @@ def message_by_path(file: FileDescriptor, path: Sequence[int]) -> Descriptor:
     return found
 
 
+def name_without_package(message: Descriptor) -> str:
+    """Return the name of a message with those of the messages that it is in: of two that it is in, each has its own."""
+    name: str = message.full_name
+    return name.removeprefix(f"{message.file.package}.")
+
+
 def path_of(message: Descriptor) -> list[int]:
     """Return the index path of a message."""
     path: list[int] = []

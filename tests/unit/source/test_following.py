@@ -453,3 +453,21 @@ def decoding(made: DirectSource) -> SchemaOptions:
     found = made.options.rows.decoding
     assert isinstance(found, SchemaOptions)
     return found
+
+
+def test_messages_of_one_name_within_different_ones_are_different_types(
+    registry: EmbeddedRegistry, client: SchemaRegistryClient
+) -> None:
+    item = "message Item { int64 a = 1; }"
+    text = f'syntax = "proto3"; package shop; message %s {{ {item} }} message %s {{ {item} }}'
+    number = client.register_schema("items-value", Schema(text % ("Order", "Refund"), "PROTOBUF"))
+    moved = client.register_schema(
+        "items-else-value", Schema((text % ("Refund", "Order")).replace("shop", "store"), "PROTOBUF")
+    )
+    more = {"valueFormat": "protobuf", "valueMessage": "Order.Item", "includeDeadLetters": "true"}
+    for head in (frame(number, (0, 0)), frame(moved, (1, 0))):
+        (row,) = rows_of(registry, "items", head + b"\x08\1", **more).to_pylist()
+        assert (row["value"], row["_dead_letter"]) == ({"a": 1}, None)
+    for head in (frame(number, (1, 0)), frame(moved, (0, 0))):
+        (row,) = rows_of(registry, "items", head + b"\x08\1", **more).to_pylist()
+        assert "Refund.Item, and values are read as shop.Order.Item" in row["_dead_letter"]["reason"]
