@@ -77,6 +77,20 @@ class DirectSource:
         rows = replace(rows, decoding=_lacking(decoding, noted.unknown), key_decoding=keys)
         return replace(self, options=replace(self.options, rows=rows), begun_by=rules)
 
+    @property
+    def begun_as(self) -> ReadAs | None:
+        """The registry's schema that a part of the batch was read as, if it is to be completed with that."""
+        return None if self.begun_by is None else split_rules(self.begun_by)[1]
+
+    def completing(self, other: DirectSource) -> DirectSource:
+        """Return this source for the batch that another one completes, which has the columns of a newer schema."""
+        own, theirs = self.options.rows.decoding, other.options.rows.decoding
+        assert isinstance(own, SchemaOptions)
+        assert isinstance(theirs, SchemaOptions)
+        decoding = replace(own, stop_for=theirs.stop_for, version_of=theirs.version_of, is_begun=theirs.is_begun)
+        rows = replace(self.options.rows, decoding=decoding)
+        return replace(self, options=replace(self.options, rows=rows), begun_by=other.begun_by)
+
     def open(self, handed_over: Iterable[pa.RecordBatch]) -> DirectReading:
         """Return the ranges that Spark has passed to a task.
 

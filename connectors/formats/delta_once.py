@@ -83,18 +83,34 @@ class DeltaOnceDataSource(DataSource, metaclass=Shipped):
         """
         options = checked(SinkOptions.read, self.options)
         source, commits = find_source(FORMAT, schema, self.options), called_to_commit()
-        if commits or source is None or source.followed is None:
-            sink = stream_sink(options, schema, replace=overwrite, source=source)
-            if not commits:
-                sink.begin()
-            return sink
+        if commits:
+            return stream_sink(options, schema, replace=overwrite, source=source)
+        if source is None or source.followed is None:
+            return self._begun(options, schema, source, replace=overwrite)
         read_as = version_of_batch(source.followed, last_rules(options))
         try:
-            source = find_source(FORMAT, schema, self.options, read_as)
-            sink = stream_sink(options, schema, replace=overwrite, source=source)
-            sink.begin()
+            return self._begun(options, schema, find_source(FORMAT, schema, self.options, read_as), replace=overwrite)
         except (OptionError, SchemaError, TableError) as error:
             raise type(error)(f"{error}. By schemaEvolution={ADD_COLUMNS}, values are read as {read_as}") from error
+
+    def _begun(
+        self, options: SinkOptions, schema: StructType, source: DirectSource | None, *, replace: bool
+    ) -> StreamSink:
+        """Return a sink that has begun the batch; one that is to be completed also has the columns that it began with.
+
+        A newer schema may lack some of them. To begin a batch a second time changes nothing where that is exactly-once.
+        """
+        sink = stream_sink(options, schema, replace=replace, source=source)
+        sink.begin()
+        reader = sink.reader
+        if not isinstance(reader, DirectSource) or options.guarantee is not Guarantee.EXACTLY_ONCE:
+            return sink
+        if reader.begun_as is None:
+            return sink
+        before = find_source(FORMAT, schema, self.options, reader.begun_as)
+        assert before is not None, "its rows are ranges"
+        sink = stream_sink(options, schema, replace=replace, source=before.completing(reader))
+        sink.begin()
         return sink
 
 

@@ -124,6 +124,11 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         self._plans: tuple[TargetPlan, ...] = ()
         self._stateful = False
 
+    @property
+    def reader(self) -> RangeReader | None:
+        """What reads the rows; of `begin`, by the rules that the batch was begun with."""
+        return self._reader
+
     def begin(self) -> None:
         """Decide about the batch that Spark has just logged.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -190,6 +191,45 @@ def test_a_schema_that_comes_late_makes_no_row_of_what_is_a_dead_letter_already(
     assert [row["id"] for row in found] == [0, 2, 3]
     (letter,) = DeltaTable(tmp_path / "letters").to_pyarrow_table().to_pylist()
     assert letter["offset"] == 1
+
+
+@pytest.mark.parametrize("evolution", ["add-columns", "restart"])
+def test_a_batch_that_is_completed_keeps_a_field_that_the_version_after_it_removes(
+    spark: SparkSession,
+    topics: Topics,
+    registry: EmbeddedRegistry,
+    client: SchemaRegistryClient,
+    tmp_path: Path,
+    crash_folder: Path,
+    evolution: str,
+) -> None:
+    """Also where newer values lie behind the batch; where they are in it, the query stops."""
+    topic = topics.create(1)
+    both = version(client, topic, 2)
+    given = options(registry, includeDeadLetters="true", schemaEvolution=evolution)
+    sql = "SELECT value.* FROM records"
+    sink = {"deadLetters": f"table:{tmp_path / 'letters'}", "sql": sql}
+    topics.produce(topic, [value(both, 0, 2)])
+    run(spark, topics, topic, tmp_path, given, **sink)
+    topics.produce(topic, [value(both, 1, 2), b"junk"])
+    plan = arm(crash_folder, topic, f"{topic}:sink.between_targets@1=raise")
+    with pytest.raises(StreamingQueryException, match=r"sink\.between_targets, batch 1"):
+        run(spark, topics, topic, tmp_path, given, **sink)
+    assert fired(plan)
+    without = b"\0" + register(client, topic, [NEW_FIELDS[0], NEW_FIELDS[3]]).to_bytes(4, "big")
+    topics.produce(topic, [value(without, 2, 1) + b"\1"])
+    shutil.rmtree(tmp_path / "checkpoint")
+    reset = {"offsetStore": f"delta:{tmp_path / 'table'}", "appId": topic}
+    with pytest.raises(StreamingQueryException, match="NewerThanBegunError"):
+        run(spark, topics, topic, tmp_path, given | reset, **sink)
+    shutil.rmtree(tmp_path / "checkpoint")
+    found = run(spark, topics, topic, tmp_path, given | reset | {"maxOffsetsPerTrigger": "2"}, **sink)
+    assert [(row["id"], row["city"], row["paid"]) for row in found] == [
+        (0, "Rom", None),
+        (1, "Rom", None),
+        (2, None, True),
+    ]
+    assert DeltaTable(tmp_path / "letters").to_pyarrow_table().column("value").to_pylist() == [b"junk"]
 
 
 def test_a_registry_that_is_down_when_a_batch_begins(
