@@ -79,8 +79,10 @@ class DirectSource:
 
     @property
     def begun_as(self) -> ReadAs | None:
-        """The registry's schema that a part of the batch was read as, if it is to be completed with that."""
-        return None if self.begun_by is None else split_rules(self.begun_by)[1]
+        """The registry's schema that a part of the batch was read as, if it is another one than the query's."""
+        decoding = self.options.rows.decoding
+        is_older = isinstance(decoding, SchemaOptions) and decoding.is_begun
+        return split_rules(self.begun_by)[1] if self.begun_by is not None and is_older else None
 
     def completing(self, other: DirectSource) -> DirectSource:
         """Return this source for the batch that another one completes, which has the columns of a newer schema."""
