@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 
 class ApiError(Exception):
-    """What a client is told instead of an answer."""
+    """An error that a client gets in place of an answer."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
         super().__init__(message)

@@ -97,7 +97,7 @@ class SchemaTopic:
             self._producer = Producer({**self._conf, **more}, logger=_log)
         try:
             if not self._begun:
-                # After a time-out it goes on by itself; another one meanwhile would be fenced by it.
+                # After a time-out it retries in the background; another one meanwhile would be fenced by it.
                 self._producer.init_transactions(TIMEOUT_S)
                 self._begun = True
             self._wait(self._end())
@@ -149,7 +149,7 @@ class SchemaTopic:
         self._whole = True
 
     def _failed(self, producer: Producer, error: KafkaException) -> ApiError:
-        """Return what a client is told of a write that failed."""
+        """Return the error for a client whose write failed."""
         self._producer, self._begun = None, False
         producer.purge()  # not closed: that would wait for the brokers to abort the transaction
         self._fenced = error.args[0].code() in _FENCED

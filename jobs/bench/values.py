@@ -1,7 +1,7 @@
 """Values that a schema registry's schemas describe, beside Spark's from_avro, Java's Protobuf and fastavro.
 
 The records are those of `load.documents`, ten nullable fields of seven types, in Confluent's wire format. Spark's side
-strips the first five bytes and is told the schema, since its from_avro knows no registry; ours asks an embedded one.
+strips the first five bytes and names the schema, since its from_avro knows no registry; ours asks an embedded one.
 Decoding alone is measured in this process, on bytes that lie in memory.
 """
 

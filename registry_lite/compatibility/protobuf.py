@@ -1,6 +1,6 @@
 """Schemas of Protobuf: compiled by Google's compiler, compared by the rules that Confluent documents.
 
-What counts is the wire format: fields are told apart by their numbers, and kinds of numbers that are written alike may
+What counts is the wire format: fields are identified by their numbers, and kinds of numbers that are written alike may
 be exchanged. A difference is named as Confluent's registry names it, with the number of the field.
 """
 

@@ -1,4 +1,4 @@
-"""What goes wrong between us and a registry: each is told apart, says what to do, and shows no secret."""
+"""What goes wrong between us and a registry: each has its own error, which says what to do and shows no secret."""
 
 from __future__ import annotations
 

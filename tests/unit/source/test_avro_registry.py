@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import uuid
-from collections.abc import Iterator
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
@@ -26,7 +25,6 @@ from sparkonce.connectors.schema_registry.client import (
     RegisteredSchema,
     Registry,
     UnreachableRegistryError,
-    close_registries,
     shared_registry,
 )
 from sparkonce.connectors.schema_registry.settings import RegistrySettings
@@ -85,19 +83,6 @@ CASES: dict[str, tuple[Any, Any, Any]] = {
     ),
 }
 """By name: the type, what the serializer takes, and what the column has."""
-
-
-@pytest.fixture(scope="module")
-def registry() -> Iterator[EmbeddedRegistry]:
-    with EmbeddedBroker() as broker, EmbeddedRegistry(broker.bootstrap_servers) as made:
-        yield made
-    close_registries()
-
-
-@pytest.fixture(scope="module")
-def client(registry: EmbeddedRegistry) -> Iterator[SchemaRegistryClient]:
-    with closing(SchemaRegistryClient({"url": registry.url})) as made:
-        yield made
 
 
 def options(registry: EmbeddedRegistry, schema: str) -> SchemaOptions:

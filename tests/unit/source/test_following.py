@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
-from sparkonce import EmbeddedBroker, EmbeddedRegistry, OptionError
+from sparkonce import EmbeddedRegistry, OptionError
 from sparkonce.connectors.direct.source import DirectSource, find_source
 from sparkonce.connectors.kafka_source.hand_over import HandOver
 from sparkonce.connectors.kafka_source.options import OPTIONS, SourceOptions
-from sparkonce.connectors.schema_registry.client import Registry, RegistryError, close_registries, shared_registry
+from sparkonce.connectors.schema_registry.client import Registry, RegistryError, shared_registry
 from sparkonce.connectors.schema_registry.settings import RegistrySettings
 from sparkonce.connectors.schema_registry.wire import frame
 from sparkonce.connectors.sinks.rules import Rules, with_unknown
@@ -33,19 +32,6 @@ from sparkonce.connectors.values.rows import MalformedValueError, RowMaker
 
 FIELDS = [{"name": "a", "type": "int"}, *({"name": name, "type": "string", "default": "?"} for name in "bcd")]
 DOWN = ("http://127.0.0.1:1",)
-
-
-@pytest.fixture(scope="module")
-def registry() -> Iterator[EmbeddedRegistry]:
-    with EmbeddedBroker() as broker, EmbeddedRegistry(broker.bootstrap_servers) as made:
-        yield made
-    close_registries()
-
-
-@pytest.fixture(scope="module")
-def client(registry: EmbeddedRegistry) -> Iterator[SchemaRegistryClient]:
-    with closing(SchemaRegistryClient({"url": registry.url})) as made:
-        yield made
 
 
 def text(topic: str, count: int) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -20,9 +18,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 
-from sparkonce import EmbeddedBroker, EmbeddedRegistry
+from sparkonce import EmbeddedRegistry
 from sparkonce.connectors.kafka_source.options import OPTIONS, SourceOptions
-from sparkonce.connectors.schema_registry.client import close_registries
 from sparkonce.connectors.schema_registry.wire import frame
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.values.ddl import parse_schema
@@ -151,19 +148,6 @@ def test_documents_that_a_schema_refers_to_are_put_into_it() -> None:
         {"in.json": json.dumps(inner), "deep/er.json": '{"type": "integer"}'},
     )
     assert spark_type(text).simpleString() == "struct<a:struct<x:double,y:bigint>,b:double,c:boolean>"
-
-
-@pytest.fixture(scope="module")
-def registry() -> Iterator[EmbeddedRegistry]:
-    with EmbeddedBroker() as broker, EmbeddedRegistry(broker.bootstrap_servers) as made:
-        yield made
-    close_registries()
-
-
-@pytest.fixture(scope="module")
-def client(registry: EmbeddedRegistry) -> Iterator[SchemaRegistryClient]:
-    with closing(SchemaRegistryClient({"url": registry.url})) as made:
-        yield made
 
 
 ORDER = {
