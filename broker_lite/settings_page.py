@@ -10,8 +10,8 @@ import textwrap
 from collections.abc import Iterable, Mapping
 
 from sparkonce.broker_lite.config import BrokerConfig, broker_log_settings
-from sparkonce.broker_lite.handlers.dynamic_settings import group_settings
 from sparkonce.broker_lite.log.config import topic_settings
+from sparkonce.broker_lite.node.dynamic_settings import group_settings
 from sparkonce.broker_lite.security.settings import SecurityConfig
 from sparkonce.broker_lite.unserved_settings import HARMLESS
 from sparkonce.settings import INT_MAX, LONG_MAX, Kind, Setting, settings_of

@@ -21,8 +21,8 @@ from typing import Any
 from sparkonce.broker_lite.faults.faults import Status
 from sparkonce.broker_lite.faults.injector import Injector
 from sparkonce.broker_lite.faults.rules import Effect, FaultSpec, Rule, RuleBook
-from sparkonce.broker_lite.handlers.broker import Broker
 from sparkonce.broker_lite.log.storage import WriteGate
+from sparkonce.broker_lite.node.broker import Broker
 
 ANSWER_S = 30.0
 Note = Callable[[int, int, int], None]

@@ -21,8 +21,8 @@ from typing import Any
 from sparkonce.broker_lite.faults import messages
 from sparkonce.broker_lite.faults.rules import NOTHING, Effect, Facts, Place, Plan, Rule, RuleBook
 from sparkonce.broker_lite.handlers import dispatch
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.request import DROP, Body, Request
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.request import DROP, Body, Request
 from sparkonce.broker_lite.protocol import apis, fetch, produce
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError

@@ -8,10 +8,10 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.forwarding import by_the_controller
-from sparkonce.broker_lite.handlers.request import Body, Request
-from sparkonce.broker_lite.handlers.turns import ITEM, Steps
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.forwarding import by_the_controller
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.node.turns import ITEM, Steps
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import (

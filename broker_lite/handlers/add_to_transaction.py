@@ -13,10 +13,10 @@ from typing import Any
 
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, partition_of
 from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, LEGACY, Producer, TopicPartition
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.client_errors import producer_error
-from sparkonce.broker_lite.handlers.coordinated import NO_REFUSALS, Refusals, error_answer
-from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.client_errors import producer_error
+from sparkonce.broker_lite.node.coordinated import NO_REFUSALS, Refusals, error_answer
+from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized, authorized_on_cluster

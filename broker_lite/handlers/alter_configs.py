@@ -15,14 +15,14 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from sparkonce.broker_lite.config import broker_settings
-from sparkonce.broker_lite.handlers.broker import Broker
 from sparkonce.broker_lite.handlers.create_partitions import known_brokers
 from sparkonce.broker_lite.handlers.describe_configs import ConfigResource, check_broker_name
-from sparkonce.broker_lite.handlers.dynamic_settings import ALL_BROKERS, DECIDED_IN_CLUSTER, group_settings
-from sparkonce.broker_lite.handlers.forwarding import by_the_controller
-from sparkonce.broker_lite.handlers.request import Request
-from sparkonce.broker_lite.handlers.turns import WRITTEN, Steps
 from sparkonce.broker_lite.log.config import topic_settings
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.dynamic_settings import ALL_BROKERS, DECIDED_IN_CLUSTER, group_settings
+from sparkonce.broker_lite.node.forwarding import by_the_controller
+from sparkonce.broker_lite.node.request import Request
+from sparkonce.broker_lite.node.turns import WRITTEN, Steps
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError

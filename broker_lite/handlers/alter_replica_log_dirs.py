@@ -6,8 +6,8 @@ in Kafka, where the directory is checked before the partition. Of a partition th
 
 from __future__ import annotations
 
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.security.acls import Operation

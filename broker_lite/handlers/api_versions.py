@@ -11,8 +11,8 @@ import struct
 from collections.abc import Iterable
 from functools import cache
 
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.protocol.apis import AMONG_BROKERS, APIS, ApiKey, is_flexible, serves
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.protocol.primitives import Reader, put_array_length, put_string, put_tagged_fields

@@ -19,11 +19,11 @@ from sparkonce.broker_lite.coordinators.consumer_group_image import (
     Owned,
 )
 from sparkonce.broker_lite.coordinators.consumer_group_messages import Heartbeat, HeartbeatAnswer
-from sparkonce.broker_lite.handlers.authorization import NOT_ASKED, find_topic
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.coordinated import Refusals, error_answer
-from sparkonce.broker_lite.handlers.group_answers import group_refusal
-from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.node.authorization import NOT_ASKED, find_topic
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.coordinated import Refusals, error_answer
+from sparkonce.broker_lite.node.group_answers import group_refusal
+from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation, ResourceType

@@ -14,8 +14,8 @@ from sparkonce.broker_lite.cluster.controller_service import ControllerService
 from sparkonce.broker_lite.controller.controller import Controller, Heartbeat, InSyncProposal
 from sparkonce.broker_lite.controller.image import PartitionKey
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, PartitionState, Record
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import APIS
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Sequence
 from typing import Any
 
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.forwarding import by_the_controller
-from sparkonce.broker_lite.handlers.request import Request
-from sparkonce.broker_lite.handlers.turns import ITEM, WRITTEN, Steps
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.forwarding import by_the_controller
+from sparkonce.broker_lite.node.request import Request
+from sparkonce.broker_lite.node.turns import ITEM, WRITTEN, Steps
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation, ResourceType

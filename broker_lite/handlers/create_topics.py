@@ -14,8 +14,6 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sparkonce.broker_lite.handlers.authorization import check_topic
-from sparkonce.broker_lite.handlers.broker import Broker
 from sparkonce.broker_lite.handlers.create_partitions import (
     MAX_RECORDS,
     check_replicas,
@@ -23,12 +21,14 @@ from sparkonce.broker_lite.handlers.create_partitions import (
     too_many_records,
 )
 from sparkonce.broker_lite.handlers.describe_configs import Entry, topic_entries
-from sparkonce.broker_lite.handlers.forwarding import by_the_controller
-from sparkonce.broker_lite.handlers.new_topics import NewTopics
-from sparkonce.broker_lite.handlers.request import Request
-from sparkonce.broker_lite.handlers.turns import DESCRIBED, ITEM, Steps
 from sparkonce.broker_lite.log.directories import check_not_metadata_log
 from sparkonce.broker_lite.log.log_manager import NewTopic
+from sparkonce.broker_lite.node.authorization import check_topic
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.forwarding import by_the_controller
+from sparkonce.broker_lite.node.new_topics import NewTopics
+from sparkonce.broker_lite.node.request import Request
+from sparkonce.broker_lite.node.turns import DESCRIBED, ITEM, Steps
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.primitives import ZERO_UUID

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.request import Body, Request
-from sparkonce.broker_lite.handlers.turns import WRITTEN, Steps, in_turns
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.node.turns import WRITTEN, Steps, in_turns
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized
 
 if TYPE_CHECKING:
-    from sparkonce.broker_lite.handlers.cluster_partitions import ClusterPartitions
+    from sparkonce.broker_lite.node.cluster_partitions import ClusterPartitions
 
 NO_WATERMARK = -1
 

@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sparkonce.broker_lite.handlers.broker import Broker, Topic
 from sparkonce.broker_lite.handlers.create_partitions import MAX_RECORDS, too_many_records
-from sparkonce.broker_lite.handlers.forwarding import by_the_controller
-from sparkonce.broker_lite.handlers.request import Request
-from sparkonce.broker_lite.handlers.turns import ITEM, Steps
+from sparkonce.broker_lite.node.broker import Broker, Topic
+from sparkonce.broker_lite.node.forwarding import by_the_controller
+from sparkonce.broker_lite.node.request import Request
+from sparkonce.broker_lite.node.turns import ITEM, Steps
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.primitives import ZERO_UUID

@@ -12,12 +12,12 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from sparkonce.broker_lite.config import broker_log_settings, broker_settings
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.dynamic_settings import ALL_BROKERS, declared, group_settings
-from sparkonce.broker_lite.handlers.request import Request
-from sparkonce.broker_lite.handlers.turns import DESCRIBED, Steps, in_turns
 from sparkonce.broker_lite.log.config import LogConfig, topic_settings
 from sparkonce.broker_lite.log.directories import check_topic_name
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.dynamic_settings import ALL_BROKERS, declared, group_settings
+from sparkonce.broker_lite.node.request import Request
+from sparkonce.broker_lite.node.turns import DESCRIBED, Steps, in_turns
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation, ResourceType

@@ -5,9 +5,9 @@ Absent: nothing.
 
 from __future__ import annotations
 
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.request import Request
-from sparkonce.broker_lite.handlers.turns import ITEM, Steps, in_turns
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.request import Request
+from sparkonce.broker_lite.node.turns import ITEM, Steps, in_turns
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized

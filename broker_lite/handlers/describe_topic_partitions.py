@@ -9,11 +9,11 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from sparkonce.broker_lite.handlers import cluster_view
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.request import Body, Request
 from sparkonce.broker_lite.log.directories import check_topic_name
 from sparkonce.broker_lite.log.log_manager import Topic
+from sparkonce.broker_lite.node import cluster_view
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.primitives import ZERO_UUID

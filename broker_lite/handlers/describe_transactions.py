@@ -10,10 +10,10 @@ from typing import Any
 
 from sparkonce.broker_lite.coordinators.topic_patterns import PatternError, matching
 from sparkonce.broker_lite.coordinators.transaction_messages import Transaction, TransactionState
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.coordinated import NO_REFUSALS, Refusals, error_answer
-from sparkonce.broker_lite.handlers.request import Body, Request
-from sparkonce.broker_lite.handlers.turns import ITEM, Steps, in_turns
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.coordinated import NO_REFUSALS, Refusals, error_answer
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.node.turns import ITEM, Steps, in_turns
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized

@@ -10,8 +10,8 @@ from functools import cache
 from importlib import import_module
 from typing import Final
 
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.protocol.apis import APIS, ApiKey, serves
 
 Handler = Callable[[Broker, Request], Body | None]
@@ -23,7 +23,7 @@ HANDLERS: Final[dict[int, str]] = {
     ApiKey.METADATA: "metadata.handle",
     ApiKey.OFFSET_COMMIT: "offset_commit.handle",
     ApiKey.OFFSET_FETCH: "offset_fetch.handle",
-    ApiKey.FIND_COORDINATOR: "cluster.handle_find_coordinator",
+    ApiKey.FIND_COORDINATOR: "find_coordinator.handle",
     ApiKey.JOIN_GROUP: "groups.handle_join",
     ApiKey.HEARTBEAT: "groups.handle_heartbeat",
     ApiKey.LEAVE_GROUP: "groups.handle_leave",
@@ -50,7 +50,7 @@ HANDLERS: Final[dict[int, str]] = {
     ApiKey.OFFSET_DELETE: "offset_delete.handle",
     ApiKey.CONSUMER_GROUP_HEARTBEAT: "consumer_groups.handle_heartbeat",
     ApiKey.CONSUMER_GROUP_DESCRIBE: "consumer_groups.handle_describe",
-    ApiKey.DESCRIBE_CLUSTER: "cluster.handle_describe_cluster",
+    ApiKey.DESCRIBE_CLUSTER: "describe_cluster.handle",
     ApiKey.DESCRIBE_QUORUM: "describe_quorum.handle",
     ApiKey.DELETE_RECORDS: "delete_records.handle",
     ApiKey.OFFSET_FOR_LEADER_EPOCH: "offset_for_leader_epoch.handle",
@@ -70,7 +70,7 @@ HANDLERS: Final[dict[int, str]] = {
     ApiKey.DESCRIBE_TRANSACTIONS: "describe_transactions.handle_describe",
     ApiKey.LIST_TRANSACTIONS: "describe_transactions.handle_list",
     ApiKey.ALTER_PARTITION: "controller_apis.handle_alter_partition",
-    ApiKey.ENVELOPE: "forwarding.handle_envelope",
+    ApiKey.ENVELOPE: "envelope.handle",
     ApiKey.BROKER_REGISTRATION: "controller_apis.handle_registration",
     ApiKey.BROKER_HEARTBEAT: "controller_apis.handle_heartbeat",
     ApiKey.ALLOCATE_PRODUCER_IDS: "controller_apis.handle_allocate_producer_ids",

@@ -8,10 +8,10 @@ external two-phase commit. Absent: nothing.
 from __future__ import annotations
 
 from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, LEGACY, Decision, Producer
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.client_errors import producer_error
-from sparkonce.broker_lite.handlers.coordinated import error_answer
-from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.client_errors import producer_error
+from sparkonce.broker_lite.node.coordinated import error_answer
+from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized

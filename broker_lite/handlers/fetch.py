@@ -12,14 +12,14 @@ import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparkonce.broker_lite.coordinators.fetch_sessions import FINAL_EPOCH, FetchContext
-from sparkonce.broker_lite.handlers.authorization import find_topic
-from sparkonce.broker_lite.handlers.broker import Broker, Topic
-from sparkonce.broker_lite.handlers.crash_points import BrokerPoint
-from sparkonce.broker_lite.handlers.leader import Led, endpoints_of_leaders, leader_hint
-from sparkonce.broker_lite.handlers.purgatory import PartitionKey, Waiter
-from sparkonce.broker_lite.handlers.request import Body, Request
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.segment import Slice
+from sparkonce.broker_lite.node.authorization import find_topic
+from sparkonce.broker_lite.node.broker import Broker, Topic
+from sparkonce.broker_lite.node.crash_points import BrokerPoint
+from sparkonce.broker_lite.node.leader import Led, endpoints_of_leaders, leader_hint
+from sparkonce.broker_lite.node.purgatory import PartitionKey, Waiter
+from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.protocol import fetch
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation

@@ -7,12 +7,12 @@ from typing import Any
 from sparkonce.broker_lite.coordinators.consumer_group import ConsumerGroup
 from sparkonce.broker_lite.coordinators.group_messages import GroupState
 from sparkonce.broker_lite.coordinators.offset_expiry import CONSUMER_PROTOCOL_TYPE
-from sparkonce.broker_lite.handlers.authorization import as_set, may_see_group
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.coordinated import NO_REFUSALS, Refusals, error_answer
-from sparkonce.broker_lite.handlers.group_answers import group_refusal
-from sparkonce.broker_lite.handlers.request import Body, Request
-from sparkonce.broker_lite.handlers.turns import ITEM, WRITTEN, Steps, in_turns
+from sparkonce.broker_lite.node.authorization import as_set, may_see_group
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.coordinated import NO_REFUSALS, Refusals, error_answer
+from sparkonce.broker_lite.node.group_answers import group_refusal
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.node.turns import ITEM, WRITTEN, Steps, in_turns
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation, ResourceType

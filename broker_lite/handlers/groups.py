@@ -11,12 +11,12 @@ import logging
 
 from sparkonce.broker_lite.coordinators.consumer_group import ConsumerGroup
 from sparkonce.broker_lite.coordinators.group_messages import Join, JoinAnswer, Sync, SyncAnswer
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.client_errors import heartbeat_error, join_error, sync_error
-from sparkonce.broker_lite.handlers.coordinated import error_answer
-from sparkonce.broker_lite.handlers.group_answers import group_refusal, send
-from sparkonce.broker_lite.handlers.group_coordinator import Group
-from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.client_errors import heartbeat_error, join_error, sync_error
+from sparkonce.broker_lite.node.coordinated import error_answer
+from sparkonce.broker_lite.node.group_answers import group_refusal, send
+from sparkonce.broker_lite.node.group_coordinator import Group
+from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation

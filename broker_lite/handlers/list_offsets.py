@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparkonce.broker_lite.handlers.authorization import check_topic
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.crash_points import BrokerPoint
-from sparkonce.broker_lite.handlers.leader import Led
-from sparkonce.broker_lite.handlers.request import Request
-from sparkonce.broker_lite.handlers.turns import ITEM, Steps, in_turns
+from sparkonce.broker_lite.node.authorization import check_topic
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.crash_points import BrokerPoint
+from sparkonce.broker_lite.node.leader import Led
+from sparkonce.broker_lite.node.request import Request
+from sparkonce.broker_lite.node.turns import ITEM, Steps, in_turns
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation

@@ -9,12 +9,12 @@ import uuid
 from collections.abc import Generator
 from typing import Any
 
-from sparkonce.broker_lite.handlers import cluster_view
-from sparkonce.broker_lite.handlers.authorization import NOT_ASKED, as_set, check_topic, cluster_operations, find_topic
-from sparkonce.broker_lite.handlers.broker import Broker, Topic
-from sparkonce.broker_lite.handlers.request import Body, Request
-from sparkonce.broker_lite.handlers.turns import FILES, ITEM, WRITTEN, Steps
 from sparkonce.broker_lite.log.directories import KRAFT_METADATA_TOPIC
+from sparkonce.broker_lite.node import cluster_view
+from sparkonce.broker_lite.node.authorization import NOT_ASKED, as_set, check_topic, cluster_operations, find_topic
+from sparkonce.broker_lite.node.broker import Broker, Topic
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.node.turns import FILES, ITEM, WRITTEN, Steps
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.primitives import ZERO_UUID

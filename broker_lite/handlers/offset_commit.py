@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from sparkonce.broker_lite.coordinators.offsets import CommittedOffset
-from sparkonce.broker_lite.handlers.authorization import find_topic
-from sparkonce.broker_lite.handlers.broker import Broker, Topic
-from sparkonce.broker_lite.handlers.client_errors import commit_error
-from sparkonce.broker_lite.handlers.group_answers import group_refusal
-from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.node.authorization import find_topic
+from sparkonce.broker_lite.node.broker import Broker, Topic
+from sparkonce.broker_lite.node.client_errors import commit_error
+from sparkonce.broker_lite.node.group_answers import group_refusal
+from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation

@@ -5,11 +5,11 @@ from __future__ import annotations
 from sparkonce.broker_lite.coordinators.group import ClassicGroup
 from sparkonce.broker_lite.coordinators.group_messages import GroupState
 from sparkonce.broker_lite.coordinators.offset_expiry import CONSUMER_PROTOCOL_TYPE, is_subscribed
-from sparkonce.broker_lite.handlers.authorization import find_topic
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.coordinated import error_answer
-from sparkonce.broker_lite.handlers.group_answers import group_refusal
-from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.node.authorization import find_topic
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.coordinated import error_answer
+from sparkonce.broker_lite.node.group_answers import group_refusal
+from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation

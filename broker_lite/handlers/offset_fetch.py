@@ -10,12 +10,12 @@ import uuid
 from typing import Any
 
 from sparkonce.broker_lite.coordinators.offsets import CommittedOffset
-from sparkonce.broker_lite.handlers.authorization import find_topic
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.client_errors import fetch_error
-from sparkonce.broker_lite.handlers.coordinated import Refusals
-from sparkonce.broker_lite.handlers.group_answers import group_refusal
-from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.node.authorization import find_topic
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.client_errors import fetch_error
+from sparkonce.broker_lite.node.coordinated import Refusals
+from sparkonce.broker_lite.node.group_answers import group_refusal
+from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.protocol.primitives import ZERO_UUID

@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from sparkonce.broker_lite.handlers.authorization import find_topic
-from sparkonce.broker_lite.handlers.broker import Broker, Topic
-from sparkonce.broker_lite.handlers.crash_points import BrokerPoint
-from sparkonce.broker_lite.handlers.leader import endpoints_of_leaders, leader_hint
-from sparkonce.broker_lite.handlers.request import DROP, NO_ANSWER, Body, Request
-from sparkonce.broker_lite.handlers.transaction_verification import NOTHING_ASKED, Said, is_transactional, verify_writes
-from sparkonce.broker_lite.handlers.turns import FILES, Steps
 from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.log.validation import InvalidRecordsError
+from sparkonce.broker_lite.node.authorization import find_topic
+from sparkonce.broker_lite.node.broker import Broker, Topic
+from sparkonce.broker_lite.node.crash_points import BrokerPoint
+from sparkonce.broker_lite.node.leader import endpoints_of_leaders, leader_hint
+from sparkonce.broker_lite.node.request import DROP, NO_ANSWER, Body, Request
+from sparkonce.broker_lite.node.transaction_verification import NOTHING_ASKED, Said, is_transactional, verify_writes
+from sparkonce.broker_lite.node.turns import FILES, Steps
 from sparkonce.broker_lite.protocol import produce
 from sparkonce.broker_lite.protocol.compression import Compression
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sparkonce.broker_lite.handlers.broker import Broker
 from sparkonce.broker_lite.handlers.create_partitions import check_replicas
-from sparkonce.broker_lite.handlers.forwarding import by_the_controller
-from sparkonce.broker_lite.handlers.request import Body, Request
-from sparkonce.broker_lite.handlers.turns import ITEM, WRITTEN, Steps
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.forwarding import by_the_controller
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.node.turns import ITEM, WRITTEN, Steps
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation

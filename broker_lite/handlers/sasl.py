@@ -6,8 +6,8 @@ without SASL, after authentication without `connections.max.reauth.ms`, or again
 
 from __future__ import annotations
 
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 
 

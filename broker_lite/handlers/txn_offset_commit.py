@@ -15,10 +15,10 @@ from typing import Any
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode
 from sparkonce.broker_lite.coordinators.producer_state import Verification
 from sparkonce.broker_lite.coordinators.transaction_messages import Producer
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.client_errors import commit_error
-from sparkonce.broker_lite.handlers.request import Body, Request
-from sparkonce.broker_lite.handlers.transaction_verification import Errors, verify
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.client_errors import commit_error
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.node.transaction_verification import Errors, verify
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.records import encode_batch
 from sparkonce.broker_lite.security.acls import Operation, ResourceType

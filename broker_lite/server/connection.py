@@ -20,8 +20,8 @@ import socket
 from typing import TYPE_CHECKING
 
 from sparkonce.broker_lite.handlers import dispatch
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.request import DROP, Body, Request, frame_response
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.request import DROP, Body, Request, frame_response
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ProtocolError
 from sparkonce.broker_lite.protocol.frames import API_KEY, SIZE, frame_size, read_request_header

@@ -7,7 +7,7 @@ import socket
 import ssl
 from dataclasses import dataclass
 
-from sparkonce.broker_lite.handlers.request import Endpoint
+from sparkonce.broker_lite.node.request import Endpoint
 from sparkonce.broker_lite.security.settings import ListenerConfig
 
 

@@ -25,14 +25,14 @@ from sparkonce.broker_lite.config import BrokerConfig, broker_settings
 from sparkonce.broker_lite.controller.controller import ControllerSettings
 from sparkonce.broker_lite.controller.image import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION
 from sparkonce.broker_lite.controller.records import NO_LEADER
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.cluster_partitions import ClusterPartitions
-from sparkonce.broker_lite.handlers.coordinated_in_cluster import coordinate
-from sparkonce.broker_lite.handlers.shared_files import AnnouncedFiles, SharedFiles
 from sparkonce.broker_lite.log import checkpoints
 from sparkonce.broker_lite.log.directories import holds_log
 from sparkonce.broker_lite.log.replicated_logs import ReplicatedLogs
 from sparkonce.broker_lite.log.storage import Storage
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.cluster_partitions import ClusterPartitions
+from sparkonce.broker_lite.node.coordinated_in_cluster import coordinate
+from sparkonce.broker_lite.node.shared_files import AnnouncedFiles, SharedFiles
 from sparkonce.broker_lite.replication.replicas import ReplicationSettings
 from sparkonce.broker_lite.server.listener import Listener, ServerError
 from sparkonce.broker_lite.server.peers import PeerNetwork

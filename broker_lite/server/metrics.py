@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from sparkonce.broker_lite.coordinators.group_messages import GroupState
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.metrics import TopicMetrics
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.metrics import TopicMetrics
 from sparkonce.broker_lite.protocol.apis import APIS
 
 MAX_REQUEST_BYTES: Final = 8 * 1024

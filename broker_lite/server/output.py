@@ -18,8 +18,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from sparkonce.broker_lite.handlers.request import Body, Request
 from sparkonce.broker_lite.log.segment import Slice
+from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.protocol.fetch import FileSlice, Part, parts_size
 from sparkonce.broker_lite.server.connections import Memory, MemoryBoundError
 from sparkonce.broker_lite.server.limits import JOINED_BYTES, MAX_SENT_BYTES_PER_WAKE_UP, PREAD_BYTES, SENDFILE_BYTES

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from sparkonce.broker_lite.handlers import dispatch
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.request import DROP, Body, Endpoint, Request
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.request import DROP, Body, Endpoint, Request
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import KafkaError, ProtocolError

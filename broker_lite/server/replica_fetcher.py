@@ -30,7 +30,7 @@ from sparkonce.broker_lite.server.leader_session import LeaderSession
 if TYPE_CHECKING:
     from sparkonce.broker_lite.cluster.member import ClusterMember
     from sparkonce.broker_lite.controller.image import PartitionKey
-    from sparkonce.broker_lite.handlers.broker import Broker
+    from sparkonce.broker_lite.node.broker import Broker
     from sparkonce.broker_lite.scheduling import Timer
 
 VERSION: Final = 18

@@ -18,10 +18,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from sparkonce.broker_lite.config import BrokerConfig
-from sparkonce.broker_lite.handlers.broker import Broker, Clock
 from sparkonce.broker_lite.log.config import LONG_MAX
 from sparkonce.broker_lite.log.housekeeping import Housekeeping, HousekeepingSettings
 from sparkonce.broker_lite.log.storage import DiskStorage
+from sparkonce.broker_lite.node.broker import Broker, Clock
 from sparkonce.broker_lite.security.authorizer import SecurityFileError
 from sparkonce.broker_lite.server.connection import Connection
 from sparkonce.broker_lite.server.connections import ConnectionTable
@@ -200,7 +200,7 @@ class Server:
             server.close()
 
     async def _serve_metrics(self, broker: Broker, connections: ConnectionTable) -> None:
-        from sparkonce.broker_lite.handlers.metrics import Metrics
+        from sparkonce.broker_lite.node.metrics import Metrics
         from sparkonce.broker_lite.server.metrics import MetricsServer, render  # few brokers need it
 
         broker.metrics = Metrics(time.perf_counter_ns)

@@ -15,7 +15,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.protocol.fetch import Part
 from sparkonce.broker_lite.security.principals import PrincipalError
 from sparkonce.broker_lite.security.tls import explain, principal_of

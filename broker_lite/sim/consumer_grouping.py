@@ -1,6 +1,6 @@
 """Groups of KIP-848 on a simulated broker, as part of a coordinator of `__consumer_offsets`.
 
-Theory of operation: as `handlers/group_coordinator.py` does it. What a heartbeat, or the end of a session, comes to is
+Theory of operation: as `node/group_coordinator.py` does it. What a heartbeat, or the end of a session, comes to is
 appended first and made true then; if it cannot be appended, nothing has happened. A heartbeat's answer waits until the
 partition is safe as far as it goes then.
 """

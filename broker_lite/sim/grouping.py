@@ -1,6 +1,6 @@
 """Groups on a simulated broker: coordinators of its partitions of `__consumer_offsets`.
 
-Theory of operation: as the handlers of a real broker do it (`handlers/group_coordinator.py`, `groups.py`,
+Theory of operation: as the handlers of a real broker do it (`node/group_coordinator.py`, `groups.py`,
 `offset_commit.py`, `offset_fetch.py`), with calls in place of sockets. After every event of a `ClassicGroup` its record
 is appended if it asks for that, and the answers leave when the partition is safe as far as it goes then; if it could
 not be appended, the group says what to answer instead. A commit is appended before it is seen by anyone. What is read
@@ -39,7 +39,7 @@ from sparkonce.broker_lite.coordinators.group_storage import (
 )
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, OffsetTable, encode
 from sparkonce.broker_lite.coordinators.transaction_messages import TopicPartition
-from sparkonce.broker_lite.handlers.client_errors import (
+from sparkonce.broker_lite.node.client_errors import (
     commit_error,
     coordinator_error,
     fetch_error,
@@ -47,7 +47,7 @@ from sparkonce.broker_lite.handlers.client_errors import (
     join_error,
     sync_error,
 )
-from sparkonce.broker_lite.handlers.coordinated import replay
+from sparkonce.broker_lite.node.coordinated import replay
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.records import Record
 from sparkonce.broker_lite.replication.invariants import ViolationError

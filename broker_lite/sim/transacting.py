@@ -30,7 +30,7 @@ from sparkonce.broker_lite.coordinators.transaction_messages import (
     TransactionSettings,
 )
 from sparkonce.broker_lite.coordinators.transactions import Transactions, check_invariants
-from sparkonce.broker_lite.handlers.markers import is_done, marker_of
+from sparkonce.broker_lite.node.markers import is_done, marker_of
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.records import (
     NO_PRODUCER_EPOCH,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from sparkonce.broker_lite.handlers.crash_points import BrokerPoint
+from sparkonce.broker_lite.node.crash_points import BrokerPoint
 from sparkonce.connectors.delta_spark.crash_points import IntentPoint
 from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
 from sparkonce.connectors.kafka_source.crash_points import SourcePoint

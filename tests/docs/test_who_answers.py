@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparkonce import EmbeddedCluster
-from sparkonce.broker_lite.handlers.forwarding import FORWARDED
+from sparkonce.broker_lite.handlers.envelope import FORWARDED
 from sparkonce.broker_lite.handlers.list_offsets import LATEST
 from sparkonce.broker_lite.protocol.apis import AMONG_BROKERS, APIS, ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode

@@ -15,9 +15,9 @@ import pytest
 
 from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.handlers import dispatch
-from sparkonce.broker_lite.handlers.broker import Broker, Clock
-from sparkonce.broker_lite.handlers.request import Body, Endpoint, Request, frame_response
 from sparkonce.broker_lite.log import topics_file
+from sparkonce.broker_lite.node.broker import Broker, Clock
+from sparkonce.broker_lite.node.request import Body, Endpoint, Request, frame_response
 from sparkonce.broker_lite.protocol.errors import ProtocolError
 from sparkonce.broker_lite.protocol.fetch import parts_size
 from sparkonce.broker_lite.protocol.frames import read_request_header

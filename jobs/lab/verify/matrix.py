@@ -25,7 +25,7 @@ from enum import Enum
 from functools import cache
 from itertools import product
 
-from sparkonce.broker_lite.handlers.crash_points import BrokerPoint
+from sparkonce.broker_lite.node.crash_points import BrokerPoint
 from sparkonce.connectors.delta_spark.crash_points import IntentPoint
 from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
 from sparkonce.connectors.kafka_source.crash_points import SourcePoint

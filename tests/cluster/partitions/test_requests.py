@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 
 from sparkonce import EmbeddedCluster
-from sparkonce.broker_lite.handlers.broker import Broker
 from sparkonce.broker_lite.handlers.list_offsets import EARLIEST, LATEST
+from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.protocol import fetch, produce
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode

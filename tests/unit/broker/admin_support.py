@@ -9,8 +9,8 @@ from typing import Any
 
 from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.handlers import dispatch
-from sparkonce.broker_lite.handlers.broker import Broker, Clock
-from sparkonce.broker_lite.handlers.request import Endpoint, Request
+from sparkonce.broker_lite.node.broker import Broker, Clock
+from sparkonce.broker_lite.node.request import Endpoint, Request
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.records import Record, encode_batch

@@ -27,13 +27,13 @@ from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_messages import Producer
 from sparkonce.broker_lite.handlers import dispatch
-from sparkonce.broker_lite.handlers.broker import Broker, Clock
-from sparkonce.broker_lite.handlers.cluster_partitions import ClusterPartitions
-from sparkonce.broker_lite.handlers.coordinated_in_cluster import coordinate
-from sparkonce.broker_lite.handlers.request import Body, Endpoint, Request
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
 from sparkonce.broker_lite.log.replicated_logs import ReplicatedLogs
+from sparkonce.broker_lite.node.broker import Broker, Clock
+from sparkonce.broker_lite.node.cluster_partitions import ClusterPartitions
+from sparkonce.broker_lite.node.coordinated_in_cluster import coordinate
+from sparkonce.broker_lite.node.request import Body, Endpoint, Request
 from sparkonce.broker_lite.protocol import apis, produce
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode

@@ -10,7 +10,7 @@ import pytest
 
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
-from sparkonce.broker_lite.handlers.new_topics import internal_topic_settings
+from sparkonce.broker_lite.node.new_topics import internal_topic_settings
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
@@ -419,7 +419,7 @@ def test_one_request_makes_no_more_than_kafkas_controller_writes_at_once(
     monkeypatch: pytest.MonkeyPatch, validate_only: bool
 ) -> None:
     """As Kafka 4.3 answers: a record for each topic, setting and partition; a first look at the partitions alone."""
-    monkeypatch.setattr("sparkonce.broker_lite.handlers.turns.MAX_UNITS_PER_TURN", 1_000_000)
+    monkeypatch.setattr("sparkonce.broker_lite.node.turns.MAX_UNITS_PER_TURN", 1_000_000)
     asked = Asked()
     refused = int(ErrorCode.POLICY_VIOLATION)
     too_large = (refused, "Unable to perform excessively large batch operation.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparkonce.broker_lite.handlers.cluster_partitions import ClusterPartitions
+from sparkonce.broker_lite.node.cluster_partitions import ClusterPartitions
 from sparkonce.broker_lite.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from sparkonce.broker_lite.protocol.records import Record, encode_batch
 from sparkonce.broker_lite.replication.replicas import Event, HighWatermarkMoved

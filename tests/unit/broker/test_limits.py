@@ -18,8 +18,8 @@ import pytest
 
 from sparkonce import EmbeddedBroker
 from sparkonce.broker_lite.config import BrokerConfig
-from sparkonce.broker_lite.handlers import broker as broker_module
 from sparkonce.broker_lite.log import topics_file
+from sparkonce.broker_lite.node import broker as broker_module
 from sparkonce.broker_lite.protocol import apis, fetch
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparkonce.broker_lite.handlers.request import Endpoint
+from sparkonce.broker_lite.node.request import Endpoint
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.server.peers import PeerNetwork

@@ -9,7 +9,7 @@ import pytest
 
 from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Producer
 from sparkonce.broker_lite.coordinators.transactions import MAX_EPOCH
-from sparkonce.broker_lite.handlers.producer_ids import BLOCK_SIZE, ProducerIds
+from sparkonce.broker_lite.node.producer_ids import BLOCK_SIZE, ProducerIds
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.sim.disk import SimulatedDisk

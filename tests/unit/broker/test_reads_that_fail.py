@@ -7,11 +7,11 @@ import errno
 import pytest
 
 from sparkonce.broker_lite.handlers import dispatch
-from sparkonce.broker_lite.handlers.request import Body, Endpoint, Request
 from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
 from sparkonce.broker_lite.log.replicated_logs import ReplicatedLogs
 from sparkonce.broker_lite.log.segment import Slice
 from sparkonce.broker_lite.log.storage import File
+from sparkonce.broker_lite.node.request import Body, Endpoint, Request
 from sparkonce.broker_lite.protocol import fetch
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode

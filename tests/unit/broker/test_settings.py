@@ -13,8 +13,8 @@ from sparkonce import BrokerConfig, ConfigError
 from sparkonce.broker_lite.__main__ import main
 from sparkonce.broker_lite.config import broker_settings, file_settings
 from sparkonce.broker_lite.controller.image import KAFKA_DEFAULTS
-from sparkonce.broker_lite.handlers.dynamic_settings import DECIDED_IN_CLUSTER, group_settings
 from sparkonce.broker_lite.log.config import LogConfig, topic_settings
+from sparkonce.broker_lite.node.dynamic_settings import DECIDED_IN_CLUSTER, group_settings
 from sparkonce.broker_lite.settings_page import markdown, sections
 from sparkonce.broker_lite.unserved_settings import CHANGEABLE, HARMLESS, is_kafkas
 from sparkonce.settings import Setting, SettingError, Update

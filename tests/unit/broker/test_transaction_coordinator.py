@@ -15,10 +15,10 @@ from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedO
 from sparkonce.broker_lite.coordinators.producer_state import Marker
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Producer, TransactionState
-from sparkonce.broker_lite.handlers.broker import Broker, Clock
-from sparkonce.broker_lite.handlers.markers import MARKERS_PER_TURN
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.node.broker import Broker, Clock
+from sparkonce.broker_lite.node.markers import MARKERS_PER_TURN
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.records import Record, encode_batch
 from sparkonce.broker_lite.sim.disk import CutShort, SimulatedDisk

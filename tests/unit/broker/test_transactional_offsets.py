@@ -15,7 +15,7 @@ from sparkonce.broker_lite.coordinators.offsets import (
     partition_of,
 )
 from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Producer, TransactionState
-from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.protocol.records import Record, encode_batch
 from tests.unit.broker.test_transaction_coordinator import TIMEOUT_MS, World, state

@@ -10,8 +10,8 @@ from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedO
 from sparkonce.broker_lite.coordinators.producer_state import Marker
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_messages import Producer, TransactionState
-from sparkonce.broker_lite.handlers.markers_in_cluster import ENDING_WAIT_S
-from sparkonce.broker_lite.handlers.producer_ids import ProducerIdBlocks
+from sparkonce.broker_lite.node.markers_in_cluster import ENDING_WAIT_S
+from sparkonce.broker_lite.node.producer_ids import ProducerIdBlocks
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from tests.unit.broker.cluster_transactions import (

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sparkonce.broker_lite.handlers.request import DROP, Body, Endpoint, Request
-from sparkonce.broker_lite.handlers.turns import MAX_UNITS_PER_TURN, Steps, Turns
+from sparkonce.broker_lite.node.request import DROP, Body, Endpoint, Request
+from sparkonce.broker_lite.node.turns import MAX_UNITS_PER_TURN, Steps, Turns
 
 
 class Loop:

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkonce.broker_lite.handlers.request import NO_ANSWER
+from sparkonce.broker_lite.node.request import NO_ANSWER
 from sparkonce.broker_lite.server.output import UnansweredWrites
 
 

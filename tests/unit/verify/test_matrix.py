@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.broker_lite.handlers.crash_points import BrokerPoint
+from sparkonce.broker_lite.node.crash_points import BrokerPoint
 from sparkonce.connectors.kafka_source.crash_points import SourcePoint
 from sparkonce.crash_points import CrashPoint
 from sparkonce.exactly_once.crash_points import SinkPoint

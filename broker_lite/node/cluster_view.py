@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from sparkonce.broker_lite.handlers.broker import Broker, Topic
-from sparkonce.broker_lite.handlers.request import Request
+from sparkonce.broker_lite.node.broker import Broker, Topic
+from sparkonce.broker_lite.node.request import Request
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from sparkonce.broker_lite.coordinators.producer_state import Verification
 from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Producer, TopicPartition
-from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError

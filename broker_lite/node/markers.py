@@ -19,7 +19,7 @@ from sparkonce.broker_lite.coordinators.transaction_messages import Markers
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from sparkonce.broker_lite.handlers.transaction_coordinator import TransactionCoordinator
+    from sparkonce.broker_lite.node.transaction_coordinator import TransactionCoordinator
 
 logger = logging.getLogger(__name__)
 

@@ -31,16 +31,16 @@ from sparkonce.broker_lite.coordinators.group_records import encode_change, enco
 from sparkonce.broker_lite.coordinators.group_storage import Replayed, new_group_record, restore, store, turned_away
 from sparkonce.broker_lite.coordinators.offset_expiry import expired
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, OffsetTable, encode
-from sparkonce.broker_lite.handlers.coordinated import Refusals, coordinated
-from sparkonce.broker_lite.handlers.group_answers import send
-from sparkonce.broker_lite.handlers.offsets_log import OffsetsLog
 from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.node.coordinated import Refusals, coordinated
+from sparkonce.broker_lite.node.group_answers import send
+from sparkonce.broker_lite.node.offsets_log import OffsetsLog
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.records import Record
 from sparkonce.broker_lite.scheduling import Timer
 
 if TYPE_CHECKING:
-    from sparkonce.broker_lite.handlers.broker import Broker
+    from sparkonce.broker_lite.node.broker import Broker
 
 logger = logging.getLogger(__name__)
 

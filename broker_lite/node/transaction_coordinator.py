@@ -30,17 +30,17 @@ from sparkonce.broker_lite.coordinators.transaction_messages import (
     TransactionSettings,
 )
 from sparkonce.broker_lite.coordinators.transactions import Transactions
-from sparkonce.broker_lite.handlers.coordinated import coordinated, replay_slices
-from sparkonce.broker_lite.handlers.markers import MarkerWriter
-from sparkonce.broker_lite.handlers.request import Body, Request
 from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.node.coordinated import coordinated, replay_slices
+from sparkonce.broker_lite.node.markers import MarkerWriter
+from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.records import BatchHeader, Record, encode_batch
 from sparkonce.broker_lite.scheduling import Timer
 
 if TYPE_CHECKING:
-    from sparkonce.broker_lite.handlers.broker import Broker
-    from sparkonce.broker_lite.handlers.markers_in_cluster import MarkerSender
+    from sparkonce.broker_lite.node.broker import Broker
+    from sparkonce.broker_lite.node.markers_in_cluster import MarkerSender
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class TransactionCoordinator:
     def _marker_writer(self) -> MarkerWriter | MarkerSender:
         if self._broker.member is None:
             return MarkerWriter(self)
-        from sparkonce.broker_lite.handlers.markers_in_cluster import MarkerSender
+        from sparkonce.broker_lite.node.markers_in_cluster import MarkerSender
 
         return MarkerSender(self._broker, self, self._broker.member)
 

@@ -13,13 +13,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sparkonce.broker_lite.coordinators.offsets import OffsetTable
-from sparkonce.broker_lite.handlers.coordinated import Coordinated, replay_slices
 from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.node.coordinated import Coordinated, replay_slices
 from sparkonce.broker_lite.protocol.control_records import read_end_marker
 from sparkonce.broker_lite.protocol.records import BatchHeader, Record, encode_batch
 
 if TYPE_CHECKING:
-    from sparkonce.broker_lite.handlers.broker import Broker
+    from sparkonce.broker_lite.node.broker import Broker
 
 
 class OffsetsLog:

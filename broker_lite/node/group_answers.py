@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sparkonce.broker_lite.coordinators.group_messages import Answer, JoinAnswer, SyncAnswer
-from sparkonce.broker_lite.handlers.authorization import group_error
-from sparkonce.broker_lite.handlers.request import Request
+from sparkonce.broker_lite.node.authorization import group_error
+from sparkonce.broker_lite.node.request import Request
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.security.acls import Operation
 
 if TYPE_CHECKING:
-    from sparkonce.broker_lite.handlers.broker import Broker
+    from sparkonce.broker_lite.node.broker import Broker
 
 NULL_PROTOCOL_NAME_FROM = 7
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from sparkonce.broker_lite.controller.image import ClusterImage
-    from sparkonce.broker_lite.handlers.broker import Broker
-    from sparkonce.broker_lite.handlers.request import Endpoint
     from sparkonce.broker_lite.log.partition_log import PartitionLog
+    from sparkonce.broker_lite.node.broker import Broker
+    from sparkonce.broker_lite.node.request import Endpoint
     from sparkonce.broker_lite.replication.leader import PartitionLeader
 
 

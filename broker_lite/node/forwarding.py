@@ -12,36 +12,18 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Final
 
-from sparkonce.broker_lite.handlers import dispatch
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.request import DROP, Body, Request
-from sparkonce.broker_lite.handlers.turns import Steps, one_after_the_other
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.request import DROP, Body, Request
+from sparkonce.broker_lite.node.turns import Steps, one_after_the_other
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.frames import (
     encode_request_header,
-    encode_response_header,
-    read_request_header,
     read_response_header,
 )
-from sparkonce.broker_lite.security.acls import host_of, packed_address
+from sparkonce.broker_lite.security.acls import packed_address
 
-FORWARDED: Final = frozenset(
-    {
-        ApiKey.CREATE_TOPICS,
-        ApiKey.DELETE_TOPICS,
-        ApiKey.CREATE_PARTITIONS,
-        ApiKey.ALTER_CONFIGS,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        ApiKey.ELECT_LEADERS,
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        ApiKey.CREATE_ACLS,
-        ApiKey.DELETE_ACLS,
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-    }
-)
-"""What an envelope may hold."""
 LOOPBACK: Final = "127.0.0.1"
 
 
@@ -110,53 +92,3 @@ def _send_on(broker: Broker, request: Request, body: bytes) -> None:
         request.answer([answer.response_data[position:]])
 
     member.send_to_controller(envelope, answered)
-
-
-def handle_envelope(broker: Broker, request: Request) -> Body | None:
-    """Answer what is in an envelope, as its sender's."""
-    from sparkonce.broker_lite.handlers.controller_apis import controller_of  # only in a cluster
-
-    wanted = request.message()
-    try:
-        if not controller_of(broker, request).active:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER)
-        inner = _inner(request, wanted)
-        body = dispatch.handle(broker, inner)
-    except KafkaError as error:
-        return request.response(response_data=None, error_code=int(error.code))
-    return None if body is None else _enclosed(request, inner, body)
-
-
-def _inner(request: Request, wanted: Any) -> Request:
-    frame = memoryview(bytes(wanted.request_data))
-    try:
-        header = read_request_header(frame)
-        host = host_of(bytes(wanted.client_host_address))
-    except (ProtocolError, ValueError) as error:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"no request in an envelope: {error}") from None
-    if header.api_key not in FORWARDED:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"API {header.api_key} does not go into an envelope")
-    principal = request.principal
-    if wanted.request_principal is not None:
-        principal = bytes(wanted.request_principal).decode()
-    return Request(
-        header.api_key,
-        header.api_version,
-        header.correlation_id,
-        header.client_id or "",
-        host,
-        frame[header.body_position :],
-        lambda inner, body: request.answer(_enclosed(request, inner, body)),
-        principal,
-        request.endpoint,
-    )
-
-
-def _enclosed(request: Request, inner: Request, body: Body) -> Body:
-    if body is DROP:
-        return request.response(response_data=None, error_code=int(ErrorCode.NOT_CONTROLLER))
-    data = bytearray(encode_response_header(inner.api_key, inner.version, inner.correlation_id))
-    for part in body:
-        assert isinstance(part, (bytes, bytearray, memoryview)), "what the controller answers is no file"
-        data += part
-    return request.response(response_data=bytes(data), error_code=0)

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.coordinators.transaction_messages import Markers, TopicPartition
-from sparkonce.broker_lite.handlers.coordinated import Refusals
-from sparkonce.broker_lite.handlers.coordinated_in_cluster import SAFE_TIMEOUT_MS
-from sparkonce.broker_lite.handlers.markers import MARKERS_PER_TURN, is_done, marker_of
+from sparkonce.broker_lite.node.coordinated import Refusals
+from sparkonce.broker_lite.node.coordinated_in_cluster import SAFE_TIMEOUT_MS
+from sparkonce.broker_lite.node.markers import MARKERS_PER_TURN, is_done, marker_of
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -30,8 +30,8 @@ from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from sparkonce.broker_lite.cluster.member import ClusterMember
     from sparkonce.broker_lite.controller.image import ClusterImage
-    from sparkonce.broker_lite.handlers.broker import Broker
-    from sparkonce.broker_lite.handlers.transaction_coordinator import TransactionCoordinator
+    from sparkonce.broker_lite.node.broker import Broker
+    from sparkonce.broker_lite.node.transaction_coordinator import TransactionCoordinator
 
 logger = logging.getLogger(__name__)
 

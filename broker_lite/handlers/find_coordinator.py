@@ -1,4 +1,4 @@
-"""FindCoordinator v0 to v6 and DescribeCluster v0 to v2.
+"""FindCoordinator, versions 0 to 6.
 
 A standalone broker coordinates everything. In a cluster the coordinator is the leader of the partition of
 `__consumer_offsets` or `__transaction_state` that keeps the group or transactional id; the topic is created on first
@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sparkonce.broker_lite.handlers import cluster_view
-from sparkonce.broker_lite.handlers.authorization import NOT_ASKED, as_set, cluster_operations
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.leader import endpoints_of_leaders
-from sparkonce.broker_lite.handlers.request import Body, Endpoint, Request
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.leader import endpoints_of_leaders
+from sparkonce.broker_lite.node.request import Body, Endpoint, Request
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.produce import LeaderHint
@@ -26,10 +24,9 @@ if TYPE_CHECKING:
 GROUP_KEY = 0
 TRANSACTION_KEY = 1
 SEVERAL_KEYS_FROM = 4
-BROKER_ENDPOINTS = 1
 
 
-def handle_find_coordinator(broker: Broker, request: Request) -> Body | None:
+def handle(broker: Broker, request: Request) -> Body | None:
     """Name the coordinators of groups or transactional ids; share groups (KIP-932) have none."""
     wanted = request.message()
     if broker.member is not None and broker.member.misses_a_death():
@@ -99,31 +96,3 @@ def _in_cluster(
 
 def _no_coordinator(error: ErrorCode, text: str | None) -> dict[str, Any]:
     return {"error_code": int(error), "error_message": text, "node_id": -1, "host": "", "port": -1}
-
-
-def handle_describe_cluster(broker: Broker, request: Request) -> Body:
-    """Describe the cluster; its controllers' own endpoints are not to be reached."""
-    wanted, version = request.message(), request.version
-    if wanted.endpoint_type != BROKER_ENDPOINTS:
-        return request.response(
-            error_code=int(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
-            error_message="only brokers can be described here",
-            endpoint_type=wanted.endpoint_type,
-            cluster_id=broker.cluster_id,
-            brokers=[],
-        )
-    kind = apis.response_class(request.api_key).DescribeClusterBroker
-    brokers = [
-        kind(version=version, broker_id=each.node_id, host=each.host, port=each.port, rack=None, is_fenced=False)
-        for each in cluster_view.nodes(broker, request)
-    ]
-    operations = NOT_ASKED
-    if wanted.include_cluster_authorized_operations:
-        operations = cluster_operations(broker, request)
-    return request.response(
-        error_code=0,
-        cluster_id=broker.cluster_id,
-        controller_id=cluster_view.controller_id(broker),
-        brokers=brokers,
-        authorized_operations=as_set(operations),
-    )

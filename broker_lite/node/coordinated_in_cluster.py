@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Final
 from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.coordinators.offsets import partition_of
 from sparkonce.broker_lite.coordinators.producer_state import Verification
-from sparkonce.broker_lite.handlers.client_errors import coordinator_error
-from sparkonce.broker_lite.handlers.coordinated import Coordinated, Coordinator, Placed, Refusals
-from sparkonce.broker_lite.handlers.producer_ids import ProducerIdBlocks
-from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.node.client_errors import coordinator_error
+from sparkonce.broker_lite.node.coordinated import Coordinated, Coordinator, Placed, Refusals
+from sparkonce.broker_lite.node.producer_ids import ProducerIdBlocks
+from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.replication.replicas import Event, HighWatermarkMoved, Leads
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import uuid
 
     from sparkonce.broker_lite.cluster.member import ClusterMember
-    from sparkonce.broker_lite.handlers.broker import Broker
+    from sparkonce.broker_lite.node.broker import Broker
 
 logger = logging.getLogger(__name__)
 

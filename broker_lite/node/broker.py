@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Protocol
 from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, PendingOffsets
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
-from sparkonce.broker_lite.handlers.dynamic_settings import DynamicSettings
-from sparkonce.broker_lite.handlers.leader import Led
-from sparkonce.broker_lite.handlers.new_topics import NewTopics, internal_topic_settings
-from sparkonce.broker_lite.handlers.producer_ids import ProducerIds
-from sparkonce.broker_lite.handlers.purgatory import FetchPurgatory
-from sparkonce.broker_lite.handlers.request import Body, Request
-from sparkonce.broker_lite.handlers.turns import FILES, ITEM, WRITTEN, Turns, in_units
 from sparkonce.broker_lite.log.checkpoints import BROKER_EPOCH
 from sparkonce.broker_lite.log.directories import LogDirectoryError
 from sparkonce.broker_lite.log.log_manager import LogManager, NewTopic, Topic
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.log.storage import Files, Storage
+from sparkonce.broker_lite.node.dynamic_settings import DynamicSettings
+from sparkonce.broker_lite.node.leader import Led
+from sparkonce.broker_lite.node.new_topics import NewTopics, internal_topic_settings
+from sparkonce.broker_lite.node.producer_ids import ProducerIds
+from sparkonce.broker_lite.node.purgatory import FetchPurgatory
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.node.turns import FILES, ITEM, WRITTEN, Turns, in_units
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from sparkonce.broker_lite.protocol.records import NO_PRODUCER_ID
@@ -39,12 +39,12 @@ from sparkonce.broker_lite.security.credentials import ScramCredentials, configu
 if TYPE_CHECKING:
     from sparkonce.broker_lite.cluster.member import ClusterMember
     from sparkonce.broker_lite.coordinators.fetch_sessions import FetchSessions
-    from sparkonce.broker_lite.handlers.cluster_partitions import ClusterPartitions
-    from sparkonce.broker_lite.handlers.cluster_topics import WantedTopics
-    from sparkonce.broker_lite.handlers.group_coordinator import GroupCoordinator
-    from sparkonce.broker_lite.handlers.metrics import Metrics
-    from sparkonce.broker_lite.handlers.producer_ids import ProducerIdBlocks
-    from sparkonce.broker_lite.handlers.transaction_coordinator import TransactionCoordinator
+    from sparkonce.broker_lite.node.cluster_partitions import ClusterPartitions
+    from sparkonce.broker_lite.node.cluster_topics import WantedTopics
+    from sparkonce.broker_lite.node.group_coordinator import GroupCoordinator
+    from sparkonce.broker_lite.node.metrics import Metrics
+    from sparkonce.broker_lite.node.producer_ids import ProducerIdBlocks
+    from sparkonce.broker_lite.node.transaction_coordinator import TransactionCoordinator
 
 __all__ = ["Broker", "Clock", "Topic"]
 
@@ -208,20 +208,20 @@ class Broker:
     @cached_property
     def groups(self) -> GroupCoordinator:
         """The consumer groups and their offsets."""
-        from sparkonce.broker_lite.handlers.group_coordinator import GroupCoordinator
+        from sparkonce.broker_lite.node.group_coordinator import GroupCoordinator
 
         return GroupCoordinator(self)
 
     @cached_property
     def transactions(self) -> TransactionCoordinator:
         """The transactions."""
-        from sparkonce.broker_lite.handlers.transaction_coordinator import TransactionCoordinator
+        from sparkonce.broker_lite.node.transaction_coordinator import TransactionCoordinator
 
         return TransactionCoordinator(self)
 
     @cached_property
     def _wanted_topics(self) -> WantedTopics:
-        from sparkonce.broker_lite.handlers.cluster_topics import WantedTopics
+        from sparkonce.broker_lite.node.cluster_topics import WantedTopics
 
         return WantedTopics(self)
 
@@ -450,7 +450,7 @@ class Broker:
 def _shared_files(config: BrokerConfig, storage: Storage) -> Files:
     if config.metadata_log_dir is None:
         return storage
-    from sparkonce.broker_lite.handlers.shared_files import AnnouncedFiles
+    from sparkonce.broker_lite.node.shared_files import AnnouncedFiles
 
     return AnnouncedFiles(storage)
 

@@ -13,8 +13,8 @@ import posixpath
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from sparkonce.broker_lite.handlers.dynamic_settings import FILE as SETTINGS_FILE
 from sparkonce.broker_lite.log.storage import Storage
+from sparkonce.broker_lite.node.dynamic_settings import FILE as SETTINGS_FILE
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.primitives import Buffer
 from sparkonce.broker_lite.security.authorizer import ACLS_FILE, SecurityFileError
@@ -23,7 +23,7 @@ from sparkonce.broker_lite.security.credentials import CREDENTIALS_FILE
 if TYPE_CHECKING:
     from sparkonce.broker_lite.cluster.member import ClusterMember
     from sparkonce.broker_lite.controller.image import ClusterImage
-    from sparkonce.broker_lite.handlers.broker import Broker
+    from sparkonce.broker_lite.node.broker import Broker
 
 _PRIVATE: Final = frozenset({CREDENTIALS_FILE})
 

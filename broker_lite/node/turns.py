@@ -14,10 +14,10 @@ from collections.abc import Callable, Generator
 from functools import wraps
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from sparkonce.broker_lite.handlers.request import DROP, Body, Request
+from sparkonce.broker_lite.node.request import DROP, Body, Request
 
 if TYPE_CHECKING:
-    from sparkonce.broker_lite.handlers.broker import Broker
+    from sparkonce.broker_lite.node.broker import Broker
     from sparkonce.broker_lite.scheduling import Scheduler
 
 MAX_UNITS_PER_TURN: Final = 1_000

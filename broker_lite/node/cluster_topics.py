@@ -10,9 +10,9 @@ import logging
 from typing import Any, Final
 
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
-from sparkonce.broker_lite.handlers.broker import Broker
-from sparkonce.broker_lite.handlers.forwarding import enclose, enclosed_answer
-from sparkonce.broker_lite.handlers.new_topics import internal_topic_settings
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.forwarding import enclose, enclosed_answer
+from sparkonce.broker_lite.node.new_topics import internal_topic_settings
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.image import PartitionKey as ClusterKey
-from sparkonce.broker_lite.handlers.deletions import Deletions, Then
-from sparkonce.broker_lite.handlers.leader import Led
-from sparkonce.broker_lite.handlers.purgatory import FetchPurgatory, PartitionKey
 from sparkonce.broker_lite.log.replicated_logs import ReplicatedLogs, WantedTopic
+from sparkonce.broker_lite.node.deletions import Deletions, Then
+from sparkonce.broker_lite.node.leader import Led
+from sparkonce.broker_lite.node.purgatory import FetchPurgatory, PartitionKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.fetch import FetchPartition, FetchRequest
 from sparkonce.broker_lite.replication.leader import PartitionLeader
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from sparkonce.broker_lite.cluster.member import ClusterMember
     from sparkonce.broker_lite.coordinators.fetch_sessions import CachedPartition
-    from sparkonce.broker_lite.handlers.broker import Broker
     from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+    from sparkonce.broker_lite.node.broker import Broker
 
 RETRY_S: Final = 1.0
 """After how long an operation that the disk has failed is retried."""

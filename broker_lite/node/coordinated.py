@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sparkonce.broker_lite.coordinators.offsets import partition_of
 from sparkonce.broker_lite.coordinators.producer_state import Verification
-from sparkonce.broker_lite.handlers.request import Body, Request
 from sparkonce.broker_lite.log.partition_log import Appended, PartitionLog
+from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.protocol.errors import ErrorCode, ProtocolError
 from sparkonce.broker_lite.protocol.records import BatchHeader, Record, decode_records, scan
 
 if TYPE_CHECKING:
-    from sparkonce.broker_lite.handlers.broker import Broker
+    from sparkonce.broker_lite.node.broker import Broker
 
 Refusals = Mapping[str, ErrorCode]
 """The error of each group or transactional id that cannot be answered for after all."""
@@ -163,7 +163,7 @@ def coordinated(broker: Broker, topic: str) -> Coordinated:
     """Return the partitions of an internal topic that this broker coordinates by."""
     if broker.member is None:
         return Coordinated(broker, topic)
-    from sparkonce.broker_lite.handlers.coordinated_in_cluster import CoordinatedInCluster
+    from sparkonce.broker_lite.node.coordinated_in_cluster import CoordinatedInCluster
 
     return CoordinatedInCluster(broker, topic, broker.member)
 

@@ -1,0 +1,1 @@
+"""One broker's state and services, which handlers work with; no sockets and no threads."""
