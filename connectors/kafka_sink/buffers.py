@@ -45,3 +45,15 @@ class Columns(NamedTuple):
     partition_bits: Bytes
     first_partition_bit: int
     topics: Int32s
+
+
+class Rows(NamedTuple):
+    """One Arrow batch: its buffers, and the names that the topic numbers of the buffers stand for."""
+
+    size: int
+    columns: Columns
+    topics: tuple[str, ...]
+
+
+class RowError(ValueError):
+    """A row that cannot become a record; the message says why, and what to do."""

@@ -11,15 +11,15 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from sparkonce.broker_lite.protocol.compression import Compression, compress
 from sparkonce.connectors.kafka_sink import kernel
-from sparkonce.connectors.kafka_sink.buffers import Bytes, Columns, Int64s
+from sparkonce.connectors.kafka_sink.buffers import Bytes, Columns, Int64s, RowError, Rows
 from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch
-from sparkonce.connectors.kafka_sink.rows import RowError, RowLayout, Rows
 from sparkonce.connectors.kafka_sink.settings import ProducerSettings
 from sparkonce.offset_store.errors import counted
 
@@ -66,6 +66,13 @@ def completed(
     return EncodedBatch(topic, partition, count, data)
 
 
+class Layout(Protocol):
+    """Where the parts of a record are; see `rows.RowLayout`."""
+
+    def rows(self, batch: pa.RecordBatch) -> Iterator[Rows]:
+        """Yield the buffers of a batch; raise RowError for a row that cannot become a record."""
+
+
 class RowEncoder:
     """Turns the rows of one task into record batches.
 
@@ -80,7 +87,7 @@ class RowEncoder:
 
     def __init__(
         self,
-        layout: RowLayout,
+        layout: Layout,
         partition_count: Callable[[str, int | None], int],
         settings: ProducerSettings,
         start: int = 0,

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructType
 
-from sparkonce.connectors.kafka_sink.buffers import Bytes, Columns, Headers, Int32s, Values
+from sparkonce.connectors.kafka_sink.buffers import Bytes, Columns, Headers, Int32s, RowError, Rows, Values
 from sparkonce.connectors.kafka_sink.settings import ProducerSettings
 from sparkonce.connectors.settings.options import OptionError
 
@@ -28,18 +28,6 @@ _MOST_BYTES = 1 << 30
 _LARGE = {pa.large_binary(): pa.binary(), pa.large_string(): pa.binary(), pa.binary_view(): pa.binary()} | {
     pa.string_view(): pa.binary()
 }
-
-
-class RowError(ValueError):
-    """A row that cannot become a record; the message says why, and what to do."""
-
-
-class Rows(NamedTuple):
-    """One Arrow batch: its buffers, and the names that the topic numbers of the buffers stand for."""
-
-    size: int
-    columns: Columns
-    topics: tuple[str, ...]
 
 
 class ColumnEncoding(Protocol):

@@ -8,8 +8,8 @@ from functools import lru_cache
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructType
 
+from sparkonce.connectors.kafka_sink.buffers import RowError
 from sparkonce.connectors.kafka_sink.options import FORMAT, EncodedColumn, KafkaBatchOptions
-from sparkonce.connectors.kafka_sink.rows import RowError
 from sparkonce.connectors.schema_registry.client import (
     RegisteredSchema,
     Registry,
@@ -18,9 +18,10 @@ from sparkonce.connectors.schema_registry.client import (
     shared_registry,
 )
 from sparkonce.connectors.settings.options import OptionError
-from sparkonce.connectors.values.encoding import Encoder, UnwritableRowError, make_encoder, schema_for
+from sparkonce.connectors.values.encoding import Encoder, make_encoder, schema_for
 from sparkonce.connectors.values.options import PROTOBUF
 from sparkonce.connectors.values.registered import KINDS, for_registry, self_contained, text_of
+from sparkonce.connectors.values.unwritable import UnwritableRowError
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from sparkonce.broker_lite.protocol.compression import Compression
 from sparkonce.broker_lite.protocol.records import set_base_offset, set_partition_leader_epoch
 from sparkonce.connectors.kafka_sink import kernel as slots_kernel
+from sparkonce.connectors.kafka_sink.buffers import RowError
 from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch
 from sparkonce.connectors.kafka_sink.encoding import BUFFERED_BYTES, LEAST_BATCH_BYTES, completed
-from sparkonce.connectors.kafka_sink.rows import RowError
 from sparkonce.connectors.kafka_sink.settings import ProducerSettings
 from sparkonce.connectors.kafka_source import kernel as source_kernel
 from sparkonce.connectors.kafka_source.decode import FetchedBatches

@@ -11,10 +11,6 @@ from sparkonce.connectors.schema_registry import wire
 from sparkonce.connectors.values.options import AVRO, JSON_SCHEMA, PROTOBUF
 
 
-class UnwritableRowError(ValueError):
-    """A row that the schema does not take: where, and why."""
-
-
 class Encoder(Protocol):
     """Writes the values of a column."""
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as t
 
-from sparkonce.connectors.values.encoding import UnwritableRowError
 from sparkonce.connectors.values.json_schema import CONNECT_DECIMAL, Document, JsonSchemaError, Part, below, kinds_of
+from sparkonce.connectors.values.unwritable import UnwritableRowError
 
 _ROOT = "the value"
 _ESCAPED = r'["\\\x00-\x1f]'

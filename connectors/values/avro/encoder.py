@@ -15,7 +15,7 @@ from sparkonce.connectors.values.avro.machine import AFTER, PROBLEM_BITS, SECOND
 from sparkonce.connectors.values.avro.types import is_null
 from sparkonce.connectors.values.avro.writing import MOST_BYTES_OF_A_CELL, PROBLEM_MASK, Output, Plan
 from sparkonce.connectors.values.columns import SPAN_BITS, Column, Layout, binary_array, from_arrow
-from sparkonce.connectors.values.encoding import UnwritableRowError
+from sparkonce.connectors.values.unwritable import UnwritableRowError
 
 _MEANING = {
     writing.IS_NULL: "it is null, which the schema does not take",

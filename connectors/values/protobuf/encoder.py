@@ -8,7 +8,6 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from pyspark.sql import types as t
 
 from sparkonce.connectors.values.columns import SPAN_BITS, Column, Layout, binary_array, from_arrow
-from sparkonce.connectors.values.encoding import UnwritableRowError
 from sparkonce.connectors.values.protobuf import machine, writing
 from sparkonce.connectors.values.protobuf.finishing import unnamed_prefix
 from sparkonce.connectors.values.protobuf.machine import PROBLEM_BITS
@@ -23,6 +22,7 @@ from sparkonce.connectors.values.protobuf.writing import (
     Output,
     Plan,
 )
+from sparkonce.connectors.values.unwritable import UnwritableRowError
 
 F = FieldDescriptor
 _MEANING = {

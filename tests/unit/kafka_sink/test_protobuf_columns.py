@@ -21,8 +21,8 @@ from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_type
 
 from sparkonce import EmbeddedBroker, EmbeddedRegistry
+from sparkonce.connectors.kafka_sink.buffers import RowError
 from sparkonce.connectors.kafka_sink.options import KafkaBatchOptions
-from sparkonce.connectors.kafka_sink.rows import RowError
 from sparkonce.connectors.kafka_sink.typed_values import Encoding, encodings
 from sparkonce.connectors.schema_registry.client import close_registries
 from sparkonce.connectors.schema_registry.settings import RegistrySettings

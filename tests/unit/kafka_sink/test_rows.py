@@ -17,7 +17,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from sparkonce.connectors.kafka_sink.rows import RowError, RowLayout
+from sparkonce.connectors.kafka_sink.buffers import RowError
+from sparkonce.connectors.kafka_sink.rows import RowLayout
 from sparkonce.connectors.settings.options import OptionError
 
 STRING, BINARY, INT, LONG = StringType(), BinaryType(), IntegerType(), LongType()

@@ -19,8 +19,8 @@ from sparkonce.broker_lite.protocol import records as wire
 from sparkonce.broker_lite.protocol.compression import Compression, compress
 from sparkonce.broker_lite.protocol.fetch import AbortedTransaction
 from sparkonce.broker_lite.protocol.records import Record, decode_records, encode_batch, validate
+from sparkonce.connectors.kafka_sink.buffers import RowError
 from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch
-from sparkonce.connectors.kafka_sink.rows import RowError
 from sparkonce.connectors.kafka_sink.settings import ProducerSettings
 from sparkonce.connectors.kafka_source.decode import CorruptBatchError, FetchedBatches, RecordDecoder
 from sparkonce.connectors.kafka_source.ranges import ReadCount

@@ -27,7 +27,7 @@ from sparkonce.connectors.values.avro.encoder import AvroEncoder
 from sparkonce.connectors.values.avro.program import Programs
 from sparkonce.connectors.values.avro.types import spark_type
 from sparkonce.connectors.values.columns import Layout, Problems
-from sparkonce.connectors.values.encoding import UnwritableRowError
+from sparkonce.connectors.values.unwritable import UnwritableRowError
 from tests.avro_documents import Maker, bare, chosen, encode, flat, ours
 from tests.avro_resolution import CASES, OURS, Case, enum, fixed, record
 from tests.json_documents import plain

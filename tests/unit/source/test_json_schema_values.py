@@ -23,12 +23,12 @@ from sparkonce.connectors.kafka_source.options import OPTIONS, SourceOptions
 from sparkonce.connectors.schema_registry.wire import frame
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.values.ddl import parse_schema
-from sparkonce.connectors.values.encoding import UnwritableRowError
 from sparkonce.connectors.values.json_schema import JsonSchemaError, inlined, spark_type
 from sparkonce.connectors.values.json_schema_writing import JsonSchemaEncoder, schema_for
 from sparkonce.connectors.values.options import JsonOptions, SchemaOptions
 from sparkonce.connectors.values.registered import resolved
 from sparkonce.connectors.values.registered_values import RegisteredValues
+from sparkonce.connectors.values.unwritable import UnwritableRowError
 
 CONNECT = {"title": "org.apache.kafka.connect.data.Decimal", "connect.parameters": {"scale": "2"}}
 TYPES: dict[str, tuple[Any, str]] = {

@@ -17,12 +17,12 @@ from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_type
 
 from sparkonce.connectors.values.ddl import parse_schema
-from sparkonce.connectors.values.encoding import UnwritableRowError
 from sparkonce.connectors.values.protobuf import encoder, reading, writing
 from sparkonce.connectors.values.protobuf.column_schema import check_numbers, message_name, schema_for
 from sparkonce.connectors.values.protobuf.encoder import ProtobufEncoder
 from sparkonce.connectors.values.protobuf.schema import ProtobufSchemaError
 from sparkonce.connectors.values.protobuf.types import Choices, spark_type
+from sparkonce.connectors.values.unwritable import UnwritableRowError
 from tests.json_documents import plain
 from tests.protobuf_documents import Maker, expected, rewrite, without_extras
 from tests.unit.source.test_protobuf_values import decode, flat, in_order, message_of
