@@ -13,9 +13,7 @@ it is; TLS is one layer below, in `tls.py`.
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
-import os
 import socket
 from typing import TYPE_CHECKING
 
@@ -37,7 +35,6 @@ from sparkonce.broker_lite.server.limits import (
     MAX_UNSENT_BYTES,
     READ_BUFFER_BYTES,
     REFUSAL_LINGER_S,
-    SCRAM_NONCE_BYTES,
 )
 from sparkonce.broker_lite.server.listener import Listener
 from sparkonce.broker_lite.server.output import Output, UnansweredWrites
@@ -73,7 +70,7 @@ class Connection(asyncio.BufferedProtocol):
         if sasl is not None:
             from sparkonce.broker_lite.security.sasl import SaslGate  # on first use: most listeners have no SASL
 
-            self._gate = SaslGate(sasl, broker.scram_credentials.get, _new_nonce)
+            self._gate = SaslGate(sasl, broker.scram_credentials.get, lambda: broker.new_uuid().hex)
             self._frame_limit = min(self._frame_limit, sasl.max_receive_bytes)
         self._buffer = bytearray(READ_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
@@ -496,7 +493,3 @@ class Connection(asyncio.BufferedProtocol):
             self._table.memory.change(more, self)
         except MemoryBoundError as error:
             raise ProtocolError(str(error)) from None
-
-
-def _new_nonce() -> str:
-    return base64.b64encode(os.urandom(SCRAM_NONCE_BYTES)).decode()

@@ -76,9 +76,6 @@ TLS_HANDSHAKE_TIMEOUT_S: Final = 30.0
 REFUSAL_LINGER_S: Final = 0.2
 """How long a connection stays open after the answer to a failed authentication, unless the client closes it."""
 
-SCRAM_NONCE_BYTES: Final = 24
-"""The random bytes in the server's share of a SCRAM nonce."""
-
 MAX_LOG_LINES_PER_MINUTE: Final = 600
 """Lines of one kind in the log of a broker's process."""
 

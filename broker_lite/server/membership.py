@@ -1,9 +1,6 @@
 """Adds a broker to its cluster, and removes it again: what a member needs is made and wired here.
 
 Loaded only where `metadata.log.dir` is set.
-
-A controller that has to make a thousand logs, or waits for a slow disk, does not hang: replacing it would only move the
-work. So while its event loop is busy, a thread (`Pulse`) touches its claim, but no longer than a loop may well be busy.
 """
 
 from __future__ import annotations
@@ -11,10 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import threading
-import uuid
-from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sparkonce.broker_lite.cluster.controller_service import ControllerService
 from sparkonce.broker_lite.cluster.coordination import BEATS_PER_TIMEOUT, LockCoordination
@@ -28,7 +22,6 @@ from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.log import checkpoints
 from sparkonce.broker_lite.log.directories import holds_log
 from sparkonce.broker_lite.log.replicated_logs import ReplicatedLogs
-from sparkonce.broker_lite.log.storage import Storage
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.cluster_partitions import ClusterPartitions
 from sparkonce.broker_lite.node.coordinated_in_cluster import coordinate
@@ -37,6 +30,9 @@ from sparkonce.broker_lite.replication.replicas import ReplicationSettings
 from sparkonce.broker_lite.server.listener import Listener, ServerError
 from sparkonce.broker_lite.server.peers import PeerNetwork
 from sparkonce.broker_lite.server.replica_fetcher import ReplicaFetchers
+
+if TYPE_CHECKING:
+    from sparkonce.broker_lite.server.host import Heart, Host
 
 START_TIMEOUT_S: Final = 60.0
 """How long a broker waits for the cluster to accept it."""
@@ -50,7 +46,7 @@ PLAINTEXT: Final = "PLAINTEXT"
 logger = logging.getLogger(__name__)
 
 
-async def take_place(config: BrokerConfig, storage: Storage, data_dir: str) -> tuple[LockCoordination, str]:
+async def take_place(config: BrokerConfig, host: Host, data_dir: str) -> tuple[LockCoordination, str]:
     """Take a broker's place in its cluster before anything of it is opened; returns the cluster's id, too.
 
     Raises:
@@ -59,7 +55,8 @@ async def take_place(config: BrokerConfig, storage: Storage, data_dir: str) -> t
     """
     directory = config.metadata_log_dir
     assert directory is not None
-    shared, own = os.path.realpath(directory), os.path.realpath(data_dir)
+    storage = host.storage
+    shared, own = host.real_path(directory), host.real_path(data_dir)
     if os.path.commonpath([shared, own]) == own:
         where = (
             "is this broker's data directory" if shared == own else f"is in this broker's data directory, {data_dir}"
@@ -72,7 +69,7 @@ async def take_place(config: BrokerConfig, storage: Storage, data_dir: str) -> t
     timeout_ms = config.controller_quorum_fetch_timeout_ms
     try:
         coordination = LockCoordination(storage, directory, config.node_id, timeout_ms)
-        cluster_id = await _cluster_id(storage, directory, config.cluster_id)
+        cluster_id = await _cluster_id(host, directory, config.cluster_id)
     except OSError as error:
         text = f"metadata.log.dir={directory} cannot be used ({error}): choose another"
         raise ServerError(text) from error
@@ -86,7 +83,8 @@ async def take_place(config: BrokerConfig, storage: Storage, data_dir: str) -> t
     raise ServerError(f"a broker with node.id={config.node_id} runs in the cluster of {directory}: give each its own")
 
 
-async def _cluster_id(storage: Storage, directory: str, wanted: str) -> str:
+async def _cluster_id(host: Host, directory: str, wanted: str) -> str:
+    storage = host.storage
     path = f"{directory}/{CLUSTER_FILE}"
     for _ in range(LOCK_ATTEMPTS):
         try:
@@ -99,7 +97,7 @@ async def _cluster_id(storage: Storage, directory: str, wanted: str) -> str:
             await asyncio.sleep(LOCK_PAUSE_S)
             continue
         try:
-            cluster_id = wanted or checkpoints.encode_uuid(uuid.uuid4())
+            cluster_id = wanted or checkpoints.encode_uuid(host.new_uuid())
             if CLUSTER_FILE not in storage.list_directory(directory):
                 storage.write(path, f"{cluster_id}\n".encode(), durable=True)
         finally:
@@ -113,7 +111,7 @@ class ClusterShell:
     def __init__(
         self,
         broker: Broker,
-        storage: Storage,
+        host: Host,
         coordination: LockCoordination,
         listeners: list[Listener],
         loop: asyncio.AbstractEventLoop,
@@ -127,7 +125,9 @@ class ClusterShell:
         assert config.metadata_log_dir is not None
         assert isinstance(broker.logs, ReplicatedLogs)
         between = _between_brokers(config, listeners)
+        storage = host.storage
         self._broker = broker
+        self._host = host
         self._alive = asyncio.Event()
         self._network = PeerNetwork(loop, broker, between.endpoint)
         self._coordination = coordination
@@ -156,7 +156,7 @@ class ClusterShell:
         identity = Identity(
             config.node_id,
             broker.cluster_id,
-            uuid.uuid4(),
+            broker.new_uuid(),
             tuple((each.config.name, each.endpoint.host, each.endpoint.port) for each in ordered),
         )
         self._lifecycle = Lifecycle(
@@ -173,18 +173,15 @@ class ClusterShell:
         self._lifecycle.on_alive = self._alive.set
         self._membership = Membership(coordination, controller, reader, self._lifecycle)
         self._loop = loop
-        self._pulse: Pulse | None = None
+        self._pulse: Heart | None = None
 
     def join(self) -> None:
         """Read the controller's log, and follow it from now on."""
         self.member.join(self._membership)
         config, clock = self._broker.config, self._broker.clock
         interval_ms = config.controller_quorum_fetch_timeout_ms // BEATS_PER_TIMEOUT
-        self._pulse = Pulse(
-            lambda: self._coordination.touch(clock.now_ms()),
-            clock.monotonic_ms,
-            interval_ms,
-            config.broker_session_timeout_ms,
+        self._pulse = self._host.pulse(
+            lambda: self._coordination.touch(clock.now_ms()), clock, interval_ms, config.broker_session_timeout_ms
         )
         self._look(interval_ms / 1000)
 
@@ -274,41 +271,3 @@ def _controller(config: BrokerConfig) -> ControllerSettings:
         UNCLEAN_ELECTION: "true" if config.log.unclean_leader_election_enable else "false",
     }
     return ControllerSettings(config.broker_session_timeout_ms, rebalance_ms, defaults)
-
-
-class Pulse:
-    """A thread that beats until `stop`, as long as `loop_is_seen` is called now and then."""
-
-    def __init__(
-        self, beat: Callable[[], None], monotonic_ms: Callable[[], int], interval_ms: int, patience_ms: int
-    ) -> None:
-        """Begin.
-
-        Args:
-            beat: what shows that the process is alive; called in the thread.
-            monotonic_ms: a clock that never goes back.
-            interval_ms: how often to beat.
-            patience_ms: after so long without a sign of the event loop there is no beat any more.
-        """
-        self._beat = beat
-        self._monotonic_ms = monotonic_ms
-        self._interval_s = interval_ms / 1000
-        self._patience_ms = patience_ms
-        self._seen_ms = monotonic_ms()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="controller-pulse", daemon=True)
-        self._thread.start()
-
-    def loop_is_seen(self) -> None:
-        """Note that the event loop goes on."""
-        self._seen_ms = self._monotonic_ms()
-
-    def stop(self) -> None:
-        """Beat no more; when this returns the thread has ended."""
-        self._stopping.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopping.wait(self._interval_s):
-            if self._monotonic_ms() - self._seen_ms < self._patience_ms:
-                self._beat()

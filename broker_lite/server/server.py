@@ -13,25 +13,24 @@ import functools
 import logging
 import os
 import socket
-import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.log.config import LONG_MAX
 from sparkonce.broker_lite.log.housekeeping import Housekeeping, HousekeepingSettings
-from sparkonce.broker_lite.log.storage import DiskStorage
-from sparkonce.broker_lite.node.broker import Broker, Clock
+from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.security.authorizer import SecurityFileError
 from sparkonce.broker_lite.server.connection import Connection
 from sparkonce.broker_lite.server.connections import ConnectionTable
+from sparkonce.broker_lite.server.host import Host, SystemHost
 from sparkonce.broker_lite.server.limits import (
     HOUSEKEEPING_PAUSE_MS,
     HOUSEKEEPING_SLICE_MS,
     LISTEN_BACKLOG,
     SWEEP_INTERVAL_S,
 )
-from sparkonce.broker_lite.server.listener import Listener, ServerError, bind
+from sparkonce.broker_lite.server.listener import Listener, ServerError
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.cluster.coordination import LockCoordination
@@ -49,17 +48,16 @@ MAX_LOOK_INTERVAL_MS = 1_000
 MIN_LOOK_INTERVAL_MS = 50
 """How often there is a look at whether housekeeping is due."""
 
-SYSTEM_CLOCK = Clock(lambda: time.time_ns() // 1_000_000, lambda: time.monotonic_ns() // 1_000_000)
-
 
 class Server:
     """A broker that listens. `start` and `stop` run on the loop."""
 
-    def __init__(self, config: BrokerConfig, data_dir: str) -> None:
+    def __init__(self, config: BrokerConfig, data_dir: str, host: Host | None = None) -> None:
+        """`host` is the machine to run on; None for this one."""
         self._config = config
         self._data_dir = data_dir
-        self._storage = DiskStorage()
-        self.write_gate = self._storage.gate
+        self._host = host or SystemHost()
+        self.write_gate = self._host.write_gate
         """What may hold up or refuse the broker's writes."""
         self._connections: ConnectionTable | None = None
         self._servers: list[asyncio.Server] = []
@@ -82,7 +80,7 @@ class Server:
         with contextlib.ExitStack() as undo:
             bound = []
             for each in self._config.listener_configs:
-                sock, listener = bind(each)
+                sock, listener = self._host.bind(each)
                 undo.callback(sock.close)
                 bound.append((sock, listener))
             config = self._config
@@ -91,7 +89,8 @@ class Server:
                 config, coordination = await self._take_place(config)
                 undo.callback(coordination.release_broker)
             try:
-                self.broker = Broker(config, self._storage, self._data_dir, SYSTEM_CLOCK, loop)
+                host = self._host
+                self.broker = Broker(config, host.storage, self._data_dir, host.clock, loop, host.new_uuid)
             except SecurityFileError as error:
                 raise ServerError(str(error)) from error
             except OSError as error:  # a file in it that is not ours to read, say
@@ -119,14 +118,14 @@ class Server:
 
         assert config.metadata_log_dir is not None
         config = dataclasses.replace(config, metadata_log_dir=os.path.abspath(config.metadata_log_dir))
-        coordination, cluster_id = await take_place(config, self._storage, self._data_dir)
+        coordination, cluster_id = await take_place(config, self._host, self._data_dir)
         given = {**config.given, "cluster.id": cluster_id}
         return dataclasses.replace(config, cluster_id=cluster_id, given=given), coordination
 
     def _join(self, broker: Broker, coordination: LockCoordination, listeners: list[Listener]) -> ClusterShell:
         from sparkonce.broker_lite.server.membership import ClusterShell
 
-        shell = ClusterShell(broker, self._storage, coordination, listeners, asyncio.get_running_loop())
+        shell = ClusterShell(broker, self._host, coordination, listeners, asyncio.get_running_loop())
         shell.join()
         return shell
 
@@ -203,7 +202,7 @@ class Server:
         from sparkonce.broker_lite.node.metrics import Metrics
         from sparkonce.broker_lite.server.metrics import MetricsServer, render  # few brokers need it
 
-        broker.metrics = Metrics(time.perf_counter_ns)
+        broker.metrics = Metrics(self._host.perf_counter_ns)
 
         def page() -> str:
             return render(broker, Counter(each.listener_name for each in connections))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from sparkonce.broker_lite.server.membership import Pulse
+from sparkonce.broker_lite.server.pulse import Pulse
 from tests.unit.cluster.shared import SharedClock
 
 DEADLINE_S = 30.0

@@ -1,0 +1,86 @@
+"""What a broker takes from the machine that it runs on: files, time, chance, addresses.
+
+`Server` gets all of it from a `Host`, and the loop it runs on, so that a simulator can put machines of its own in their
+place (`broker_lite/sim`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from sparkonce.broker_lite.log.storage import DiskStorage, Storage, WriteGate
+from sparkonce.broker_lite.node.broker import Clock
+from sparkonce.broker_lite.server.listener import bind
+
+if TYPE_CHECKING:
+    import socket
+
+    from sparkonce.broker_lite.security.settings import ListenerConfig
+    from sparkonce.broker_lite.server.listener import Listener
+
+SYSTEM_CLOCK = Clock(lambda: time.time_ns() // 1_000_000, lambda: time.monotonic_ns() // 1_000_000)
+
+
+class Heart(Protocol):
+    """What beats for a controller whose event loop is busy; see `Pulse`."""
+
+    def loop_is_seen(self) -> None:
+        """Note that the event loop goes on."""
+
+    def stop(self) -> None:
+        """Beat no more."""
+
+
+class Host(Protocol):
+    """A machine, as far as a broker uses it."""
+
+    @property
+    def storage(self) -> Storage:
+        """Its file system."""
+
+    @property
+    def write_gate(self) -> WriteGate:
+        """What may hold up or refuse writes to that."""
+
+    @property
+    def clock(self) -> Clock:
+        """Its time."""
+
+    def new_uuid(self) -> uuid.UUID:
+        """Return an id that nothing else has."""
+
+    def perf_counter_ns(self) -> int:
+        """Return a time to measure how long requests take."""
+
+    def real_path(self, path: str) -> str:
+        """Return the absolute path of a file, without links."""
+
+    def bind(self, config: ListenerConfig) -> tuple[socket.socket, Listener]:
+        """Bind a listener's address; see `listener.bind`."""
+
+    def pulse(self, beat: Callable[[], None], clock: Clock, interval_ms: int, patience_ms: int) -> Heart:
+        """Begin to call `beat` every so often, as `Pulse` does."""
+
+
+class SystemHost:
+    """The machine that this process runs on."""
+
+    clock = SYSTEM_CLOCK
+
+    def __init__(self) -> None:
+        self.storage = DiskStorage()
+        self.write_gate = self.storage.gate
+        self.new_uuid = uuid.uuid4
+        self.perf_counter_ns = time.perf_counter_ns
+        self.real_path = os.path.realpath
+        self.bind = bind
+
+    def pulse(self, beat: Callable[[], None], clock: Clock, interval_ms: int, patience_ms: int) -> Heart:
+        """See `Host`."""
+        from sparkonce.broker_lite.server.pulse import Pulse  # only members of clusters have one
+
+        return Pulse(beat, clock.monotonic_ms, interval_ms, patience_ms)
