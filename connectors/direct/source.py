@@ -19,7 +19,7 @@ from sparkonce.connectors.kafka_source.ranges import FetchRange, ReadCount
 from sparkonce.connectors.settings.options import SOURCE_PREFIX, OptionError
 from sparkonce.connectors.sinks.dead_letters import COLUMN as COLUMN_OF_LETTERS
 from sparkonce.connectors.sinks.rules import Rules
-from sparkonce.connectors.values.following import ReadAs, begun_version, rules_of, split_rules
+from sparkonce.connectors.values.following import ReadAs, begun_schema, begun_version, rules_of, split_rules
 from sparkonce.connectors.values.options import ADD_COLUMNS, KeyDecoding, SchemaOptions, ValueOptions
 from sparkonce.connectors.values.registered import reader_schema
 from sparkonce.exactly_once.coverage import Part
@@ -134,7 +134,7 @@ def _begun(decoding: SchemaOptions, read_as: ReadAs) -> SchemaOptions:
         RegistryError: if the registry does not answer, or no longer has that version.
     """
     assert decoding.registry is not None
-    reader = reader_schema(decoding.registry, read_as.id, decoding.format)
+    reader = begun_schema(decoding, read_as)
     # That there are newer versions by now is no reason to stop: the batch was begun with this one. But values of them
     # are: without its checkpoint, the query has batches that reach beyond that one.
     version = begun_version(decoding, read_as)

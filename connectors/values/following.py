@@ -12,8 +12,10 @@ the batch's stops the query before anything of the batch is written (`Registered
 version for it, which a replica that lags may answer, but ask where the value's schema is used.
 
 Versions never go back: a deleted version, or an address of the registry that lags behind, would take columns away from
-values that have them. So the version of the table's last commit is the least. Where it has another id by now, the
-registry was set up anew, and its versions are not those that the table was written with: that is refused.
+values that have them. So the version of the table's last commit is the least. Where it has another id by now, or the id
+another schema, the registry was set up anew, and its versions are not those that the table was written with: that is
+refused. A registry that was set up anew may well give out the same ids again, so commits also note a fingerprint of the
+schema.
 
 While the registry does not answer, a batch is read as the version of the last commit, or what the query was started
 with. Then the argument fails, and the check alone protects: values of that version itself need no registry, and any
@@ -22,7 +24,10 @@ other makes a task ask, and fail.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
+import re
 from dataclasses import dataclass
 
 from sparkonce.connectors.schema_registry.client import (
@@ -30,10 +35,16 @@ from sparkonce.connectors.schema_registry.client import (
     RegistryError,
     UnknownSchemaError,
     UnreachableRegistryError,
+    Version,
     shared_registry,
 )
 from sparkonce.connectors.sinks.rules import READ_AS, Rules
 from sparkonce.connectors.values.options import SchemaOptions
+from sparkonce.connectors.values.registered import reader_schema, text_of
+
+_ELSE = ", and stands for another schema"
+_FINGERPRINT = "~"
+_ID = re.compile(rf"([0-9]+)(?:{_FINGERPRINT}([0-9a-f]+))?", re.ASCII)
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +57,12 @@ class ReadAs:
     version: int | None = None
     """None if only the id is known."""
     subject: str | None = None
+    fingerprint: str | None = None
+    """Of the schema; None if that was not noted."""
+
+    def is_other_than(self, text: str) -> bool:
+        """Whether a schema is another one, though it has the same id."""
+        return self.fingerprint not in (None, fingerprint(text))
 
     @property
     def of_subject(self) -> tuple[str, int] | None:
@@ -56,23 +73,53 @@ class ReadAs:
         return f"id {self.id}" if self.version is None else f"version {self.version} (id {self.id}) of {self.subject}"
 
 
+def fingerprint(text: str) -> str:
+    """Return a digest of a schema, the same whatever the blanks in it: 12 hexadecimal digits."""
+    try:
+        document = json.dumps(json.loads(text), sort_keys=True)
+    except ValueError:  # Protobuf
+        document = " ".join(text.split())
+    return hashlib.sha256(document.encode()).hexdigest()[:12]
+
+
 def rules_of(digest: str, decoding: object) -> str:
     """Return what makes rows and dead letters of records: a digest of options, and the schema that a registry has."""
     if not isinstance(decoding, SchemaOptions) or decoding.reader_id is None:
         return digest
     of_subject = () if decoding.version_of is None else (str(decoding.version_of[1]), decoding.version_of[0])
-    return str(Rules(digest, READ_AS.join((str(decoding.reader_id), *of_subject))))
+    number = f"{decoding.reader_id}{_FINGERPRINT}{fingerprint(decoding.reader)}"
+    return str(Rules(digest, READ_AS.join((number, *of_subject))))
 
 
 def split_rules(rules: str) -> tuple[str, ReadAs | None]:
     """Return what `rules_of` has put together; no schema if there is none, or it is written in another way."""
     parsed = Rules.parse(rules)
     digest, parts = parsed.digest, parsed.read_as.split(READ_AS, 2)  # a subject may have any character
-    numbers = parts[:2]
-    if len(parts) not in (1, 3) or not all(each.isascii() and each.isdigit() for each in numbers):
+    first = _ID.fullmatch(parts[0])
+    if first is None or len(parts) not in (1, 3):
         return digest, None
-    number = int(parts[0])
-    return digest, ReadAs(number) if len(parts) == 1 else ReadAs(number, int(parts[1]), parts[2])
+    number, noted = int(first[1]), first[2]
+    if len(parts) == 1:
+        return digest, ReadAs(number, fingerprint=noted)
+    if not (parts[1].isascii() and parts[1].isdigit()):
+        return digest, None
+    return digest, ReadAs(number, int(parts[1]), parts[2], noted)
+
+
+def begun_schema(decoding: SchemaOptions, read_as: ReadAs) -> str:
+    """Return the schema that a batch was begun with.
+
+    Raises:
+        RegistryError: if the registry does not answer, or no longer has that schema.
+    """
+    assert decoding.registry is not None
+    found = reader_schema(decoding.registry, read_as.id, decoding.format)
+    if read_as.is_other_than(found):
+        raise RegistryError(
+            f"dead letters of this batch were found with values read as {read_as}, and the registry has another schema "
+            "of that id now, since it was set up anew. Connect the registry that it had until the batch is complete"
+        )
+    return found
 
 
 def begun_version(decoding: SchemaOptions, read_as: ReadAs) -> tuple[str, int] | None:
@@ -89,14 +136,14 @@ def begun_version(decoding: SchemaOptions, read_as: ReadAs) -> tuple[str, int] |
     if read_as.subject != subject:
         return None
     try:
-        found = _id_of(shared_registry(decoding.registry), subject, read_as.version)
+        found = _version(shared_registry(decoding.registry), subject, read_as.version)
     except UnreachableRegistryError:
         found = None  # then the schema comes from this machine's disk, as the id stood for it before
-    if found not in (None, read_as.id):
+    if found is not None and not _is_same(read_as, found, decoding):
         raise RegistryError(
             f"dead letters of this batch were found with values read as {read_as}, which the registry no longer has: "
-            f"version {read_as.version} has the id {found} there. Connect the registry that it had until the batch is "
-            "complete"
+            f"version {read_as.version} has the id {found.id} there{_ELSE if found.id == read_as.id else ''}. Connect "
+            "the registry that it had until the batch is complete"
         )
     return read_as.of_subject
 
@@ -120,26 +167,37 @@ def version_of_batch(decoding: SchemaOptions, committed: str | None) -> ReadAs:
         read_as = last or ReadAs(decoding.reader_id)
         _log.warning("%s. The batch is read as %s; values with another schema would make it fail", error, read_as)
         return read_as
-    if last is None or last.version is None or (latest.id == last.id and latest.version >= last.version):
-        return ReadAs(latest.id, latest.version, subject)
-    found = latest.id if latest.version == last.version else _id_of(registry, subject, last.version)
+    newest = ReadAs(latest.id, latest.version, subject)
+    if last is None or last.version is None:
+        return newest
+    is_there = latest.version == last.version or (latest.id == last.id and latest.version > last.version)
+    found = latest if is_there else _version(registry, subject, last.version)
     now = f"version {latest.version} (id {latest.id}) is the latest of it now"
-    if found not in (None, last.id) or (found is None and latest.version < last.version):
+    is_other = found is not None and not _is_same(last, found, decoding)
+    if is_other or (found is None and latest.version < last.version):
         raise RegistryError(
-            f"the table was last written with {last}, which the registry no longer has, and {now}: it would take "
-            "columns away, or be another schema. Register the schema of the table again, or, if this is another "
-            "registry on purpose, set schemaEvolution=none or restart for one run, which reads values as the latest "
-            "version there is"
+            f"the table was last written with {last}, which the registry no longer has, and {now}"
+            f"{_ELSE if is_other and found is not None and found.id == last.id else ''}: it would take columns away, "
+            "or be another schema. Register the schema of the table again, or, if this is another registry on purpose, "
+            "set schemaEvolution=none or restart for one run, which reads values as the latest version there is"
         )
     if latest.version < last.version:
         _log.warning("%s, and the table was last written with %s, which was deleted: values are read as it", now, last)
         return last
-    return ReadAs(latest.id, latest.version, subject)
+    return newest
 
 
-def _id_of(registry: Registry, subject: str, version: int) -> int | None:
-    """Return the id of a version, also of one that was deleted; None if it was deleted for good, or was never there."""
+def _is_same(noted: ReadAs, found: Version, decoding: SchemaOptions) -> bool:
+    """Whether a registry still has the schema that a commit has noted."""
     try:
-        return registry.version(subject, version, deleted=True).id
+        return found.id == noted.id and not noted.is_other_than(text_of(found.schema, decoding.format))
+    except ValueError:  # of another format
+        return False
+
+
+def _version(registry: Registry, subject: str, version: int) -> Version | None:
+    """Return a version, also one that was deleted; None if it was deleted for good, or was never there."""
+    try:
+        return registry.version(subject, version, deleted=True)
     except UnknownSchemaError:
         return None

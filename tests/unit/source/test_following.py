@@ -23,8 +23,9 @@ from sparkonce.connectors.schema_registry.settings import RegistrySettings
 from sparkonce.connectors.schema_registry.wire import frame
 from sparkonce.connectors.sinks.rules import Rules, with_unknown
 from sparkonce.connectors.values import registered_values
+from sparkonce.connectors.values.avro.schema import inlined
 from sparkonce.connectors.values.evolution import NewerThanBegunError, SchemaChangedError, UnknownWriterError
-from sparkonce.connectors.values.following import ReadAs, rules_of, split_rules, version_of_batch
+from sparkonce.connectors.values.following import ReadAs, fingerprint, rules_of, split_rules, version_of_batch
 from sparkonce.connectors.values.options import SchemaOptions, arrow_schema
 from sparkonce.connectors.values.registered import resolved
 from sparkonce.connectors.values.registered_values import RegisteredValues
@@ -36,6 +37,11 @@ DOWN = ("http://127.0.0.1:1",)
 
 def text(topic: str, count: int) -> str:
     return json.dumps({"type": "record", "name": f"R_{topic.replace('-', '_')}", "fields": FIELDS[:count]})
+
+
+def noted_of(schema: str) -> str:
+    """Return the fingerprint that commits note of a schema of Avro."""
+    return fingerprint(inlined(schema, []))
 
 
 Register = Callable[[str, int], int]
@@ -92,7 +98,10 @@ def out_of_reach(decoding: SchemaOptions) -> SchemaOptions:
 @given(st.integers(1), st.none() | st.tuples(st.text(), st.integers(1)))
 def test_rules_say_what_a_batch_was_read_as(number: int, version_of: tuple[str, int] | None) -> None:
     decoding = SchemaOptions(StructType(), "", reader_id=number, version_of=version_of)
-    expected = ReadAs(number) if version_of is None else ReadAs(number, version_of[1], version_of[0])
+    noted = fingerprint("")
+    expected = ReadAs(number, None, None, noted)
+    if version_of is not None:
+        expected = ReadAs(number, version_of[1], version_of[0], noted)
     assert split_rules(rules_of("0123", decoding)) == ("0123", expected)
     assert rules_of("0123", None) == "0123"
 
@@ -112,7 +121,9 @@ def test_rules_note_what_the_registry_lacked(
     assert (noted == rules) is (not some | more)
 
 
-@pytest.mark.parametrize("rules", ["", "0123", "0123@", "0123@x", "0123@1@2", "0123@1@x@s", "0123@²"])
+@pytest.mark.parametrize(
+    "rules", ["", "0123", "0123@", "0123@x", "0123@1~", "0123@1~x", "0123@1@2", "0123@1@x@s", "0123@²"]
+)
 def test_rules_that_say_nothing(rules: str) -> None:
     assert split_rules(rules)[1] is None
 
@@ -127,7 +138,8 @@ def test_each_batch_is_read_as_the_latest_version(registry: EmbeddedRegistry, re
     assert read_as == ReadAs(second, 2, "latest-value")
     newer = source(made, read_as)
     assert newer.schema["value"].dataType.names == ["a", "b"]  # type: ignore[attr-defined]
-    assert newer.rules == f"{pinned.rules.partition('@')[0]}@{second}@2@latest-value"
+    noted = noted_of(text("latest", 2))
+    assert newer.rules == f"{pinned.rules.partition('@')[0]}@{second}~{noted}@2@latest-value"
     assert decode(newer, frame(first) + b"\2", frame(second) + b"\2\2x") == [{"a": 1, "b": "?"}, {"a": 1, "b": "x"}]
 
 
@@ -172,6 +184,25 @@ def test_a_registry_that_was_set_up_anew_is_not_taken_for_the_one_before(
         client.delete_version("anew-value", version, permanent=True)
         committed = f"0123@{ids[version - 1]}@{version}@anew-value"
         assert version_of_batch(followed(pinned), committed) == ReadAs(third, 3, "anew-value"), "there is a newer one"
+
+
+def test_the_same_id_and_version_of_another_registry_stand_for_another_schema(
+    registry: EmbeddedRegistry, register: Register
+) -> None:
+    number = register("same", 2)
+    pinned = source(hand_over(registry, "same"))
+    digest = pinned.rules.partition("@")[0]
+    before = f"{digest}@{number}~{noted_of(text('same', 1))}@1@same-value"
+    with pytest.raises(RegistryError, match=r"no longer has, and version 1 .*, and stands for another schema"):
+        version_of_batch(followed(pinned), before)
+    with pytest.raises(RegistryError, match="set up anew"):
+        pinned.with_rules(before)
+    register("same", 3)
+    with pytest.raises(RegistryError, match="no longer has"):
+        version_of_batch(followed(pinned), before)
+    blanks = json.dumps(json.loads(text("same", 2)), indent=4)
+    assert version_of_batch(followed(pinned), f"{digest}@{number}~{noted_of(blanks)}@1@same-value").version == 2
+    assert pinned.with_rules(f"{digest}@{number}@1@same-value"), "what older code has noted counts"
 
 
 def test_while_the_registry_is_down_the_version_of_the_last_commit_stays(
