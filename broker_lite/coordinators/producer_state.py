@@ -176,6 +176,13 @@ class ProducerStates:
             return first_offset
         return None
 
+    @property
+    def oldest_transaction_written_ms(self) -> int | None:
+        """The latest timestamp that the producer of the oldest open transaction has written here."""
+        for producer_id in self._ongoing:
+            return self._entries[producer_id].last_timestamp_ms
+        return None
+
     def in_transaction(self, producer_id: int, epoch: int) -> bool:
         """Whether the producer has a transaction open here under this epoch, so that there is nothing to verify."""
         entry = self._entries.get(producer_id)

@@ -24,6 +24,8 @@ from sparkonce.broker_lite.protocol.apis import APIS
 
 MAX_REQUEST_BYTES: Final = 8 * 1024
 MAX_CONNECTIONS: Final = 16
+LATE_TRANSACTION_MS: Final = 300_000
+"""How long after `transaction.max.timeout.ms` a transaction that is still open counts as late (KIP-664)."""
 TIMEOUT_S: Final = 10.0
 """How long a connection may take to ask and to be answered."""
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -64,6 +66,7 @@ def _families(broker: Broker, connections: Counter[str]) -> Iterator[Family]:
     yield "kafka_network_RequestMetrics_Count", "counter", "Requests answered, by API and version.", _requests(broker)
     yield from _times(broker)
     yield "kafka_log_Log_Value", "gauge", "Size in bytes, offsets and segments of each partition.", _logs(broker)
+    yield "kafka_cluster_Partition_Value", "gauge", "Records that open transactions hold back.", _held_back(broker)
     yield "kafka_server_ReplicaManager_Value", "gauge", "Partitions of this broker.", _named(_replicas(broker))
     controller = _controller(broker)
     yield "kafka_controller_KafkaController_Value", "gauge", "Topics and partitions of the cluster.", _named(controller)
@@ -81,15 +84,29 @@ def _families(broker: Broker, connections: Counter[str]) -> Iterator[Family]:
 
 
 def _replicas(broker: Broker) -> dict[str, int]:
-    here = sum(len(topic.logs) for topic in broker.topics())
-    if broker.member is None:
-        counts = {"PartitionCount": here, "LeaderCount": here, "UnderReplicatedPartitions": 0}
-    else:
+    logs = {(topic.topic_id, index): log for topic in broker.topics() for index, log in topic.logs.items()}
+    led, lacking = list(logs), 0
+    if broker.member is not None:
         us = broker.member.broker_id
-        led = [state for _, state in broker.member.image.partitions() if state.leader == us]
-        lacking = sum(len(state.in_sync_replicas) < len(state.replicas) for state in led)
-        counts = {"PartitionCount": here, "LeaderCount": len(led), "UnderReplicatedPartitions": lacking}
-    return counts | {"OfflineReplicaCount": 0}
+        states = {key: state for key, state in broker.member.image.partitions() if state.leader == us}
+        led = list(states)
+        lacking = sum(len(state.in_sync_replicas) < len(state.replicas) for state in states.values())
+    late_since_ms = broker.clock.now_ms() - broker.config.transaction_max_timeout_ms - LATE_TRANSACTION_MS
+    written = [logs[key].producers.oldest_transaction_written_ms for key in led if key in logs]
+    return {
+        "PartitionCount": len(logs),
+        "LeaderCount": len(led),
+        "UnderReplicatedPartitions": lacking,
+        "PartitionsWithLateTransactionsCount": sum(at_ms is not None and at_ms < late_since_ms for at_ms in written),
+        "OfflineReplicaCount": 0,
+    }
+
+
+def _held_back(broker: Broker) -> Iterator[Sample]:
+    for topic in broker.topics():
+        for index, log in topic.logs.items():
+            where = {"partition": str(index), "topic": topic.name}
+            yield {"name": "LastStableOffsetLag", **where}, max(log.high_watermark - log.last_stable_offset, 0)
 
 
 def _controller(broker: Broker) -> dict[str, int]:

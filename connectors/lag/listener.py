@@ -30,6 +30,7 @@ from sparkonce.connectors.lag.lines import BatchLines
 from sparkonce.connectors.lag.metrics import LagCollector
 from sparkonce.connectors.lag.state import LagState, QueryLag, Slot, SourceLag, read_batch
 from sparkonce.connectors.sinks.batch_reports import BatchReports, shared_reports
+from sparkonce.exactly_once.errors import FencedError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 WAIT_S = 10.0
+
+_FENCED = f"{FencedError.__name__}: "
+"""In the text of an error that has come through the JVM, after the name of its module."""
 
 _log = logging.getLogger(__name__)
 
@@ -197,8 +201,7 @@ class LagListener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """See `StreamingQueryListener`."""
-        failed = event.exception is not None
-        self._carefully(lambda: self._ended(str(event.id), str(event.runId), failed, self._clock()))
+        self._carefully(lambda: self._ended(str(event.id), str(event.runId), event.exception, self._clock()))
         with self._told:
             self._told.notify_all()
 
@@ -214,8 +217,9 @@ class LagListener(StreamingQueryListener):
     def _was_idle(self, query_id: str, run_id: str, now: float) -> None:
         _log_line(self._lines.heard(self._state.idle(query_id, run_id, now), now))
 
-    def _ended(self, query_id: str, run_id: str, failed: bool, now: float) -> None:
-        query = self._state.ended(query_id, run_id, failed, now)
+    def _ended(self, query_id: str, run_id: str, error: str | None, now: float) -> None:
+        fenced = error is not None and _FENCED in error
+        query = self._state.ended(query_id, run_id, error is not None, now, fenced=fenced)
         if query is not None:
             _log_line(self._lines.ended(query))
 

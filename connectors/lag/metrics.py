@@ -51,6 +51,12 @@ def _of_queries(queries: Iterable[QueryLag], now: float) -> Iterator[Metric]:
         ((labels, float(query.failed)) for labels, query in by_query),
     )
     yield _gauge(
+        "sparkonce_query_fenced",
+        "1 after the query ended because another driver wrote with its appId.",
+        QUERY,
+        ((labels, float(query.fenced)) for labels, query in by_query),
+    )
+    yield _gauge(
         "sparkonce_query_silence_seconds",
         "Time since the last event of the query: a batch, or that it is idle.",
         QUERY,

@@ -159,6 +159,8 @@ class QueryLag:
     sources: tuple[SourceLag, ...] = ()
     ended_at: float | None = None
     failed: bool = False
+    fenced: bool = False
+    """Whether it failed because another driver wrote with its appId."""
     batch_rows: int = 0
     """Records that the last batch has read."""
     batch_counts: BatchCounts | None = None
@@ -276,7 +278,7 @@ class LagState:
             self._put(entry, now)
             return entry
 
-    def ended(self, query_id: str, run_id: str, failed: bool, now: float) -> QueryLag | None:
+    def ended(self, query_id: str, run_id: str, failed: bool, now: float, *, fenced: bool = False) -> QueryLag | None:
         """Record the end of a run, and return what is known of its query.
 
         None for a late report of an older run, which does not end the newer one.
@@ -285,7 +287,7 @@ class LagState:
             known = self._queries.get(query_id)
             if known is None or known.run_id != run_id:
                 return None
-            entry = replace(known, heard_at=now, ended_at=now, failed=failed)
+            entry = replace(known, heard_at=now, ended_at=now, failed=failed, fenced=fenced)
             self._put(entry, now)
             return entry
 
@@ -300,7 +302,7 @@ class LagState:
         if known is None:
             return QueryLag(query_id, run_id, name, now)
         if known.run_id != run_id:
-            return replace(known, run_id=run_id, name=name, ended_at=None, failed=False)
+            return replace(known, run_id=run_id, name=name, ended_at=None, failed=False, fenced=False)
         return known
 
     def _put(self, entry: QueryLag, now: float) -> None:

@@ -23,7 +23,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from sparkonce import EmbeddedBroker
+from sparkonce import EmbeddedBroker, LagListener
 from sparkonce.jobs.shared.crash_plans import arm, disarm, fired, release
 from sparkonce.offset_store.txn_ids import OffsetTxn, parse_txn_id
 from tests.parity.support import Cluster
@@ -147,11 +147,14 @@ def test_iceberg_17637_two_coordinators_after_a_rebalance(world: World) -> None:
     world.send(0, 20)
     world.run()
     world.send(20, 20)
-    with world.held("sink.before_commit@1=hold") as paused:
-        other = world.folder / "other"
-        world.run(other, offsetStore=f"delta:{world.table}", appId="app", maxOffsetsPerTrigger=6)
-    with pytest.raises(StreamingQueryException, match=r"FencedError.*Another driver runs with the same appId"):
-        paused.awaitTermination(DEADLINE_S)
+    with LagListener(world.spark).start(port=None) as lag:
+        with world.held("sink.before_commit@1=hold") as paused:
+            other = world.folder / "other"
+            world.run(other, offsetStore=f"delta:{world.table}", appId="app", maxOffsetsPerTrigger=6)
+        with pytest.raises(StreamingQueryException, match=r"FencedError.*Another driver runs with the same appId"):
+            paused.awaitTermination(DEADLINE_S)
+        assert lag.wait(paused, DEADLINE_S)
+        assert {query.query_id: query.fenced for query in lag.queries()}[paused.id]
     world.assert_once(40)
     world.send(40, 4)
     world.run(other)

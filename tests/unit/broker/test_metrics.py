@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -95,6 +96,28 @@ def test_the_page_lists_every_metric(broker: EmbeddedBroker, port: int) -> None:
         assert f"`{metric}`" in page
         for value in re.findall(r'name="([^"]+)"', labels):
             assert value in page
+
+
+def test_open_transactions_and_what_they_hold_back(broker: EmbeddedBroker, port: int) -> None:
+    """One that began now holds records back; one in which nothing was written for a day is late, too."""
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "t"}
+    producer = Producer({**settings, "enable.idempotence": True})
+    producer.init_transactions(TIMEOUT_S)
+    held_back = 'kafka_cluster_Partition_Value{name="LastStableOffsetLag",partition="0",topic="%s"}'
+    late = 'kafka_server_ReplicaManager_Value{name="PartitionsWithLateTransactionsCount"}'
+    producer.begin_transaction()
+    producer.produce("new", b"v")
+    producer.produce("new", b"v")
+    assert producer.flush(TIMEOUT_S) == 0
+    seen = scrape(port)
+    assert (seen[held_back % "new"], seen[late]) == (2, 0)
+    producer.produce("old", b"v", timestamp=int((time.time() - 86_400) * 1000))
+    assert producer.flush(TIMEOUT_S) == 0
+    seen = scrape(port)
+    assert (seen[held_back % "old"], seen[late]) == (1, 1)
+    producer.commit_transaction(TIMEOUT_S)
+    seen = scrape(port)
+    assert (seen[held_back % "new"], seen[held_back % "old"], seen[late]) == (0, 0, 0)
 
 
 def test_a_deleted_topic_stays_in_the_totals(broker: EmbeddedBroker, port: int) -> None:

@@ -198,9 +198,12 @@ def test_age_and_silence_grow_with_the_clock(listener: LagListener, clock: Clock
     assert [value for _, value in found["sparkonce_query_silence_seconds"]] == [12]
 
 
-@pytest.mark.parametrize(("exception", "failed"), [(None, 0), ("boom", 1)])
+@pytest.mark.parametrize(
+    ("exception", "failed", "fenced"),
+    [(None, 0, 0), ("boom", 1, 0), ("… sparkonce.exactly_once.errors.FencedError: batch 0 of query q …", 1, 1)],
+)
 def test_an_end_shows_until_it_is_forgotten(
-    listener: LagListener, clock: Clock, exception: str | None, failed: int
+    listener: LagListener, clock: Clock, exception: str | None, failed: int, fenced: int
 ) -> None:
     listener.onQueryStarted(started())
     assert "sparkonce_batch_age_seconds" not in metrics(listener.metrics_text())
@@ -208,6 +211,7 @@ def test_an_end_shows_until_it_is_forgotten(
     found = metrics(listener.metrics_text())
     assert [value for _, value in found["sparkonce_query_active"]] == [0]
     assert [value for _, value in found["sparkonce_query_failed"]] == [failed]
+    assert [value for _, value in found["sparkonce_query_fenced"]] == [fenced]
     clock.now += 301
     assert "sparkonce_query_active" not in metrics(listener.metrics_text())
 
