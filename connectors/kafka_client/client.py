@@ -91,6 +91,26 @@ class TopicMetadata:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterMetadata:
+    """A cluster as one of its brokers describes it; the same object as long as nothing changes.
+
+    Brokers and topics are `MetadataResponse`'s own entries.
+    """
+
+    cluster_id: str
+    controller_id: int
+    brokers: tuple[Any, ...]
+    topics: tuple[Any, ...]
+    """All of them, internal ones too."""
+
+    def metadata(self) -> dict[str, TopicMetadata]:
+        """Return the topics without those that have an error of their own, such as one that is being deleted."""
+        brokers = {broker.node_id: (broker.host, broker.port) for broker in self.brokers}
+        healthy = (topic for topic in self.topics if not topic.error_code and topic.partitions)
+        return {topic.name: _topic_metadata(topic, brokers) for topic in healthy}
+
+
+@dataclass(frozen=True, slots=True)
 class _Question:
     """One encoded request, and the connection that it goes to."""
 
@@ -107,6 +127,7 @@ class _Description:
     messages: tuple[bytes, bytes]
     topics: list[Any]
     brokers: dict[int, _Address]
+    cluster: ClusterMetadata
     known: dict[str, TopicMetadata] = field(default_factory=dict)
     """The topics that were used, by name."""
 
@@ -189,6 +210,14 @@ class Client:
             return {topic.name: found.metadata(topic) for topic in chosen}
 
         return self.retry("ask for all topics", attempt)
+
+    def cluster(self) -> ClusterMetadata:
+        """Return brokers and all topics.
+
+        Raises:
+            KafkaUnreachableError: if no broker answers.
+        """
+        return self.retry("ask for the cluster", lambda: self._describe(None).cluster)
 
     def offsets(
         self, wanted: Mapping[tuple[str, int], int], known: dict[str, TopicMetadata]
@@ -278,7 +307,13 @@ class Client:
             raise
         brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         self._known_brokers = list(brokers.values())
-        self._description = _Description(messages, answer.topics, brokers)
+        cluster = ClusterMetadata(
+            getattr(answer, "cluster_id", None) or "",
+            getattr(answer, "controller_id", -1),
+            tuple(answer.brokers),
+            tuple(answer.topics),
+        )
+        self._description = _Description(messages, answer.topics, brokers, cluster)
         return self._description
 
     def _questions_behind(self, behind: _Behind | None) -> Iterator[_Question]:

@@ -34,6 +34,7 @@ COMMANDS = (
     Command("registry", "run a schema registry until SIGTERM", "registry_lite.__main__"),
     Command("ingest", "write topics into tables, as a file in TOML says", "jobs.cli.ingest"),
     Command("peek", "show records of a topic, decoded", "jobs.cli.peek.cli"),
+    Command("ui", "show brokers, topics, queries and tables as live pages", "jobs.ui.cli"),
     Command("doctor", "check what a query needs: Java, workers, formats, brokers, table", "jobs.cli.doctor.cli"),
     Command("audit", "prove from a table's log that every offset was written once", "jobs.cli.audit"),
     Command(

@@ -15,6 +15,7 @@ EXTRAS = {
     "rich": ("rich", "demo"),
     "delta": ("delta-spark", "bench"),
     "duckdb": ("duckdb", "sql"),
+    "jinja2": ("jinja2", "ui"),
     "starlette": ("starlette", "registry-server"),
     "uvicorn": ("uvicorn", "registry-server"),
 }

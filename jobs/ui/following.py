@@ -1,0 +1,120 @@
+"""Who follows a page hears of its changes, as server-sent events.
+
+All who follow the same page share one look at its data: it is rendered again and again while somebody follows, and not
+otherwise. Each follower is sent what differs from what it has; one that is slow misses what was in between, and nothing
+queues up for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+
+from starlette.concurrency import run_in_threadpool
+
+from sparkonce.jobs.ui.rendering import Rendered
+
+MAX_FOLLOWERS = 100
+"""At once; more are asked to come back later."""
+STILL_THERE_S = 15.0
+"""After so long without a change a comment is sent: a follower that is gone is noticed."""
+RETRY_MS = 500
+"""When a browser that was cut off comes back."""
+
+
+class TooManyError(RuntimeError):
+    """There are as many followers as are served."""
+
+
+@dataclass(eq=False)
+class _Watched:
+    """A page that somebody follows."""
+
+    now: Rendered | None = None
+    followers: int = 0
+    task: asyncio.Task[None] | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once, at the next change; then there is another."""
+
+    def announce(self) -> None:
+        """Wake all followers."""
+        before, self.changed = self.changed, asyncio.Event()
+        before.set()
+
+
+class Following:
+    """All pages that are followed; belongs to one event loop, except `stop`."""
+
+    def __init__(self) -> None:
+        self._watched: dict[str, _Watched] = {}
+        self._followers = 0
+        self._stopped = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def stop(self) -> None:
+        """End all streams; may be called from any thread."""
+        self._stopped = True
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and the streams with it
+                self._loop.call_soon_threadsafe(self._announce)
+
+    def _announce(self) -> None:
+        for each in self._watched.values():
+            each.announce()
+
+    async def follow(self, name: str, has: str, look: Callable[[], Rendered], interval_s: float) -> AsyncGenerator[str]:
+        """Yield events for one follower of the page ``name``, which shows the content with the digest ``has``.
+
+        Raises:
+            TooManyError: there are too many followers.
+        """
+        if self._followers >= MAX_FOLLOWERS:
+            raise TooManyError(f"{MAX_FOLLOWERS} pages are open: close some")
+        self._loop = asyncio.get_running_loop()
+        watched = self._watched.setdefault(name, _Watched())
+        self._followers += 1
+        watched.followers += 1
+        try:
+            if watched.task is None:
+                watched.task = asyncio.create_task(self._look(watched, look, interval_s))
+            yield f"retry: {RETRY_MS}\n\n"
+            async for event in self._events(watched, has):
+                yield event
+        finally:
+            self._followers -= 1
+            watched.followers -= 1
+            if not watched.followers:
+                self._watched.pop(name, None)
+                if watched.task is not None:
+                    watched.task.cancel()
+
+    async def _events(self, watched: _Watched, has: str) -> AsyncGenerator[str]:
+        shown: Rendered | None = None
+        while not self._stopped:
+            changed, now = watched.changed, watched.now
+            if now is not None:
+                if now.digest != has:
+                    yield _event(shown, now)
+                shown, has = now, now.digest
+            if watched.now is now and not self._stopped:
+                try:
+                    await asyncio.wait_for(changed.wait(), STILL_THERE_S)
+                except TimeoutError:
+                    yield ": still there\n\n"
+
+    async def _look(self, watched: _Watched, look: Callable[[], Rendered], interval_s: float) -> None:
+        while True:
+            now = await run_in_threadpool(look)
+            if watched.now is None or now.digest != watched.now.digest:
+                watched.now = now
+                watched.announce()
+            await asyncio.sleep(interval_s)
+
+
+def _event(before: Rendered | None, now: Rendered) -> str:
+    changed = None if before is None else now.changed_since(before)
+    kind, data = ("whole", now.whole) if changed is None else ("parts", changed)
+    return f"id: {now.digest}\nevent: {kind}\ndata: {json.dumps(data)}\n\n"

@@ -1,0 +1,128 @@
+"""Who may see the pages, and what a browser may do with them.
+
+- The name in a request's `Host` must be one of ours: a page elsewhere whose name is made to resolve to this machine
+  (DNS rebinding) is refused.
+- With a token, it is asked for once: in the address (`?token=…`, from which it is removed at once) or as a bearer; from
+  then on a cookie stands for it, which holds a secret of this process and not the token.
+- A form must come from one of our own pages (`Origin`).
+- Browsers load nothing from elsewhere and run no script but ours (Content-Security-Policy).
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Collection
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+COOKIE = "sparkonce-ui"
+READING = ("GET", "HEAD")
+
+
+class Guard:
+    """Passes on the requests that may be answered."""
+
+    def __init__(self, app: ASGIApp, hosts: Collection[str], token: str | None) -> None:
+        """``hosts`` are the names by which it may be called."""
+        self._app = app
+        self._hosts = frozenset(map(str.lower, hosts))
+        self._token = token
+        self._session = secrets.token_urlsafe()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it; as ASGI has it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        refusal = self._refusal(scope)
+        await (self._app if refusal is None else refusal)(scope, receive, send_with_headers)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if _name(host) not in self._hosts:
+            return _refused(400, f"this is not {_shown(host)}: call it by {', '.join(sorted(self._hosts))}")
+        if self._token is not None and not self._may_enter(headers):
+            return self._entrance(scope)
+        if scope["method"] not in READING and headers.get("origin") != f"{scope['scheme']}://{host}":
+            return _refused(403, "a form is accepted from these pages only")
+        return None
+
+    def _may_enter(self, headers: Headers) -> bool:
+        bearer = headers.get("authorization", "").removeprefix("Bearer ")
+        return _equal(bearer, self._token or "") or _equal(_cookie(headers, self._cookie(headers)), self._session)
+
+    def _entrance(self, scope: Scope) -> Response:
+        """Let in who has the token in the address, without it in the address."""
+        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        if scope["method"] not in READING or not any(
+            name == "token" and _equal(value, self._token or "") for name, value in query
+        ):
+            return _refused(401, "a token is needed: open the address that `sparkonce ui` has printed")
+        rest = urlencode([(name, value) for name, value in query if name != "token"])
+        # Only our own path: with two slashes in front it would be another machine's address.
+        path = "/" + scope["raw_path"].decode("latin-1").lstrip("/\\")
+        response = RedirectResponse(path + (f"?{rest}" if rest else ""), 303)
+        response.set_cookie(
+            self._cookie(Headers(scope=scope)),
+            self._session,
+            httponly=True,
+            samesite="strict",
+            secure=scope["scheme"] == "https",
+        )
+        return response
+
+    @staticmethod
+    def _cookie(headers: Headers) -> str:
+        """Return the cookie's name: the ports of a machine share their cookies."""
+        return f"{COOKIE}-{urlsplit('//' + headers.get('host', '')).port or ''}"
+
+
+def _name(host: str) -> str:
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _shown(host: str) -> str:
+    return "".join(each for each in host if each.isprintable())[:100] or "a name"
+
+
+def _cookie(headers: Headers, name: str) -> str:
+    try:
+        found = SimpleCookie(headers.get("cookie", "")).get(name)
+    except CookieError:
+        return ""
+    return "" if found is None else found.value
+
+
+def _equal(given: str, expected: str) -> bool:
+    return hmac.compare_digest(given.encode(), expected.encode())
+
+
+def _refused(status: int, why: str) -> Response:
+    return PlainTextResponse(f"sparkonce ui: {why}\n", status)

@@ -1,0 +1,61 @@
+"""What a page of `sparkonce ui` is: a path, a function that reads its data, and a template that shows it.
+
+A page is one module in `pages/` and a template beside it. Its function is called in a thread, again and again while
+somebody looks, and returns what the template needs; it reads, keeps what is costly in the `Site`, and changes nothing.
+What a template puts into `{% call live("tr", id) %}` is updated on its own (`rendering.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparkonce.jobs.ui.site import Site
+
+
+class NoSuchThingError(LookupError):
+    """The page is about something that does not exist; the message says what."""
+
+
+class RefusedError(ValueError):
+    """A form that cannot be carried out; the message says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request asks for."""
+
+    path: Mapping[str, str] = field(default_factory=dict)
+    """The parameters in the page's path."""
+    query: Mapping[str, str] = field(default_factory=dict)
+
+    def number(self, name: str, default: int, most: int = 2**63 - 1) -> int:
+        """Return a whole number of the query; ``default`` for anything else."""
+        text = self.query.get(name, "")
+        return min(int(text), most) if text.isascii() and text.isdecimal() and len(text) < 20 else default
+
+
+Action = Callable[[Site, Asked, Mapping[str, str]], str]
+"""Carries out a form, whose fields are the last argument; returns what it did, in a line.
+
+Raises `RefusedError` if it cannot.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page."""
+
+    path: str
+    """As Starlette has it: ``/topics/{topic}``."""
+    title: str
+    template: str
+    data: Callable[[Site, Asked], Mapping[str, Any]]
+    """Reads what the template shows; may raise `NoSuchThingError`, and any of `PROBLEMS`."""
+    menu: str | None = None
+    """Its name in the navigation, if it is there."""
+    actions: Mapping[str, Action] = field(default_factory=dict)
+    """What can be done by its forms, by the field ``action``."""
+    interval_s: float = 0.4
+    """The pause between two looks while somebody follows the page."""

@@ -1,0 +1,125 @@
+"""Pages as HTML, in parts that are updated on their own.
+
+A template puts what changes into `{% call live("tr", "an-id") %}…{% endcall %}`: an element with this id. Rendered, a
+page is a frame with a place for each such part, and the parts. Of two renderings of a page, the difference is the parts
+that are not equal; if the frames differ, it is the whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+HERE = Path(__file__).parent
+ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
+_PLACE = re.compile("\0([^\0]*)\0")
+
+_parts: ContextVar[dict[str, str] | None] = ContextVar("parts", default=None)
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """The main part of a page."""
+
+    frame: str
+    """HTML, with an id between two NUL characters in place of each part."""
+    parts: Mapping[str, str] = field(default_factory=dict)
+    """The HTML of the element with each id."""
+    status: int = 200
+
+    @cached_property
+    def whole(self) -> str:
+        """The HTML."""
+        return _PLACE.sub(lambda found: self.parts[found[1]], self.frame)
+
+    @cached_property
+    def digest(self) -> str:
+        """A name for this content."""
+        return hashlib.blake2b(self.whole.encode(), digest_size=12).hexdigest()
+
+    def changed_since(self, before: Rendered) -> Mapping[str, str] | None:
+        """Return the parts that differ; None if the whole has to be replaced."""
+        if before.frame != self.frame:
+            return None
+        return {name: html for name, html in self.parts.items() if before.parts[name] != html}
+
+
+def _live(element: str, name: str, caller: Any, **attributes: str) -> Markup:
+    """Make an element of what is within `{% call live(…) %}`, and put it aside as a part."""
+    parts = _parts.get()
+    assert parts is not None, "called by render"
+    assert ID.fullmatch(name), f"{name!r} is not an id"
+    assert name not in parts, f"id {name} is there twice"
+    inner = caller()
+    assert "\0" not in inner, f"part {name} has another part in it"
+    listed = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items() if value
+    )
+    parts[name] = f'<{element} id="{name}"{listed}>{inner}</{element}>'
+    return Markup(f"\0{name}\0")  # noqa: S704 - only an id
+
+
+def _grouped(number: float | None, digits: int = 0) -> str:
+    """Write a number with its thousands apart; a dash for None."""
+    return "\N{EN DASH}" if number is None else f"{number:,.{digits}f}".replace(",", "\u202f")
+
+
+def _moment(ms: float | None) -> str:
+    """Write milliseconds since 1970."""
+    if ms is None or ms < 0:
+        return "\N{EN DASH}"
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+    except (OverflowError, ValueError):
+        return f"{ms:.0f} ms"
+
+
+def _lasting(seconds: float | None) -> str:
+    """Write a duration."""
+    if seconds is None:
+        return "\N{EN DASH}"
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size * 1.5:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader([HERE / "pages"]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.globals["live"] = _live
+    made.filters |= {"grouped": _grouped, "moment": _moment, "lasting": _lasting}
+    return made
+
+
+_ENVIRONMENT = _environment()
+
+
+def render(template: str, data: Mapping[str, Any], status: int = 200) -> Rendered:
+    """Render the main part of a page."""
+    parts: dict[str, str] = {}
+    token = _parts.set(parts)
+    try:
+        return Rendered(_ENVIRONMENT.get_template(template).render(data), parts, status)
+    finally:
+        _parts.reset(token)
+
+
+def document(**values: Any) -> str:
+    """Return a whole document of HTML around a main part."""
+    return _ENVIRONMENT.get_template("layout.html").render(values)

@@ -1,0 +1,88 @@
+"""What the pages are about: the brokers, tables and checkpoints that `sparkonce ui` was given, and what it may do.
+
+A folder is searched again at each look, since a query may make its table and checkpoint later.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparkonce.jobs.ui.kafka.watch import ClusterWatch
+
+if TYPE_CHECKING:
+    from sparkonce.broker_lite.faults import Faults
+
+MAX_DEPTH = 4
+"""How deep in a folder tables and checkpoints are looked for."""
+MAX_FOLDERS = 5000
+"""How many folders are looked at, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the command line names."""
+
+    kafka: Mapping[str, str] = field(default_factory=dict)
+    """Options of the Kafka client, with the prefix ``kafka.``; empty without brokers."""
+    tables: tuple[str, ...] = ()
+    checkpoints: tuple[str, ...] = ()
+    folder: Path | None = None
+    """Where more tables and checkpoints are."""
+    registry: Mapping[str, str] = field(default_factory=dict)
+    """Options ``schemaRegistry.*``; empty without a registry."""
+    storage: Mapping[str, str] = field(default_factory=dict)
+    """Storage options of delta-rs for the tables."""
+    allow_changes: bool = False
+    """Whether pages may change offsets."""
+    allow_faults: bool = False
+    """Whether pages may switch on faults of the broker."""
+
+
+class Site:
+    """All that pages read from; safe to use from several threads."""
+
+    def __init__(self, given: Given, faults: Faults | None = None) -> None:
+        """``faults`` are those of an embedded broker, for `Given.allow_faults`."""
+        self.given = given
+        self.faults = faults if given.allow_faults else None
+        self.cluster = ClusterWatch(given.kafka) if given.kafka else None
+
+    def close(self) -> None:
+        """Close all connections."""
+        if self.cluster is not None:
+            self.cluster.close()
+
+    def tables(self) -> list[str]:
+        """Return the places of all tables."""
+        return list(dict.fromkeys([*self.given.tables, *self._found("_delta_log")]))
+
+    def checkpoints(self) -> list[str]:
+        """Return the places of all checkpoints of streaming queries."""
+        return list(dict.fromkeys([*self.given.checkpoints, *self._found("offsets", "metadata")]))
+
+    def _found(self, *names: str) -> list[str]:
+        """Return the folders below ours that hold all these names."""
+        if self.given.folder is None:
+            return []
+        return sorted(path for path, inside in _folders(str(self.given.folder)) if set(names) <= inside)
+
+
+def _folders(root: str) -> Iterator[tuple[str, set[str]]]:
+    """Yield folders and what is in them; those within a table or a checkpoint are not looked at."""
+    waiting, looked = [(root, 0)], 0
+    while waiting and looked < MAX_FOLDERS:
+        path, depth = waiting.pop()
+        looked += 1
+        try:
+            with os.scandir(path) as entries:
+                here = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+        except OSError:
+            continue
+        yield path, set(here)
+        if depth < MAX_DEPTH and "_delta_log" not in here and not {"offsets", "metadata"} <= set(here):
+            below = [name for name, is_folder in sorted(here.items()) if is_folder and not name.startswith(".")]
+            waiting += [(os.path.join(path, name), depth + 1) for name in below]

@@ -1,0 +1,118 @@
+// Keeps a page as the server has it: parts of it are replaced as they change. Without this script the page is reloaded.
+"use strict";
+
+const main = document.getElementById("main");
+const connection = document.getElementById("connection");
+let stream = null;
+let address = location.pathname + location.search;
+
+function follow(has) {
+  leave();
+  stream = new EventSource(address + (address.includes("?") ? "&" : "?") + "live=" + encodeURIComponent(has));
+  stream.addEventListener("open", () => show("live"));
+  stream.addEventListener("error", () => show(stream.readyState === EventSource.CLOSED ? "stopped: reload the page" : "disconnected, trying again"));
+  stream.addEventListener("parts", (event) => replaceParts(JSON.parse(event.data), event.lastEventId));
+  stream.addEventListener("whole", (event) => replaceWhole(JSON.parse(event.data), event.lastEventId));
+}
+
+function leave() {
+  if (stream !== null) stream.close();
+  stream = null;
+}
+
+function show(state) {
+  connection.textContent = state;
+  connection.className = state === "live" ? "good" : "bad";
+}
+
+// Elements are parsed in a template, where a row of a table may stand alone.
+function parsed(html) {
+  const template = document.createElement("template");
+  template.innerHTML = html;
+  return template.content;
+}
+
+function replaceParts(parts, digest) {
+  for (const [id, html] of Object.entries(parts)) {
+    const old = document.getElementById(id);
+    if (old === null) continue;
+    const place = focusIn(old);
+    old.replaceWith(parsed(html));
+    focusAgain(document.getElementById(id), place);
+  }
+  main.dataset.digest = digest;
+}
+
+function replaceWhole(html, digest) {
+  const place = focusIn(main);
+  const typed = [...main.querySelectorAll("input[id], select[id], textarea[id]")].filter(isTyped).map((each) => [each.id, each.value, each.checked]);
+  const opened = [...main.querySelectorAll("details[id][open]")].map((each) => each.id);
+  const scrolled = [...main.querySelectorAll(".scroll")].map((each) => [each.scrollLeft, each.scrollTop]);
+  main.replaceChildren(parsed(html));
+  for (const [id, value, checked] of typed) {
+    const field = document.getElementById(id);
+    if (field === null) continue;
+    if (field.type === "checkbox" || field.type === "radio") field.checked = checked;
+    else field.value = value;
+  }
+  for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
+  main.querySelectorAll(".scroll").forEach((each, at) => { if (scrolled[at]) [each.scrollLeft, each.scrollTop] = scrolled[at]; });
+  focusAgain(main, place);
+  main.dataset.digest = digest;
+}
+
+function isTyped(field) {
+  if (field === document.activeElement) return true;
+  if (field.type === "checkbox" || field.type === "radio") return field.checked !== field.defaultChecked;
+  if (field.tagName === "SELECT") return [...field.options].some((each) => each.selected !== each.defaultSelected);
+  return field.value !== field.defaultValue;
+}
+
+const FOCUSABLE = "a[href], button, input, select, textarea, summary, [tabindex]";
+
+function focusIn(element) {
+  const active = document.activeElement;
+  if (active === null || active === element || !element.contains(active)) return null;
+  return { id: active.id, at: [...element.querySelectorAll(FOCUSABLE)].indexOf(active), start: active.selectionStart, end: active.selectionEnd };
+}
+
+function focusAgain(element, place) {
+  if (place === null || element === null) return;
+  const found = place.id ? document.getElementById(place.id) : element.querySelectorAll(FOCUSABLE)[place.at];
+  if (!found) return;
+  found.focus({ preventScroll: true });
+  if (typeof place.start === "number" && found.setSelectionRange) {
+    try { found.setSelectionRange(place.start, place.end); } catch { /* not a field of text */ }
+  }
+}
+
+// A form that only asks is sent as it is typed, without a new page.
+let waiting = null;
+document.addEventListener("input", (event) => {
+  const form = event.target.closest("form[data-follow]");
+  if (form === null) return;
+  clearTimeout(waiting);
+  waiting = setTimeout(() => ask(form), 250);
+});
+document.addEventListener("submit", (event) => {
+  if (!event.target.matches("form[data-follow]")) return;
+  event.preventDefault();
+  clearTimeout(waiting);
+  ask(event.target);
+});
+
+function ask(form) {
+  const query = new URLSearchParams();
+  for (const [name, value] of new FormData(form)) if (value !== "") query.append(name, value);
+  address = location.pathname + (query.size ? "?" + query : "");
+  history.replaceState(null, "", address);
+  follow("");
+}
+
+// A page that nobody sees is not followed: browsers allow few streams to one server.
+document.addEventListener("visibilitychange", () => {
+  if (!("follows" in main.dataset)) return;
+  if (document.hidden) leave();
+  else if (stream === null) follow(main.dataset.digest);
+});
+if ("follows" in main.dataset && !document.hidden) follow(main.dataset.digest);

@@ -1,0 +1,63 @@
+"""A real browser: Debian's `chromium`, driven over its DevTools."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Error, Page, sync_playwright
+
+from sparkonce import EmbeddedBroker
+from sparkonce.jobs.ui.server import UiServer
+from sparkonce.jobs.ui.site import Given, Site
+
+PLACES = ("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium, or CHROMIUM's; the test is skipped where there is none."""
+    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, PLACES)), None)
+    if path is None:
+        pytest.skip("there is no browser: apt-get install chromium, or name one in CHROMIUM")
+    # A root without user namespaces, as in a container, has no sandbox; the pages are our own.
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=path, args=arguments)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A tab with nothing kept from other tests; errors on its console fail the test."""
+    wrong: list[str] = []
+
+    def on_console(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            wrong.append(message.text)
+
+    def on_error(error: Error) -> None:
+        wrong.append(str(error))
+
+    context = browser.new_context()
+    made = context.new_page()
+    made.on("console", on_console)
+    made.on("pageerror", on_error)
+    yield made
+    context.close()
+    assert not wrong
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def ui(broker: EmbeddedBroker) -> Iterator[UiServer]:
+    with UiServer(Site(Given(kafka={"kafka.bootstrap.servers": broker.bootstrap_servers}))) as made:
+        yield made

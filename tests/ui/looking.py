@@ -1,0 +1,29 @@
+"""What the tests of the pages share."""
+
+from __future__ import annotations
+
+from axe_playwright_python.sync_playwright import Axe
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from playwright.sync_api import Page
+
+
+def create_topic(servers: str, name: str, partitions: int = 1) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    for created in admin.create_topics([NewTopic(name, partitions, 1)]).values():
+        created.result()
+
+
+def produce(servers: str, topic: str, values: list[str], partition: int = 0) -> None:
+    producer = Producer({"bootstrap.servers": servers})
+    for number, value in enumerate(values):
+        producer.produce(topic, value, f"k{number}", partition=partition)
+    assert producer.flush(30) == 0
+
+
+def check_accessible(page: Page) -> None:
+    """Fail if axe finds anything, in light or dark."""
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
