@@ -1,8 +1,8 @@
 """Which leader epoch began at which offset, kept in `leader-epoch-checkpoint` (KIP-101).
 
-The file is rewritten whenever an epoch is added, which is rare. A broker of a cluster that becomes the leader of many
-partitions at once does not wait for the disk at each (`flushes_later`, as Kafka since KAFKA-15046): an epoch that a
-power failure removes is found again in the log's batches, since the file is on the disk before a later segment is.
+The file is rewritten whenever an epoch is added, which is rare. A broker that becomes the leader of many partitions at
+once does not wait for the disk at each (as Kafka since KAFKA-15046): an epoch that a power failure removes is found
+again in the log's batches, since the file is on the disk before a later segment is.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class EpochEnd(NamedTuple):
 class LeaderEpochs:
     """The epochs of one partition, rising in epoch and in offset."""
 
-    __slots__ = ("_directory", "_entries", "_flush", "_path", "_storage", "_unmade", "flushes_later", "is_damaged")
+    __slots__ = ("_directory", "_entries", "_flush", "_path", "_storage", "_unmade", "is_damaged")
 
     def __init__(self, storage: Storage, directory: str, *, unmade: bool = False) -> None:
         """Read the file in `directory`, or begin it; with `unmade` nothing reaches the disk before `make`."""
@@ -42,8 +42,6 @@ class LeaderEpochs:
         self._directory = directory
         self._path = f"{directory}/{LEADER_EPOCHS}"
         self._flush: Flush | None = None
-        self.flushes_later = False
-        """Whether changes reach the disk in the background."""
         self._entries: list[EpochStart] = []
         self.is_damaged = False
         """Whether the file could not be read, and `rebuild` is to be called."""
@@ -134,7 +132,6 @@ class LeaderEpochs:
         if before is not None and before.done():
             self._flush = None
             before.result()  # which raises what has failed
-        self._storage.write(self._path, encode_leader_epochs(entries), durable=not self.flushes_later)
+        self._storage.write(self._path, encode_leader_epochs(entries), durable=False)
         self._entries = entries
-        if self.flushes_later:
-            self._flush = self._storage.flush_later([self._path, self._directory])
+        self._flush = self._storage.flush_later([self._path, self._directory])

@@ -1,302 +1,146 @@
-"""The log of one partition: segments one after the other, appended to at the end and read from anywhere.
+"""The log of one partition: it knows how far its records are safe, takes a leader's batches, and can be cut.
 
-An append checks the batch, asks the producers' state machine, writes base offset and leader epoch into the batch in
-place, and writes it to the active segment; when that is full, a new one is begun. A read finds the segment by binary
-search, the batch by the index and a walk over headers, and answers with a stretch of the file.
-
-A new partition has no directory: that is created with the first record, so that a topic of thousands of partitions is
-created, and deleted, without touching the disk for each. What an empty log has, its leader epochs, is in memory until
-then: its next leader begins a new epoch anyway.
-
-What is on the disk for sure ends at the recovery point. As in Kafka, nothing is flushed on append unless
-`flush.messages` or `flush.ms` asks for it; a rolled segment is flushed in the background.
+Theory of operation: where this is the only replica, what is appended is safe at once, and the high watermark is the end
+of the log. Where there are others it is kept beside the log, and only set from outside (replication decides); it is
+never beyond the end. A follower appends batches as they are, offsets and epochs included. After a change of leaders
+it may have to truncate its end: whole batches are removed, indexes and producers' state are reverted with them (Kafka's
+UnifiedLog.truncateTo). A transaction whose marker is not safe yet still counts as open, since its end could be
+truncated.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import struct
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-from typing import Final, NamedTuple, Self
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
-from sparkonce.broker_lite.coordinators.producer_state import CompletedTransaction, Marker, ProducerStates, Verification
-from sparkonce.broker_lite.log.checkpoints import PARTITION_METADATA
-from sparkonce.broker_lite.log.config import LogConfig
-from sparkonce.broker_lite.log.directories import is_log_file
-from sparkonce.broker_lite.log.flush_state import FlushState
-from sparkonce.broker_lite.log.leader_epochs import LeaderEpochs
-from sparkonce.broker_lite.log.offset_index import CorruptIndexError
+from sparkonce.broker_lite.coordinators.producer_state import CompletedTransaction, Marker
+from sparkonce.broker_lite.log.local_log import Appended, LocalLog
 from sparkonce.broker_lite.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
-from sparkonce.broker_lite.log.producer_snapshot import encode_snapshot
 from sparkonce.broker_lite.log.recovery import (
+    ended_transactions,
     load_producers,
-    rebuild_transaction_index,
-    recover_segments,
     remove_stray_snapshots,
+    snapshot_offsets,
 )
-from sparkonce.broker_lite.log.segment import LOG_SUFFIX, Segment, Slice, file_name
-from sparkonce.broker_lite.log.segment_swap import CLEANED, DELETED, SWAP, DeletedSegments, finish_swaps
-from sparkonce.broker_lite.log.storage import Flush, Storage
-from sparkonce.broker_lite.log.time_index import NO_TIMESTAMP, TimestampOffset
-from sparkonce.broker_lite.log.transaction_index import AbortedTransaction
-from sparkonce.broker_lite.log.validation import check_batch
-from sparkonce.broker_lite.protocol.control_records import EndMarker, encode_end_marker
+from sparkonce.broker_lite.log.segment import Segment, file_name
+from sparkonce.broker_lite.protocol.control_records import read_end_marker
 from sparkonce.broker_lite.protocol.errors import CorruptBatchError, ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.primitives import Buffer
-from sparkonce.broker_lite.protocol.records import BatchHeader, read_header, set_log_append_time
+from sparkonce.broker_lite.protocol.legacy_records import check_any
+from sparkonce.broker_lite.protocol.records import HEADER_BYTES, BatchHeader, decode_records, read_header
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from sparkonce.broker_lite.log.config import LogConfig
+    from sparkonce.broker_lite.log.leader_epochs import EpochEnd
+    from sparkonce.broker_lite.log.storage import Storage
+
+
+__all__ = ["HIGH_WATERMARK", "Appended", "OverlappingBatchError", "PartitionLog"]
 
 HIGH_WATERMARK: Final = -1
 """As an offset to delete records before."""
 
-_OFFSET_LENGTH_EPOCH = struct.Struct(">qii")
+
+class OverlappingBatchError(KafkaError):
+    """A batch of the leader's begins before the end of the log, and does not end there (OFFSET_OUT_OF_RANGE)."""
+
+    def __init__(self, directory: str, base_offset: int, expected: int) -> None:
+        text = f"{directory}: the leader sent a batch from offset {base_offset} on, {expected} comes next"
+        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, text)
+        self.base_offset = base_offset
 
 
-class Appended(NamedTuple):
-    """Where a batch went; `log_append_time_ms` is -1 unless the topic's timestamps are the broker's."""
-
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
+logger = logging.getLogger(__name__)
 
 
-class PartitionLog:
-    """One partition's log. Not safe for use by several threads at once."""
+class PartitionLog(LocalLog):
+    """One replica's log. Not safe for use by several threads at once."""
 
     def __init__(
         self, storage: Storage, directory: str, config: LogConfig, now_ms: int, metadata: bytes | None = None
     ) -> None:
         """Not to be called: see `open` and `begin`."""
-        self._storage = storage
-        self.directory = directory
-        self.config = config
-        self.log_start_offset = 0
-        self.log_end_offset = 0
-        self._unmade = metadata
-        """What `partition.metadata` is to hold, as long as there is no directory."""
-        self._unflushed_names: tuple[str, ...] = ()
-        """The directories whose names for this log's directory and files may not be on the disk yet."""
-        self.leader_epochs = LeaderEpochs(storage, directory, unmade=metadata is not None)
-        self.producers = ProducerStates()
-        self._segments: list[Segment] = []
-        self._bases: list[int] = []
-        self._flushes = FlushState(directory, now_ms)
-        self.deleted = DeletedSegments()
-        self.cleaned_offset: int | None = None
-        """Up to where the log was compacted, None if it never was."""
-        self.closed = False
+        super().__init__(storage, directory, config, now_ms, metadata)
+        self._high_watermark: int | None = None
+        """None where this is the only replica: then it is the end of the log."""
+        self._unsafe_ends: deque[tuple[int, int]] | None = None
+        """First offset and marker's offset of transactions that have ended at or beyond the high watermark.
 
-    @classmethod
-    def open(
-        cls,
-        storage: Storage,
-        directory: str,
-        config: LogConfig,
-        now_ms: int,
-        *,
-        recovery_point: int = 0,
-        log_start_offset: int = 0,
-        clean: bool = False,
-        holes_allowed: bool = False,
-        metadata: bytes | None = None,
-    ) -> Self:
-        """Open the log in `directory`, or begin it; unless `clean`, what lies from the recovery point on is checked.
-
-        With `holes_allowed`, offsets that are missing between two segments there do not end the log. `metadata` is
-        what `partition.metadata` holds, if a death has kept it from being written.
+        None until it is asked for, and then read from the log: no file keeps them. A high watermark may move before,
+        and should: after the loss of its checkpoint it is far from the end until the others have told where they are.
         """
-        storage.make_directory(directory)
-        if metadata is not None and PARTITION_METADATA not in storage.list_directory(directory):
-            storage.write(f"{directory}/{PARTITION_METADATA}", metadata, durable=False)
-        log = cls(storage, directory, config, now_ms)
-        log._load(now_ms, recovery_point, log_start_offset, clean, holes_allowed)
-        return log
-
-    @classmethod
-    def begin(cls, storage: Storage, directory: str, config: LogConfig, now_ms: int, metadata: bytes) -> Self:
-        """Return the log of a new partition; its directory is made, with `metadata` in it, with its first record."""
-        log = cls(storage, directory, config, now_ms, metadata)
-        log._segments.append(Segment.unmade(storage, directory, config, now_ms))
-        log._bases.append(0)
-        return log
-
-    @property
-    def is_made(self) -> bool:
-        """Whether there is a directory."""
-        return self._unmade is None
-
-    def make(self) -> None:
-        """Make the directory of a new partition, if it is not there yet.
-
-        Raises:
-            OSError: if that fails; then it is tried again the next time.
-        """
-        if self._unmade is None:
-            return
-        storage, directory, (unmade,) = self._storage, self.directory, self._segments
-        storage.make_directory(directory)
-        storage.write(f"{directory}/{PARTITION_METADATA}", self._unmade, durable=False)
-        self.leader_epochs.make()
-        self._segments[0] = Segment.create(storage, directory, 0, self.config, unmade.created_ms)
-        self._unflushed_names = (directory, directory.rpartition("/")[0])
-        self._unmade = None
 
     @property
     def high_watermark(self) -> int:
-        """The offset up to which consumers read: with one replica, the end."""
-        return self.log_end_offset
+        """The offset below which every replica in sync has the records; consumers read up to it."""
+        known = self._high_watermark
+        return self.log_end_offset if known is None else max(known, self.log_start_offset)
+
+    def be_sole_replica(self) -> None:
+        """Take what is here, and what will be appended, for safe: there is no other replica."""
+        self._high_watermark = None
+        self._unsafe_ends = None
+
+    def be_one_of_several(self, high_watermark: int | None = None) -> None:
+        """Let replication say how far records are safe: up to `high_watermark`, or to where they were, as yet."""
+        if high_watermark is not None:
+            self._high_watermark = min(high_watermark, self.log_end_offset)
+        elif self._high_watermark is None:
+            self._high_watermark = self.log_end_offset
 
     @property
     def last_stable_offset(self) -> int:
-        """The offset up to which read_committed consumers read: the first of the oldest open transaction, or the end.
-
-        With one replica a marker is below the high watermark as soon as it is written, so that only open transactions
-        are unstable.
-        """
-        unstable = self.producers.first_unstable_offset
-        return self.high_watermark if unstable is None else max(unstable, self.log_start_offset)
-
-    @property
-    def first_base_offset(self) -> int:
-        """The base offset of the oldest segment."""
-        return self._bases[0]
-
-    @property
-    def size(self) -> int:
-        """Bytes in all `.log` files."""
-        return sum(segment.size for segment in self._segments)
-
-    @property
-    def segment_count(self) -> int:
-        """How many segments there are."""
-        return len(self._segments)
-
-    @property
-    def failure(self) -> OSError | None:
-        """What the disk has failed with for good: a flush, or a read or a write that will not do better later."""
-        return self._flushes.failure or self._flushes.access_failure
-
-    @property
-    def recovery_point(self) -> int:
-        """The offset before which everything is on the disk."""
-        return self._flushes.recovery_point
-
-    def append(
-        self,
-        batch: bytearray | memoryview,
-        leader_epoch: int,
-        now_ms: int,
-        verification: Verification | None = None,
-        by_coordinator: bool = False,
-    ) -> Appended:
-        """Append one batch of a producer; its base offset and leader epoch are written into `batch` in place.
-
-        A batch that an idempotent producer sent before is not appended again but answered with its first offsets.
-        `verification`: of a batch that begins a transaction here, what the transaction coordinator has agreed to.
-        `by_coordinator` tells a batch that a group coordinator writes for a producer, which has no sequence.
+        """The offset up to which read_committed consumers read: before what is open, or ended but not safe yet.
 
         Raises:
-            KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
-                INVALID_TXN_STATE, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, or KAFKA_STORAGE_ERROR if the
-                write failed, a flush has failed before, or the log is closed. In each case the log is as it was,
-                unless it was the flush that failed.
+            KafkaError: KAFKA_STORAGE_ERROR if it has to be read from the log, and that fails.
         """
-        self._check_writable()
-        batch, header = check_batch(self.config, batch, now_ms, by_coordinator)
-        append_time_ms = NO_TIMESTAMP
-        if header.producer_id >= 0:
-            repeated = self.producers.check(header, verification, by_coordinator)
-            if repeated is not None:
-                append_time_ms = repeated.timestamp_ms if self.config.log_append_time else NO_TIMESTAMP
-                return Appended(repeated.first_offset, repeated.last_offset, append_time_ms, self.log_start_offset)
-        base_offset = self.log_end_offset
-        last_offset = base_offset + header.last_offset_delta
-        if isinstance(batch, memoryview) and batch.readonly:
-            batch = bytearray(batch)
-        if self.config.log_append_time:
-            append_time_ms = now_ms
-            header = set_log_append_time(batch, header, now_ms)
-        try:
-            self._write(batch, header, leader_epoch, now_ms)
-            if header.producer_id >= 0:
-                self.producers.update(header, last_offset)
-            self._count_unflushed(header.last_offset_delta + 1, now_ms)
-        except OSError as error:
-            raise self._storage_error(error) from error
-        return Appended(base_offset, last_offset, append_time_ms, self.log_start_offset)
+        first_open = self.producers.first_unstable_offset
+        if self._high_watermark is None:
+            return self.log_end_offset if first_open is None else max(first_open, self.log_start_offset)
+        if self.high_watermark == self.log_start_offset:
+            return self.log_start_offset
+        unstable = [self.high_watermark]
+        if first_open is not None:
+            unstable.append(first_open)
+        unstable += [first for first, _ in self._known_unsafe_ends()]
+        return max(min(unstable), self.log_start_offset)
 
-    def append_marker(self, marker: Marker, leader_epoch: int, now_ms: int) -> Appended:
-        """Append the end of a transaction: a control batch, which also ends it for the last stable offset.
+    @property
+    def latest_epoch(self) -> int:
+        """The latest leader epoch that has begun here, -1 if none."""
+        return self.leader_epochs.latest
+
+    def epoch_end(self, epoch: int) -> EpochEnd | None:
+        """Return the largest epoch not beyond `epoch`, and where it ends."""
+        return self.leader_epochs.end_offset(epoch, self.log_end_offset)
+
+    def begin_epoch(self, epoch: int, *, with_first_record: bool = False) -> None:
+        """Note that `epoch` begins at the end of the log; what coordinators were asked before does not count in it.
+
+        `with_first_record`: it is enough to write that down with the first record, as where nobody else has a replica.
 
         Raises:
-            KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, or KAFKA_STORAGE_ERROR if the write
-                failed, a flush has failed before, or the log is closed; then the log is as it was, unless it was the
-                flush that failed.
+            OSError: if it cannot be written down.
         """
-        self._check_writable()
-        self.producers.check_marker(marker)
-        content = EndMarker(marker.committed, marker.coordinator_epoch)
-        batch = encode_end_marker(content, marker.producer_id, marker.producer_epoch, now_ms, leader_epoch)
-        header = read_header(batch)
-        append_time_ms = NO_TIMESTAMP
-        if self.config.log_append_time:
-            append_time_ms = now_ms
-            header = set_log_append_time(batch, header, now_ms)
-        offset = self.log_end_offset
-        try:
-            segment = self._write(batch, header, leader_epoch, now_ms)
-            self._end_transaction(segment, marker, offset, now_ms)
-            self._count_unflushed(1, now_ms)
-        except OSError as error:
-            raise self._storage_error(error) from error
-        return Appended(offset, offset, append_time_ms, self.log_start_offset)
+        if not with_first_record:
+            with self._noting_failures():
+                self.leader_epochs.assign(epoch, self.log_end_offset)
+        self.producers.forget_verifications()
 
-    def _end_transaction(
-        self, segment: Segment, marker: Marker, offset: int, timestamp_ms: int
-    ) -> CompletedTransaction | None:
-        ended = self.producers.end(marker, offset, timestamp_ms)
-        if ended is not None and not ended.committed:
-            segment.transaction_index.append(AbortedTransaction(*ended[:4]))
-        return ended
-
-    def _check_writable(self) -> None:
-        if self.closed:  # this caller came too late: the files may be another broker's by now, or removed
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: the log is closed")
-        if self._flushes.failure is not None:
-            text = f"{self.directory}: a flush has failed, so nothing is appended: {self._flushes.failure}"
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
-
-    def _storage_error(self, error: OSError) -> KafkaError:
-        """Note a disk error; return the client's error."""
-        self._flushes.access_failed(error)
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}")
-
-    def _write(self, batch: bytearray | memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> Segment:
-        """Assign the batch its offset and write it; returns the segment that it went into."""
-        self.make()
-        base_offset = self.log_end_offset
-        last_offset = base_offset + header.last_offset_delta
-        _OFFSET_LENGTH_EPOCH.pack_into(batch, 0, base_offset, header.batch_length, leader_epoch)
-        if leader_epoch > self.leader_epochs.latest:
-            self.leader_epochs.assign(leader_epoch, base_offset)
-        return self._put(batch, header, last_offset, now_ms)
-
-    def _put(self, batch: Buffer, header: BatchHeader, last_offset: int, now_ms: int) -> Segment:
-        """Write a batch that has its offset; returns the segment that it went into."""
-        segment = self._segments[-1]
-        if segment.should_roll(self.config, len(batch), header.max_timestamp, last_offset, now_ms):
-            segment = self.roll(now_ms)
-        segment.append(batch, header, last_offset)
-        self.log_end_offset = last_offset + 1
-        return segment
-
-    def _count_unflushed(self, messages: int, now_ms: int) -> None:
-        if self._flushes.count(messages) >= self.config.flush_messages:
-            self.flush(now_ms)
+    def advance_high_watermark(self, offset: int) -> bool:
+        """Raise the high watermark to `offset`, the end at most; return whether it moved."""
+        offset = min(offset, self.log_end_offset)
+        if self._high_watermark is None or offset <= self.high_watermark:
+            return False
+        self._high_watermark = offset
+        unsafe_ends = self._unsafe_ends
+        while unsafe_ends and unsafe_ends[0][1] < offset:
+            unsafe_ends.popleft()
+        return True
 
     def delete_records(self, before_offset: int) -> int:
         """Advance the log start offset to `before_offset` (-1: the high watermark), unless it is there or beyond.
@@ -316,276 +160,161 @@ class PartitionLog:
         self.advance_start(wanted)
         return self.log_start_offset
 
-    def advance_start(self, offset: int) -> None:
-        """Advance the log start offset to `offset`, unless it is there or beyond; older leader epochs go."""
-        if offset > self.log_start_offset:
-            self.log_start_offset = offset
-            self.leader_epochs.truncate_from_start(offset)
+    def _known_unsafe_ends(self) -> deque[tuple[int, int]]:
+        if self._unsafe_ends is None:
+            self._unsafe_ends = self._read_unsafe_ends()
+        return self._unsafe_ends
 
-    def read(self, offset: int, max_bytes: int, min_one_batch: bool, up_to_offset: int | None = None) -> Slice:
-        """Return a stretch of the log from the batch that holds `offset` on, within one segment.
-
-        It has at most `max_bytes` and may end in half a batch; with `min_one_batch` it has the first batch whole,
-        whatever its size. It ends before the batch that holds `up_to_offset`. At the end of the log, and from
-        `up_to_offset` on, it is empty.
-
-        Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE below the log's start or above its end; CORRUPT_MESSAGE or
-                KAFKA_STORAGE_ERROR if the file does not hold what it should or cannot be read.
-        """
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is outside {self.log_start_offset} to {self.log_end_offset}",
-            )
+    def _read_unsafe_ends(self) -> deque[tuple[int, int]]:
+        if self.high_watermark >= self.log_end_offset:
+            return deque()
         try:
-            return self._read(offset, max_bytes, min_one_batch, up_to_offset)
-        except CorruptBatchError as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+            found = ended_transactions(self._storage, self.directory, self._segments, self.high_watermark)
+        except CorruptBatchError as error:  # reading from there would fail, too
+            logger.error("%s: what has ended beyond offset %d: %s", self.directory, self.high_watermark, error)
+            found = []
         except OSError as error:
             raise self._storage_error(error) from error
+        return deque((each.first_offset, each.last_offset) for each in found)
 
-    def _read(self, offset: int, max_bytes: int, min_one_batch: bool, up_to_offset: int | None) -> Slice:
-        end_offset = self.log_end_offset if up_to_offset is None else min(up_to_offset, self.log_end_offset)
-        index = max(bisect_right(self._bases, offset) - 1, 0)
-        while offset < end_offset and index < len(self._segments):
-            segment = self._segments[index]
-            found = segment.find(offset)
-            if found is not None:
-                least = found.header.size if min_one_batch else 0
-                end = segment.size
-                if end_offset < self.log_end_offset:
-                    beyond = segment.find(end_offset)
-                    end = end if beyond is None else beyond.position
-                return Slice(segment.file, found.position, min(max(max_bytes, least), max(end - found.position, 0)))
-            index += 1
-        return Slice(self._segments[-1].file, self._segments[-1].size, 0)
+    def append_as_follower(self, data: bytes | bytearray | memoryview, leader_epoch: int, now_ms: int) -> int:
+        """Append the whole batches at the beginning of `data`, as a leader has sent them; returns how many bytes.
 
-    def aborted_transactions(self, from_offset: int, upto_offset: int) -> list[AbortedTransaction]:
-        """Return the aborted transactions with records from `from_offset` to below `upto_offset`.
+        Batches of a later epoch than the one that is followed are ignored: the leader was another one by then.
 
         Raises:
-            KafkaError: CORRUPT_MESSAGE or KAFKA_STORAGE_ERROR if an index cannot be read, nor built again.
+            KafkaError: CORRUPT_MESSAGE for a damaged batch, KAFKA_STORAGE_ERROR as `append`. The batches before stay.
+            OverlappingBatchError: for one that begins before the end.
         """
-        found: list[AbortedTransaction] = []
-        try:
-            for index in range(max(bisect_right(self._bases, from_offset) - 1, 0), len(self._segments)):
-                try:
-                    entries = self._segments[index].transaction_index
-                except CorruptIndexError as error:
-                    logger.warning("%s: building it again: %s", self._segments[index].paths()[-1], error)
-                    rebuild_transaction_index(self._storage, self.directory, self._segments, index)
-                    entries = self._segments[index].transaction_index
-                if entries.collect(from_offset, upto_offset, found):
-                    break
-        except CorruptBatchError as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
-        except OSError as error:
-            raise self._storage_error(error) from error
-        return found
-
-    def upper_bound(self, offset: int, stretch: Slice) -> int:
-        """Return an offset beyond all batches of a stretch that `read` returned for `offset`."""
-        index = max(bisect_right(self._bases, offset) - 1, 0)
-        while index < len(self._segments) - 1 and self._segments[index].file is not stretch.file:
-            index += 1
-        bound = self._segments[index].offset_index.upper_bound(stretch.position + stretch.size)
-        if bound is not None:
-            return bound + 1
-        return self._bases[index + 1] if index + 1 < len(self._bases) else self.log_end_offset
-
-    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        """Return the first record whose timestamp is at least `timestamp_ms`, as (timestamp, offset).
-
-        Raises:
-            KafkaError: CORRUPT_MESSAGE if the batch that should hold it cannot be decoded, KAFKA_STORAGE_ERROR.
-        """
-        for segment in self._segments:
-            if segment.size and segment.max_timestamp.timestamp_ms >= timestamp_ms:
-                try:
-                    found = segment.find_timestamp(timestamp_ms, self.log_start_offset)
-                except CorruptBatchError as error:
-                    raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
-                except OSError as error:
-                    raise self._storage_error(error) from error
-                if found is not None:
-                    return found
-        return None
-
-    def max_timestamp_offset(self) -> TimestampOffset | None:
-        """Return the first record that has the log's latest timestamp (ListOffsets' -3, KIP-734)."""
-        filled = [segment.max_timestamp for segment in self._segments if segment.size]
-        latest = max((each.timestamp_ms for each in filled), default=NO_TIMESTAMP)
-        return self.offset_for_timestamp(latest) if latest != NO_TIMESTAMP else None
-
-    def roll(self, now_ms: int) -> Segment:
-        """End the active segment and begin a new one; the old one is flushed in the background."""
-        old = self._segments[-1]
-        base_offset = self.log_end_offset
-        if old.base_offset == base_offset:
-            return old  # nothing in it yet
-        old.write_indexes()
-        written = [*old.paths(), self._write_snapshot()]
-        if self._flushes.recovery_point == base_offset:
-            # A flush has brought the recovery point to the very end of this segment. Once there is a new segment, a
-            # restart after a loss of power would trust this one's indexes, so they must be on the disk first.
-            self._flushes.wait(self._storage.flush_later(written))
-        new = Segment.create(self._storage, self.directory, base_offset, self.config, now_ms)
-        self._segments.append(new)
-        self._bases.append(base_offset)
-        names = self._unflushed_names or (self.directory,)
-        self._flushes.begun(base_offset, self._storage.flush_later([*written, *names]))
-        self._unflushed_names = ()
-        return new
-
-    def flush(self, now_ms: int) -> None:
-        """Return when everything appended so far is on the disk.
-
-        Raises:
-            OSError: if that fails, now or at an earlier time.
-        """
-        if self._unflushed_names:
-            self._flushes.wait(self._storage.flush_later(self._unflushed_names))
-            self._unflushed_names = ()
-        self._flushes.flush(self._segments[-1].file, self.log_end_offset, now_ms)
-
-    def flush_if_due(self, now_ms: int) -> None:
-        """Flush if `flush.ms` have passed since the last time and something was appended.
-
-        If that fails, or has failed before, appends are refused; it is logged once.
-        """
-        if self._flushes.due(now_ms, self.config.flush_ms):
-            with contextlib.suppress(OSError):
-                self.flush(now_ms)
-
-    def close(self, now_ms: int) -> None:
-        """End cleanly: everything on the disk, indexes in their files, a snapshot of the producers at the end.
-
-        Raises:
-            OSError: if that fails, or a flush has failed before; then the log is not closed.
-        """
-        if self._unmade is not None:
-            self.abandon()
-            return
-        self._segments[-1].write_indexes()
-        snapshot = self._write_snapshot()
-        self.flush(now_ms)
-        self._storage.flush_later([*self._segments[-1].paths(), snapshot, self.directory]).result()
-        self.abandon()
-
-    def abandon(self) -> None:
-        """Close all files as they are."""
-        self.closed = True
-        for segment in self._segments:
-            segment.close()
-
-    def forget(self) -> None:
-        """Close all files, each when its last sender has finished."""
-        self.closed = True
-        for segment in self._segments:
-            segment.release()
+        self._check_writable()
+        view, position = memoryview(data), 0
+        while len(view) - position >= HEADER_BYTES:
+            header = read_header(view, position)
+            if header.size > len(view) - position or header.partition_leader_epoch > leader_epoch:
+                break
+            try:
+                check_any(view, position, header)
+            except CorruptBatchError as error:
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.directory}: {error}") from None
+            if header.base_offset < self.log_end_offset <= header.last_offset and self._is_empty:
+                # The leader's log begins in the middle of a batch, as DeleteRecords can have it: the batch comes whole.
+                start_offset = self.log_start_offset
+                self.begin_at(header.base_offset)
+                self.log_start_offset = start_offset
+            if header.base_offset < self.log_end_offset:
+                raise OverlappingBatchError(self.directory, header.base_offset, self.log_end_offset)
+            self._take(view[position : position + header.size], header, now_ms)
+            position += header.size
+        return position
 
     @property
-    def segments(self) -> Sequence[Segment]:
-        """The segments, oldest first; the last one is active."""
-        return tuple(self._segments)
+    def _is_empty(self) -> bool:
+        return len(self._segments) == 1 and not self._segments[0].size
 
-    def segments_between(self, start_offset: int, end_offset: int) -> Sequence[Segment]:
-        """Return the segments that begin before `end_offset`, from the one that `start_offset` lies in on."""
-        first = max(bisect_right(self._bases, start_offset) - 1, 0)
-        return tuple(self._segments[first : bisect_left(self._bases, end_offset)])
+    def truncate_to(self, offset: int) -> None:
+        """Cut off every batch that has a record at or beyond `offset`; the high watermark goes back if it must.
 
-    def drop_segments(self, count: int, now_ms: int) -> None:
-        """Delete the oldest segments, not all of them; the log starts at the first that stays."""
-        assert 0 < count < len(self._segments)
-        dropped = self._segments[:count]
-        self.advance_start(self._bases[count])
-        del self._segments[:count], self._bases[:count]
-        self._delete(dropped, now_ms)
+        Epochs that began at the end without a record are removed, too: a former leader has one, which its leader may
+        not know, and would ask about it forever.
 
-    def begin_cleaned(self, base_offset: int, now_ms: int) -> Segment:
-        """Begin a segment that is to take the place of some."""
-        return Segment.create(self._storage, self.directory, base_offset, self.config, now_ms, CLEANED)
+        Raises:
+            OSError: if a file cannot be cut.
+        """
+        with self._noting_failures():
+            if offset >= self.log_end_offset:
+                self.leader_epochs.truncate_from_end(self.log_end_offset)
+            elif offset <= self._bases[0]:
+                self.begin_at(offset)
+            else:
+                self._cut(offset)
 
-    def flush_segment(self, segment: Segment) -> Flush:
-        """Begin to bring a segment's files onto the disk."""
-        return self._storage.flush_later([*segment.paths(), self.directory])
+    @contextlib.contextmanager
+    def _noting_failures(self) -> Iterator[None]:
+        """Note what the disk has failed with for good."""
+        try:
+            yield
+        except OSError as error:
+            self._flushes.access_failed(error)
+            raise
 
-    def swap_segments(self, cleaned: Segment, old: Sequence[Segment], now_ms: int) -> None:
-        """Put a segment that is on the disk in the place of neighbours that it has the content of."""
-        cleaned.modified_ms = old[-1].modified_ms
-        cleaned.rename(SWAP)
-        first = self._segments.index(old[0])
-        self._segments[first : first + len(old)] = [cleaned]
-        self._bases[first : first + len(old)] = [cleaned.base_offset]
-        self._delete(old, now_ms, keep_snapshot=cleaned.base_offset)
-        cleaned.rename("")
+    def _cut(self, offset: int) -> None:
+        index = bisect_right(self._bases, offset) - 1
+        if self._bases[index] == offset:
+            index -= 1
+        for segment in self._segments[index + 1 :]:
+            segment.forget()
+        del self._segments[index + 1 :], self._bases[index + 1 :]
+        active = self._segments[-1]
+        found = active.find(offset)
+        self.log_end_offset = offset if found is None else min(offset, found.header.base_offset)
+        active.cut_at(active.size if found is None else found.position)
+        self._went_back()
 
-    def _delete(self, segments: Sequence[Segment], now_ms: int, keep_snapshot: int = -1) -> None:
-        self.deleted.add(segments, now_ms, self.config.file_delete_delay_ms)
-        for segment in segments:
-            if segment.base_offset != keep_snapshot:
-                self._storage.remove(f"{self.directory}/{file_name(segment.base_offset, SNAPSHOT_SUFFIX)}")
+    def begin_at(self, offset: int) -> None:
+        """Drop everything and begin, empty, at `offset`.
 
-    def _write_snapshot(self) -> str:
-        path = f"{self.directory}/{file_name(self.log_end_offset, SNAPSHOT_SUFFIX)}"
-        self._storage.write(path, encode_snapshot(self.producers.entries()), durable=False)
-        return path
+        Raises:
+            OSError: if a file cannot be made.
+        """
+        with self._noting_failures():
+            self._begin_at(offset)
 
-    def _load(self, now_ms: int, recovery_point: int, log_start_offset: int, clean: bool, holes_allowed: bool) -> None:
-        names = self._storage.list_directory(self.directory)
-        if any(name.endswith((CLEANED, SWAP, DELETED)) for name in names):
-            finish_swaps(self._storage, self.directory, self.config, now_ms)
-            names = self._storage.list_directory(self.directory)
-        stems = [name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX) and is_log_file(name)]
-        for base_offset in sorted(map(int, stems)):
-            self._segments.append(Segment(self._storage, self.directory, base_offset, self.config, now_ms))
-        if not self._segments:
-            self._segments.append(Segment.create(self._storage, self.directory, log_start_offset, self.config, now_ms))
-        self.log_start_offset = max(log_start_offset, self._segments[0].base_offset)
-        if clean:
-            recovered_from = self.log_end_offset = self._segments[-1].next_offset()
-        else:
-            recovered_from, self.log_end_offset = recover_segments(
-                self._segments, recovery_point, holes_allowed, self._assign_epoch
-            )
-        if self.log_end_offset < self.log_start_offset:
-            recovered_from = self._begin_again(now_ms)
-        self._bases = [segment.base_offset for segment in self._segments]
-        self._flushes.start_at(self.log_end_offset if clean else min(recovery_point, self.log_end_offset))
-        if self.leader_epochs.is_damaged:
-            headers = (header for segment in self._segments for _, header in segment.batches(0))
-            self.leader_epochs.rebuild((each.partition_leader_epoch, each.base_offset) for each in headers)
-        self.leader_epochs.truncate_from_end(self.log_end_offset)
-        self.leader_epochs.truncate_from_start(self.log_start_offset)
+    def _begin_at(self, offset: int) -> None:
+        self.make()
+        created_ms = self._segments[-1].created_ms
+        for segment in self._segments:
+            segment.forget()
+        begun = Segment.create(self._storage, self.directory, offset, self.config, created_ms)
+        self._segments[:], self._bases[:] = [begun], [offset]
+        self.log_start_offset = self.log_end_offset = offset
+        if self._high_watermark is not None:
+            self._high_watermark = offset
+        for each in snapshot_offsets(self._storage, self.directory):
+            self._storage.remove(f"{self.directory}/{file_name(each, SNAPSHOT_SUFFIX)}")
+        self._went_back()
+
+    def _take(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
+        """Append one batch that has its offset and epoch."""
+        last_offset = header.last_offset
+        try:
+            self.make()
+            if header.partition_leader_epoch > self.leader_epochs.latest:
+                self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
+            segment = self._put(batch, header, last_offset, now_ms)
+            if header.is_control and header.has_producer_id:
+                self._take_marker(segment, batch, header)
+            elif header.has_producer_id:
+                self.producers.update(header, last_offset)
+            self._count_unflushed(header.last_offset_delta + 1, now_ms)
+        except OSError as error:
+            raise self._storage_error(error) from error
+
+    def _take_marker(self, segment: Segment, batch: memoryview, header: BatchHeader) -> None:
+        records = decode_records(batch)
+        found = read_end_marker(records[0]) if records else None
+        if found is not None:
+            marker = Marker(header.producer_id, header.producer_epoch, found.committed, found.coordinator_epoch, 0)
+            self._end_transaction(segment, marker, header.last_offset, records[0].timestamp)
+
+    def _end_transaction(
+        self, segment: Segment, marker: Marker, offset: int, timestamp_ms: int
+    ) -> CompletedTransaction | None:
+        ended = super()._end_transaction(segment, marker, offset, timestamp_ms)
+        if ended is not None and self._unsafe_ends is not None:
+            self._unsafe_ends.append((ended.first_offset, offset))
+        return ended
+
+    def _went_back(self) -> None:
+        """Bring all that depends on the end back to where it is now."""
+        end = self.log_end_offset
+        self._flushes.cut(end)
+        if self._high_watermark is not None:
+            self._high_watermark = min(self._high_watermark, end)
+        self.leader_epochs.truncate_from_end(end)
         self.producers = load_producers(
-            self._storage, self.directory, self._segments, self.log_end_offset, recovered_from
+            self._storage, self.directory, self._segments, end, recovered_from=self._bases[-1]
         )
         remove_stray_snapshots(self._storage, self.directory, self._bases)
-        if self.log_end_offset > self._flushes.recovery_point:
-            self._count_recovered(now_ms)
-
-    def _count_recovered(self, now_ms: int) -> None:
-        """Count what lies past the recovery point as appended now: it may be in the memory of the system only."""
-        names = (self.directory, self.directory.rpartition("/")[0])
-        first = max(bisect_right(self._bases, self._flushes.recovery_point) - 1, 0)
-        if older := self._segments[first:-1]:
-            paths = [path for segment in older for path in segment.paths()]
-            self._flushes.begun(self._segments[-1].base_offset, self._storage.flush_later([*paths, *names]))
-        self._unflushed_names = names
-        self._count_unflushed(self.log_end_offset - self._flushes.recovery_point, now_ms)
-
-    def _begin_again(self, now_ms: int) -> int:
-        """Begin an empty log at the start offset, which the end of what was found lies before."""
-        logger.warning(
-            "%s: its start %d is beyond its end, so nothing in it counts", self.directory, self.log_start_offset
-        )
-        for segment in self._segments:
-            segment.remove()
-        begun = Segment.create(self._storage, self.directory, self.log_start_offset, self.config, now_ms)
-        self._segments[:] = [begun]
-        self.log_end_offset = self.log_start_offset
-        return self.log_start_offset
-
-    def _assign_epoch(self, header: BatchHeader) -> None:
-        self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
+        if self._unsafe_ends is not None:
+            safe = self.high_watermark
+            self._unsafe_ends = deque((first, marker) for first, marker in self._unsafe_ends if safe <= marker < end)

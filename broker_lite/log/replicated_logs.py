@@ -21,7 +21,6 @@ from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.flush_state import FAILED
 from sparkonce.broker_lite.log.log_manager import LogManager, Topic
 from sparkonce.broker_lite.log.partition_log import PartitionLog
-from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
 from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 
@@ -41,7 +40,7 @@ class WantedTopic(NamedTuple):
 class ReplicatedLogs(LogManager):
     """The topics of one log directory. Not safe for use by several threads at once."""
 
-    log_class = ReplicatedLog
+    log_class = PartitionLog
     high_watermark_interval_ms = 5_000
     """How often high watermarks are written down (`replica.high.watermark.checkpoint.interval.ms`)."""
     _next_high_watermarks_ms = 0
@@ -64,7 +63,7 @@ class ReplicatedLogs(LogManager):
         if isinstance(cause, OSError) and cause.errno in FAILED:
             self._failure = self._failure or cause
 
-    def log_of(self, key: tuple[uuid.UUID, int]) -> ReplicatedLog:
+    def log_of(self, key: tuple[uuid.UUID, int]) -> PartitionLog:
         """Return the log of a partition that the cluster has told of.
 
         Raises:
@@ -74,7 +73,7 @@ class ReplicatedLogs(LogManager):
         log = None if topic is None else topic.logs.get(key[1])
         if log is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no log of partition {key}")
-        assert isinstance(log, ReplicatedLog)
+        assert isinstance(log, PartitionLog)
         return log
 
     def take(self, wanted: Iterable[WantedTopic], now_ms: int) -> list[Topic] | None:
@@ -132,8 +131,8 @@ class ReplicatedLogs(LogManager):
         self._checkpointed.update(topic for topic, _ in known)
         for topic in self._topics.values():
             for index, log in topic.logs.items():
-                assert isinstance(log, ReplicatedLog)
-                log.advance_high_watermark(known.get((topic.name, index), 0))
+                assert isinstance(log, PartitionLog)
+                log.be_one_of_several(known.get((topic.name, index), 0))
         self._warn_of_less_than_known(known)
 
     def _warn_of_less_than_known(self, known: Mapping[tuple[str, int], int]) -> None:
@@ -163,7 +162,7 @@ class ReplicatedLogs(LogManager):
         if topic is None:
             config = self._config_of(wanted)
             self._forget_namesake(wanted.name)
-            logs = finish(self._new_partitions(wanted.name, sorted(wanted.here), wanted.topic_id, config, now_ms))
+            logs = self._new_logs(wanted, sorted(wanted.here), config, now_ms)
             settings = MappingProxyType(dict(wanted.settings))
             self._add(Topic(wanted.name, wanted.topic_id, wanted.partition_count, logs, settings, config))
             return True
@@ -182,11 +181,18 @@ class ReplicatedLogs(LogManager):
 
     def _right_logs(self, topic: Topic, wanted: WantedTopic, now_ms: int) -> dict[int, PartitionLog]:
         here = set(wanted.here)
-        missing = sorted(here - topic.logs.keys())
-        new = finish(self._new_partitions(topic.name, missing, topic.topic_id, topic.config, now_ms))
+        new = self._new_logs(wanted, sorted(here - topic.logs.keys()), topic.config, now_ms)
         for index in topic.logs.keys() - here:
             self._remove_log(topic.name, index, topic.logs[index])
         return {index: log for index, log in topic.logs.items() if index in here} | new
+
+    def _new_logs(
+        self, wanted: WantedTopic, indexes: Collection[int], config: LogConfig, now_ms: int
+    ) -> dict[int, PartitionLog]:
+        logs = finish(self._new_partitions(wanted.name, indexes, wanted.topic_id, config, now_ms))
+        for log in logs.values():
+            log.be_one_of_several(0)  # until its role here is known
+        return logs
 
     def _config_of(self, wanted: WantedTopic) -> LogConfig:
         try:

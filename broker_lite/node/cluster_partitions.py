@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from sparkonce.broker_lite.cluster.member import ClusterMember
     from sparkonce.broker_lite.coordinators.fetch_sessions import CachedPartition
-    from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+    from sparkonce.broker_lite.log.partition_log import PartitionLog
     from sparkonce.broker_lite.node.broker import Broker
 
 RETRY_S: Final = 1.0
@@ -95,7 +95,7 @@ class ClusterPartitions:
         if found is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} does not exist")
         replicas = self.member.replicas.leader((found.topic_id, index))
-        return Led(cast("ReplicatedLog", replicas.log), replicas.state.leader_epoch, replicas)
+        return Led(cast("PartitionLog", replicas.log), replicas.state.leader_epoch, replicas)
 
     def appended(self, topic: str, index: int) -> None:
         """Note that this broker, as the leader, has appended: alone in sync, it has made the records safe."""

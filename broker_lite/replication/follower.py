@@ -47,6 +47,7 @@ class PartitionFollower:
         self, log: ReplicaLog, leader: int, leader_epoch: int, rule: TruncationRule = TruncationRule.LEADER_EPOCH
     ) -> None:
         """Begin to follow `leader`, in its epoch; if there is no leader, nothing is truncated."""
+        log.be_one_of_several()
         self.log = log
         self.leader = leader
         self.leader_epoch = leader_epoch

@@ -8,6 +8,8 @@ that were acknowledged. For the same reason it does not advance while fewer than
 (KIP-966), and while the controller counts any replica out of sync as eligible to lead: it has decided so by a larger
 minimum than this leader knows, and such a replica must not lack what is acknowledged before it is removed.
 
+Where the leader has the only replica, all this is short: what is appended is safe at once.
+
 The controller decides who is in sync. The leader proposes, names the partition's epoch that it has seen, and uses the
 larger set until it has the answer. One proposal is under way at a time.
 """
@@ -102,8 +104,8 @@ class PartitionLeader:
         self._min_in_sync_replicas = min_in_sync_replicas
         self._broker_epoch = broker_epoch
         self.epoch_start_offset = log.log_end_offset
-        log.begin_epoch(state.leader_epoch)
         self.followers: dict[int, FollowerState] = {}
+        log.begin_epoch(state.leader_epoch, with_first_record=len(state.replicas) == 1)
         self._know_replicas(now_ms)
         self.advance(now_ms)
 
@@ -251,8 +253,9 @@ class PartitionLeader:
             return False
         self.state = state
         self._drop_proposal()
+        before = self.log.high_watermark
         self._know_replicas(now_ms)
-        return self.advance(now_ms)
+        return self.advance(now_ms) or self.log.high_watermark > before
 
     def change_min_in_sync_replicas(self, count: int) -> None:
         """Apply another `min.insync.replicas`; `advance` then returns whether the high watermark moves."""
@@ -261,6 +264,13 @@ class PartitionLeader:
     def _know_replicas(self, now_ms: int) -> None:
         """Begin with every replica that is new: one in sync has its whole time to fetch, another none."""
         others = [each for each in self.state.replicas if each != self.broker_id]
+        if not others:
+            self.followers.clear()
+            self.log.be_sole_replica()
+            return
+        if self.log.latest_epoch < self.state.leader_epoch:  # so far there was nobody who could ask for it
+            self.log.begin_epoch(self.state.leader_epoch)
+        self.log.be_one_of_several()
         for each in others:
             if each not in self.followers:
                 caught_up_ms = now_ms if each in self.state.in_sync_replicas else -self.lag_time_max_ms - 1

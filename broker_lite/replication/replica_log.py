@@ -1,4 +1,4 @@
-"""What replication needs of a log. `broker_lite.log.replicated_log.ReplicatedLog` is the one there is."""
+"""What replication needs of a log. `broker_lite.log.partition_log.PartitionLog` is the one there is."""
 
 from __future__ import annotations
 
@@ -27,6 +27,12 @@ class ReplicaLog(Protocol):
     def advance_high_watermark(self, offset: int) -> bool:
         """Raise the high watermark to `offset`, the end at most; return whether it moved."""
 
+    def be_sole_replica(self) -> None:
+        """Take all that is here, and will be, for safe: there is no other replica."""
+
+    def be_one_of_several(self) -> None:
+        """Leave the high watermark where it is, until it is raised."""
+
     @property
     def latest_epoch(self) -> int:
         """The epoch of the last record, or one that has begun after it; -1 if there is none."""
@@ -34,8 +40,8 @@ class ReplicaLog(Protocol):
     def epoch_end(self, epoch: int) -> EpochEnd | None:
         """Return the largest epoch not beyond `epoch` that the log has, and where it ends (KIP-101, KIP-279)."""
 
-    def begin_epoch(self, epoch: int) -> None:
-        """Note that `epoch` begins at the end of the log."""
+    def begin_epoch(self, epoch: int, *, with_first_record: bool = False) -> None:
+        """Note that `epoch` begins at the end of the log, now or with its first record."""
 
     def truncate_to(self, offset: int) -> None:
         """Cut off what lies from `offset` on; the high watermark goes back with it if it must."""

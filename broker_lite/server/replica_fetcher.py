@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.handlers.list_offsets import EARLIEST, LATEST
 from sparkonce.broker_lite.log.leader_epochs import EpochEnd
-from sparkonce.broker_lite.log.replicated_log import OverlappingBatchError, ReplicatedLog
+from sparkonce.broker_lite.log.partition_log import OverlappingBatchError, PartitionLog
 from sparkonce.broker_lite.protocol import apis, fetch
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -73,7 +73,7 @@ class Followed:
     def __init__(self, key: PartitionKey, follower: PartitionFollower) -> None:
         self.key = key
         self.follower = follower
-        self.log = cast(ReplicatedLog, follower.log)
+        self.log = cast(PartitionLog, follower.log)
         self.backoff_ms = 0
         self.not_before_ms = 0
         self.asks_for_offsets = False
@@ -275,7 +275,7 @@ class LeaderFetcher:
         """Bring what the leader has answered into the log.
 
         Raises:
-            KafkaError: as `ReplicatedLog.append_as_follower`.
+            KafkaError: as `PartitionLog.append_as_follower`.
             OSError: if a file cannot be cut.
         """
         follower, log = followed.follower, followed.log
@@ -299,7 +299,7 @@ class LeaderFetcher:
             log.advance_start(min(result.log_start_offset, log.high_watermark))
 
     @contextlib.contextmanager
-    def _telling_of_cuts(self, log: ReplicatedLog) -> Iterator[None]:
+    def _telling_of_cuts(self, log: PartitionLog) -> Iterator[None]:
         """Say what has become of a log's end, as loud as it is bad: what was safe once is gone for good."""
         end, safe = log.log_end_offset, log.high_watermark
         yield

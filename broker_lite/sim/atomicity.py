@@ -26,7 +26,7 @@ from sparkonce.broker_lite.protocol.records import ControlType, control_type, de
 from sparkonce.broker_lite.replication.invariants import ViolationError
 
 if TYPE_CHECKING:
-    from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+    from sparkonce.broker_lite.log.partition_log import PartitionLog
 
 INVARIANT = "transactions-atomic"
 _READ_BYTES = 2_000
@@ -131,7 +131,7 @@ def _is_everything(seen: Iterable[int]) -> bool:
     return all(count == 1 for count in seen)
 
 
-def read_committed(log: ReplicatedLog, offset: int) -> ReadCommitted:
+def read_committed(log: PartitionLog, offset: int) -> ReadCommitted:
     """Read as a read_committed consumer does: up to the last stable offset, without what the index says is aborted."""
     end = log.last_stable_offset
     data = log.read(offset, _READ_BYTES, True, up_to_offset=end).read()

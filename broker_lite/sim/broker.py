@@ -389,6 +389,7 @@ class SimulatedBroker(Node):
         )
         before = self._bytes_of_logs(directory)
         log = WatchedLog.open(self.disk, directory, config, self.now_ms, clean=self._clean)
+        log.be_one_of_several(0)
         if self._bytes_of_logs(directory) < before:
             self.world.mark(Mark.TORN)
         if key not in self._keys:

@@ -17,7 +17,7 @@ from sparkonce.broker_lite.coordinators.producer_state import ProducerEntry, Pro
 from sparkonce.broker_lite.coordinators.transaction_messages import Decision, Transaction
 from sparkonce.broker_lite.coordinators.transaction_messages import Producer as TransactionalProducer
 from sparkonce.broker_lite.coordinators.transactions import PREPARED, Transactions
-from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.protocol.records import BatchHeader
 from sparkonce.broker_lite.replication.follower import PartitionFollower, TruncationRule
@@ -175,14 +175,14 @@ def _leads_by_old_log() -> AbstractContextManager[None]:
 
 
 def _producers_not_rebuilt() -> AbstractContextManager[None]:
-    original = ReplicatedLog._went_back
+    original = PartitionLog._went_back
 
-    def went_back(self: ReplicatedLog) -> None:
+    def went_back(self: PartitionLog) -> None:
         producers = self.producers
         original(self)
         self.producers = producers
 
-    return replaced(ReplicatedLog, "_went_back", went_back)
+    return replaced(PartitionLog, "_went_back", went_back)
 
 
 PLANTED = (

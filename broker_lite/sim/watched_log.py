@@ -10,7 +10,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.replication.invariants import Batch, chained
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ class LogWatcher:
         """Take a log whose high watermark has risen."""
 
 
-class WatchedLog(ReplicatedLog):
-    """A `ReplicatedLog` with a list of its batches."""
+class WatchedLog(PartitionLog):
+    """A `PartitionLog` with a list of its batches."""
 
     def __init__(self, storage: Storage, directory: str, config: LogConfig, now_ms: int) -> None:
         """Not to be called: see `open`."""
@@ -59,21 +59,21 @@ class WatchedLog(ReplicatedLog):
         return found
 
     def advance_high_watermark(self, offset: int) -> bool:
-        """See `ReplicatedLog`."""
+        """See `PartitionLog`."""
         moved = super().advance_high_watermark(offset)
         if moved:
             self.watcher.high_watermark_moved(self)
         return moved
 
     def truncate_to(self, offset: int) -> None:
-        """See `ReplicatedLog`."""
+        """See `PartitionLog`."""
         before = self.log_end_offset
         super().truncate_to(offset)
         if self.log_end_offset < before:
             self._cut_batches()
 
     def begin_at(self, offset: int) -> None:
-        """See `ReplicatedLog`."""
+        """See `PartitionLog`."""
         super().begin_at(offset)
         self.batches.clear()
         self.watcher.was_cut()

@@ -10,7 +10,7 @@ import pytest
 
 from sparkonce.broker_lite.coordinators.producer_state import Marker
 from sparkonce.broker_lite.log.config import LogConfig
-from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.protocol.records import Record, encode_batch, read_header
 from sparkonce.broker_lite.replication.invariants import ViolationError
 from sparkonce.broker_lite.sim.atomicity import Asked, Transactions, read_committed
@@ -102,7 +102,8 @@ def test_a_client_with_an_epoch_for_each_transaction_knows_no_such_thing() -> No
 
 
 def test_a_reader_leaves_out_what_is_aborted_open_or_not_safe() -> None:
-    log = ReplicatedLog.open(SimulatedDisk(), "/t-0", LogConfig(), 0)
+    log = PartitionLog.open(SimulatedDisk(), "/t-0", LogConfig(), 0)
+    log.be_one_of_several(0)
     crcs: list[int] = []
 
     def append(producer_id: int, sequence: int) -> None:

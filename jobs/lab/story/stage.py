@@ -3,7 +3,7 @@
 Theory of operation: one controller, brokers with one replica each of one partition, all in this process. Nothing
 happens by itself. A story lets a producer write, a follower fetch once, an answer get lost, a process die, a lease end,
 and notes a step whenever there is something to see. What decides is what decides in a broker: `Controller`, `Replicas`,
-`PartitionLeader`, `PartitionFollower`, `ReplicatedLog`; logs lie on disks in memory that forget what was not flushed.
+`PartitionLeader`, `PartitionFollower`, `PartitionLog`; logs lie on disks in memory that forget what was not flushed.
 
 A rule of former times that the cores no longer have is brought back in a story by a subclass of `Stage` or `Replicas`,
 which replaces just that.
@@ -21,7 +21,7 @@ from sparkonce.broker_lite.controller.controller import Controller, ControllerSe
 from sparkonce.broker_lite.controller.image import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ClusterImage, PartitionKey
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState, Record
 from sparkonce.broker_lite.log.config import LogConfig
-from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.protocol import records as batches
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.replication.follower import FetchPosition, PartitionFollower, TruncationRule
@@ -64,7 +64,7 @@ class Node:
     """Whether the controller's log reaches it."""
     broker_epoch: int = NO_BROKER_EPOCH
     high_watermark_checkpoint: int = 0
-    log: ReplicatedLog = field(init=False)
+    log: PartitionLog = field(init=False)
     replicas: Replicas = field(init=False)
     image: ClusterImage = field(init=False)
 
@@ -451,19 +451,19 @@ class Stage:
         node.replicas = self.replicas_class(node.broker_id, _always(node), self._settings)
 
     def _open(self, node: Node) -> None:
-        node.log = ReplicatedLog.open(node.disk, _DIRECTORY, LogConfig(), self.now_ms)
-        node.log.advance_high_watermark(node.high_watermark_checkpoint)
+        node.log = PartitionLog.open(node.disk, _DIRECTORY, LogConfig(), self.now_ms)
+        node.log.be_one_of_several(node.high_watermark_checkpoint)
 
 
 def _as_sent(key: PartitionKey, proposal: Proposal) -> InSyncProposal:
     return InSyncProposal(key, proposal.leader_epoch, proposal.partition_epoch, proposal.in_sync_replicas)
 
 
-def _always(node: Node) -> Callable[[PartitionKey], ReplicatedLog]:
+def _always(node: Node) -> Callable[[PartitionKey], PartitionLog]:
     return lambda _: node.log
 
 
-def _stored(log: ReplicatedLog, offset: int, records: int | None = None) -> bytes:
+def _stored(log: PartitionLog, offset: int, records: int | None = None) -> bytes:
     """Return the batches from an offset on, up to so many records."""
     if offset >= log.log_end_offset:
         if offset > log.log_end_offset:

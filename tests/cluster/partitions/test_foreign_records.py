@@ -11,7 +11,7 @@ import pytest
 
 from sparkonce import EmbeddedCluster
 from sparkonce.broker_lite.log.config import LogConfig
-from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.storage import DiskStorage
 from sparkonce.broker_lite.protocol.records import Record, encode_batch
 from tests.cluster.partitions.support import (
@@ -42,7 +42,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 def put_in_place(directory: Path, records: int, epoch: int) -> None:
     """Put other records where a replica's are, a batch each."""
-    log = ReplicatedLog.open(DiskStorage(), str(directory), LogConfig(), NOW)
+    log = PartitionLog.open(DiskStorage(), str(directory), LogConfig(), NOW)
     log.begin_at(0)
     for _ in range(records):
         log.append(encode_batch([Record(None, b"from elsewhere", NOW)]), epoch, NOW)

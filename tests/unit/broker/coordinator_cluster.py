@@ -28,7 +28,7 @@ from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPI
 from sparkonce.broker_lite.coordinators.transaction_messages import Producer
 from sparkonce.broker_lite.handlers import dispatch
 from sparkonce.broker_lite.log.config import LogConfig
-from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.replicated_logs import ReplicatedLogs
 from sparkonce.broker_lite.node.broker import Broker, Clock
 from sparkonce.broker_lite.node.cluster_partitions import ClusterPartitions
@@ -362,7 +362,7 @@ class Client:
         return self.ask(ApiKey.OFFSET_FETCH, 9, groups=[(group_id, None, -1, [("t", [0])])], require_stable=True)
 
 
-def _log(broker: Broker, key: tuple[uuid.UUID, int]) -> ReplicatedLog:
+def _log(broker: Broker, key: tuple[uuid.UUID, int]) -> PartitionLog:
     assert isinstance(broker.logs, ReplicatedLogs)
     return broker.logs.log_of(key)
 

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from sparkonce.broker_lite.handlers import dispatch
-from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.replicated_logs import ReplicatedLogs
 from sparkonce.broker_lite.log.segment import Slice
 from sparkonce.broker_lite.log.storage import File
@@ -98,6 +98,6 @@ def test_an_error_that_no_log_has_translated_is_refused_and_noted_alike(
 
     logs = cluster.brokers[1].logs
     assert isinstance(logs, ReplicatedLogs)
-    monkeypatch.setattr(ReplicatedLog, "read", failing)
+    monkeypatch.setattr(PartitionLog, "read", failing)
     assert fetched(cluster, 2, 0) == dict.fromkeys((0, 1), (ErrorCode.KAFKA_STORAGE_ERROR, 0))
     assert logs.failure() is not None

@@ -13,7 +13,7 @@ from sparkonce.broker_lite.cluster.member import FAILOVER_WAIT_MS, POLL_MS, Clus
 from sparkonce.broker_lite.controller.controller import Controller
 from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, Record
-from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -36,7 +36,7 @@ class Setup:
         self.first.register(self.clock)
         self.second = Candidate(self.storage, self.clock, 2)
         self.sent: list[tuple[int, Any, Callable[[Any], None]]] = []
-        self.logs: dict[PartitionKey, ReplicatedLog] = {}
+        self.logs: dict[PartitionKey, PartitionLog] = {}
         self.member = ClusterMember(2, self.log_of, ReplicationSettings(), self, self.loop, self.clock)
         identity = Identity(2, "c", INCARNATION, (("PLAINTEXT", "there", 2),))
         self.lifecycle = Lifecycle(
@@ -47,7 +47,7 @@ class Setup:
         self.member.on_image.append(self.see)
         self.member.join(Membership(self.second.coordination, self.second.service, self.second.reader, self.lifecycle))
 
-    def log_of(self, key: PartitionKey) -> ReplicatedLog:
+    def log_of(self, key: PartitionKey) -> PartitionLog:
         return self.logs.setdefault(key, new_log())
 
     def send(self, broker_id: int, request: Any, then: Callable[[Any], None]) -> None:

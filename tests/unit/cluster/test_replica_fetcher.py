@@ -12,7 +12,7 @@ import pytest
 
 from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.log.config import LogConfig
-from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.protocol import fetch, records
 from sparkonce.broker_lite.protocol.errors import CorruptBatchError, ErrorCode
 from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
@@ -91,8 +91,9 @@ class World:
 
     # What happens.
 
-    def follow(self, index: int, leader: int = LEADER, epoch: int = 0) -> ReplicatedLog:
-        log = ReplicatedLog.open(self.storage, f"/data/t-{index}", LogConfig(), NOW)
+    def follow(self, index: int, leader: int = LEADER, epoch: int = 0) -> PartitionLog:
+        log = PartitionLog.open(self.storage, f"/data/t-{index}", LogConfig(), NOW)
+        log.be_one_of_several(0)
         self.roles[TOPIC, index] = PartitionFollower(log, leader, epoch)
         self._tell(Follows((TOPIC, index), leader))
         return log

@@ -330,6 +330,7 @@ def test_nothing_passes_over_a_flush_that_has_failed(asked: str, caplog: pytest.
     log.append(batch(), 0, NOW)
     log.flush(NOW)
     log.append(batch(), 0, NOW)
+    storage.settle()
     storage.flush_errors = [OSError(5, "fsync failed")]
     if asked == "roll":  # which waits for the indexes of a segment that is on the disk to its end
         log.flush_if_due(NOW)

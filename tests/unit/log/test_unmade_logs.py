@@ -13,7 +13,6 @@ from sparkonce.broker_lite.log.checkpoints import PARTITION_METADATA, encode_par
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.log_manager import LogManager, NewTopic, Topic
 from sparkonce.broker_lite.log.partition_log import PartitionLog
-from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
 from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.records import Record, encode_batch
@@ -152,7 +151,7 @@ def test_a_flush_brings_the_names_of_a_new_folder_onto_the_disk() -> None:
 
 def test_an_empty_replica_keeps_its_epochs_until_it_has_a_folder() -> None:
     storage = SimulatedDisk()
-    log = ReplicatedLog.begin(storage, f"{LOG_DIR}/t-0", LogConfig(), NOW, METADATA)
+    log = PartitionLog.begin(storage, f"{LOG_DIR}/t-0", LogConfig(), NOW, METADATA)
     log.begin_epoch(3)
     log.begin_epoch(5)
     log.truncate_to(0)
@@ -161,12 +160,12 @@ def test_an_empty_replica_keeps_its_epochs_until_it_has_a_folder() -> None:
     assert not storage.is_directory(f"{LOG_DIR}/t-0")
     append(log)
     log.close(NOW)
-    again = ReplicatedLog.open(storage, f"{LOG_DIR}/t-0", LogConfig(), NOW)
+    again = PartitionLog.open(storage, f"{LOG_DIR}/t-0", LogConfig(), NOW)
     assert (again.latest_epoch, again.log_end_offset) == (6, 1)
-    behind = ReplicatedLog.begin(storage, f"{LOG_DIR}/t-1", LogConfig(), NOW, METADATA)
+    behind = PartitionLog.begin(storage, f"{LOG_DIR}/t-1", LogConfig(), NOW, METADATA)
     behind.begin_at(40)
     behind.close(NOW)
-    assert ReplicatedLog.open(storage, f"{LOG_DIR}/t-1", LogConfig(), NOW).log_end_offset == 40
+    assert PartitionLog.open(storage, f"{LOG_DIR}/t-1", LogConfig(), NOW).log_end_offset == 40
 
 
 def test_an_empty_log_without_a_folder_is_read_as_any_other() -> None:

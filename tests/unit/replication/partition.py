@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, PartitionState
 from sparkonce.broker_lite.log.config import LogConfig
-from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.protocol import records
 from sparkonce.broker_lite.protocol.records import Record
 from sparkonce.broker_lite.replication.leader import PartitionLeader
@@ -15,17 +15,19 @@ LAG_MS = 30_000
 Content = list[tuple[int, int, bytes]]
 
 
-def new_log() -> ReplicatedLog:
-    return ReplicatedLog.open(SimulatedDisk(), "/data/t-0", LogConfig(), NOW)
+def new_log() -> PartitionLog:
+    log = PartitionLog.open(SimulatedDisk(), "/data/t-0", LogConfig(), NOW)
+    log.be_one_of_several(0)
+    return log
 
 
-def append(log: ReplicatedLog, epoch: int, *values: bytes) -> None:
+def append(log: PartitionLog, epoch: int, *values: bytes) -> None:
     """Append each value as a batch of its own, as a leader in this epoch does."""
     for value in values:
         log.append(records.encode_batch([Record(None, value, NOW)]), epoch, NOW)
 
 
-def log_with(*epochs: tuple[int, int], safe: int = 0) -> ReplicatedLog:
+def log_with(*epochs: tuple[int, int], safe: int = 0) -> PartitionLog:
     """Make a log: epochs, each with a count of records; the high watermark is `safe`."""
     log = new_log()
     for epoch, count in epochs:
@@ -35,12 +37,12 @@ def log_with(*epochs: tuple[int, int], safe: int = 0) -> ReplicatedLog:
     return log
 
 
-def stored(log: ReplicatedLog, start: int = 0) -> bytes:
+def stored(log: PartitionLog, start: int = 0) -> bytes:
     """Return the whole batches from an offset on, as a leader sends them."""
     return log.read(start, 1 << 20, min_one_batch=True).read() if start < log.log_end_offset else b""
 
 
-def content(log: ReplicatedLog) -> Content:
+def content(log: PartitionLog) -> Content:
     """Return each record's offset, epoch and value."""
     data = stored(log, log.log_start_offset)
     return [
@@ -55,7 +57,7 @@ class Led:
 
     def __init__(
         self,
-        log: ReplicatedLog | None = None,
+        log: PartitionLog | None = None,
         *,
         in_sync: tuple[int, ...] = (1, 2, 3),
         least: int = 1,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkonce.broker_lite.controller.records import NO_LEADER
-from sparkonce.broker_lite.log.replicated_log import OverlappingBatchError, ReplicatedLog
+from sparkonce.broker_lite.log.partition_log import OverlappingBatchError, PartitionLog
 from sparkonce.broker_lite.protocol.errors import KafkaError
 from sparkonce.broker_lite.protocol.records import Record, encode_batch
 from sparkonce.broker_lite.replication.follower import FetchPosition, PartitionFollower, TruncationRule
@@ -229,7 +229,7 @@ def test_one_question_is_not_enough_after_two_fast_changes(rule: TruncationRule)
 class History:
     """Replicas among which leadership goes about; whoever leads appends, others follow now and then."""
 
-    logs: list[ReplicatedLog] = field(default_factory=lambda: [new_log() for _ in range(3)])
+    logs: list[PartitionLog] = field(default_factory=lambda: [new_log() for _ in range(3)])
     epoch: int = -1
 
     def step(self, leader: int, appended: int, followers: list[tuple[int, int]]) -> Led:

@@ -19,7 +19,7 @@ from sparkonce.broker_lite.controller.records import (
     TopicDeleted,
     TopicSettingsChanged,
 )
-from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.replication.follower import PartitionFollower, TruncationRule
 from sparkonce.broker_lite.replication.leader import PartitionLeader
@@ -40,7 +40,7 @@ KEY: PartitionKey = (TOPIC, 0)
 class OneBroker:
     """Broker 1 of three; `tell` lets it hear of records."""
 
-    def __init__(self, log: ReplicatedLog | None = None, settings: ReplicationSettings | None = None) -> None:
+    def __init__(self, log: PartitionLog | None = None, settings: ReplicationSettings | None = None) -> None:
         self.now_ms = NOW
         self.log = log or new_log()
         self.image = ClusterImage()
@@ -255,7 +255,7 @@ def test_a_log_that_fails_has_no_role_until_it_is_well_and_holds_up_no_other() -
     broken = {other}
     logs = {TOPIC: broker.log, other: new_log()}
 
-    def log_of(key: PartitionKey) -> ReplicatedLog:
+    def log_of(key: PartitionKey) -> PartitionLog:
         if key[0] in broken:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no room")
         return logs[key[0]]
@@ -287,14 +287,14 @@ class Partitions:
         topic = TopicCreated("t", TOPIC, (("min.insync.replicas", "2"),))
         led = PartitionChanged(TOPIC, 0, PartitionState((1, 2, 3), (1,), 1, 1, 0))
         assert self.one.tell(topic, led, self.second(2, 0)) == [Leads((TOPIC, 0)), Follows((TOPIC, 1), 2)]
-        real = ReplicatedLog.advance_high_watermark
+        real = PartitionLog.advance_high_watermark
 
-        def failing(log: ReplicatedLog, offset: int) -> bool:
+        def failing(log: PartitionLog, offset: int) -> bool:
             if log is self.logs[0]:
                 raise OSError(errno.EIO, "?")
             return real(log, offset)
 
-        monkeypatch.setattr(ReplicatedLog, "advance_high_watermark", failing)
+        monkeypatch.setattr(PartitionLog, "advance_high_watermark", failing)
 
     def second(self, leader: int, epoch: int) -> PartitionChanged:
         return PartitionChanged(TOPIC, 1, PartitionState((1, 2, 3), (2, 3), leader, epoch, epoch))

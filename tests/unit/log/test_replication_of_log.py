@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sparkonce.broker_lite.coordinators.producer_state import Marker
 from sparkonce.broker_lite.log.config import LogConfig
-from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.protocol import records
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.records import Record
@@ -22,15 +22,17 @@ DIRECTORY = "/data/t-0"
 SMALL = LogConfig(segment_bytes=700, index_interval_bytes=100)
 
 
-def open_log(storage: SimulatedDisk, **options: int | bool) -> ReplicatedLog:
-    return ReplicatedLog.open(storage, DIRECTORY, SMALL, NOW, **options)
+def open_log(storage: SimulatedDisk, **options: int | bool) -> PartitionLog:
+    log = PartitionLog.open(storage, DIRECTORY, SMALL, NOW, **options)
+    log.be_one_of_several(0)
+    return log
 
 
 def batch(count: int = 1, at: int = NOW, **options: int | bool) -> bytearray:
     return records.encode_batch([Record(None, b"value", at) for _ in range(count)], **options)
 
 
-def stored(log: ReplicatedLog) -> bytes:
+def stored(log: PartitionLog) -> bytes:
     """Return all batches from the log's start on, as they lie in the files."""
     data, offset = b"", log.log_start_offset
     while offset < log.log_end_offset:
@@ -40,7 +42,7 @@ def stored(log: ReplicatedLog) -> bytes:
     return data
 
 
-def bounds(log: ReplicatedLog) -> list[tuple[int, int, int]]:
+def bounds(log: PartitionLog) -> list[tuple[int, int, int]]:
     return [(each.base_offset, each.last_offset, each.partition_leader_epoch) for _, each in records.scan(stored(log))]
 
 
@@ -193,7 +195,7 @@ def test_a_follower_takes_nothing_that_is_damaged_or_does_not_come_next() -> Non
     assert follower.log_end_offset == 2
 
 
-def transaction(log: ReplicatedLog, *, committed: bool) -> None:
+def transaction(log: PartitionLog, *, committed: bool) -> None:
     options = {"producer_id": 5, "producer_epoch": 0, "base_sequence": -1, "transactional": True}
     known = {each.producer_id: each.last_sequence for each in log.producers.entries()}
     options["base_sequence"] = known.get(5, -1) + 1
@@ -311,7 +313,7 @@ def unreadable(monkeypatch: pytest.MonkeyPatch, number: int = errno.EIO) -> None
     monkeypatch.setattr(SimulatedFile, "pread", failing)
 
 
-def reopened() -> ReplicatedLog:
+def reopened() -> PartitionLog:
     """Return a log after a restart, with two transactions that are not safe."""
     storage = SimulatedDisk()
     log = open_log(storage)
