@@ -45,13 +45,14 @@ class FetchPurgatory:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._waiters: dict[PartitionKey, set[Waiter]] = {}
+        self._waiters: dict[PartitionKey, dict[Waiter, None]] = {}
+        """Those of each partition, in the order in which they came."""
         self._ready: list[Waiter] = []
 
     def wait(self, waiter: Waiter, now_ms: int) -> None:
         """File a fetch until enough is appended or its deadline has come."""
         for key in waiter.keys:
-            self._waiters.setdefault(key, set()).add(waiter)
+            self._waiters.setdefault(key, {})[waiter] = None
         delay = max(waiter.deadline_ms - now_ms, 0) / 1000
         waiter.timer = self._scheduler.call_later(delay, lambda: self._on_timer(waiter))
 
@@ -117,6 +118,6 @@ class FetchPurgatory:
         for key in waiter.keys:
             waiters = self._waiters.get(key)
             if waiters is not None:
-                waiters.discard(waiter)
+                waiters.pop(waiter, None)
                 if not waiters:
                     del self._waiters[key]

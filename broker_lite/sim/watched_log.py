@@ -39,9 +39,11 @@ class LogWatcher:
 class WatchedLog(PartitionLog):
     """A `PartitionLog` with a list of its batches."""
 
-    def __init__(self, storage: Storage, directory: str, config: LogConfig, now_ms: int) -> None:
+    def __init__(
+        self, storage: Storage, directory: str, config: LogConfig, now_ms: int, metadata: bytes | None = None
+    ) -> None:
         """Not to be called: see `open`."""
-        super().__init__(storage, directory, config, now_ms)
+        super().__init__(storage, directory, config, now_ms, metadata)
         self.batches: list[Batch] = []
         self.watcher = LogWatcher()
 

@@ -1,0 +1,134 @@
+"""What is true in a simulated cluster, and whether everybody keeps to it.
+
+Theory of operation: `Truth` reads the controller's log as a broker does, after every event that has written to the
+shared disk; so it knows of every decision at the moment it counts. Each log that a broker opens is a `WatchedLog`,
+which tells of each append, cut and high watermark. What that must fulfil is in `replication/invariants.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparkonce.broker_lite.cluster.coordination import LockCoordination
+from sparkonce.broker_lite.cluster.metadata_log import MetadataLog, MetadataReader
+from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
+from sparkonce.broker_lite.log.checkpoints import PARTITION_METADATA, decode_partition_metadata
+from sparkonce.broker_lite.replication.follower import PartitionFollower
+from sparkonce.broker_lite.replication.invariants import PartitionHistory
+from sparkonce.broker_lite.replication.leader import PartitionLeader
+from sparkonce.broker_lite.sim.marks import Mark
+from sparkonce.broker_lite.sim.watched_log import LogWatcher, WatchedLog
+from sparkonce.broker_lite.sim.whole.machine import METADATA, Mounted, Process, SharedDisk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Self
+
+    from sparkonce.broker_lite.cluster.metadata_log import Step
+    from sparkonce.broker_lite.log.config import LogConfig
+    from sparkonce.broker_lite.log.storage import Storage
+
+_NOBODY = -1
+
+
+class Truth:
+    """The cluster, as its log has it; `take` is called with each step of that."""
+
+    def __init__(self, disk: SharedDisk, take: Callable[[Step], None]) -> None:
+        self._disk = disk
+        self._take = take
+        self._coordination = LockCoordination(disk, METADATA, _NOBODY, 1)
+        log = MetadataLog(disk, METADATA)
+        self._reader = MetadataReader(disk, log, self._coordination.latest_epoch)
+        self.image = ClusterImage()
+        self.flush_ms = 0
+
+    def look(self) -> None:
+        """Read what is new, if anything is."""
+        if self._disk.changed:
+            self._disk.changed = False
+            for step in self._reader.poll():
+                self._take(step)
+
+    @property
+    def holder(self) -> int:
+        """Who has claimed the latest epoch of the controller."""
+        return self._coordination.leader()
+
+
+class Watcher(LogWatcher):
+    """Tells the invariants what happens to one replica."""
+
+    def __init__(self, process: Process, key: PartitionKey, history: PartitionHistory) -> None:
+        self._process = process
+        self._world = process.machine.world
+        self._broker_id = process.machine.node_id
+        self._key = key
+        self._history = history
+
+    def appended(self, log: WatchedLog) -> None:
+        self._world.judge(lambda: self._history.appended(self._broker_id, log.batches))
+        if log.batches[-1].base_offset and log.batches[-1].base_offset == log.segments[-1].base_offset:
+            self._world.mark(Mark.ROLLED)
+
+    def was_cut(self) -> None:
+        self._world.mark(Mark.TRUNCATED)
+        self._world.judge(lambda: self._world.check_member(self._key, self._broker_id))
+
+    def high_watermark_moved(self, log: WatchedLog) -> None:
+        self._world.judge(lambda: self._check_high_watermark(log))
+
+    def _check_high_watermark(self, log: WatchedLog) -> None:
+        end, world, history = log.high_watermark, self._world, self._history
+        followed = self._followed_epoch(log)
+        if followed is not None:
+            history.follower_high_watermark(self._broker_id, log.batches, end, followed)
+        elif history.leader_high_watermark(self._broker_id, log.batches, end, log.latest_epoch):
+            world.trace(lambda: f"broker {self._broker_id}: {history.name} is safe below {end}")
+            world.check_members(self._key)
+            role = None if self._process.member is None else self._process.member.replicas.roles.get(self._key)
+            if isinstance(role, PartitionLeader) and role.state.leader_epoch == log.latest_epoch:
+                history.check_minimum(self._broker_id, role.state)
+
+    def _followed_epoch(self, log: WatchedLog) -> int | None:
+        """Return the epoch in which the replica follows; 0 while it is opened, None if it leads or begins to."""
+        member = self._process.member
+        if member is None:
+            return 0
+        role = member.replicas.roles.get(self._key)
+        if isinstance(role, PartitionFollower) and log.latest_epoch <= role.leader_epoch:
+            return role.leader_epoch
+        return None
+
+
+class ObservedLog(WatchedLog):
+    """A log that a simulated broker opens."""
+
+    @classmethod
+    def open(cls, storage: Storage, directory: str, config: LogConfig, now_ms: int, **options: Any) -> Self:
+        """See `PartitionLog`."""
+        log = super().open(storage, directory, config, now_ms, **options)
+        metadata = options.get("metadata") or storage.read(f"{directory}/{PARTITION_METADATA}")
+        _observe(log, storage, metadata)
+        return log
+
+    @classmethod
+    def begin(cls, storage: Storage, directory: str, config: LogConfig, now_ms: int, metadata: bytes) -> Self:
+        """See `PartitionLog`."""
+        log = super().begin(storage, directory, config, now_ms, metadata)
+        _observe(log, storage, metadata)
+        return log
+
+
+def _observe(log: ObservedLog, storage: Storage, metadata: bytes) -> None:
+    assert isinstance(storage, Mounted)
+    process = storage.process
+    key = decode_partition_metadata(metadata), int(log.directory.rpartition("-")[2])
+    world = process.machine.world
+    history = world.history_of(key, log.directory.rpartition("/")[2])
+    log.watch(Watcher(process, key, history))
+    world.logs[process.machine.node_id, key] = log
+    world.judge(lambda: history.opened(process.machine.node_id, log.batches))
+
+
+__all__ = ["ClusterImage", "ObservedLog", "Truth"]

@@ -1,0 +1,431 @@
+"""The machines that brokers run on: a disk, a clock, an address, and one process after the other.
+
+Theory of operation: a process is the production `Server` on a `SimulatedLoop`. It dies in one of three ways: in order
+(`Server.stop`), as a process (its callbacks and its connections end, its files stay as they are), or with its machine
+(what it has not flushed may be gone). All machines share one disk for `metadata.log.dir`, as the brokers of a cluster
+do; a process's locks on that end with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkonce.broker_lite.cluster.member import ClusterMember
+from sparkonce.broker_lite.config import BrokerConfig
+from sparkonce.broker_lite.log.directories import LogDirectoryError
+from sparkonce.broker_lite.log.storage import WriteGate
+from sparkonce.broker_lite.node.broker import Clock
+from sparkonce.broker_lite.node.request import Endpoint
+from sparkonce.broker_lite.replication.replicas import Replicas
+from sparkonce.broker_lite.server.listener import Listener, ServerError
+from sparkonce.broker_lite.server.membership import ClusterShell
+from sparkonce.broker_lite.server.server import Server
+from sparkonce.broker_lite.sim.disk import CutShort, DiskLock, SimulatedDisk, SimulatedFile
+from sparkonce.broker_lite.sim.scheduler import stream
+from sparkonce.broker_lite.sim.whole.loop import SimulatedLoop
+from sparkonce.broker_lite.sim.whole.sockets import Descriptor
+
+if TYPE_CHECKING:
+    from sparkonce.broker_lite.log.storage import Flush, Storage
+    from sparkonce.broker_lite.protocol.primitives import Buffer
+    from sparkonce.broker_lite.security.settings import ListenerConfig
+    from sparkonce.broker_lite.server.host import Heart
+    from sparkonce.broker_lite.sim.whole.world import World
+
+SHARED: Final = "/shared"
+"""Where the disk is mounted that all machines share."""
+METADATA: Final = f"{SHARED}/metadata"
+DATA: Final = "/data"
+FIRST_PORT: Final = 9092
+EPOCH_MS: Final = 1_700_000_000_000
+"""The time of day at which a simulation begins."""
+_FLUSHES_MS: Final = 100
+_START_AGAIN_MS: Final = 500
+_NO_EPOCH: Final = -1
+
+
+class SharedDisk(SimulatedDisk):
+    """The disk that all machines share; it knows whether it was changed."""
+
+    changed = False
+
+    def change(self) -> None:
+        """See `SimulatedDisk`."""
+        super().change()
+        self.changed = True
+
+
+class _Lock:
+    """A `Lock` that is its holder's, and nobody else's."""
+
+    def __init__(self, disk: SimulatedDisk, path: str) -> None:
+        self._lock: DiskLock | None = disk.lock(path)
+
+    def release(self) -> None:
+        """See `Lock`."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+class Mounted:
+    """The file system that one process sees: its machine's disk, and the shared one."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self._disk = process.machine.disk
+        self._shared = process.machine.world.shared
+        self._locks: list[_Lock] = []
+
+    def release_locks(self) -> None:
+        """Release the locks of a process that has died."""
+        for lock in self._locks:
+            lock.release()
+        self._locks.clear()
+
+    def _of(self, path: str) -> SimulatedDisk:
+        if not self.process.alive:
+            raise CutShort  # it has died in the middle of what it does
+        disk = self._shared if path.startswith(SHARED) else self._disk
+        disk.now_ms = self.process.machine.now_ms()
+        return disk
+
+    def open(self, path: str) -> SimulatedFile:
+        """See `Storage`."""
+        return self._of(path).open(path)
+
+    def read(self, path: str) -> bytes:
+        """See `Storage`."""
+        return self._of(path).read(path)
+
+    def write(self, path: str, data: Buffer, *, durable: bool, private: bool = False) -> None:
+        """See `Storage`."""
+        self._of(path).write(path, data, durable=durable, private=private)
+
+    def size(self, path: str) -> int:
+        """See `Storage`."""
+        return self._of(path).size(path)
+
+    def modified_ms(self, path: str) -> int:
+        """See `Storage`."""
+        return self._of(path).modified_ms(path)
+
+    def set_modified_ms(self, path: str, time_ms: int) -> None:
+        """See `Storage`."""
+        disk = self._of(path)
+        disk.size(path)
+        disk.set_modified_ms(path, time_ms)
+
+    def flush_later(self, paths: Sequence[str]) -> Flush:
+        """See `Storage`."""
+        return self._of(paths[0] if paths else DATA).flush_later(paths)
+
+    def list_directory(self, path: str) -> list[str]:
+        """See `Storage`."""
+        return self._of(path).list_directory(path)
+
+    def is_directory(self, path: str) -> bool:
+        """See `Storage`."""
+        return self._of(path).is_directory(path)
+
+    def make_directory(self, path: str) -> None:
+        """See `Storage`."""
+        self._of(path).make_directory(path)
+
+    def rename(self, source: str, target: str) -> None:
+        """See `Storage`."""
+        self._of(source).rename(source, target)
+
+    def remove(self, path: str) -> None:
+        """See `Storage`."""
+        self._of(path).remove(path)
+
+    def remove_directory(self, path: str) -> None:
+        """See `Storage`."""
+        self._of(path).remove_directory(path)
+
+    def lock(self, path: str) -> _Lock:
+        """See `Storage`; as on a real disk, the file is there afterwards."""
+        disk = self._of(path)
+        lock = _Lock(disk, path)
+        self._locks.append(lock)
+        disk.open(path).close()
+        return lock
+
+    def close(self) -> None:
+        """See `Storage`."""
+        self._of(DATA).close()
+
+
+class _Pulse:
+    """See `server.pulse.Pulse`: as the thread of a process that is never too busy."""
+
+    def __init__(self, loop: SimulatedLoop, beat: Callable[[], None], interval_ms: int) -> None:
+        self._loop = loop
+        self._beat = beat
+        self._interval_ms = interval_ms
+        self._timer = loop.call_later(interval_ms / 1000, self._run)
+
+    def loop_is_seen(self) -> None:
+        """See `Heart`."""
+
+    def stop(self) -> None:
+        """See `Heart`."""
+        self._timer.cancel()
+
+    def _run(self) -> None:
+        self._timer = self._loop.call_later(self._interval_ms / 1000, self._run)
+        self._beat()
+
+
+class SimulatedHost:
+    """The `Host` of one process."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        machine = process.machine
+        self.storage: Storage = process.files
+        self.write_gate = WriteGate()
+        self.clock = Clock(machine.now_ms, lambda: machine.world.scheduler.now_ms + machine.booted_ms)
+        self._ports = FIRST_PORT
+
+    def new_uuid(self) -> uuid.UUID:
+        """See `Host`."""
+        return uuid.UUID(int=self._process.machine.rng.getrandbits(128), version=4)
+
+    def perf_counter_ns(self) -> int:
+        """See `Host`."""
+        return self._process.machine.world.scheduler.now_ms * 1_000_000
+
+    def real_path(self, path: str) -> str:
+        """See `Host`."""
+        return path
+
+    def bind(self, config: ListenerConfig) -> tuple[Any, Listener]:
+        """See `Host`: every listener has the same port after each start."""
+        machine = self._process.machine
+        port, self._ports = self._ports, self._ports + 1
+        sock = Descriptor(machine.world.network, None)
+        machine.world.network.bound[sock.fileno()] = (machine.address, port)
+        return sock, Listener(config, Endpoint(machine.address, port))
+
+    def pulse(self, beat: Callable[[], None], clock: Clock, interval_ms: int, patience_ms: int) -> Heart:
+        """See `Host`."""
+        del clock, patience_ms
+        return _Pulse(self._process.loop, beat, interval_ms)
+
+
+class WatchedServer(Server):
+    """A `Server` that shows its membership as soon as it has one."""
+
+    on_joined: Callable[[ClusterMember], None]
+
+    def _join(self, *arguments: Any) -> ClusterShell:
+        shell = super()._join(*arguments)
+        self.on_joined(shell.member)
+        return shell
+
+
+class Process:
+    """One run of a broker."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        world = machine.world
+        self.alive = True
+        self.loop = SimulatedLoop(  # type: ignore[abstract]
+            world.scheduler, world.network, machine.address, self._on_error
+        )
+        self.files = Mounted(self)
+        self.server = WatchedServer(machine.config(), DATA, SimulatedHost(self))
+        self.server.on_joined = self._joined
+        self.member: ClusterMember | None = None
+        self.stopping = False
+        self.started = False
+
+    def start(self) -> None:
+        """Begin."""
+        self.loop.call_soon(self._start)
+
+    def _start(self) -> None:
+        self.loop.create_task(self.server.start()).add_done_callback(self._started)
+
+    def _started(self, task: asyncio.Task[None]) -> None:
+        error = task.exception()
+        self.started = error is None
+        if error is None:
+            return
+        if not isinstance(error, (ServerError, LogDirectoryError, OSError, CutShort)):
+            self._on_error({"message": "start", "exception": error})
+        self.machine.world.trace(lambda: f"broker {self.machine.node_id} does not start: {error!r}")
+        self.machine.could_not_start()
+
+    def stop(self) -> None:
+        """Stop in order."""
+        if self.started and not self.stopping:
+            self.stopping = True
+            self.loop.call_soon(self._stop)
+
+    def _stop(self) -> None:
+        self.loop.create_task(self.server.stop()).add_done_callback(self._stopped)
+
+    def _stopped(self, task: asyncio.Task[None]) -> None:
+        error = task.exception()
+        if error is not None and not isinstance(error, (OSError, CutShort)):
+            self._on_error({"message": "stop", "exception": error})
+        self.machine.stopped(clean=error is None)
+
+    def end(self, *, power: bool) -> None:
+        """Let nothing of it happen any more."""
+        self.alive = False
+        self.loop.end()
+        self.machine.world.network.process_ended(self.loop, power=power)
+        self.files.release_locks()
+
+    def _joined(self, member: ClusterMember) -> None:
+        self.member = member
+        self.machine.world.joined(self.machine, member)
+
+    def _on_error(self, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, CutShort):
+            self.machine.world.mistake(self.machine, f"{context.get('message')}: {error!r}", error)
+
+
+class Machine:
+    """One broker's machine, on and off."""
+
+    def __init__(self, node_id: int, world: World) -> None:
+        self.node_id = node_id
+        self.world = world
+        self.address = f"10.0.0.{node_id}"
+        self.disk = SimulatedDisk()
+        self.disk.blown = self._is_cut_short
+        self.disk.directories.add(DATA)
+        self.rng: random.Random = stream("machine", world.plan.seed, node_id)
+        self.process: Process | None = None
+        self.clock_ahead_ms = 0
+        self.booted_ms = 1_000_000 * node_id
+        self.incarnation = 0
+        self.forgot_epoch: int | None = None
+        """The broker epoch under which it has lost power last."""
+        self.blind_until_ms = 0
+        self._graveyard: list[Process] = []
+        """Kept, so that nothing of them is collected, and so executed, in the middle of the run."""
+        world.network.know(self.address, node_id)
+        world.scheduler.after(_FLUSHES_MS, self._flush)
+
+    def config(self) -> BrokerConfig:
+        """Return the settings of its broker."""
+        return self.world.broker_config(self.node_id)
+
+    def now_ms(self) -> int:
+        """Return the time of day, as its clock has it."""
+        return EPOCH_MS + self.world.scheduler.now_ms + self.clock_ahead_ms
+
+    def _flush(self) -> None:
+        """Let the disk do what it was asked for."""
+        self.world.scheduler.after(_FLUSHES_MS, self._flush)
+        if self.alive and not self.paused and not self.disk.broken:
+            try:
+                self.disk.settle()
+            except CutShort:
+                self.die()
+
+    # Life and death.
+
+    @property
+    def alive(self) -> bool:
+        """Whether its broker runs."""
+        return self.process is not None
+
+    @property
+    def paused(self) -> bool:
+        """Whether its broker is held up."""
+        return self.process is not None and self.process.loop.paused
+
+    def start(self) -> None:
+        """Start the broker, unless it runs."""
+        if self.process is not None:
+            return
+        self.world.trace(lambda: f"broker {self.node_id} starts")
+        self.incarnation += 1
+        self.world.network.down.discard(self.node_id)
+        self.process = Process(self)
+        self.process.start()
+
+    def stop(self) -> None:
+        """Let the broker stop in order."""
+        if self.process is not None:
+            self.process.stop()
+
+    def stopped(self, *, clean: bool) -> None:
+        """Take a broker that has stopped."""
+        self.world.trace(lambda: f"broker {self.node_id} has stopped{'' if clean else ', not cleanly'}")
+        if not clean:
+            self.world.stopped_uncleanly(self.node_id, power=False)
+        self._end(power=False)
+        self.world.start_later(self, _START_AGAIN_MS)
+
+    def could_not_start(self) -> None:
+        """Try again after a while."""
+        self._end(power=False)
+        self.world.start_later(self, _START_AGAIN_MS)
+
+    def die(self, *, power: bool = False) -> None:
+        """Let the broker die, or the whole machine."""
+        if self.process is None:
+            return
+        self.world.trace(lambda: f"broker {self.node_id} dies{', with its machine' if power else ''}")
+        self.world.stopped_uncleanly(self.node_id, power=power)
+        self._end(power=power)
+        if power:
+            self.world.network.down.add(self.node_id)
+            self.forgot_epoch = self.world.image.broker_epoch(self.node_id)
+            self.disk.lose_power(self.rng, self.world.plan.settings.torn)
+            self.world.lost_power(self.node_id)
+
+    def _end(self, *, power: bool) -> None:
+        process, self.process = self.process, None
+        if process is not None:
+            process.end(power=power)
+            self._graveyard.append(process)
+        self.disk.process_died()
+        self.world.process_ended(self.node_id)
+
+    def pause(self) -> None:
+        """Hold the broker up."""
+        if self.process is not None:
+            self.world.trace(lambda: f"broker {self.node_id} is paused")
+            self.process.loop.pause()
+
+    def resume(self) -> None:
+        """Let the broker go on."""
+        if self.process is not None:
+            self.world.trace(lambda: f"broker {self.node_id} goes on")
+            self.process.loop.resume()
+
+    def _is_cut_short(self) -> bool:
+        """Whether the broker may die now, in the middle of a change; it dies when what it does is over."""
+        process = self.process
+        if process is None or not self.world.may_stop(self.node_id, power=False):
+            return False
+        process.alive = process.loop.alive = False
+        power = self.rng.random() < 0.5 and self.world.may_stop(self.node_id, power=True)
+        self.world.scheduler.after(0, self._cut_short, process, power)
+        return True
+
+    def _cut_short(self, process: Process, power: bool) -> None:
+        if self.process is process:
+            self.die(power=power)
+
+    @property
+    def replicas(self) -> Replicas:
+        """The replicas of its broker, which is a member."""
+        assert self.process is not None
+        assert self.process.member is not None
+        return self.process.member.replicas

@@ -1,0 +1,638 @@
+"""One run of one plan with whole brokers: a cluster comes up, things go wrong, all is healed, and it must recover."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import blake2b
+from pathlib import PurePath
+from traceback import extract_tb
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from sparkonce.broker_lite.cluster.metadata_log import Step as MetadataStep
+from sparkonce.broker_lite.config import BrokerConfig
+from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
+from sparkonce.broker_lite.controller.records import (
+    NO_LEADER,
+    ControllerElected,
+    PartitionChanged,
+    PartitionState,
+    Record,
+)
+from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
+from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from sparkonce.broker_lite.log.replicated_logs import ReplicatedLogs
+from sparkonce.broker_lite.replication.invariants import (
+    PartitionHistory,
+    Replica,
+    ViolationError,
+    check_image,
+    check_images_equal,
+)
+from sparkonce.broker_lite.replication.leader import PartitionLeader, Proposal
+from sparkonce.broker_lite.replication.replicas import Event, Leads
+from sparkonce.broker_lite.sim.atomicity import Transactions, read_committed
+from sparkonce.broker_lite.sim.faults import Faults
+from sparkonce.broker_lite.sim.marks import Mark
+from sparkonce.broker_lite.sim.ownership import Groups
+from sparkonce.broker_lite.sim.plan import SAFETY_MS, Durability, Plan, TopicPlan
+from sparkonce.broker_lite.sim.planted import replaced
+from sparkonce.broker_lite.sim.scheduler import Scheduler
+from sparkonce.broker_lite.sim.watched_log import WatchedLog
+from sparkonce.broker_lite.sim.whole.admin import Admin
+from sparkonce.broker_lite.sim.whole.client import Client
+from sparkonce.broker_lite.sim.whole.groups import ClassicMember, Commits, GroupClient, HeartbeatMember, ailing
+from sparkonce.broker_lite.sim.whole.judge import ObservedLog, Truth
+from sparkonce.broker_lite.sim.whole.machine import METADATA, Machine, SharedDisk
+from sparkonce.broker_lite.sim.whole.producers import Consumer, Producer
+from sparkonce.broker_lite.sim.whole.sockets import Network
+from sparkonce.broker_lite.sim.whole.transactional import Courier, TransactionalProducer
+from sparkonce.broker_lite.sim.world import Outcome
+
+if TYPE_CHECKING:
+    from sparkonce.broker_lite.cluster.member import ClusterMember
+    from sparkonce.broker_lite.sim.world import World as FormerWorld
+
+REPLICAS: Final = 3
+_LOOK_MS: Final = 200
+"""How often it is checked whether the cluster has recovered, and whether images agree."""
+_UP_MS: Final = 60_000
+"""How long the cluster may take to come up."""
+CALM_MS: Final = 75_000
+"""How long it has to recover: a request between brokers whose answer is lost without a sign takes 30 s."""
+_MOST_EVENTS: Final = 200_000
+"""In one millisecond: more is a loop without an end."""
+INTERNAL: Final = (TRANSACTIONS_TOPIC, OFFSETS_TOPIC)
+
+
+class World:
+    """Everything that one run has."""
+
+    def __init__(self, plan: Plan, tracing: bool) -> None:
+        self.plan = plan
+        self.scheduler = Scheduler()
+        self.marks: Counter[Mark] = Counter()
+        self.network = Network(self.scheduler, plan.seed, plan.settings)
+        self.shared = SharedDisk()
+        self.metadata = Truth(self.shared, self._landed)
+        self.lines: list[str] | None = [] if tracing else None
+        self.violation: ViolationError | None = None
+        self.logs: dict[tuple[int, PartitionKey], WatchedLog] = {}
+        self._histories: dict[PartitionKey, PartitionHistory] = {}
+        self._broker_epochs: dict[int, int] = {}
+        self._controllers = 0
+        self._running: int | None = None
+        self.brokers = {each: Machine(each, self) for each in range(1, plan.brokers + 1)}
+        self.faults = Faults(cast("FormerWorld", self))
+        self.producers: list[Producer] = []
+        self.consumers: list[Consumer] = []
+        self.transactional: list[TransactionalProducer] = []
+        self.transactions = Transactions()
+        self.members: list[GroupClient] = []
+        self.groups = Groups()
+        self.commits = Commits()
+        self.places = [(topic.name, each) for topic in plan.topics for each in range(topic.partitions)]
+        self.places = [place for place in self.places if place[0] not in INTERNAL]
+        """All partitions that clients write to and read."""
+        self._couriers: dict[int, Courier] = {}
+        self.clients: list[Client] = []
+        self.admin = Admin(self, self.client_number())
+
+    @property
+    def image(self) -> ClusterImage:
+        """The cluster as the durable log has it."""
+        return self.metadata.image
+
+    def client_number(self) -> int:
+        """Return the next client's number."""
+        return len(self.clients) + 1
+
+    # A run.
+
+    def run(self) -> Outcome:
+        """Go through all phases."""
+        try:
+            with self._listening():
+                self._come_up()
+                began_ms = self.scheduler.now_ms
+                for step in self.plan.steps:
+                    self.scheduler.after(step.at_ms, self.faults.carry_out, step)
+                self._pass(began_ms + SAFETY_MS)
+                self.faults.end()
+                self._calm_down()
+        except ViolationError as error:
+            self.violated(error)
+        except Exception as error:  # whatever it is, no event may end like that, and the seed is to be told
+            self.mistake(None, repr(error), error)
+        violation = self.violation
+        self._end()
+        if violation is not None:
+            self.trace(lambda: f"VIOLATION {violation}")
+        lines = tuple(self.lines or ())
+        digest = blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()
+        return Outcome(
+            self.plan.seed,
+            None if violation is None else str(violation),
+            None if violation is None else violation.invariant,
+            self.scheduler.now_ms,
+            self.marks,
+            lines,
+            digest,
+        )
+
+    def _end(self) -> None:
+        """Let nothing of all this happen any more."""
+        for client in self.clients:
+            client.loop.end()
+        for machine in self.brokers.values():
+            if machine.process is not None:
+                machine.process.end(power=True)
+
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        """Hear of what brokers log as their own mistakes, and see their logs."""
+        logger = logging.getLogger("sparkonce.broker_lite")
+        handler = _Mistakes(self)
+        level, logger.propagate = logger.level, False
+        logger.setLevel(logging.ERROR)
+        logger.addHandler(handler)
+        try:
+            with replaced(ReplicatedLogs, "log_class", ObservedLog):
+                yield
+        finally:
+            logger.removeHandler(handler)
+            logger.propagate = True
+            logger.setLevel(level)
+
+    def _pass(self, until_ms: int) -> None:
+        """Let time pass.
+
+        Raises:
+            ViolationError: the first that anybody has seen.
+        """
+        scheduler, truth = self.scheduler, self.metadata
+        at_ms, events = -1, 0
+        while scheduler.step(until_ms):
+            truth.look()
+            if self.violation is not None:
+                raise self.violation
+            if scheduler.now_ms == at_ms:
+                events += 1
+                if events > _MOST_EVENTS:
+                    raise ViolationError("liveness", f"{events} events in one millisecond")
+            else:
+                at_ms, events = scheduler.now_ms, 0
+
+    def _come_up(self) -> None:
+        for machine in self.brokers.values():
+            machine.start()
+        self._until(lambda: all(self.image.may_join(each) for each in self.brokers), "no broker is in the cluster")
+        self.admin.run(self.admin.create_topics())
+        self._until(self._has_topics, "its topics have not been made")
+        self._begin_clients()
+
+    def _until(self, done: Callable[[], bool], otherwise: str) -> None:
+        while not done():
+            if self.scheduler.now_ms > _UP_MS:
+                raise ViolationError("liveness", f"the cluster has not come up in {_UP_MS} ms: {otherwise}")
+            self._pass(self.scheduler.now_ms + 50)
+
+    def _has_topics(self) -> bool:
+        wanted = sum(topic.partitions for topic in self.plan.topics)
+        return self.admin.has_created and sum(1 for _ in self.image.partitions()) == wanted
+
+    def _begin_clients(self) -> None:
+        for number in range(len(self.plan.producers)):
+            self.producers.append(Producer(self, number, self.client_number()))
+        keys = [key for key, _ in self.image.partitions() if self.topic_of(key).name not in INTERNAL]
+        for key in keys:
+            self.consumers.append(Consumer(self, self.client_number(), key))
+            if self.plan.transactional:
+                self.consumers.append(Consumer(self, self.client_number(), key, committed=True))
+        for number in range(len(self.plan.transactional)):
+            self.transactional.append(TransactionalProducer(self, number, self.client_number(), keys))
+        for group in self.plan.groups:
+            kind = HeartbeatMember if group.by_heartbeats else ClassicMember
+            for index in range(group.members):
+                self.members.append(kind(self, len(self.members), self.client_number(), group, index))
+
+    def _calm_down(self) -> None:
+        self.trace(lambda: "all faults are over")
+        for member in self.members:
+            member.calm()
+        until_ms = self.scheduler.now_ms + CALM_MS
+        while self.scheduler.now_ms < until_ms:
+            self._pass(self.scheduler.now_ms + _LOOK_MS)
+            self._compare_images()
+            if self._ails() is None:
+                self._look_at_disks()
+                return
+        raise ViolationError("liveness", f"{CALM_MS} ms after the last fault: {self._ails()}")
+
+    def _ails(self) -> str | None:
+        """Return what is not yet as it should be."""
+        for producer in self.producers:
+            if producer.pending:
+                return f"producer {producer.producer} has {producer.pending} batches that nobody has answered"
+        for transactional in self.transactional:
+            if transactional.pending:
+                return f"transactional producer {transactional.producer} has {transactional.pending} open transactions"
+        for group in self.plan.groups:
+            wrong = ailing([each for each in self.members if each.plan is group and each.alive], self.places)
+            if wrong is not None:
+                return f"group {group.group_id}: {wrong}"
+        for key, state in self.image.partitions():
+            moves = state.adding_replicas or state.removing_replicas
+            if state.leader == NO_LEADER or set(state.in_sync_replicas) != set(state.replicas) or moves:
+                return f"{self.name_of(key)} is {state}"
+            logs = [self.logs[each, key] for each in state.replicas]
+            ends = {(log.log_end_offset, log.high_watermark) for log in logs}
+            if len(ends) > 1 or any(end != safe for end, safe in ends):
+                return f"{self.name_of(key)}: ends and high watermarks are {sorted(ends)}"
+            stable = {log.last_stable_offset for log in logs}
+            if not self.history_of(key).lossy and stable != {logs[0].high_watermark}:
+                return f"{self.name_of(key)}: a transaction hangs, last stable offsets are {sorted(stable)}"
+        return None
+
+    def _compare_images(self) -> None:
+        for machine in self.brokers.values():
+            member = None if machine.process is None else machine.process.member
+            if member is not None and member.image.next_offset == self.image.next_offset:
+                check_images_equal(member.image, self.image, f"broker {machine.node_id}")
+
+    def _look_at_disks(self) -> None:
+        for key, state in self.image.partitions():
+            logs = [self.logs[each, key] for each in state.replicas]
+            for log in logs:
+                if log.batches != log.batches_on_disk() or log.batches != logs[0].batches:
+                    raise ViolationError("logs-match", f"{self.name_of(key)}: files of equal logs differ in the end")
+        for consumer in self.consumers:
+            self.reads_out_of_range(consumer)
+        if self.plan.transactional:
+            self._look_at_transactions()
+
+    def _look_at_transactions(self) -> None:
+        """Read everything as a read_committed consumer does, from every replica; then what is committed of offsets."""
+        for number in range(REPLICAS):
+            found: dict[PartitionKey, Counter[int]] = {}
+            for key, state in self.image.partitions():
+                if not self.history_of(key).lossy:
+                    log = self.logs[state.replicas[number], key]
+                    found[key], offset = Counter(), 0
+                    while offset < log.last_stable_offset:
+                        batches, offset = read_committed(log, offset)
+                        found[key].update(crc for _, crc in batches)
+            self.transactions.check_all(found)
+        for producer in self.transactional:
+            if producer.with_offsets and not any(history.lossy for history in self._histories.values()):
+                self._look_at_offsets(producer, found)
+
+    def _look_at_offsets(self, producer: TransactionalProducer, read: Mapping[PartitionKey, Counter[int]]) -> None:
+        told: list[int] = []
+
+        async def ask() -> None:
+            told.append(await producer.committed_offset())
+
+        producer.run(ask())
+        until_ms = self.scheduler.now_ms + CALM_MS
+        while not told and self.scheduler.now_ms < until_ms:
+            self._pass(self.scheduler.now_ms + _LOOK_MS)
+        seen = [
+            number
+            for number, attempt in enumerate(producer.with_offsets, 1)
+            if any(read[key][crc] for key, crc in attempt.batches)
+        ]
+        expected = seen[-1] if seen else -1
+        if told != [expected]:
+            text = (
+                f"group {producer.group_id}: its offset is {told}; the last transaction that took place has {expected}"
+            )
+            raise ViolationError("offsets-atomic", text)
+
+    # What brokers and clients tell.
+
+    def violated(self, error: ViolationError) -> None:
+        """Note a violation; the first one counts."""
+        if self.violation is None:
+            self.violation = error
+
+    def judge(self, check: Callable[[], object]) -> None:
+        """Check something, by what is true now; brokers hear nothing of what is wrong."""
+        self.metadata.look()
+        try:
+            check()
+        except ViolationError as error:
+            self.violated(error)
+
+    def mistake(self, machine: Machine | None, text: str, error: BaseException | None) -> None:
+        """Note an error that nobody expects."""
+        where = "" if machine is None else f"broker {machine.node_id}: "
+        at = ""
+        if error is not None and error.__traceback__ is not None:
+            last = extract_tb(error.__traceback__)[-1]
+            at = f" in {last.name}, {PurePath(last.filename).name}:{last.lineno}"
+        self.violated(ViolationError("error", f"{where}{text}{at}"))
+
+    def mark(self, mark: Mark) -> None:
+        """Note that something rare was seen."""
+        self.marks[mark] += 1
+
+    def trace(self, line: Callable[[], str]) -> None:
+        """Add a line to the trace, if there is one."""
+        if self.lines is not None:
+            self.lines.append(f"{self.scheduler.now_ms:>7} {line()}")
+
+    def name_of(self, key: PartitionKey) -> str:
+        """Return a partition's name."""
+        return f"{self.topic_of(key).name}-{key[1]}"
+
+    def topic_of(self, key: PartitionKey) -> TopicPlan:
+        """Return what a partition's topic was planned to be."""
+        name = self.image.topics[key[0]].name
+        return next(each for each in self.plan.topics if each.name == name)
+
+    def history_of(self, key: PartitionKey, name: str | None = None) -> PartitionHistory:
+        """Return what has happened to a partition; `name` is its name, where that may not be known yet."""
+        history = self._histories.get(key)
+        if history is None:
+            history = self._histories[key] = PartitionHistory(name or self.name_of(key))
+            if self.plan.durability is Durability.NONE:
+                history.lossy, history.promises = True, False
+        return history
+
+    def acknowledged(self, key: PartitionKey, base_offset: int, last_offset: int, crc: int) -> None:
+        """Check an acknowledgement with acks=all."""
+        history = self.history_of(key)
+        epoch = 0
+        if history.lossy:
+            found = (
+                batch.epoch
+                for (_, each), log in self.logs.items()
+                if each == key
+                for batch in log.batches
+                if batch.base_offset == base_offset and batch.crc == crc
+            )
+            epoch = max(found, default=-1)
+        self.judge(lambda: history.acknowledged(last_offset, crc, epoch))
+
+    def read_committed(self, key: PartitionKey, batches: list[tuple[int, int]]) -> None:
+        """Check what a read_committed consumer got."""
+        if not self.history_of(key).lossy:
+            self.transactions.read(key, batches)
+
+    def courier(self, number: int) -> Courier:
+        """Return what has connections of its own, for one producer."""
+        found = self._couriers.get(number)
+        if found is None:
+            found = self._couriers[number] = Courier(self, self.client_number())
+        return found
+
+    def reads_out_of_range(self, consumer: Consumer) -> None:
+        """Take a consumer that has read more than there is now."""
+        history = self.history_of(consumer.key)
+        if history.lossy:
+            consumer.begin_again()
+        elif history.safe and consumer.offset > history.safe[-1].last_offset + 1:
+            raise ViolationError("read-is-safe", f"{history.name}: a consumer has read up to {consumer.offset}")
+
+    def joined(self, machine: Machine, member: ClusterMember) -> None:
+        """Watch a broker's membership."""
+        poll, send = member.poll, member._peers.send
+        process = machine.process
+
+        def late_poll() -> None:
+            if self.scheduler.now_ms >= machine.blind_until_ms:
+                poll()
+
+        def sent(broker_id: int, request: Any, then: Callable[[Any], None]) -> None:
+            again_ms = self._proposes(machine, request) if type(request).__name__ == "AlterPartitionRequest" else 0
+            if again_ms and process is not None:
+                process.loop.call_later(again_ms / 1000, send, broker_id, request, lambda _: None)
+            send(broker_id, request, then)
+
+        member.poll = late_poll  # type: ignore[method-assign]
+        member._peers.send = sent  # type: ignore[method-assign]
+        member.listen(lambda event: self._event(machine, member, event))
+
+    def _proposes(self, machine: Machine, request: Any) -> int:
+        proposals = [
+            (
+                (topic.topic_id, each.partition_index),
+                Proposal(
+                    each.leader_epoch,
+                    each.partition_epoch,
+                    tuple((member.broker_id, member.broker_epoch) for member in each.new_isr_with_epochs),
+                ),
+            )
+            for topic in request.topics
+            for each in topic.partitions
+            if isinstance(machine.replicas.roles.get((topic.topic_id, each.partition_index)), PartitionLeader)
+        ]
+        return self.faults.proposed(cast("Any", machine), proposals)
+
+    def _event(self, machine: Machine, member: ClusterMember, event: Event) -> None:
+        if isinstance(event, Leads):
+            self.judge(lambda: self._leads(machine.node_id, member, event.key))
+
+    def _leads(self, broker_id: int, member: ClusterMember, key: PartitionKey) -> None:
+        epoch = member.replicas.leader(key).state.leader_epoch
+        now = self.image.partition(key)
+        current = now is not None and now.leader_epoch == epoch
+        self.trace(lambda: f"broker {broker_id} leads {self.history_of(key).name} in epoch {epoch}")
+        log = self.logs[broker_id, key]
+        self.history_of(key).leads(broker_id, epoch, log.batches, current, log.high_watermark)
+
+    # What faults do.
+
+    def stopped_uncleanly(self, broker_id: int, power: bool) -> None:
+        """Note that a broker has died."""
+        self.faults.stopped_uncleanly(broker_id, power)
+
+    def may_stop(self, broker_id: int, *, power: bool) -> bool:
+        """Whether a broker may die now."""
+        return self.faults.may_stop(broker_id, power=power)
+
+    def lost_power(self, broker_id: int) -> None:
+        """Note that a machine has lost its power."""
+        del broker_id
+        self.mark(Mark.POWER_LOST)
+
+    def process_ended(self, broker_id: int) -> None:
+        """Note that a broker's process is gone."""
+
+    def start_later(self, broker: Machine, delay_ms: int) -> None:
+        """Start a broker again, if it is still down then."""
+        self.scheduler.after(delay_ms, broker.start)
+
+    def produce(self, number: int, records: int) -> None:
+        """Let a producer send."""
+        self.producers[number].send(records)
+
+    def transact(self, number: int, amount: int) -> None:
+        """Let a producer write a transaction."""
+        self.transactional[number].transact(amount)
+
+    def produce_to(self, key: PartitionKey) -> None:
+        """Let all producers of a partition send."""
+        for producer in self.producers:
+            if producer.key == key:
+                producer.send(1)
+
+    def elect(self, key: PartitionKey) -> None:
+        """Ask for the preferred leader."""
+        self.admin.run(self.admin.elect(self.topic_of(key).name, key[1]))
+
+    def change_settings(self, topic: TopicPlan, minimum: int, *, unclean: bool) -> None:
+        """Ask for other settings of a topic."""
+        self.mark(Mark.SETTINGS)
+        self.admin.run(self.admin.change_settings(topic, minimum, unclean=unclean))
+
+    def change_default(self, minimum: int) -> None:
+        """Ask for another `min.insync.replicas` of the cluster."""
+        self.mark(Mark.SETTINGS)
+        self.admin.run(self.admin.change_default(minimum))
+
+    def reassign(self, key: PartitionKey, target: tuple[int, ...] | None) -> None:
+        """Ask for other replicas of a partition; None gives a move up."""
+        self.mark(Mark.MOVE if target is not None else Mark.MOVE_GIVEN_UP)
+        self.admin.run(self.admin.reassign(self.topic_of(key).name, key[1], target))
+
+    # The metadata log.
+
+    def _landed(self, step: MetadataStep) -> None:
+        """Apply what has been written to the image of the truth, and look at it."""
+        if isinstance(step, ClusterImage):
+            if self.image.next_offset:
+                self.judge(lambda: self._check_snapshot(step))
+            else:
+                self.metadata.image = step
+            self.image.next_offset = step.next_offset
+            return
+        self.judge(lambda: self._apply(step))
+
+    def _check_snapshot(self, snapshot: ClusterImage) -> None:
+        """Compare what a new controller begins with to what was decided before."""
+        snapshot.next_offset, offset = self.image.next_offset, snapshot.next_offset
+        check_images_equal(snapshot, self.image, "the snapshot of a new controller")
+        snapshot.next_offset = offset
+
+    def _apply(self, step: list[Record]) -> None:
+        image = self.image
+        for record in step:
+            self.trace(lambda record=record: f"log {image.next_offset}: {record}")  # type: ignore[misc]
+            if isinstance(record, PartitionChanged):
+                key = (record.topic_id, record.partition)
+                before = image.partition(key)
+                self.history_of(key).changed(before, record.state)
+                image.apply(record)
+                if before is not None:
+                    self._note_election(key, before, record.state)
+                self.check_members(key)
+                continue
+            if isinstance(record, ControllerElected):
+                if record.controller_epoch <= image.controller_epoch:
+                    raise ViolationError("epochs-rise", f"controller epoch {record.controller_epoch} comes again")
+                self._controllers += 1
+                if self._controllers > 1:
+                    self.mark(Mark.FAILOVER)
+            image.apply(record)
+        check_image(self._broker_epochs, image)
+        self._broker_epochs = {each: image.broker_epoch(each) for each in image.brokers}
+
+    def _note_election(self, key: PartitionKey, before: PartitionState, after: PartitionState) -> None:
+        if before.adding_replicas and not after.adding_replicas and before.replicas != after.replicas:
+            self.mark(Mark.MOVED)
+        if after.leader == NO_LEADER:
+            self.mark(Mark.NOBODY_LEADS)
+        elif after.leader in before.in_sync_replicas:
+            return
+        elif after.leader in before.eligible_leader_replicas:
+            self.mark(Mark.ELIGIBLE)
+        elif after.leader == before.last_known_leader and not before.eligible_leader_replicas:
+            self.mark(Mark.LAST_KNOWN)
+        elif after.leader != before.leader:
+            self.mark(Mark.UNCLEAN)
+            self.history_of(key).loses(after.leader_epoch)
+
+    def check_members(self, key: PartitionKey) -> None:
+        """Look at all in sync or eligible."""
+        state = self.image.partition(key)
+        if state is not None:
+            self.history_of(key).check_members(
+                self._replica(key, each)
+                for each in (*state.in_sync_replicas, *state.eligible_leader_replicas)
+                if not self._has_forgotten(key, each)
+            )
+
+    def check_member(self, key: PartitionKey, broker_id: int) -> None:
+        """Look at one replica, if it is in sync or eligible."""
+        state = self.image.partition(key)
+        if state is None or broker_id not in (*state.in_sync_replicas, *state.eligible_leader_replicas):
+            return
+        if not self._has_forgotten(key, broker_id):
+            self.history_of(key).check_members((self._replica(key, broker_id),))
+
+    def _replica(self, key: PartitionKey, broker_id: int) -> Replica:
+        log = self.logs.get((broker_id, key))
+        return Replica(broker_id, () if log is None else log.batches)
+
+    def _has_forgotten(self, key: PartitionKey, broker_id: int) -> bool:
+        """Whether a replica may have lost records that its broker has not yet registered again after."""
+        forgot_epoch = self.brokers[broker_id].forgot_epoch
+        return not self.topic_of(key).flushed and forgot_epoch == self.image.broker_epoch(broker_id)
+
+    # Settings.
+
+    def broker_config(self, node_id: int) -> BrokerConfig:
+        """Return the settings of a broker."""
+        plan, settings = self.plan, self.plan.settings
+        internal = {topic.name: topic.partitions for topic in plan.topics}
+        values: dict[str, object] = {
+            "node.id": node_id,
+            "metadata.log.dir": METADATA,
+            "broker.heartbeat.interval.ms": settings.heartbeat_ms,
+            "broker.session.timeout.ms": settings.session_ms,
+            "controller.quorum.fetch.timeout.ms": max(settings.session_ms // 2, 200),
+            "replica.lag.time.max.ms": max(settings.lag_ms, settings.fetch_wait_ms),
+            "replica.fetch.wait.max.ms": settings.fetch_wait_ms,
+            "replica.fetch.backoff.ms": settings.backoff_ms,
+            "replica.high.watermark.checkpoint.interval.ms": 700,
+            "auto.leader.rebalance.enable": settings.rebalance_ms > 0,
+            "leader.imbalance.check.interval.seconds": max(settings.rebalance_ms // 1000, 1),
+            "min.insync.replicas": plan.default_minimum,
+            "log.index.interval.bytes": 200,
+            "auto.create.topics.enable": False,
+            "offsets.topic.num.partitions": internal.get(OFFSETS_TOPIC, 1),
+            "transaction.state.log.num.partitions": internal.get(TRANSACTIONS_TOPIC, 1),
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
+            "metadata.log.max.record.bytes.between.snapshots": 20_000,
+            "group.min.session.timeout.ms": 100,
+            "group.consumer.heartbeat.interval.ms": 100,
+        }
+        if plan.groups:
+            values["group.initial.rebalance.delay.ms"] = plan.groups[0].delay_ms
+            values["group.consumer.session.timeout.ms"] = plan.groups[0].session_ms
+        if plan.durability is Durability.FLUSHED:
+            values["log.flush.interval.messages"] = 1
+        return BrokerConfig.of(values)
+
+
+class _Mistakes(logging.Handler):
+    """Takes what brokers log with a traceback: nothing else of what they log is a mistake of their own."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.ERROR)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging`."""
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and not isinstance(error, OSError):
+            self._world.mistake(None, f"{record.getMessage()}: {error!r}", error)
+
+
+def run_plan(plan: Plan, *, tracing: bool = False) -> Outcome:
+    """Run a plan."""
+    return World(plan, tracing).run()
