@@ -202,14 +202,17 @@ class Auditor:
         """Compare the ends of the chains with what is stored, and return the report.
 
         ``look_up`` returns the stored versions of some transaction identifiers, as a reader of the table sees them.
+        More commits may be added afterwards, and the audit finished again; a report shows the chains as they are now.
         """
         if self._kept is not None:
             self._join_checkpoint(self._kept)
-        self._check_stored(look_up(self._chains), look_up(self._batch_ids))
+            self._kept = None
+        found = Findings(list(self._findings.kept), Counter(self._findings.counts))
+        self._check_stored(look_up(self._chains), look_up(self._batch_ids), found)
         self._note_epochs()
-        self._judge_halves()
+        self._judge_halves(found)
         chains = tuple(sorted(self._chains.values(), key=lambda chain: chain.order))
-        return Report(chains, self._findings.in_order(), self._findings.counts, self._tally)
+        return Report(chains, found.in_order(), found.counts, self._tally)
 
     # One commit
 
@@ -497,21 +500,21 @@ class Auditor:
                 chain = self._chains[txn_id] = _chain_of(parsed)
                 chain.jump(stored, where)
 
-    def _check_stored(self, offsets: Mapping[str, int], batch_ids: Mapping[str, int]) -> None:
+    def _check_stored(self, offsets: Mapping[str, int], batch_ids: Mapping[str, int], found: Findings) -> None:
         for txn_id, chain in sorted(self._chains.items()):
             chain.stored = offsets.get(txn_id)
             if chain.stored is None and chain.cloned:
                 message = f"{chain}: rows up to offset {chain.end} were cloned from {chain.cloned}, without their "
                 message += "offsets: a query would start from scratch. Copy them: sparkonce offsets copy"
-                self._findings.add(Problem.OFFSETS_NOT_COPIED, message, None, chain)
+                found.add(Problem.OFFSETS_NOT_COPIED, message, None, chain)
             elif chain.stored != chain.end:
                 stored = "nothing is" if chain.stored is None else f"{chain.stored} is"
                 message = f"{chain}: {stored} stored, and the chain ends at {chain.end}"
-                self._findings.add(Problem.STORED_MISMATCH, message, None, chain)
+                found.add(Problem.STORED_MISMATCH, message, None, chain)
         for txn_id, last in sorted(self._batch_ids.items()):
             if batch_ids.get(txn_id) != last:
                 message = f"{describe(txn_id)}: {batch_ids.get(txn_id)} is stored, and the last commit has {last}"
-                self._findings.add(Problem.STORED_MISMATCH, message, None)
+                found.add(Problem.STORED_MISMATCH, message, None)
 
     def _note_epochs(self) -> None:
         for chain in self._chains.values():
@@ -520,7 +523,7 @@ class Auditor:
             is_left_behind = chain.commits > 0 and chain.epoch != known
             chain.epoch = None if is_left_behind or known == UNKNOWN_EPOCH else known
 
-    def _judge_halves(self) -> None:
+    def _judge_halves(self, found: Findings) -> None:
         """Report writes without their other half; they are correct where the other half is kept elsewhere."""
         for half in self._halves.values():
             app_id = half.name.app_id or ""
@@ -532,13 +535,13 @@ class Auditor:
                     if half.again_in is None
                     else f"the two leaves this. Version {half.again_in} wrote the same records again: duplicates"
                 )
-                self._findings.add(Problem.ROWS_WITHOUT_OFFSETS, message, half.name)
+                found.add(Problem.ROWS_WITHOUT_OFFSETS, message, half.name)
             elif half.writes == Writes.OFFSETS and app_id in self._last_rows and not rows_first:
                 message = (
                     "its offsets were committed and its rows were not: with at-most-once, a crash between the two "
                     "leaves this, and the rows are lost; a batch without rows, and one that still runs, look the same"
                 )
-                self._findings.add(Problem.OFFSETS_WITHOUT_ROWS, message, half.name)
+                found.add(Problem.OFFSETS_WITHOUT_ROWS, message, half.name)
 
     def _in_scope(self, txn_id: str) -> bool:
         parsed = parse_txn_id(txn_id)

@@ -41,6 +41,8 @@ class LogCommit:
     """How the commit's file is damaged; None if it is complete."""
     removed_files: int = 0
     """Data files that it removed or replaced with a change of the rows; compaction changes none."""
+    added_files: tuple[str, ...] = ()
+    """Paths of the data files that it added, if they were asked for."""
 
     @property
     def version(self) -> int:
@@ -102,14 +104,15 @@ class CommitLog:
         """The version up to which commits are returned; later ones were made while this log was read."""
         return self.table.version()
 
-    def commits(self) -> Iterator[LogCommit]:
-        """Yield every kept commit, oldest first.
+    def commits(self, first: int | None = None, *, with_files: bool = False) -> Iterator[LogCommit]:
+        """Yield every kept commit, oldest first; from version ``first`` on, if given.
 
         Raises:
             OffsetStoreError: if a file is gone or damaged.
         """
-        versions = range(self.oldest_version, self.newest_version + 1)
-        for version, actions in zip(versions, self.log.actions_of(versions, _KINDS), strict=True):
+        versions = range(self.oldest_version if first is None else first, self.newest_version + 1)
+        kinds = (*_KINDS, "add") if with_files else _KINDS
+        for version, actions in zip(versions, self.log.actions_of(versions, kinds), strict=True):
             try:
                 yield _commit(version, actions)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -148,7 +151,8 @@ def _commit(version: int, actions: Mapping[str, list[Action]]) -> LogCommit:
     known = entry.batch is not None or entry.change is not None
     damage = actions[DAMAGE][0]["what"] if actions[DAMAGE] else None
     removed = sum(1 for each in actions["remove"] if each.get("dataChange", True))
-    return LogCommit(entry, transactions, None if known else info.get(COMMIT_INFO_KEY), damage, removed)
+    added = tuple(str(each["path"]) for each in actions.get("add", ()))
+    return LogCommit(entry, transactions, None if known else info.get(COMMIT_INFO_KEY), damage, removed, added)
 
 
 def _first_damage(log: DeltaLog) -> str | None:

@@ -71,6 +71,24 @@ class Merged:
     conflict: str | None = None
 
 
+def small_files(
+    table: DeltaTable,
+    target_bytes: int = DEFAULT_TARGET_BYTES,
+    is_chosen: Callable[[tuple[str, ...], PartitionKey], bool] = lambda columns, partition: True,
+) -> list[SmallFiles]:
+    """Return each chosen partition of a table with at least two files below ``target_bytes``."""
+    columns = tuple(table.metadata().partition_columns)
+    files = pa.table(table.get_add_actions(flatten=True))
+    values = [files[_PARTITION + column].to_pylist() for column in columns]
+    partitions = list(zip(*values, strict=True)) if columns else [()] * len(files)
+    small: dict[PartitionKey, list[int]] = {}
+    for partition, size in zip(partitions, files["size_bytes"].to_pylist(), strict=True):
+        if size < target_bytes and is_chosen(columns, partition):
+            small.setdefault(partition, []).append(size)
+    found = [SmallFiles(partition, len(sizes), sum(sizes)) for partition, sizes in small.items() if len(sizes) > 1]
+    return sorted(found, key=lambda each: [as_text(value) for value in each.partition])
+
+
 @dataclass(frozen=True, slots=True)
 class Compaction:
     """Merges the files of one table that are smaller than ``target_bytes``."""
@@ -95,15 +113,7 @@ class Compaction:
         if unknown:
             by = ", ".join(columns) or "no column"
             raise CompactionError(f"{self.location} is not partitioned by {unknown[0]}, but by {by}")
-        files = pa.table(table.get_add_actions(flatten=True))
-        values = [files[_PARTITION + column].to_pylist() for column in columns]
-        partitions = list(zip(*values, strict=True)) if columns else [()] * len(files)
-        small: dict[PartitionKey, list[int]] = {}
-        for partition, size in zip(partitions, files["size_bytes"].to_pylist(), strict=True):
-            if size < self.target_bytes and self._is_chosen(columns, partition):
-                small.setdefault(partition, []).append(size)
-        found = [SmallFiles(partition, len(sizes), sum(sizes)) for partition, sizes in small.items() if len(sizes) > 1]
-        return table.version(), columns, sorted(found, key=lambda each: [as_text(value) for value in each.partition])
+        return table.version(), columns, small_files(table, self.target_bytes, self._is_chosen)
 
     def merge(self, columns: tuple[str, ...], plan: list[SmallFiles]) -> Iterator[Merged]:
         """Merge one partition after the other, and return the outcome of each.

@@ -94,14 +94,14 @@ def examine(options: argparse.Namespace) -> Examined:
     kafka = settings_from(options)
     log = CommitLog.open(options.table, dict(options.storage))
     kept = log.oldest_state()
-    auditor = Auditor(Scope(options.app_id, options.source), kept, partial(_offsets_of_source, dict(options.storage)))
+    auditor = Auditor(Scope(options.app_id, options.source), kept, partial(offsets_of_source, dict(options.storage)))
     with _progress(log.newest_version - log.oldest_version + 1) as advance:
         for commit in log.commits():
             auditor.add(commit)
             advance()
     report = auditor.finish(log.stored)
     app_ids = sorted({chain.app_id for chain in report.chains})
-    report = report.adding([*_rows_before(log, kept), *_holes(log), *_by_delta_spark(log, app_ids)])
+    report = report.adding([*outside_commits(log, kept), *by_delta_spark(log, app_ids)])
     report = report.adding(look_at_result(log, app_ids))
     _require_chains(options, report)
     sides: Sequence[BrokerSide] | None = None
@@ -124,9 +124,16 @@ def examine(options: argparse.Namespace) -> Examined:
     )
 
 
-def _offsets_of_source(storage: Mapping[str, str], source: CloneSource) -> Mapping[OffsetTxn, int] | None:
+def offsets_of_source(storage: Mapping[str, str], source: CloneSource) -> Mapping[OffsetTxn, int] | None:
+    """Return the offsets stored in the source of a clone; None if it cannot be read."""
     stored = stored_in(source, storage)
     return None if stored is None else stored.offsets
+
+
+def outside_commits(log: CommitLog, kept: StoredState | None) -> Iterator[Finding]:
+    """Find what kept commits do not show: rows that are older, and missing commits."""
+    yield from _rows_before(log, kept)
+    yield from _holes(log)
 
 
 def _holes(log: CommitLog) -> Iterator[Finding]:
@@ -149,7 +156,7 @@ def _rows_before(log: CommitLog, kept: StoredState | None) -> Iterator[Finding]:
         yield Finding(Problem.ROWS_OF_UNKNOWN_ORIGIN, message, CommitName(kept.version))
 
 
-def _by_delta_spark(log: CommitLog, app_ids: Iterable[str]) -> Iterator[Finding]:
+def by_delta_spark(log: CommitLog, app_ids: Iterable[str]) -> Iterator[Finding]:
     """Find applications whose rows delta-spark writes by now: where these begin and end is in another table."""
     for app_id in app_ids:
         written, recorded = merge_txn_id(app_id), intent_txn_id(app_id)

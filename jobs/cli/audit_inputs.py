@@ -129,7 +129,7 @@ def count_rows(table: DeltaTable, chains: Sequence[Chain], coordinates: Coordina
         for batch in _batches(table, coordinates, planned):
             _count_batch(counter, batch, coordinates)
         counter.collect(counts)
-    (total,) = (batch.column(0)[0].as_py() for batch in _query(table, "SELECT count(*) FROM counted"))
+    (total,) = (batch.column(0)[0].as_py() for batch in query(table, "SELECT count(*) FROM counted"))
     return RowCounts(counts, total - sum(count.total for count in counts.values()))
 
 
@@ -149,10 +149,10 @@ def _check_columns(table: DeltaTable, coordinates: Coordinates) -> None:
 
 def _batches(table: DeltaTable, coordinates: Coordinates, planned: Pass) -> Iterator[pa.RecordBatch]:
     bounds: OffsetRange = planned.bounds
-    columns, offset = ", ".join(map(_quoted, coordinates.columns)), _quoted(coordinates.offset)
+    columns, offset = ", ".join(map(quoted, coordinates.columns)), quoted(coordinates.offset)
     within = f"{offset} >= {bounds.start} AND {offset} < {bounds.end}"
     waiting: list[pa.RecordBatch] = []
-    for batch in _query(table, f"SELECT {columns} FROM counted WHERE {within}"):  # noqa: S608  # quoted
+    for batch in query(table, f"SELECT {columns} FROM counted WHERE {within}"):  # noqa: S608  # quoted
         waiting.append(batch)
         if sum(each.num_rows for each in waiting) >= BATCH_ROWS:
             yield pa.concat_batches(waiting)
@@ -161,7 +161,12 @@ def _batches(table: DeltaTable, coordinates: Coordinates, planned: Pass) -> Iter
         yield pa.concat_batches(waiting)
 
 
-def _query(table: DeltaTable, text: str) -> Iterator[pa.RecordBatch]:
+def query(table: DeltaTable, text: str) -> Iterator[pa.RecordBatch]:
+    """Yield what delta-rs's engine answers; the table is ``counted``.
+
+    Raises:
+        RowsError: if rows cannot be read.
+    """
     with hidden_secrets(table._storage_options or {}):
         try:
             for batch in QueryBuilder().register("counted", table).execute(text):
@@ -170,7 +175,8 @@ def _query(table: DeltaTable, text: str) -> Iterator[pa.RecordBatch]:
             raise RowsError(plain(error)) from error
 
 
-def _quoted(column: str) -> str:
+def quoted(column: str) -> str:
+    """Write a column's name in SQL."""
     return '"' + column.replace('"', '""') + '"'
 
 

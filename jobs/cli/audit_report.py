@@ -98,7 +98,7 @@ def as_text(examined: Examined) -> Iterator[str]:
             yield from (f"  {line}" for line in _findings(report, found))
     bad = examined.first_bad
     if bad is not None:
-        yield "\nFirst bad commit: " + (_sentence(bad) if bad.commit else f"none; [{bad.problem.value}] {bad.message}")
+        yield "\nFirst bad commit: " + (sentence(bad) if bad.commit else f"none; [{bad.problem.value}] {bad.message}")
     if examined.verdict is Verdict.UNPROVEN and not report.has_ranges:
         yield "\nNot proven: no kept commit of a batch moved offsets, so there is no range to examine."
     yield ""
@@ -162,13 +162,14 @@ def _findings(report: Report, found: Sequence[Finding]) -> Iterator[str]:
     shown: dict[Problem, int] = {}
     for finding in found:
         shown[finding.problem] = shown.get(finding.problem, 0) + 1
-        yield _sentence(finding)
+        yield sentence(finding)
     for problem, count in shown.items():
         if report.counts[problem] > count:
             yield f"… and {report.counts[problem] - count:,} more of {problem.value}."
 
 
-def _sentence(finding: Finding) -> str:
+def sentence(finding: Finding) -> str:
+    """Return a finding in words, with its commit."""
     where = f"{_commit_text(finding.commit)}: " if finding.commit else ""
     return f"{where}[{finding.problem.value}] {finding.message}"
 
