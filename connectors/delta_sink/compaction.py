@@ -74,7 +74,7 @@ class Merged:
 def small_files(
     table: DeltaTable,
     target_bytes: int = DEFAULT_TARGET_BYTES,
-    is_chosen: Callable[[tuple[str, ...], PartitionKey], bool] = lambda columns, partition: True,
+    is_chosen: Callable[[tuple[str, ...], PartitionKey], bool] = lambda *_: True,
 ) -> list[SmallFiles]:
     """Return each chosen partition of a table with at least two files below ``target_bytes``."""
     columns = tuple(table.metadata().partition_columns)

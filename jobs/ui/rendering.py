@@ -20,6 +20,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from sparkonce.jobs.shared.arguments import show_bytes
+
 HERE = Path(__file__).parent
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 _PLACE = re.compile("\0([^\0]*)\0")
@@ -103,7 +105,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     made.globals["live"] = _live
-    made.filters |= {"grouped": _grouped, "moment": _moment, "lasting": _lasting}
+    made.filters |= {"bytes": show_bytes, "grouped": _grouped, "moment": _moment, "lasting": _lasting}
     return made
 
 

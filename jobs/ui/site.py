@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sparkonce.jobs.ui.delta.tables import TableWatches
 from sparkonce.jobs.ui.kafka.watch import ClusterWatch
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Site:
         self.given = given
         self.faults = faults if given.allow_faults else None
         self.cluster = ClusterWatch(given.kafka) if given.kafka else None
+        self.delta = TableWatches(given.storage)
 
     def close(self) -> None:
         """Close all connections."""

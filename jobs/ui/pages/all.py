@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sparkonce.jobs.ui.page import Page
+from sparkonce.jobs.ui.pages.tables import TABLE, TABLE_FILES, TABLES
 from sparkonce.jobs.ui.pages.topics import TOPICS
 
-PAGES: tuple[Page, ...] = (TOPICS,)
+PAGES: tuple[Page, ...] = (TOPICS, TABLES, TABLE, TABLE_FILES)

@@ -1,0 +1,278 @@
+"""A Delta table that is followed: its log is read once, a part at each look, and then only what is new.
+
+Reading a log of 100,000 versions takes 20 seconds, so nothing here reads all of it for one answer. Each look reads on
+for `BUDGET_S` at most; until the newest version is reached, the audit has no verdict, and says how far it is. From then
+on a look costs one question to the file system, and a commit is judged a moment after it was made.
+
+The audit is that of `sparkonce audit`, finished again after each commit. What it leaves to that command is reported as
+not examined.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from pyarrow import fs
+
+from sparkonce.exactly_once.audit import Auditor, Report
+from sparkonce.exactly_once.audit_findings import Finding, Problem
+from sparkonce.jobs.cli.audit import by_delta_spark, offsets_of_source, outside_commits
+from sparkonce.jobs.cli.audit_report import Examined, Verdict, sentence
+from sparkonce.jobs.cli.audit_result import result_of
+from sparkonce.jobs.ui.delta.queries_seen import QueriesSeen
+from sparkonce.jobs.ui.delta.ranges import RangeIndex
+from sparkonce.offset_store.commit_log import CommitLog, LogCommit
+from sparkonce.offset_store.delta_log import StoredTransactions
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.secrets import hidden_secrets
+
+BUDGET_S = 0.25
+"""How long one look may read on."""
+MAX_FILES = 1_000_000
+"""Data files whose commits are known; those of later commits are found nowhere."""
+MAX_COVERED = 100
+"""Stretches of one chain that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChainState:
+    """One partition of one source of one application, as far as the log was read."""
+
+    app_id: str
+    source: str
+    topic: str
+    """"" if only the id is known."""
+    topic_id: str
+    partition: int
+    covered: tuple[tuple[int, int], ...]
+    """What kept commits cover, each offset once: one stretch if nothing is missing."""
+    stretches: int
+    """How many there are; `covered` has the first ones."""
+    end: int | None
+    stored: int | None
+    commits: int
+
+    @property
+    def start(self) -> int | None:
+        """The first offset that a kept commit covers."""
+        return self.covered[0][0] if self.covered else None
+
+    @property
+    def name(self) -> str:
+        """Topic and partition."""
+        return f"{self.topic or self.topic_id}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditState:
+    """What is known of a table's log by now."""
+
+    verdict: Verdict | None
+    """None while the log is being read."""
+    read: int = 0
+    """Commits that were read."""
+    kept: int = 0
+    """Commits that the log has."""
+    summary: str = ""
+    """The last line of `sparkonce audit`."""
+    findings: tuple[tuple[str, str], ...] = ()
+    """Each as ``wrong``, ``unseen`` or ``warning``, and in words; the first few of each kind."""
+    more_findings: int = 0
+    chains: tuple[ChainState, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """Say what the verdict means, in a sentence."""
+        if self.verdict is None:
+            return f"The log is being read: {self.read:,} of {self.kept:,} commits. Nothing is proven before its end."
+        if self.verdict is Verdict.PROVEN:
+            return f"Every offset of {self.kept:,} kept commits was written once, and the stored offsets are the ends."
+        if self.verdict is Verdict.BROKEN:
+            return "The log contradicts that every offset was written once."
+        if not self.chains or not any(chain.covered for chain in self.chains):
+            return "Not proven: no kept commit of a batch moved offsets, so there is no range to examine."
+        return "Not proven: nothing is wrong, and something was not examined."
+
+
+@dataclass(slots=True)
+class Reading:
+    """One table, as long as it is the same one."""
+
+    log: CommitLog
+    auditor: Auditor
+    stored: StoredTransactions
+    beside: tuple[Finding, ...]
+    """What is not in commits, and does not change."""
+    next_version: int
+    mark: tuple[int, int] | None = None
+    """Size and time of the last file that was read: another one there means another table."""
+    ranges: RangeIndex = field(default_factory=RangeIndex)
+    queries: QueriesSeen = field(default_factory=QueriesSeen)
+    files: dict[str, int] = field(default_factory=dict)
+    """The commit that added each data file."""
+    audit: AuditState | None = None
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether all commits up to the handle's version were read."""
+        return self.next_version > self.log.newest_version
+
+
+class FollowedTable:
+    """One table, for several threads."""
+
+    def __init__(self, location: Location, storage_options: Mapping[str, str] | None = None) -> None:
+        self.location = location
+        self.storage_options = dict(storage_options or {})
+        self.lock = threading.RLock()
+        """Held by those who read `reading`."""
+        self._reading: Reading | None = None
+
+    def look(self, budget_s: float = BUDGET_S) -> AuditState:
+        """Read what is new, as far as ``budget_s`` goes, and return what is known.
+
+        Raises:
+            OffsetStoreError: if the table is not there, or its log cannot be read.
+        """
+        with self.lock:
+            reading = self._follow()
+            if not reading.is_at_end or reading.audit is None:
+                self._read_on(reading, time.monotonic() + budget_s)
+            assert reading.audit is not None
+            return reading.audit
+
+    @property
+    def known(self) -> AuditState | None:
+        """What the last look returned; None before the first, and after one that failed."""
+        reading = self._reading
+        return None if reading is None else reading.audit
+
+    def reading(self) -> Reading:
+        """Return what looks have read so far; look if none has.
+
+        Raises:
+            OffsetStoreError: as `look`.
+        """
+        with self.lock:
+            if self._reading is None:
+                self.look()
+            assert self._reading is not None
+            return self._reading
+
+    def _follow(self) -> Reading:
+        """Bring the handle to the newest version; begin anew if it is another table, or the first look."""
+        if self._reading is None or not self._brought_on(self._reading):
+            self._reading = None
+            self._reading = self._open()
+        return self._reading
+
+    def _brought_on(self, reading: Reading) -> bool:
+        """Bring the handle to the newest version; False if it is of another table by now, or cannot be brought on."""
+        if self._mark(reading, reading.next_version - 1) != reading.mark:
+            return False
+        return self._mark(reading, reading.log.newest_version + 1) is None or _updated(reading.log.table)
+
+    def _open(self) -> Reading:
+        with hidden_secrets(self.storage_options):
+            log = CommitLog.open(self.location, self.storage_options)
+            kept = log.oldest_state()
+            auditor = Auditor(None, kept, partial(offsets_of_source, self.storage_options))
+            beside = (*outside_commits(log, kept), *_rows_elsewhere(log))
+        stored = StoredTransactions(log.table, lambda: log.log)
+        made = Reading(log, auditor, stored, beside, log.oldest_version)
+        made.mark = self._mark(made, made.next_version - 1)
+        return made
+
+    def _read_on(self, reading: Reading, until_s: float) -> None:
+        with hidden_secrets(self.storage_options):
+            for commit in reading.log.commits(reading.next_version, with_files=True):
+                _add(reading, commit)
+                if time.monotonic() >= until_s:
+                    break
+        reading.mark = self._mark(reading, reading.next_version - 1)
+        reading.audit = _state(reading)
+
+    def _mark(self, reading: Reading, version: int) -> tuple[int, int] | None:
+        with hidden_secrets(self.storage_options):
+            info = reading.log.log.filesystem.get_file_info(f"{reading.log.log.folder}/{version:020d}.json")
+        return None if info.type is fs.FileType.NotFound else (info.size or 0, info.mtime_ns or 0)
+
+
+def _updated(table: DeltaTable) -> bool:
+    try:
+        table.update_incremental()
+    except (DeltaError, OSError, ValueError):  # opening it again shows what is wrong
+        return False
+    return True
+
+
+def _add(reading: Reading, commit: LogCommit) -> None:
+    reading.auditor.add(commit)
+    reading.next_version = commit.version + 1
+    if commit.entry.batch is not None:
+        reading.ranges.add(commit.entry.batch)
+        reading.queries.add(commit.entry.batch)
+    if len(reading.files) < MAX_FILES:
+        reading.files.update(dict.fromkeys(commit.added_files, commit.version))
+
+
+def _rows_elsewhere(log: CommitLog) -> Iterator[Finding]:
+    """Report rows that delta-spark writes to another table: `sparkonce audit` reads that whole log, a page does not."""
+    result = result_of(log)
+    if result is not None:
+        message = f"the rows are in {result}, which is not examined here: sparkonce audit {log.location} does that"
+        yield Finding(Problem.ROWS_OF_UNKNOWN_ORIGIN, message)
+
+
+def _state(reading: Reading) -> AuditState:
+    log = reading.log
+    read, kept = reading.next_version - log.oldest_version, log.newest_version - log.oldest_version + 1
+    if not reading.is_at_end:
+        return AuditState(None, read, kept)
+    report = reading.auditor.finish(partial(_look_up, reading.stored))
+    app_ids = sorted({chain.app_id for chain in report.chains})
+    report = report.adding([*reading.beside, *by_delta_spark(log, app_ids)])
+    examined = Examined(
+        str(log.location), log.oldest_version, log.newest_version, None, report, False, None, None, None
+    )
+    shown = tuple((_kind(each.problem), sentence(each)) for each in report.findings)
+    more = sum(report.counts.values()) - len(shown)
+    return AuditState(examined.verdict, read, kept, examined.summary, shown, more, _chains(report))
+
+
+def _look_up(stored: StoredTransactions, txn_ids: Iterable[str]) -> dict[str, int]:
+    wanted = list(txn_ids)
+    stored.expect(len(wanted))
+    found = {txn_id: stored.look_up(txn_id) for txn_id in wanted}
+    return {txn_id: version for txn_id, version in found.items() if version is not None}
+
+
+def _kind(problem: Problem) -> str:
+    return "wrong" if problem.is_error else "unseen" if problem.is_gap_of_proof else "warning"
+
+
+def _chains(report: Report) -> tuple[ChainState, ...]:
+    found = []
+    for chain in report.chains:
+        covered = [(extent.start, extent.end) for extent in chain.covered()]
+        found.append(
+            ChainState(
+                chain.app_id,
+                chain.source,
+                chain.topic,
+                chain.topic_id,
+                chain.partition,
+                tuple(covered[:MAX_COVERED]),
+                len(covered),
+                chain.end,
+                chain.stored,
+                chain.commits,
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,111 @@
+"""Which commits cover an offset: the ranges of all commits that were read, by partition.
+
+The audit only keeps where each chain ends. To find the batch of one record, and whether another commit covers it as
+well, the ranges themselves are kept, in arrays: 25 bytes for a partition of a commit, up to `MAX_RANGES`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sparkonce.offset_store.offsets import TopicPartition
+from sparkonce.offset_store.record import CommittedBatch, PartitionKey, Writes
+
+MAX_RANGES = 4_000_000
+"""A hundred megabytes. Ranges of later commits are not kept: `RangeIndex.complete_to` says where that begins."""
+
+Owner = tuple[str, PartitionKey]
+"""An application, and a partition as one of its sources sees it."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Covering:
+    """One commit whose record covers an offset."""
+
+    version: int
+    app_id: str
+    source: str
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+    writes: Writes
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the commit holds the rows of the range."""
+        return Writes.ROWS in self.writes
+
+    @property
+    def has_offsets(self) -> bool:
+        """Whether the commit stores the end of the range."""
+        return Writes.OFFSETS in self.writes
+
+    @property
+    def owner(self) -> Owner:
+        """Whose range it is."""
+        return self.app_id, (self.source, TopicPartition(self.topic, self.topic_id, self.partition))
+
+
+@dataclass(slots=True)
+class _Ranges:
+    """The ranges of one owner, in the order of versions."""
+
+    starts: array[int] = field(default_factory=lambda: array("q"))
+    ends: array[int] = field(default_factory=lambda: array("q"))
+    versions: array[int] = field(default_factory=lambda: array("q"))
+    writes: array[int] = field(default_factory=lambda: array("b"))
+
+
+@dataclass(slots=True)
+class RangeIndex:
+    """The ranges of the commits of batches that were added, oldest first."""
+
+    most: int = MAX_RANGES
+    complete_to: int | None = None
+    """The last version whose ranges are all here, once the index is full; None before."""
+    _owners: dict[Owner, _Ranges] = field(default_factory=dict)
+    _size: int = 0
+
+    def add(self, batch: CommittedBatch) -> None:
+        """Add a commit's ranges."""
+        moved = batch.record.moved
+        if self.complete_to is not None:
+            return
+        if self._size + len(moved) > self.most:
+            self.complete_to = batch.version - 1
+            return
+        self._size += len(moved)
+        for key, extent in moved.items():
+            ranges = self._owners.setdefault((batch.record.app_id, key), _Ranges())
+            ranges.starts.append(extent.start)
+            ranges.ends.append(extent.end)
+            ranges.versions.append(batch.version)
+            ranges.writes.append(batch.writes.value)
+
+    def owners(self) -> list[Owner]:
+        """Return whose ranges there are."""
+        return sorted(self._owners)
+
+    def covering(self, topic: str | None, partition: int, offset: int) -> list[Covering]:
+        """Return the commits that cover an offset of a topic, by its name or id; None for any topic."""
+        return sorted(
+            found
+            for owner in self._owners
+            if owner[1][1].partition == partition and topic in (None, owner[1][1].topic, owner[1][1].topic_id)
+            for found in self._of(owner, offset)
+        )
+
+    def _of(self, owner: Owner, offset: int) -> Iterator[Covering]:
+        ranges, (app_id, (source, tp)) = self._owners[owner], owner
+        starts, ends = np.array(ranges.starts), np.array(ranges.ends)  # copies: an array that is shared cannot grow
+        for at in np.flatnonzero((starts <= offset) & (offset < ends)):
+            yield Covering(
+                ranges.versions[at], app_id, source, tp.topic, tp.topic_id, tp.partition, ranges.starts[at],
+                ranges.ends[at], Writes(ranges.writes[at]),
+            )  # fmt: skip

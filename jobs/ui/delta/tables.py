@@ -1,0 +1,129 @@
+"""The tables that pages are about, each followed once however many pages look at it."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from sparkonce.jobs.ui.delta.files import FilesState, FilesWatch, Unnamed, unnamed_of
+from sparkonce.jobs.ui.delta.followed import AuditState, FollowedTable
+from sparkonce.jobs.ui.delta.versions import Versions, VersionState
+from sparkonce.offset_store.clock import now_ms
+from sparkonce.offset_store.delta_log import DeltaLog
+from sparkonce.offset_store.locations import Location
+
+MAX_TABLES = 64
+"""Tables that are followed; the one that was looked at least recently is forgotten."""
+SHORT_LOG = 2_000
+"""Up to so many kept commits, files without a commit are counted unasked."""
+PAGE = 50
+"""Versions on a page."""
+UNNAMED_EVERY_MS = 30_000
+
+
+def key_of(place: str) -> str:
+    """Return a table's name in addresses: the end of its path, and enough of a digest to tell two of a name apart."""
+    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in place.rstrip("/").rpartition("/")[2])
+    return f"{name}-{hashlib.blake2b(place.encode(), digest_size=4).hexdigest()}"
+
+
+@dataclass(slots=True)
+class TableWatch:
+    """One table."""
+
+    place: str
+    followed: FollowedTable
+    _files: FilesWatch = field(default_factory=FilesWatch)
+    _versions: tuple[object, Versions] | None = None
+    _unnamed: Unnamed | None = None
+
+    @property
+    def key(self) -> str:
+        """Its name in addresses."""
+        return key_of(self.place)
+
+    @property
+    def name(self) -> str:
+        """Its name on pages."""
+        return self.place.rstrip("/").rpartition("/")[2] or self.place
+
+    def look(self) -> AuditState:
+        """Read what is new in the log: `FollowedTable.look`."""
+        return self.followed.look()
+
+    def bounds(self) -> tuple[int, int]:
+        """Return the oldest kept version and the newest."""
+        log = self.followed.reading().log
+        return log.oldest_version, log.newest_version
+
+    def versions(self, newest: int | None = None, count: int = PAGE) -> list[VersionState]:
+        """Return some versions, newest first, from ``newest`` on (or the newest one) to older ones."""
+        reading = self.followed.reading()
+        oldest, last = reading.log.oldest_version, reading.log.newest_version
+        first = last if newest is None else max(min(newest, last), oldest)
+        return self._reader(reading, reading.log.log).read(range(first, max(first - count, oldest - 1), -1))
+
+    def version(self, number: int) -> VersionState:
+        """Return one version.
+
+        Raises:
+            LogFileMissingError: if it is not kept.
+        """
+        reading = self.followed.reading()
+        return self._reader(reading, reading.log.log).read([number])[0]
+
+    def files(self) -> FilesState:
+        """Return what is known of the data files."""
+        with self.followed.lock:
+            return self._files.look(self.followed.reading().log.table)
+
+    def unnamed(self, *, asked: bool = False) -> Unnamed | None:
+        """Return the files that no commit names; None if nobody asked, and looking would take long."""
+        oldest, newest = self.bounds()
+        known = self._unnamed
+        if asked or (newest - oldest < SHORT_LOG and self.followed.location.is_local and _is_due(known, newest)):
+            self._unnamed = unnamed_of(self.followed.location, self.followed.storage_options)
+        return self._unnamed
+
+    def _reader(self, reading: object, log: DeltaLog) -> Versions:
+        if self._versions is None or self._versions[0] is not reading:  # another table is there now
+            self._versions = reading, Versions(log)
+        return self._versions[1]
+
+
+def _is_due(known: Unnamed | None, newest: int) -> bool:
+    return known is None or (known.version != newest and now_ms() - known.looked_at_ms > UNNAMED_EVERY_MS)
+
+
+class TableWatches:
+    """All tables, for several threads."""
+
+    def __init__(self, storage_options: Mapping[str, str]) -> None:
+        self._storage_options = storage_options
+        self._lock = threading.Lock()
+        self._watches: OrderedDict[str, TableWatch] = OrderedDict()
+
+    def at(self, place: str) -> TableWatch:
+        """Return the table at a place.
+
+        Raises:
+            ValueError: if it is not one.
+        """
+        with self._lock:
+            watch = self._watches.pop(place, None)
+            if watch is None:
+                location = Location.parse(place.removeprefix("delta:"))
+                options = {} if location.is_local else self._storage_options
+                watch = TableWatch(place, FollowedTable(location, options))
+            self._watches[place] = watch
+            if len(self._watches) > MAX_TABLES:
+                self._watches.popitem(last=False)
+            return watch
+
+    def named(self, key: str, places: Iterable[str]) -> TableWatch | None:
+        """Return the table among ``places`` that has this name in addresses; None if there is none."""
+        place = next((each for each in places if key_of(each) == key), None)
+        return None if place is None else self.at(place)

@@ -1,0 +1,105 @@
+"""The pages *Tables*: all tables; one with its versions, the chain of its offset ranges and the audit; its files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sparkonce.jobs.ui.delta.followed import AuditState
+from sparkonce.jobs.ui.delta.strips import strips
+from sparkonce.jobs.ui.delta.tables import PAGE, TableWatch
+from sparkonce.jobs.ui.page import Asked, NoSuchThingError, Page
+from sparkonce.jobs.ui.site import Site
+from sparkonce.offset_store.errors import OffsetStoreError
+
+GLANCE_S = 0.3
+"""How long the list of tables reads on, for all of them together."""
+CHAINS = 100
+"""Partitions of the audit on a page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """A table in the list."""
+
+    watch: TableWatch
+    audit: AuditState | None
+    """None before it was looked at."""
+    problem: str = ""
+
+    @property
+    def newest(self) -> int | None:
+        """Its newest version, if it was looked at."""
+        return None if self.audit is None else self.watch.bounds()[1]
+
+
+def _list(site: Site, _: Asked) -> Mapping[str, Any]:
+    watches = [site.delta.at(place) for place in site.tables()]
+    until_s = time.monotonic() + GLANCE_S
+    return {"tables": [_glance(watch, until_s) for watch in watches]}
+
+
+def _glance(watch: TableWatch, until_s: float) -> Glance:
+    left_s = until_s - time.monotonic()
+    known = watch.followed.known
+    if left_s <= 0 and (known is None or known.verdict is None):
+        return Glance(watch, known)
+    try:
+        return Glance(watch, watch.followed.look(max(left_s, 0.0)))
+    except (OffsetStoreError, OSError, ValueError) as error:
+        return Glance(watch, None, str(error) or type(error).__name__)
+
+
+def table_of(site: Site, key: str) -> TableWatch:
+    """Return the table that an address names.
+
+    Raises:
+        NoSuchThingError: if there is none.
+    """
+    watch = site.delta.named(key, site.tables())
+    if watch is None:
+        raise NoSuchThingError(f"No table has the name {key}. It may have been moved, or deleted.")
+    return watch
+
+
+def _one(site: Site, asked: Asked) -> Mapping[str, Any]:
+    watch = table_of(site, asked.path["table"])
+    audit = watch.look()
+    oldest, newest = watch.bounds()
+    shown = watch.versions(asked.number("from", newest, newest) if "from" in asked.query else None)
+    drawn, left_out = strips(shown[::-1])
+    first_chain = asked.number("chain", 0)
+    return {
+        "watch": watch,
+        "audit": audit,
+        "oldest": oldest,
+        "newest": newest,
+        "versions": shown,
+        "strips": drawn,
+        "strips_left_out": left_out,
+        "chains": audit.chains[first_chain : first_chain + CHAINS],
+        "first_chain": first_chain,
+        "chains_on_page": CHAINS,
+        "on_page": PAGE,
+    }
+
+
+def _files(site: Site, asked: Asked) -> Mapping[str, Any]:
+    watch = table_of(site, asked.path["table"])
+    watch.look()
+    return {"watch": watch, "files": watch.files(), "unnamed": watch.unnamed()}
+
+
+def _look_for_unnamed(site: Site, asked: Asked, _: Mapping[str, str]) -> str:
+    found = table_of(site, asked.path["table"]).unnamed(asked=True)
+    assert found is not None
+    return f"The folder was looked through as of version {found.version}; nothing was changed."
+
+
+TABLES = Page("/tables", "Tables", "tables.html", _list, menu="Tables")
+TABLE = Page("/tables/{table}", "Table", "table.html", _one)
+TABLE_FILES = Page(
+    "/tables/{table}/files", "Files", "table_files.html", _files, actions={"unnamed": _look_for_unnamed}, interval_s=1.0
+)
