@@ -26,7 +26,8 @@ from sparkonce.jobs.cli.audit import by_delta_spark, offsets_of_source, outside_
 from sparkonce.jobs.cli.audit_report import Examined, Verdict, sentence
 from sparkonce.jobs.cli.audit_result import result_of
 from sparkonce.jobs.ui.delta.queries_seen import QueriesSeen
-from sparkonce.jobs.ui.delta.ranges import RangeIndex
+from sparkonce.jobs.ui.delta.ranges import RangeIndex, Restore
+from sparkonce.offset_store.administration import ChangeKind
 from sparkonce.offset_store.commit_log import CommitLog, LogCommit
 from sparkonce.offset_store.delta_log import StoredTransactions
 from sparkonce.offset_store.locations import Location
@@ -84,6 +85,8 @@ class AuditState:
     findings: tuple[tuple[str, str], ...] = ()
     """Each as ``wrong``, ``unseen`` or ``warning``, and in words; the first few of each kind."""
     more_findings: int = 0
+    problems: frozenset[Problem] = frozenset()
+    """What was found, warnings included."""
     chains: tuple[ChainState, ...] = ()
 
     @property
@@ -127,15 +130,19 @@ class Reading:
 class FollowedTable:
     """One table, for several threads."""
 
-    def __init__(self, location: Location, storage_options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, location: Location, storage_options: Mapping[str, str] | None = None, budget_s: float = BUDGET_S
+    ) -> None:
+        """``budget_s`` is how long one look may read on."""
         self.location = location
+        self.budget_s = budget_s
         self.storage_options = dict(storage_options or {})
         self.lock = threading.RLock()
         """Held by those who read `reading`."""
         self._reading: Reading | None = None
 
-    def look(self, budget_s: float = BUDGET_S) -> AuditState:
-        """Read what is new, as far as ``budget_s`` goes, and return what is known.
+    def look(self, budget_s: float | None = None) -> AuditState:
+        """Read what is new, as far as ``budget_s`` goes (None: this table's own), and return what is known.
 
         Raises:
             OffsetStoreError: if the table is not there, or its log cannot be read.
@@ -143,7 +150,7 @@ class FollowedTable:
         with self.lock:
             reading = self._follow()
             if not reading.is_at_end or reading.audit is None:
-                self._read_on(reading, time.monotonic() + budget_s)
+                self._read_on(reading, time.monotonic() + (self.budget_s if budget_s is None else budget_s))
             assert reading.audit is not None
             return reading.audit
 
@@ -215,6 +222,11 @@ def _updated(table: DeltaTable) -> bool:
 def _add(reading: Reading, commit: LogCommit) -> None:
     reading.auditor.add(commit)
     reading.next_version = commit.version + 1
+    change = commit.entry.change
+    if change is not None and change.kind is ChangeKind.RESTORE:
+        reading.ranges.restores.append(Restore(commit.version, change.to_version, with_offsets=True))
+    elif commit.entry.operation == "RESTORE":
+        reading.ranges.restores.append(Restore(commit.version, commit.entry.restored_to, with_offsets=False))
     if commit.entry.batch is not None:
         reading.ranges.add(commit.entry.batch)
         reading.queries.add(commit.entry.batch)
@@ -242,8 +254,9 @@ def _state(reading: Reading) -> AuditState:
         str(log.location), log.oldest_version, log.newest_version, None, report, False, None, None, None
     )
     shown = tuple((_kind(each.problem), sentence(each)) for each in report.findings)
+    problems = frozenset(problem for problem, count in report.counts.items() if count)
     more = sum(report.counts.values()) - len(shown)
-    return AuditState(examined.verdict, read, kept, examined.summary, shown, more, _chains(report))
+    return AuditState(examined.verdict, read, kept, examined.summary, shown, more, problems, _chains(report))
 
 
 def _look_up(stored: StoredTransactions, txn_ids: Iterable[str]) -> dict[str, int]:

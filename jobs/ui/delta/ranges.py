@@ -22,7 +22,7 @@ Owner = tuple[str, PartitionKey]
 """An application, and a partition as one of its sources sees it."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Covering:
     """One commit whose record covers an offset."""
 
@@ -52,6 +52,21 @@ class Covering:
         return self.app_id, (self.source, TopicPartition(self.topic, self.topic_id, self.partition))
 
 
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """A commit that reverted the table's rows to an older version."""
+
+    version: int
+    to: int | None
+    """None where it is not known."""
+    with_offsets: bool
+    """Whether it reverted the offsets, too; Delta's own does not."""
+
+    def undoes(self, covering: Covering) -> bool:
+        """Whether what a commit wrote was taken back, or may have been."""
+        return covering.version < self.version and (self.to is None or self.to < covering.version)
+
+
 @dataclass(slots=True)
 class _Ranges:
     """The ranges of one owner, in the order of versions."""
@@ -69,6 +84,8 @@ class RangeIndex:
     most: int = MAX_RANGES
     complete_to: int | None = None
     """The last version whose ranges are all here, once the index is full; None before."""
+    restores: list[Restore] = field(default_factory=list)
+    """Commits that took rows back, in the order of versions."""
     _owners: dict[Owner, _Ranges] = field(default_factory=dict)
     _size: int = 0
 
@@ -95,16 +112,20 @@ class RangeIndex:
     def covering(self, topic: str | None, partition: int, offset: int) -> list[Covering]:
         """Return the commits that cover an offset of a topic, by its name or id; None for any topic."""
         return sorted(
-            found
-            for owner in self._owners
-            if owner[1][1].partition == partition and topic in (None, owner[1][1].topic, owner[1][1].topic_id)
-            for found in self._of(owner, offset)
+            (
+                found
+                for owner in self._owners
+                if owner[1][1].partition == partition and topic in (None, owner[1][1].topic, owner[1][1].topic_id)
+                for found in self.overlapping(owner, offset, offset + 1)
+            ),
+            key=lambda each: (each.version, each.app_id, each.source),
         )
 
-    def _of(self, owner: Owner, offset: int) -> Iterator[Covering]:
+    def overlapping(self, owner: Owner, start: int, end: int) -> Iterator[Covering]:
+        """Yield the commits that cover some of an owner's offsets ``[start, end)``, in the order of versions."""
         ranges, (app_id, (source, tp)) = self._owners[owner], owner
         starts, ends = np.array(ranges.starts), np.array(ranges.ends)  # copies: an array that is shared cannot grow
-        for at in np.flatnonzero((starts <= offset) & (offset < ends)):
+        for at in np.flatnonzero((starts < end) & (start < ends)):
             yield Covering(
                 ranges.versions[at], app_id, source, tp.topic, tp.topic_id, tp.partition, ranges.starts[at],
                 ranges.ends[at], Writes(ranges.writes[at]),

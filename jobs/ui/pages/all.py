@@ -5,5 +5,6 @@ from __future__ import annotations
 from sparkonce.jobs.ui.page import Page
 from sparkonce.jobs.ui.pages.tables import TABLE, TABLE_FILES, TABLES
 from sparkonce.jobs.ui.pages.topics import TOPICS
+from sparkonce.jobs.ui.pages.trace import TRACE
 
-PAGES: tuple[Page, ...] = (TOPICS, TABLES, TABLE, TABLE_FILES)
+PAGES: tuple[Page, ...] = (TOPICS, TABLES, TABLE, TABLE_FILES, TRACE)

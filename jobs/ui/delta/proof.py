@@ -1,0 +1,169 @@
+"""Whether a stretch of offsets was written once, by the commits that cover it; and what of that is not known.
+
+"Proven" takes all of these: the audit has read the whole log and found nothing wrong, exactly one commit stores these
+offsets, exactly one holds their rows, and both are of one attempt. Whatever is missing makes it "unknown"; two commits
+with the same rows contradict it. Commits that a restore took back do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from sparkonce.exactly_once.audit_findings import Problem
+from sparkonce.jobs.cli.audit_report import Verdict
+from sparkonce.jobs.ui.delta.followed import AuditState
+from sparkonce.jobs.ui.delta.ranges import Covering, Owner, RangeIndex
+from sparkonce.jobs.ui.delta.tables import TableWatch
+from sparkonce.offset_store.errors import OffsetStoreError
+
+_ROWS_TOUCHED = {
+    Problem.ROWS_RESTORED: "a RESTORE of Delta reverted rows of this table",
+    Problem.ROWS_REMOVED: "another writer removed or replaced files of this table",
+}
+
+
+class Level(Enum):
+    """What a statement is worth."""
+
+    PROVEN = "proven"
+    KNOWN = "known"
+    """Read from the log or the table; nothing was proven by it."""
+    UNKNOWN = "unknown"
+    CONTRADICTED = "contradicted"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One thing that is known, or is not."""
+
+    level: Level
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What is known of a stretch of one partition, as one source of one application has read it."""
+
+    owner: Owner
+    start: int
+    end: int
+    statements: tuple[Statement, ...]
+    """The first says whether it was written once."""
+    coverings: tuple[Covering, ...]
+    undone: tuple[Covering, ...] = ()
+    """Commits that a restore took back."""
+
+    @property
+    def level(self) -> Level:
+        """Whether it was written once."""
+        return self.statements[0].level
+
+
+def prove(watch: TableWatch, owner: Owner, start: int, end: int) -> Proof:
+    """Look whether offsets ``[start, end)`` of an owner were written once.
+
+    Raises:
+        OffsetStoreError: if the log cannot be read.
+    """
+    audit = watch.look()
+    reading = watch.followed.reading()
+    with watch.followed.lock:
+        found = list(reading.ranges.overlapping(owner, start, end))
+        reason = _why_unknown(audit, reading.ranges, reading.log.newest_version)
+        undone = [each for each in found if any(by.undoes(each) and by.with_offsets for by in reading.ranges.restores)]
+        reverted = [each for each in found if any(by.undoes(each) for by in reading.ranges.restores)]
+        oldest = reading.log.oldest_version
+    live = [each for each in found if each not in undone]
+    since = (
+        "since the table was made" if oldest == 0 else f"since version {oldest}; what older ones did is not examined"
+    )
+    verdict = _verdict(watch, live, start, end, reason, since, replaced=Problem.LOG_REPLACED in audit.problems)
+    beside = _beside(audit, undone, reverted, live)
+    return Proof(owner, start, end, (verdict, *beside), tuple(found), tuple(undone))
+
+
+def _why_unknown(audit: AuditState, ranges: RangeIndex, newest: int) -> str | None:
+    """Return why nothing can be proven of any offset of the table; None if something can."""
+    if audit.verdict is None:
+        return f"the log is still being read: {audit.read:,} of {audit.kept:,} commits"
+    if ranges.complete_to is not None and ranges.complete_to < newest:
+        return f"the ranges of commits after version {ranges.complete_to} are too many to be kept here"
+    if audit.verdict is Verdict.BROKEN:
+        first = next((text for kind, text in audit.findings if kind == "wrong"), "")
+        return f"the audit of this table found what is wrong: {first}"
+    if audit.verdict is Verdict.UNPROVEN:
+        first = next((text for kind, text in audit.findings if kind == "unseen"), "no range could be examined")
+        return f"the audit of this table could not examine everything: {first}"
+    return None
+
+
+def _verdict(
+    watch: TableWatch, live: Sequence[Covering], start: int, end: int, reason: str | None, since: str, *, replaced: bool
+) -> Statement:
+    rows, stored = [each for each in live if each.has_rows], [each for each in live if each.has_offsets]
+    if replaced and len(live) > 1 and len(rows) > 1:
+        text = "The log of the topic was replaced, so that two records had this offset: see the audit"
+        return Statement(Level.UNKNOWN, text)
+    if len(rows) > 1:
+        text = f"Written {len(rows)} times: versions {_listed(rows)} hold rows of the same offsets"
+        return Statement(Level.CONTRADICTED, text)
+    if len(stored) > 1:
+        text = f"Stored {len(stored)} times: versions {_listed(stored)} cover the same offsets"
+        return Statement(Level.CONTRADICTED, text)
+    if reason is not None:
+        return Statement(Level.UNKNOWN, f"Whether it was written once is not known: {reason}")
+    if not live:
+        return Statement(Level.UNKNOWN, "No kept commit covers it")
+    if not rows:
+        text = (
+            f"Version {_listed(stored)} stores the offsets, and no kept commit holds their rows: with at-most-once, a "
+        )
+        return Statement(
+            Level.UNKNOWN, text + "crash between the two loses them; a batch that still runs looks the same"
+        )
+    if not stored:
+        text = (
+            f"Version {_listed(rows)} holds the rows, and no kept commit stores their offsets: with at-least-once, a "
+        )
+        return Statement(Level.UNKNOWN, text + "crash between the two leaves this, and the rows are written again")
+    if rows[0].start > start or rows[0].end < end:
+        return Statement(Level.UNKNOWN, "The commit with the rows covers only a part of it")
+    if rows[0] != stored[0] and not _of_one_attempt(watch, rows[0], stored[0]):
+        text = f"Versions {rows[0].version} (rows) and {stored[0].version} (offsets) are not of one attempt"
+        return Statement(Level.UNKNOWN, text)
+    where = f"version {rows[0].version} holds the rows and stores the offsets"
+    if rows[0] != stored[0]:
+        where = f"version {rows[0].version} holds the rows, and version {stored[0].version} of the same attempt stores "
+        where += "the offsets"
+    return Statement(Level.PROVEN, f"Written once: {where}, and no other commit covers them, of all commits {since}")
+
+
+def _of_one_attempt(watch: TableWatch, one: Covering, other: Covering) -> bool:
+    try:
+        batches = [watch.version(each.version).batch for each in (one, other)]
+    except OffsetStoreError:  # cleaned up since
+        return False
+    attempts = {batch.record.attempt_id for batch in batches if batch is not None}
+    return len(attempts) == 1 and None not in batches
+
+
+def _beside(
+    audit: AuditState, undone: Sequence[Covering], reverted: Sequence[Covering], live: Sequence[Covering]
+) -> list[Statement]:
+    found = []
+    if undone:
+        text = f"What versions {_listed(undone)} wrote was taken back, rows and offsets together"
+        found.append(Statement(Level.KNOWN, text))
+    if any(each in live for each in reverted):
+        found.append(Statement(Level.UNKNOWN, "A RESTORE of Delta may have taken the rows out again, or back in"))
+    for problem, words in _ROWS_TOUCHED.items():
+        if problem in audit.problems and live:
+            text = f"The proof is of what was written; whether the rows are still there is not, since {words}"
+            found.append(Statement(Level.UNKNOWN, text))
+    return found
+
+
+def _listed(coverings: Sequence[Covering]) -> str:
+    return " and ".join(str(each.version) for each in coverings)

@@ -1,0 +1,315 @@
+"""From a row of a table to its record, and from a record to its rows.
+
+A row's file was added by a commit, and that commit's record names the batch and its ranges: so the record of every row
+is known up to a range. Columns with partition and offset make it exact, if they agree with that range; they may be
+anything else, so they are never believed alone. Where files were merged, the row may be of any of the batches whose
+files were; where another writer has rewritten the row, its origin is not known. Each step says what it is worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from sparkonce.jobs.cli.audit_inputs import Coordinates, RowsError, query, quoted
+from sparkonce.jobs.ui.delta.followed import AuditState
+from sparkonce.jobs.ui.delta.proof import Level, Proof, Statement, prove
+from sparkonce.jobs.ui.delta.ranges import Covering
+from sparkonce.jobs.ui.delta.rows import Condition, FoundRow, RowsFound, find_rows
+from sparkonce.jobs.ui.delta.tables import TableWatch
+from sparkonce.jobs.ui.delta.versions import VersionState
+from sparkonce.offset_store.errors import OffsetStoreError, counted
+from sparkonce.offset_store.own_commits import OwnCommit
+from sparkonce.offset_store.record import Writes
+from sparkonce.offset_store.tables import load_table, table_filesystem
+
+MAX_MERGED = 500
+"""Commits that are looked at for the files that a merged file was made of."""
+MAX_RANGES = 20
+"""Ranges of a batch that are proven one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Where a record is in Kafka."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} at offset {self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class RowTrace:
+    """Where a row comes from."""
+
+    row: FoundRow
+    added_by: VersionState | None
+    """The commit that added its file."""
+    batches: tuple[VersionState, ...]
+    """The commits of batches that it may come from: one if it is known."""
+    record: Record | None
+    """Its record, if that is known."""
+    proofs: tuple[Proof, ...]
+    """Of the record's offset, or of the ranges of its batch."""
+    statements: tuple[Statement, ...]
+
+    @property
+    def batch(self) -> VersionState | None:
+        """The commit of its batch, if that is known."""
+        return self.batches[0] if len(self.batches) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordTrace:
+    """Where the rows of a record are, in one table."""
+
+    watch: TableWatch
+    proofs: tuple[Proof, ...]
+    """One for each source of each application that has read it."""
+    statements: tuple[Statement, ...]
+    rows: tuple[RowTrace, ...]
+    """Found by the columns with the coordinates."""
+    files: tuple[VersionState, ...]
+    """Commits with the rows, where no column tells which of their rows it is."""
+
+
+def coordinates_of(schema: pa.Schema) -> Coordinates | None:
+    """Return the columns that may hold each row's partition and offset: those with the names that the source gives."""
+    kinds = {field.name: field.type for field in schema}
+    if not all(name in kinds and pa.types.is_integer(kinds[name]) for name in ("partition", "offset")):
+        return None
+    is_text = "topic" in kinds and (pa.types.is_string(kinds["topic"]) or pa.types.is_large_string(kinds["topic"]))
+    return Coordinates("partition", "offset", "topic" if is_text else None)
+
+
+def trace_rows(watch: TableWatch, wanted: Sequence[Condition]) -> tuple[RowsFound, list[RowTrace]]:
+    """Find rows, and where each comes from.
+
+    Raises:
+        ConditionError, UnsearchableError, OffsetStoreError: as `find_rows`.
+    """
+    watch.look()
+    location, options = watch.followed.location, watch.followed.storage_options
+    table = load_table(location, options)
+    filesystem, root = table_filesystem(location, options)
+    found = find_rows(table, filesystem, root, wanted)
+    coordinates = coordinates_of(pa.schema(table.schema().to_arrow()))
+    return found, [_trace(watch, row, coordinates) for row in found.rows]
+
+
+def trace_record(watch: TableWatch, topic: str, partition: int, offset: int) -> RecordTrace:
+    """Find what covers a record, and its rows.
+
+    Raises:
+        OffsetStoreError: if the table cannot be read.
+    """
+    audit = watch.look()
+    with watch.followed.lock:
+        covering = watch.followed.reading().ranges.covering(topic, partition, offset)
+    owners = list(dict.fromkeys(each.owner for each in covering))
+    proofs = tuple(prove(watch, owner, offset, offset + 1) for owner in owners)
+    statements = [] if proofs else [_why_not_covered(audit, topic, partition, offset)]
+    if not proofs:
+        return RecordTrace(watch, (), tuple(statements), (), ())
+    rows, said = _rows_at(watch, covering, topic, partition, offset)
+    holding = [each.version for proof in proofs for each in proof.coverings if each.has_rows]
+    files = [] if rows else _readable(watch, dict.fromkeys(holding))
+    return RecordTrace(watch, proofs, (*statements, *said), tuple(rows), tuple(files))
+
+
+def _trace(watch: TableWatch, row: FoundRow, coordinates: Coordinates | None) -> RowTrace:
+    version = watch.followed.reading().files.get(row.path)
+    if version is None:
+        text = "The commit that added its file is no longer kept, or was not read yet: its batch is not known from it"
+        return _by_columns(watch, row, None, (), coordinates, [Statement(Level.UNKNOWN, text)])
+    added_by = watch.version(version)
+    batches, said = _batches_of(watch, added_by)
+    return _by_columns(watch, row, added_by, batches, coordinates, said)
+
+
+def _batches_of(watch: TableWatch, added_by: VersionState) -> tuple[tuple[VersionState, ...], list[Statement]]:
+    """Return the batches that rows of a commit may come from, and what is to be said of that."""
+    if added_by.batch is not None and Writes.ROWS in added_by.batch.writes:
+        text = f"Version {added_by.version} added its file, as batch {added_by.batch.record.batch_id} of query "
+        return (added_by,), [Statement(Level.KNOWN, f"{text}{added_by.batch.record.query_id}")]
+    if added_by.removed and not added_by.changes_rows:
+        return _merged(watch, added_by)
+    if added_by.name == OwnCommit.BATCH_WRITE.value:
+        text = "was a batch write (df.write), which has no offsets"
+    elif added_by.removed:
+        text = f"({added_by.name}) rewrote its file, changing rows: what the row was before is not known"
+    else:
+        text = (
+            f"({added_by.name}) added its file, and has no record of offsets: another writer, or another table's rows"
+        )
+    return (), [Statement(Level.UNKNOWN, f"Version {added_by.version} {text}")]
+
+
+def _merged(watch: TableWatch, merged: VersionState) -> tuple[tuple[VersionState, ...], list[Statement]]:
+    """Follow a merge of files back to the commits that wrote them."""
+    known = watch.followed.reading().files
+    waiting, seen, batches, lost = [merged], {merged.version}, list[VersionState](), 0
+    while waiting and len(seen) <= MAX_MERGED:
+        state = waiting.pop()
+        sources = {known.get(path) for path in state.removed}
+        lost += None in sources
+        new = sorted(each for each in sources if each is not None and each not in seen)
+        seen.update(new)
+        for each in _readable(watch, new):
+            if each.batch is not None and Writes.ROWS in each.batch.writes:
+                batches.append(each)
+            elif each.removed and not each.changes_rows:
+                waiting.append(each)
+            else:
+                lost += 1
+    text = f"Version {merged.version} ({merged.name}) merged its file from others"
+    said = [Statement(Level.KNOWN, f"{text}, of {counted(len(batches), 'batch')}")]
+    if lost or waiting:
+        said.append(Statement(Level.UNKNOWN, "Some of the files that were merged are of commits that are not known"))
+        return (), said  # what is not the whole list is no list of candidates
+    return tuple(sorted(batches, key=lambda each: each.version)), said
+
+
+def _by_columns(
+    watch: TableWatch,
+    row: FoundRow,
+    added_by: VersionState | None,
+    batches: tuple[VersionState, ...],
+    coordinates: Coordinates | None,
+    said: list[Statement],
+) -> RowTrace:
+    """Make the origin exact, if the row has coordinates that fit it."""
+    said = list(said)
+    covering = _named_by(watch, row, coordinates, said)
+    versions = {each.version for each in batches}
+    fitting = [each for each in covering if each.has_rows and (each.version in versions or not versions)]
+    if covering and not fitting:
+        text = "No batch that its file may be of covers the partition and offset in its columns: they are something "
+        said.append(Statement(Level.CONTRADICTED, text + "else, or the row was changed since. They are not used"))
+    owners = list(dict.fromkeys(each.owner for each in fitting))
+    if len(owners) == 1 and coordinates is not None and (versions or added_by is None):
+        owner, offset = owners[0], int(row.values[coordinates.offset])
+        record = Record(owner[1][1].topic, owner[1][1].partition, offset)
+        by_it = tuple(_readable(watch, dict.fromkeys(each.version for each in fitting)))
+        if versions:
+            text = "The partition and offset in its columns lie in the range of its batch"
+            said.append(Statement(Level.KNOWN, text))
+        else:
+            text = "Only its columns say where it comes from, and one application's commits cover that"
+            said.append(Statement(Level.UNKNOWN, text))
+        counts = _count_rows(watch, coordinates, record)
+        proof = prove(watch, owner, offset, offset + 1)
+        return RowTrace(row, added_by, by_it, record, (proof,), (*said, *counts))
+    if len(owners) > 1:
+        text = "Several applications, or sources, have written this record here: its row may be of any of them"
+        said.append(Statement(Level.UNKNOWN, text))
+    proofs = _proofs_of(watch, batches[0]) if len(batches) == 1 else ()
+    if len(batches) == 1:
+        text = f"Its record is one of {counted(batches[0].records, 'offset')} of its batch: no column tells which"
+        said.append(Statement(Level.UNKNOWN, text))
+    return RowTrace(row, added_by, batches, None, proofs, tuple(said))
+
+
+def _named_by(
+    watch: TableWatch, row: FoundRow, coordinates: Coordinates | None, said: list[Statement]
+) -> list[Covering]:
+    """Return the commits that cover what the columns of a row name."""
+    if coordinates is None:
+        return []
+    partition, offset = row.values[coordinates.partition], row.values[coordinates.offset]
+    topic = None if coordinates.topic is None else row.values[coordinates.topic]
+    if partition is None or offset is None or (coordinates.topic is not None and topic is None):
+        said.append(Statement(Level.UNKNOWN, "Its columns with partition and offset are null"))
+        return []
+    with watch.followed.lock:
+        found = watch.followed.reading().ranges.covering(topic, partition, offset)
+    if not found:
+        text = f"No kept commit covers the partition {partition} and offset {offset} that its columns have"
+        said.append(Statement(Level.UNKNOWN, text))
+    return found
+
+
+def _proofs_of(watch: TableWatch, state: VersionState) -> tuple[Proof, ...]:
+    assert state.batch is not None
+    app_id = state.batch.record.app_id
+    ranges = sorted(state.moved.items())[:MAX_RANGES]
+    return tuple(prove(watch, (app_id, key), extent.start, extent.end) for key, extent in ranges)
+
+
+def _rows_at(
+    watch: TableWatch, covering: Sequence[Covering], topic: str, partition: int, offset: int
+) -> tuple[list[RowTrace], list[Statement]]:
+    """Return the rows whose columns name a record."""
+    table = load_table(watch.followed.location, watch.followed.storage_options)
+    coordinates = coordinates_of(pa.schema(table.schema().to_arrow()))
+    if coordinates is None:
+        text = "The table has no columns partition and offset: which row of its batch it is cannot be told"
+        return [], [Statement(Level.UNKNOWN, text)]
+    names = {each.topic for each in covering}
+    name = topic if topic in names else next(iter(names))
+    conditions = [
+        Condition(coordinates.partition, "=", str(partition)),
+        Condition(coordinates.offset, "=", str(offset)),
+        *([Condition(coordinates.topic, "=", name)] if coordinates.topic else []),
+    ]
+    counts = _count_rows(watch, coordinates, Record(name, partition, offset))
+    try:
+        _, traces = trace_rows(watch, conditions)
+    except ValueError as error:  # tables whose files cannot be searched
+        return [], [*counts, Statement(Level.UNKNOWN, str(error))]
+    return traces, counts
+
+
+def _count_rows(watch: TableWatch, coordinates: Coordinates, record: Record) -> list[Statement]:
+    """Count the rows with these coordinates, by delta-rs's engine, which knows deleted rows."""
+    conditions = [
+        f"{quoted(coordinates.partition)} = {record.partition}",
+        f"{quoted(coordinates.offset)} = {record.offset}",
+    ]
+    if coordinates.topic is not None:
+        text = record.topic.replace("'", "''")
+        conditions.append(f"{quoted(coordinates.topic)} = '{text}'")
+    table = load_table(watch.followed.location, watch.followed.storage_options)
+    try:
+        sql = f"SELECT count(*) FROM counted WHERE {' AND '.join(conditions)}"  # noqa: S608  # quoted
+        (count,) = (batch.column(0)[0].as_py() for batch in query(table, sql))
+    except RowsError as error:
+        return [Statement(Level.UNKNOWN, f"The rows cannot be counted: {error}")]
+    at = f"Version {table.version()} has "
+    if count == 1:
+        return [Statement(Level.KNOWN, f"{at}one row with its partition and offset")]
+    if count == 0:
+        text = f"{at}no row with its partition and offset: the query dropped it, it marks a transaction, or it was "
+        return [Statement(Level.UNKNOWN, f"{text}deleted since")]
+    text = f"{at}{count:,} rows with its partition and offset: a query may make several of a record; else they are "
+    return [Statement(Level.UNKNOWN, f"{text}duplicates")]
+
+
+def _why_not_covered(audit: AuditState, topic: str, partition: int, offset: int) -> Statement:
+    chains = [each for each in audit.chains if topic in (each.topic, each.topic_id) and each.partition == partition]
+    if audit.verdict is None:
+        text = f"Not known yet: the log is being read, {audit.read:,} of {audit.kept:,} commits"
+    elif not chains:
+        text = "No application has stored offsets of this partition in this table"
+    elif all(chain.stored is not None and offset >= chain.stored for chain in chains):
+        text = f"Not read yet: the next offset is {max(chain.stored or 0 for chain in chains)}"
+    elif all(chain.start is None or offset < chain.start for chain in chains):
+        text = "No kept commit covers it: it lies before the first that is kept, or before where the query began"
+    else:
+        text = "No kept commit covers it, and later offsets are stored: see the gaps in the audit"
+    return Statement(Level.UNKNOWN, text)
+
+
+def _readable(watch: TableWatch, versions: Iterable[int]) -> list[VersionState]:
+    found = []
+    for version in versions:
+        try:
+            found.append(watch.version(version))
+        except OffsetStoreError:  # cleaned up since it was read
+            continue
+    return found

@@ -1,0 +1,86 @@
+"""The page *Trace*: from a row of a table to its record, and from a record to its rows, with what is proven of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from sparkonce.jobs.ui.delta.paced import Paced
+from sparkonce.jobs.ui.delta.rows import OPERATORS, Condition, RowsFound
+from sparkonce.jobs.ui.delta.tables import TableWatch
+from sparkonce.jobs.ui.delta.tracing import RecordTrace, RowTrace, trace_record, trace_rows
+from sparkonce.jobs.ui.page import Asked, Page
+from sparkonce.jobs.ui.pages.tables import table_of
+from sparkonce.jobs.ui.site import Site
+from sparkonce.offset_store.errors import OffsetStoreError
+
+CONDITIONS = 3
+
+_rows: Paced[tuple[RowsFound, list[RowTrace]]] = Paced()
+_records: Paced[RecordTrace] = Paced()
+
+
+def _data(site: Site, asked: Asked) -> Mapping[str, Any]:
+    watches = [site.delta.at(place) for place in site.tables()]
+    chosen = table_of(site, asked.query["table"]) if asked.query.get("table") else None
+    data: dict[str, Any] = {
+        "watches": watches,
+        "chosen": chosen,
+        "columns": [] if chosen is None else _columns(chosen),
+        "operators": OPERATORS,
+        "conditions": _conditions(asked),
+        "numbers": range(1, CONDITIONS + 1),
+        "found": None,
+        "traces": [],
+        "records": None,
+        "problem": "",
+        "unread": {},
+    }
+    if asked.query.get("offset"):
+        return {**data, **_of_record(watches, asked)}
+    if chosen is not None and data["conditions"]:
+        return {**data, **_of_rows(chosen, tuple(data["conditions"]))}
+    return data
+
+
+def _of_rows(watch: TableWatch, wanted: tuple[Condition, ...]) -> Mapping[str, Any]:
+    try:
+        found, traces = _rows.get((watch.place, wanted), partial(trace_rows, watch, wanted))
+    except ValueError as error:
+        return {"problem": str(error)}
+    return {"found": found, "traces": traces}
+
+
+def _of_record(watches: list[TableWatch], asked: Asked) -> Mapping[str, Any]:
+    topic, numbers = asked.query.get("topic", ""), [asked.number(name, -1) for name in ("partition", "offset")]
+    if not topic or min(numbers) < 0:
+        return {
+            "problem": "a record has a topic, a partition and an offset: give all three, the latter as whole numbers"
+        }
+    traces, unread = [], {}
+    for watch in watches:
+        key = watch.place, topic, *numbers
+        try:
+            traces.append(_records.get(key, partial(trace_record, watch, topic, *numbers)))
+        except (OffsetStoreError, OSError, ValueError) as error:
+            unread[watch.name] = str(error)
+    traces.sort(key=lambda each: not each.proofs)
+    return {"records": traces, "unread": unread}
+
+
+def _conditions(asked: Asked) -> list[Condition]:
+    found = []
+    for number in range(1, CONDITIONS + 1):
+        column, operator = asked.query.get(f"column{number}", ""), asked.query.get(f"is{number}", "=")
+        if column:
+            found.append(Condition(column, operator, asked.query.get(f"value{number}", "")))
+    return found
+
+
+def _columns(watch: TableWatch) -> list[str]:
+    with watch.followed.lock:
+        return [field.name for field in watch.followed.reading().log.table.schema().fields]
+
+
+TRACE = Page("/trace", "Trace", "trace.html", _data, menu="Trace", interval_s=1.0)
