@@ -21,8 +21,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Final
 
-from sparkonce.broker_lite.cluster.coordination import LockCoordination
-from sparkonce.broker_lite.cluster.metadata_log import MetadataLog, MetadataReader
+from sparkonce.broker_lite.cluster.file_coordination import FileCoordination
 from sparkonce.broker_lite.cluster.watching import WatchedImage
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import NO_LEADER, PartitionState
@@ -277,10 +276,8 @@ class _View:
     """What the cluster thinks, read from the controller's log."""
 
     def __init__(self, directory: object) -> None:
-        storage = DiskStorage()
-        coordination = LockCoordination(storage, str(directory), NOBODY, 0)
-        self._is_gone = coordination.is_gone
-        self._reader = MetadataReader(storage, MetadataLog(storage, str(directory)), coordination.latest_epoch)
+        self._coordination = FileCoordination(DiskStorage(), str(directory), NOBODY, 0, 0)
+        self._is_gone = self._coordination.is_gone
         self._watched = WatchedImage()
 
     def image(self) -> ClusterImage:
@@ -290,7 +287,7 @@ class _View:
             ViolationError: if the controller's decisions violate an invariant: then this is a bug of the cluster.
         """
         violation: ViolationError | None = None
-        for step in self._reader.poll():
+        for step in self._coordination.poll():
             try:
                 self._watched.take(step)
             except ViolationError as error:
@@ -314,7 +311,7 @@ class _View:
 
     def close(self) -> None:
         """Close the log."""
-        self._reader.close()
+        self._coordination.close()
 
     @staticmethod
     def _partitions(image: ClusterImage) -> Iterator[str]:

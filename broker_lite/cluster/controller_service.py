@@ -1,21 +1,22 @@
 """The controller of a cluster, where this broker is it: decisions are in the log before they become visible.
 
 Theory of operation: every broker keeps trying to become the controller; one succeeds, and its `Controller` decides. A
-decision returns records, which are written to the log as one batch and made durable before the answer is sent. If
-anything fails in between, this controller resigns: its image may be ahead of the log. Another broker continues from the
-log, or this one does, in a new epoch; after a disk failure only after a backoff, which grows up to `MAX_BACKOFF_MS` and
-is reset as soon as a decision has been written.
+decision returns records, which are appended to the log as a whole, and the next one builds on them. Answers wait until
+all that was decided before them is durable (`when_written`), refusals too, as they may rest on it. If anything fails in
+between, this controller resigns: its image may be ahead of the log. Another broker continues from the log, or this one
+does, in a new epoch; after a failure to write only after a backoff, which grows up to `MAX_BACKOFF_MS` and is reset as
+soon as a decision is durable.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from sparkonce.broker_lite.cluster.coordination import Coordination
-from sparkonce.broker_lite.cluster.metadata_log import MetadataLog, MetadataWriter
+from sparkonce.broker_lite.cluster.coordination import Coordination, OvertakenError
 from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings
 from sparkonce.broker_lite.controller.records import BrokerChanged, Record
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -36,10 +37,8 @@ class ControllerService:
     def __init__(
         self,
         broker_id: int,
-        log: MetadataLog,
         coordination: Coordination,
         settings: ControllerSettings,
-        max_log_bytes: int,
         now_ms: Callable[[], int],
         monotonic_ms: Callable[[], int],
     ) -> None:
@@ -47,57 +46,57 @@ class ControllerService:
 
         Args:
             broker_id: who this is.
-            log: where decisions are written.
-            coordination: says who leads.
+            coordination: says who leads, and keeps what is decided.
             settings: what the controller goes by.
-            max_log_bytes: after so many bytes a new epoch begins, with a snapshot.
             now_ms: the time of day, for the records.
             monotonic_ms: a clock that never goes back, for leases.
         """
         self._broker_id = broker_id
-        self._log = log
         self._coordination = coordination
         self._settings = settings
-        self._max_log_bytes = max_log_bytes
         self._now_ms = now_ms
         self._monotonic_ms = monotonic_ms
         self._controller: Controller | None = None
-        self._writer: MetadataWriter | None = None
-        self._snapshot_bytes = 0
-        """What this epoch's log began with: however much that is, it does not make another epoch due."""
+        self._waiting: deque[tuple[int, Callable[[bool], None]]] = deque()
+        """Answers, with the offsets up to which the log must be durable before they are sent."""
         self._backoff_ms = 0
         self._not_before_ms = 0
         self._told: set[str] = set()
         """The failures that were logged since a decision was last written."""
-        self.on_written: list[Callable[[], None]] = []
-        """Called after each batch."""
+        coordination.on_change.append(self._written)
 
     @property
     def active(self) -> bool:
         """Whether this broker is the controller, as far as it knows."""
         return self._controller is not None
 
+    @property
+    def epoch(self) -> int:
+        """The controller epoch that this broker leads in, or has led in last; -1 if never."""
+        return self._coordination.epoch
+
     def tick(self) -> None:
         """Try to lead; while leading, send a sign of life and fence dead brokers. To be called many times a second."""
+        if self.active and self._coordination.is_log_long:
+            self._end("its log is long: the next epoch begins with a snapshot")
         if self._controller is None:
             self._try_to_begin()
             return
         coordination = self._coordination
         try:
-            coordination.beat(self._monotonic_ms(), self._now_ms())
-            self.decide(self._look_around)
-            overtaken = coordination.latest_epoch() != coordination.epoch
+            overtaken = not coordination.keep_leading(self._monotonic_ms(), self._now_ms())
         except OSError as error:
-            self._back_off(f"broker {self._broker_id} cannot show that it is the controller: {error}")
+            self._back_off(f"broker {self._broker_id} cannot go on as the controller: {error}")
             self._end("it cannot go on")
-        except KafkaError:  # it has resigned, and `_write` has logged why
             return
-        else:
-            if overtaken and self.active:
-                self._end("another broker has taken over")
+        if overtaken:
+            self._end("another broker has taken over")
+            return
+        with contextlib.suppress(KafkaError):  # it has resigned, and `_append` has logged why
+            self.decide(self._look_around)
 
     def decide(self, decision: Decision[Result]) -> Result:
-        """Let the controller decide; when this returns, its records are durable.
+        """Let the controller decide; whether it holds is known when it is durable: see `when_written`.
 
         Raises:
             KafkaError: NOT_CONTROLLER if this broker is not the controller, or has just ceased to be, in which case
@@ -116,8 +115,19 @@ class ControllerService:
             self._end("it made a mistake")
             raise
         if records:
-            self._write(records, base_offset)
+            self._append(records, base_offset)
         return result
+
+    @property
+    def is_written(self) -> bool:
+        """Whether all that this controller has decided is durable."""
+        controller = self._controller
+        return controller is not None and self._coordination.durable_offset >= controller.image.next_offset
+
+    def when_written(self, then: Callable[[bool], None]) -> None:
+        """Call back when all that this controller has decided so far is durable; with False if it is over before."""
+        assert self._controller is not None, "this broker is the controller"
+        self._waiting.append((self._controller.image.next_offset, then))
 
     def close(self) -> None:
         """Let another broker lead."""
@@ -129,18 +139,16 @@ class ControllerService:
         if self._monotonic_ms() < self._not_before_ms:
             return
         try:
-            if not coordination.try_lead(self._monotonic_ms()):
-                return
-            image, self._writer = self._log.begin(coordination.epoch, self._broker_id, self._now_ms())
+            image = coordination.lead(self._monotonic_ms(), self._now_ms())
         except OSError as error:
             self._back_off(f"broker {self._broker_id} cannot be the controller: {error}")
             coordination.resign()
             return
-        self._snapshot_bytes = self._writer.size
+        if image is None:
+            return
         self._controller = Controller(image, self._settings, self._monotonic_ms())
         logger.info("broker %d is the controller, in epoch %d", self._broker_id, coordination.epoch)
-        self._written()
-        with contextlib.suppress(KafkaError):  # it has resigned, and `_write` has logged why
+        with contextlib.suppress(KafkaError):  # it has resigned, and `_append` has logged why
             self.decide(lambda controller: (controller.begin(), None))
 
     def _back_off(self, failure: str) -> None:
@@ -157,35 +165,35 @@ class ControllerService:
             logger.info("broker %s is dead: others lead in its place", ", ".join(map(str, dead)))
         return controller.fence(dead) + controller.tick(self._monotonic_ms()), None
 
-    def _write(self, records: list[Record], base_offset: int) -> None:
-        assert self._writer is not None
+    def _append(self, records: list[Record], base_offset: int) -> None:
         try:
-            self._writer.append(records, base_offset, self._now_ms())
-            latest = self._coordination.latest_epoch()
+            self._coordination.append(records, base_offset, self._now_ms())
+        except OvertakenError as error:
+            self._end("another broker has taken over")
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from error
         except OSError as error:
             self._back_off(f"broker {self._broker_id} cannot write the controller's log: {error}")
             self._end("its log cannot be written")
             raise KafkaError(ErrorCode.NOT_CONTROLLER, f"the controller's log cannot be written: {error}") from error
-        if latest != self._coordination.epoch:
-            self._end("another broker has taken over")
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, f"controller epoch {latest} has begun")
         for record in records:
             if isinstance(record, BrokerChanged) and not record.shutting_down:
                 what = "fenced: it leads nothing, and is in sync nowhere" if record.fenced else "there, and may lead"
                 logger.info("broker %d is %s", record.broker_id, what)
-        self._backoff_ms, self._told = 0, set()
-        if self._writer.size - self._snapshot_bytes > self._max_log_bytes:
-            self._end("its log is long: the next epoch begins with a snapshot")
-        self._written()
 
     def _written(self) -> None:
-        for listener in self.on_written:
-            listener()
+        """Send the answers that have waited for what is durable by now."""
+        if self._controller is None:
+            return
+        durable_offset = self._coordination.durable_offset
+        if self.is_written:
+            self._backoff_ms, self._told = 0, set()
+        while self._waiting and self._waiting[0][0] <= durable_offset:
+            self._waiting.popleft()[1](True)
 
     def _end(self, reason: str) -> None:
         logger.info("broker %d is not the controller any more: %s", self._broker_id, reason)
         self._controller = None
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
         self._coordination.resign()
+        waiting, self._waiting = self._waiting, deque()
+        for _, then in waiting:
+            then(False)

@@ -1,236 +1,101 @@
-"""Who may be the controller: an operating system's lock on a file, and a number that only ever rises.
+"""What a cluster rests on: who the controller is, what it has decided, and which brokers are there.
 
-Theory of operation: each controller epoch has a file, its claim. The holder of the lock on the claim of the latest
-epoch is the controller. The lock ends with the process that holds it, so others see at once that a controller is dead,
-and claim the next epoch. A controller that only hangs keeps its lock; but it also touches its claim regularly, and when
-it has not done so for `timeout_ms`, others claim the next epoch as well. So two brokers may believe that they are the
-controller: the log keeps them apart by epoch (`metadata_log`). Every broker asks for the `latest_epoch` after a read
-and after a write; if that is later than its own, what it has read or written is void.
+Theory of operation: the controller's decisions form one log, and only one broker may append to it. Each broker asks to
+lead, many times a second; the one that does gets the cluster as the former controllers left it, and appends. All of
+them read the log on. A controller that has been replaced without its knowledge appends in vain: what it appends never
+counts, and it learns so before it answers anybody (`durable_offset`).
 
-How long a controller has been silent is summed up from check to check, and a late check counts at most `MAX_STEP_MS`: a
-process that was suspended itself cannot tell.
+`FileCoordination` does this with files and locks that the brokers of one machine share, `ZooKeeperCoordination` with a
+ZooKeeper, for brokers on several machines.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import re
-from typing import Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from sparkonce.broker_lite.log.storage import Lock, Storage
+from sparkonce.broker_lite.controller.image import ClusterImage
+from sparkonce.broker_lite.controller.records import Record
 
-MAX_STEP_MS: Final = 200
-BEATS_PER_TIMEOUT: Final = 8
-_SUFFIX: Final = ".claim"
-_DIGITS: Final = 10
-_CLAIM: Final = re.compile(rf"\d{{{_DIGITS}}}\{_SUFFIX}")
+Step = ClusterImage | list[Record]
+"""What is next in the log: all of the cluster, or changes that belong together."""
 
-logger = logging.getLogger(__name__)
+
+class OvertakenError(OSError):
+    """Another broker has become the controller: what this one appended last does not count, as far as is known."""
 
 
 class Coordination(Protocol):
-    """Decides which broker is the controller: an operating system's lock, or a service."""
+    """One broker's access to what its cluster rests on; used from the broker's one thread, and it never blocks long."""
 
-    @property
-    def leading(self) -> bool:
-        """Whether this broker has become the controller and has not resigned; it may have been replaced since."""
+    # Who leads.
 
     @property
     def epoch(self) -> int:
-        """The epoch that this broker leads in, or has led in last; -1 if never."""
+        """The controller epoch that this broker leads in, or has led in last; -1 if never."""
 
-    def try_lead(self, monotonic_ms: int) -> bool:
-        """Become the controller if there is none; return whether this broker is the controller.
+    def lead(self, monotonic_ms: int, now_ms: int) -> ClusterImage | None:
+        """Become the controller if there is none; return the cluster as the controllers before left it.
+
+        None while another broker is the controller, or it is not known yet whether this one is: ask again soon. The
+        image is the caller's to change, by what it appends.
 
         Raises:
-            OSError: if that cannot be written down.
+            OSError: if this broker cannot be the controller, as the log cannot be read or written.
         """
 
-    def latest_epoch(self) -> int:
-        """Return the latest epoch that has been claimed; 0 if none."""
+    def keep_leading(self, monotonic_ms: int, now_ms: int) -> bool:
+        """Show that the controller is alive, several times a second; return whether it has not been replaced.
 
-    def leader(self) -> int:
-        """Who has claimed the latest epoch; -1 if that is not known."""
-
-    def beat(self, monotonic_ms: int, now_ms: int) -> None:
-        """Show that the leader is alive; to be called several times a second."""
+        Raises:
+            OSError: if it cannot go on.
+        """
 
     def resign(self) -> None:
-        """Resign; nothing happens if this broker is not the controller."""
+        """Let another broker be the controller; nothing happens if this one is not."""
 
-    def hold_broker(self, broker_id: int) -> bool:
-        """Lock this broker's id; return whether no other process has it."""
-
-    def is_gone(self, broker_id: int) -> bool:
-        """Whether the process of a broker is known to be dead."""
-
-    def release_broker(self) -> None:
-        """Release this broker's id."""
-
-
-class LockCoordination:
-    """Coordination by locks on files, among the processes of one machine. Not for several threads at once."""
-
-    def __init__(self, storage: Storage, directory: str, broker_id: int, timeout_ms: int) -> None:
-        """Use the files in a directory, which is made if it is not there.
-
-        Args:
-            storage: the file system.
-            directory: where all brokers of the cluster look.
-            broker_id: who this is.
-            timeout_ms: after how long without a sign of life a controller is considered to hang.
-        """
-        self._storage = storage
-        self._directory = directory
-        self._broker_id = broker_id
-        self._timeout_ms = timeout_ms
-        self._lock: Lock | None = None
-        self._broker_lock: Lock | None = None
-        self._beaten_ms = 0
-        self._watched = _Watched(-1, -1, 0, 0)
-        self.epoch = -1
-        storage.make_directory(directory)
+    # The log.
 
     @property
-    def leading(self) -> bool:
-        """See `Coordination`."""
-        return self._lock is not None
+    def is_log_long(self) -> bool:
+        """Whether this controller should resign, so that the next one begins the log anew with a snapshot."""
 
-    def try_lead(self, monotonic_ms: int) -> bool:
-        """See `Coordination`."""
-        if self._lock is not None:
-            return True
-        latest = self.latest_epoch()
-        if latest and not self._is_over(latest, monotonic_ms):
-            return False
-        return self._claim(latest + 1)
+    @property
+    def durable_offset(self) -> int:
+        """The offset up to which what this controller has appended is sure to count."""
 
-    def _claim(self, epoch: int) -> bool:
-        path = self._path(epoch)
-        try:
-            lock = self._storage.lock(path)
-        except BlockingIOError:
-            return False  # another process holds it, or checks whether it is held
-        try:
-            if not self._is_new(path, epoch):
-                lock.release()
-                return False
-            file = self._storage.open(path)
-            file.append(b"%d\n" % self._broker_id)
-            file.close()
-            self._forget_before(epoch)
-        except OSError:
-            lock.release()
-            raise
-        self._lock, self.epoch = lock, epoch
-        return True
+    def append(self, records: Sequence[Record], base_offset: int, now_ms: int) -> None:
+        """Append a decision, which the image from `lead` has already, as a whole or not at all.
 
-    def touch(self, now_ms: int) -> None:
-        """Beat at once; the one method that another thread may call. Nothing happens unless this leads."""
-        if self._lock is not None:
-            with contextlib.suppress(FileNotFoundError):  # the next epoch has been claimed
-                self._storage.set_modified_ms(self._path(self.epoch), now_ms)
+        Raises:
+            OSError: if that fails; then it is not known whether it counts. OvertakenError if this is not the
+                controller any more. A failure that shows later is raised by `keep_leading`.
+        """
 
-    def _is_new(self, path: str, epoch: int) -> bool:
-        """Whether no broker has led in an epoch, nor in a later one, which would have removed its claim."""
-        try:
-            return not self._storage.size(path) and self.latest_epoch() == epoch
-        except FileNotFoundError:
-            return False
+    def poll(self) -> list[Step]:
+        """Return what has been appended since the last call, as far as it counts.
 
-    def _forget_before(self, epoch: int) -> None:
-        for name in self._storage.list_directory(self._directory):
-            if _CLAIM.fullmatch(name) and int(name.removesuffix(_SUFFIX)) < epoch:
-                self._storage.remove(f"{self._directory}/{name}")
+        Raises:
+            OSError: if it cannot be read.
+        """
 
-    def _is_over(self, epoch: int, monotonic_ms: int) -> bool:
-        path = self._path(epoch)
-        try:
-            self._storage.lock(path).release()
-        except BlockingIOError:
-            return self._hangs(epoch, path, monotonic_ms)
-        return True
+    on_change: list[Callable[[], None]]
+    """Called when there may be more to `poll`, or `durable_offset` has risen."""
 
-    def _hangs(self, epoch: int, path: str, monotonic_ms: int) -> bool:
-        try:
-            touched_ms = self._storage.modified_ms(path)
-        except FileNotFoundError:
-            return False  # an epoch of the past, by now
-        before = self._watched
-        if (before.epoch, before.touched_ms) != (epoch, touched_ms):
-            self._watched = _Watched(epoch, touched_ms, monotonic_ms, 0)
-            return False
-        silent_ms = before.silent_ms + min(monotonic_ms - before.looked_ms, MAX_STEP_MS)
-        self._watched = _Watched(epoch, touched_ms, monotonic_ms, silent_ms)
-        if silent_ms < self._timeout_ms:
-            return False
-        logger.warning("controller epoch %d has shown no sign of life for %d ms: claiming the next", epoch, silent_ms)
-        return True
+    # Brokers.
 
-    def latest_epoch(self) -> int:
-        """See `Coordination`."""
-        names = self._storage.list_directory(self._directory)
-        claims = filter(_CLAIM.fullmatch, names)
-        return max((int(name.removesuffix(_SUFFIX)) for name in claims), default=0)
+    def announce(self, addresses: Sequence[tuple[str, str, int]]) -> None:
+        """Let the cluster know that this broker is there; to be called when its data directory is locked."""
 
-    def leader(self) -> int:
-        """See `Coordination`."""
-        try:
-            return int(self._storage.read(self._path(self.latest_epoch())))
-        except (FileNotFoundError, ValueError):
-            return -1
-
-    def beat(self, monotonic_ms: int, now_ms: int) -> None:
-        """See `Coordination`."""
-        if self._lock is not None and monotonic_ms - self._beaten_ms >= self._timeout_ms // BEATS_PER_TIMEOUT:
-            self._beaten_ms = monotonic_ms
-            self.touch(now_ms)
-
-    def resign(self) -> None:
-        """See `Coordination`."""
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
-
-    def hold_broker(self, broker_id: int) -> bool:
-        """See `Coordination`."""
-        try:
-            self._broker_lock = self._storage.lock(self._broker_path(broker_id))
-        except BlockingIOError:
-            return False
-        return True
+    @property
+    def in_session(self) -> bool:
+        """Whether the cluster counts this broker as there: else it must lead nothing, as others may take its place."""
 
     def is_gone(self, broker_id: int) -> bool:
-        """See `Coordination`."""
-        if self._broker_lock is not None and broker_id == self._broker_id:
-            return False
-        try:
-            self._storage.lock(self._broker_path(broker_id)).release()
-        except BlockingIOError:
-            return False
-        return True
+        """Whether a broker is known to be dead, or cut off from the cluster."""
 
-    def release_broker(self) -> None:
-        """See `Coordination`."""
-        if self._broker_lock is not None:
-            self._broker_lock.release()
-            self._broker_lock = None
+    def touch(self, now_ms: int) -> None:
+        """Show that the process is alive although its event loop is busy; the one method for another thread."""
 
-    def _path(self, epoch: int) -> str:
-        return f"{self._directory}/{epoch:0{_DIGITS}d}{_SUFFIX}"
-
-    def _broker_path(self, broker_id: int) -> str:
-        return f"{self._directory}/broker-{broker_id}.lock"
-
-
-class _Watched:
-    """A controller as others observe it: its claim's modification time, and for how long that has not changed."""
-
-    __slots__ = ("epoch", "looked_ms", "silent_ms", "touched_ms")
-
-    def __init__(self, epoch: int, touched_ms: int, looked_ms: int, silent_ms: int) -> None:
-        self.epoch = epoch
-        self.touched_ms = touched_ms
-        self.looked_ms = looked_ms
-        self.silent_ms = silent_ms
+    def close(self) -> None:
+        """Take no more part; a second call does nothing."""

@@ -22,7 +22,7 @@ from sparkonce.broker_lite.cluster.controller_service import ControllerService
 from sparkonce.broker_lite.cluster.coordination import Coordination
 from sparkonce.broker_lite.cluster.in_sync import InSyncProposals
 from sparkonce.broker_lite.cluster.lifecycle import Lifecycle
-from sparkonce.broker_lite.cluster.metadata_log import MetadataReader, taken
+from sparkonce.broker_lite.cluster.metadata_log import taken
 from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -99,7 +99,7 @@ class ClusterMember:
     def join(self, membership: Membership) -> None:
         """Begin to follow the log, and to take part in writing it; `lifecycle.start` then makes this broker known."""
         self._membership = membership
-        membership.controller.on_written.append(self._poll_soon)
+        membership.coordination.on_change.append(self._poll_soon)
         self._tick()
 
     def leave(self) -> None:
@@ -111,8 +111,7 @@ class ClusterMember:
         if membership is not None:
             membership.lifecycle.close()
             membership.controller.close()
-            membership.reader.close()
-            membership.coordination.release_broker()
+            membership.coordination.close()
         self.acknowledgements.close()
 
     @property
@@ -235,7 +234,7 @@ class ClusterMember:
         if self._membership is None:
             return
         try:
-            steps = self._membership.reader.poll()
+            steps = self._membership.coordination.poll()
         except OSError as error:
             logger.warning("the controller's log cannot be read: %s", error)
             return
@@ -290,7 +289,6 @@ class Membership:
 
     coordination: Coordination
     controller: ControllerService
-    reader: MetadataReader
     lifecycle: Lifecycle
 
 

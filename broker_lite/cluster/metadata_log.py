@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from sparkonce.broker_lite.cluster.coordination import Step
 from sparkonce.broker_lite.cluster.record_format import MetadataFormatError, decode, encode_record, encode_snapshot
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import ControllerElected
@@ -50,9 +51,6 @@ _DIGITS: Final = 10
 _FILE: Final = re.compile(rf"\d{{{_DIGITS}}}\{_SUFFIX}")
 
 logger = logging.getLogger(__name__)
-
-Step = ClusterImage | list[Change]
-"""What a batch says: all of the cluster, or changes that belong together."""
 
 
 class DamagedMetadataError(OSError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from copy import copy
 from typing import Final
 
-from sparkonce.broker_lite.cluster.metadata_log import Step
+from sparkonce.broker_lite.cluster.coordination import Step
 from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
 from sparkonce.broker_lite.controller.records import ControllerElected, PartitionChanged, PartitionState
 from sparkonce.broker_lite.controller.records import Record as Change

@@ -8,6 +8,7 @@ in requests.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, TypeVar
 
 from sparkonce.broker_lite.cluster.controller_service import ControllerService
@@ -15,6 +16,7 @@ from sparkonce.broker_lite.controller.controller import Controller, Heartbeat, I
 from sparkonce.broker_lite.controller.image import PartitionKey
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, PartitionState, Record
 from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.forwarding import answer_when_written
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import APIS
@@ -51,6 +53,22 @@ def _decide(
         return error.code, None
 
 
+def _once_written(handler: Callable[[Broker, Request], Body]) -> Callable[[Broker, Request], Body | None]:
+    """Answer when what the controller has decided is durable; if it is over before, with NOT_CONTROLLER."""
+
+    @wraps(handler)
+    def handle(broker: Broker, request: Request) -> Body | None:
+        answer = handler(broker, request)
+        controller = None if broker.member is None else broker.member.controller
+        if controller is None or not controller.active:
+            return answer
+        refusal = request.response(error_code=int(ErrorCode.NOT_CONTROLLER))
+        return answer_when_written(controller, request, answer, lambda: request.answer(refusal))
+
+    return handle
+
+
+@_once_written
 def handle_registration(broker: Broker, request: Request) -> Body:
     """Register a broker that has started.
 
@@ -83,6 +101,7 @@ def handle_registration(broker: Broker, request: Request) -> Body:
     return request.response(error_code=int(code), broker_epoch=NO_BROKER_EPOCH if epoch is None else epoch)
 
 
+@_once_written
 def handle_heartbeat(broker: Broker, request: Request) -> Body:
     """Handle a broker's heartbeat, and whether it wants to stop."""
     wanted = request.message()
@@ -106,6 +125,7 @@ def handle_heartbeat(broker: Broker, request: Request) -> Body:
     )
 
 
+@_once_written
 def handle_alter_partition(broker: Broker, request: Request) -> Body:
     """Handle a leader's proposals of in-sync replicas; answer each partition with its new state, or the error."""
     wanted, version = request.message(), request.version
@@ -152,6 +172,7 @@ def _altered(answer: PartitionState | KafkaError) -> dict[str, Any]:
     }
 
 
+@_once_written
 def handle_allocate_producer_ids(broker: Broker, request: Request) -> Body:
     """Return a block of producer ids for a broker."""
     wanted = request.message()

@@ -9,9 +9,10 @@ next one. A client whose request finds no controller in time loses its connectio
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Final
 
+from sparkonce.broker_lite.cluster.controller_service import ControllerService
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import DROP, Body, Request
 from sparkonce.broker_lite.node.turns import Steps, one_after_the_other
@@ -40,16 +41,35 @@ def by_the_controller(handler: Callable[[Broker, Request], Steps]) -> Callable[[
         if member is None:
             return (yield from handler(broker, request))
         body = bytes(request.body)  # a forwarded request may outlive the read buffer
-        if member.controller.active:
+        controller = member.controller
+        if controller.active:
+            epoch = controller.epoch
             try:
-                return (yield from handler(broker, request))
+                answer = yield from handler(broker, request)
             except KafkaError as error:
                 if error.code is not ErrorCode.NOT_CONTROLLER:
                     raise
+            else:
+                if controller.active and controller.epoch == epoch:
+                    otherwise = partial(_send_on, broker, request, body)
+                    return answer_when_written(controller, request, answer, otherwise)
         _send_on(broker, request, body)
         return None
 
     return handle
+
+
+def answer_when_written(
+    controller: ControllerService, request: Request, answer: Body | None, otherwise: Callable[[], None]
+) -> Body | None:
+    """Return an answer if all that this controller has decided is durable; else send it when that is so.
+
+    `otherwise` is called in its place if the controller is over before: what it has decided may hold or not.
+    """
+    if answer is None or controller.is_written:
+        return answer
+    controller.when_written(lambda is_written: request.answer(answer) if is_written else otherwise())
+    return None
 
 
 def enclose(message: Any) -> Any:

@@ -1,6 +1,6 @@
 """Adds a broker to its cluster, and removes it again: what a member needs is made and wired here.
 
-Loaded only where `metadata.log.dir` is set.
+Loaded only where a broker is in a cluster.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import logging
 import os
 from typing import TYPE_CHECKING, Final
 
+from sparkonce.broker_lite.cluster.controller_locks import BEATS_PER_TIMEOUT
 from sparkonce.broker_lite.cluster.controller_service import ControllerService
-from sparkonce.broker_lite.cluster.coordination import BEATS_PER_TIMEOUT, LockCoordination
+from sparkonce.broker_lite.cluster.coordination import Coordination
+from sparkonce.broker_lite.cluster.file_coordination import FileCoordination
 from sparkonce.broker_lite.cluster.lifecycle import Identity, Lifecycle
 from sparkonce.broker_lite.cluster.member import ClusterMember, Membership
-from sparkonce.broker_lite.cluster.metadata_log import CLUSTER_FILE, FOLDER, MetadataLog, MetadataReader
+from sparkonce.broker_lite.cluster.metadata_log import CLUSTER_FILE, FOLDER
 from sparkonce.broker_lite.config import BrokerConfig, broker_settings
 from sparkonce.broker_lite.controller.controller import ControllerSettings
 from sparkonce.broker_lite.controller.image import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION
@@ -46,7 +48,7 @@ PLAINTEXT: Final = "PLAINTEXT"
 logger = logging.getLogger(__name__)
 
 
-async def take_place(config: BrokerConfig, host: Host, data_dir: str) -> tuple[LockCoordination, str]:
+async def take_place(config: BrokerConfig, host: Host, data_dir: str) -> tuple[Coordination, str]:
     """Take a broker's place in its cluster before anything of it is opened; returns the cluster's id, too.
 
     Raises:
@@ -68,7 +70,8 @@ async def take_place(config: BrokerConfig, host: Host, data_dir: str) -> tuple[L
         raise ServerError(text)
     timeout_ms = config.controller_quorum_fetch_timeout_ms
     try:
-        coordination = LockCoordination(storage, directory, config.node_id, timeout_ms)
+        max_log_bytes = config.metadata_log_max_record_bytes_between_snapshots
+        coordination = FileCoordination(storage, directory, config.node_id, timeout_ms, max_log_bytes)
         cluster_id = await _cluster_id(host, directory, config.cluster_id)
     except OSError as error:
         text = f"metadata.log.dir={directory} cannot be used ({error}): choose another"
@@ -77,7 +80,7 @@ async def take_place(config: BrokerConfig, host: Host, data_dir: str) -> tuple[L
         text = f"metadata.log.dir={directory} is that of cluster.id={cluster_id}, not {config.cluster_id}"
         raise ServerError(f"{text}: use that, or another directory")
     for _ in range(LOCK_ATTEMPTS):
-        if coordination.hold_broker(config.node_id):
+        if coordination.locks.hold_broker(config.node_id):
             return coordination, cluster_id
         await asyncio.sleep(LOCK_PAUSE_S)
     raise ServerError(f"a broker with node.id={config.node_id} runs in the cluster of {directory}: give each its own")
@@ -112,7 +115,7 @@ class ClusterShell:
         self,
         broker: Broker,
         host: Host,
-        coordination: LockCoordination,
+        coordination: Coordination,
         listeners: list[Listener],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
@@ -141,17 +144,13 @@ class ClusterShell:
         self._partitions = ClusterPartitions(broker, member)
         self._fetchers = ReplicaFetchers(broker, member, self._network.connection)
         coordinate(broker, member)
-        log = MetadataLog(storage, config.metadata_log_dir)
         controller = ControllerService(
             config.node_id,
-            log,
             coordination,
             _controller(config),
-            config.metadata_log_max_record_bytes_between_snapshots,
             clock.now_ms,
             clock.monotonic_ms,
         )
-        reader = MetadataReader(storage, log, coordination.latest_epoch)
         ordered = [between, *(each for each in listeners if each is not between)]
         identity = Identity(
             config.node_id,
@@ -171,7 +170,7 @@ class ClusterShell:
             broker.logs.failure,
         )
         self._lifecycle.on_alive = self._alive.set
-        self._membership = Membership(coordination, controller, reader, self._lifecycle)
+        self._membership = Membership(coordination, controller, self._lifecycle)
         self._loop = loop
         self._pulse: Heart | None = None
 
@@ -244,7 +243,7 @@ class ClusterShell:
         self._fetchers.stop()
         self._partitions.close()
         self.member.leave()
-        self._coordination.release_broker()
+        self._coordination.close()
         self._network.close()
 
 

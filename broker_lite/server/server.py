@@ -33,7 +33,7 @@ from sparkonce.broker_lite.server.limits import (
 from sparkonce.broker_lite.server.listener import Listener, ServerError
 
 if TYPE_CHECKING:
-    from sparkonce.broker_lite.cluster.coordination import LockCoordination
+    from sparkonce.broker_lite.cluster.coordination import Coordination
     from sparkonce.broker_lite.server.membership import ClusterShell
     from sparkonce.broker_lite.server.metrics import MetricsServer
 
@@ -84,10 +84,10 @@ class Server:
                 undo.callback(sock.close)
                 bound.append((sock, listener))
             config = self._config
-            coordination: LockCoordination | None = None
+            coordination: Coordination | None = None
             if config.metadata_log_dir is not None:
                 config, coordination = await self._take_place(config)
-                undo.callback(coordination.release_broker)
+                undo.callback(coordination.close)
             try:
                 host = self._host
                 self.broker = Broker(config, host.storage, self._data_dir, host.clock, loop, host.new_uuid)
@@ -111,7 +111,7 @@ class Server:
             logger.info("listening on %s://%s:%d%s", listener.config.name, *listener.endpoint, protocol)
         logger.info("data in %s", self._data_dir)
 
-    async def _take_place(self, config: BrokerConfig) -> tuple[BrokerConfig, LockCoordination]:
+    async def _take_place(self, config: BrokerConfig) -> tuple[BrokerConfig, Coordination]:
         """Take this broker's place in its cluster; returns its settings with the cluster's id."""
         # Imported lazily: a standalone broker starts faster.
         from sparkonce.broker_lite.server.membership import take_place
@@ -122,7 +122,7 @@ class Server:
         given = {**config.given, "cluster.id": cluster_id}
         return dataclasses.replace(config, cluster_id=cluster_id, given=given), coordination
 
-    def _join(self, broker: Broker, coordination: LockCoordination, listeners: list[Listener]) -> ClusterShell:
+    def _join(self, broker: Broker, coordination: Coordination, listeners: list[Listener]) -> ClusterShell:
         from sparkonce.broker_lite.server.membership import ClusterShell
 
         shell = ClusterShell(broker, self._host, coordination, listeners, asyncio.get_running_loop())

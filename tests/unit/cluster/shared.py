@@ -6,8 +6,8 @@ import uuid
 from collections.abc import Callable
 
 from sparkonce.broker_lite.cluster.controller_service import ControllerService
-from sparkonce.broker_lite.cluster.coordination import LockCoordination
-from sparkonce.broker_lite.cluster.metadata_log import MetadataLog, MetadataReader, taken
+from sparkonce.broker_lite.cluster.file_coordination import FileCoordination
+from sparkonce.broker_lite.cluster.metadata_log import taken
 from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, Record
@@ -52,18 +52,14 @@ class Candidate:
         self, storage: SharedStorage, clock: SharedClock, broker_id: int, max_log_bytes: int = 1 << 20
     ) -> None:
         self.broker_id = broker_id
-        self.coordination = LockCoordination(storage, SHARED, broker_id, TIMEOUT_MS)
-        self.coordination.hold_broker(broker_id)
-        self.log = MetadataLog(storage, SHARED)
-        self.service = ControllerService(
-            broker_id, self.log, self.coordination, ControllerSettings(), max_log_bytes, clock, clock
-        )
-        self.reader = MetadataReader(storage, self.log, self.coordination.latest_epoch)
+        self.coordination = FileCoordination(storage, SHARED, broker_id, TIMEOUT_MS, max_log_bytes)
+        self.coordination.locks.hold_broker(broker_id)
+        self.service = ControllerService(broker_id, self.coordination, ControllerSettings(), clock, clock)
         self.image = ClusterImage()
 
     def read(self) -> None:
         """Apply what is new in the log."""
-        for step in self.reader.poll():
+        for step in self.coordination.poll():
             self.image = taken(self.image, step)
 
     def register(self, clock: SharedClock, host: str = "here") -> int:
@@ -84,5 +80,5 @@ class Candidate:
 
     def die(self) -> None:
         """Let go of the locks, as the end of a process does, and of nothing else."""
-        self.coordination.resign()
-        self.coordination.release_broker()
+        self.coordination.locks.resign()
+        self.coordination.locks.release_broker()

@@ -45,7 +45,7 @@ class Setup:
         self.told: list[object] = []
         self.member.listen(self.told.append)
         self.member.on_image.append(self.see)
-        self.member.join(Membership(self.second.coordination, self.second.service, self.second.reader, self.lifecycle))
+        self.member.join(Membership(self.second.coordination, self.second.service, self.lifecycle))
 
     def log_of(self, key: PartitionKey) -> PartitionLog:
         return self.logs.setdefault(key, new_log())
@@ -196,7 +196,7 @@ def test_who_asks_for_leaders_waits_for_a_death_to_be_noticed() -> None:
 def test_who_asks_for_leaders_does_not_wait_for_ever() -> None:
     setup, called = Setup(), []
     setup.register()
-    setup.first.coordination.release_broker()  # dead, and nobody says so
+    setup.first.coordination.locks.release_broker()  # dead, and nobody says so
     setup.member.after_failover(lambda: called.append("tired"))
     setup.loop.run(FAILOVER_WAIT_MS // 2)
     assert called == []

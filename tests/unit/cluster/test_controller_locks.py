@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.broker_lite.cluster.coordination import MAX_STEP_MS, LockCoordination
+from sparkonce.broker_lite.cluster.controller_locks import MAX_STEP_MS, ControllerLocks
 from sparkonce.broker_lite.log.storage import DiskStorage, Storage
 from tests.unit.cluster.shared import SHARED, TIMEOUT_MS, SharedStorage
 
@@ -20,8 +20,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Stor
         yield DiskStorage(), str(tmp_path / "shared")
 
 
-def two(place: tuple[Storage, str]) -> tuple[LockCoordination, LockCoordination]:
-    first, second = (LockCoordination(*place, broker_id, TIMEOUT_MS) for broker_id in (1, 2))
+def two(place: tuple[Storage, str]) -> tuple[ControllerLocks, ControllerLocks]:
+    first, second = (ControllerLocks(*place, broker_id, TIMEOUT_MS) for broker_id in (1, 2))
     return first, second
 
 
@@ -115,7 +115,7 @@ def test_a_claim_that_cannot_be_written_is_let_go() -> None:
 def test_a_broker_is_gone_when_nobody_holds_its_id(place: tuple[Storage, str]) -> None:
     first, second = two(place)
     assert first.hold_broker(1)
-    assert not LockCoordination(*place, 1, TIMEOUT_MS).hold_broker(1)
+    assert not ControllerLocks(*place, 1, TIMEOUT_MS).hold_broker(1)
     assert not first.is_gone(1)
     assert not second.is_gone(1)
     assert second.is_gone(3)

@@ -1,0 +1,97 @@
+"""A cluster on one machine rests on a directory that its brokers share: locks say who leads, a log what was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sparkonce.broker_lite.cluster.controller_locks import ControllerLocks
+from sparkonce.broker_lite.cluster.coordination import OvertakenError
+from sparkonce.broker_lite.cluster.metadata_log import MetadataLog, MetadataReader, MetadataWriter
+from sparkonce.broker_lite.controller.image import ClusterImage
+from sparkonce.broker_lite.controller.records import Record
+from sparkonce.broker_lite.log.storage import Storage
+
+
+class FileCoordination:
+    """See `Coordination`; `locks` and `log` are its parts."""
+
+    in_session = True
+    """Locks are held as long as the process lives."""
+
+    def __init__(self, storage: Storage, directory: str, broker_id: int, timeout_ms: int, max_log_bytes: int) -> None:
+        """Use the files in a directory, which is made if it is not there.
+
+        Args:
+            storage: the file system.
+            directory: where all brokers of the cluster look.
+            broker_id: who this is.
+            timeout_ms: after how long without a sign of life a controller is considered to hang.
+            max_log_bytes: after so many bytes of changes the log is long.
+        """
+        self.locks = ControllerLocks(storage, directory, broker_id, timeout_ms)
+        self.log = MetadataLog(storage, directory)
+        self.on_change: list[Callable[[], None]] = []
+        self.touch = self.locks.touch
+        self.is_gone = self.locks.is_gone
+        self._broker_id = broker_id
+        self._max_log_bytes = max_log_bytes
+        self._reader = MetadataReader(storage, self.log, self.locks.latest_epoch)
+        self.poll = self._reader.poll
+        self._writer: MetadataWriter | None = None
+        self._snapshot_bytes = 0
+        """What this epoch's file began with: however much that is, it does not make the log long."""
+        self.durable_offset = 0
+
+    @property
+    def epoch(self) -> int:
+        """See `Coordination`."""
+        return self.locks.epoch
+
+    def lead(self, monotonic_ms: int, now_ms: int) -> ClusterImage | None:
+        """See `Coordination`."""
+        if not self.locks.try_lead(monotonic_ms):
+            return None
+        image, self._writer = self.log.begin(self.epoch, self._broker_id, now_ms)
+        self._snapshot_bytes = self._writer.size
+        self._written(image.next_offset)
+        return image
+
+    def keep_leading(self, monotonic_ms: int, now_ms: int) -> bool:
+        """See `Coordination`."""
+        self.locks.beat(monotonic_ms, now_ms)
+        return self.locks.latest_epoch() == self.epoch
+
+    def resign(self) -> None:
+        """See `Coordination`."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        self.locks.resign()
+
+    @property
+    def is_log_long(self) -> bool:
+        """See `Coordination`."""
+        return self._writer is not None and self._writer.size - self._snapshot_bytes > self._max_log_bytes
+
+    def append(self, records: Sequence[Record], base_offset: int, now_ms: int) -> None:
+        """See `Coordination`: it is on the disk when this returns."""
+        assert self._writer is not None, "this broker leads"
+        self._writer.append(records, base_offset, now_ms)
+        latest = self.locks.latest_epoch()
+        if latest != self.epoch:
+            raise OvertakenError(f"controller epoch {latest} has begun")
+        self._written(base_offset + len(records))
+
+    def _written(self, next_offset: int) -> None:
+        self.durable_offset = next_offset
+        for listener in self.on_change:
+            listener()
+
+    def announce(self, addresses: Sequence[tuple[str, str, int]]) -> None:
+        """See `Coordination`: the lock on the broker's id says so."""
+
+    def close(self) -> None:
+        """See `Coordination`."""
+        self.resign()
+        self._reader.close()
+        self.locks.release_broker()
