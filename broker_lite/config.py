@@ -9,6 +9,7 @@ refused, with the nearest one that is; a file may hold settings of Kafka's that 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -176,6 +177,17 @@ class BrokerConfig:
         "A directory that all brokers of a cluster share, on one machine, for the controller's log. Given, this broker "
         "is a member of that cluster; else it is alone.",
     )
+    zookeeper_connect: str | None = text(
+        None,
+        "In place of metadata.log.dir, for brokers on several machines: host:port of ZooKeeper's servers, with commas "
+        "between them, and the cluster's own path, as in zk1:2181,zk2:2181/sparkonce. Needs sparkonce[zookeeper].",
+    )
+    zookeeper_session_timeout_ms: int = integer(
+        18_000,
+        "With ZooKeeper: after how long without an answer from it a broker leads nothing, and others may take its "
+        "place.",
+        least=1,
+    )
     broker_heartbeat_interval_ms: int = integer(
         2_000, "In a cluster: how often a broker tells the controller that it is alive.", least=1
     )
@@ -238,6 +250,11 @@ class BrokerConfig:
     """What that comes to for each listener; never empty."""
     given: Mapping[str, object] = field(default_factory=dict, repr=False)
     """The settings that were given, by name, read; all others have their defaults."""
+
+    @property
+    def is_member(self) -> bool:
+        """Whether this broker is a member of a cluster; else it is standalone."""
+        return self.metadata_log_dir is not None or self.zookeeper_connect is not None
 
     @classmethod
     def of(cls, settings: Mapping[str, object]) -> BrokerConfig:
@@ -388,16 +405,20 @@ def _check_member(config: BrokerConfig) -> None:
     """Check what a member of a cluster needs and a standalone broker does not."""
     from sparkonce.broker_lite.security.acls import ANONYMOUS  # imported lazily: most brokers are standalone
 
-    assert config.metadata_log_dir is not None
-    if not config.metadata_log_dir.strip():
+    if config.zookeeper_connect is not None:
+        _check_zookeeper(config.zookeeper_connect, config.metadata_log_dir)
+        place = f"zookeeper.connect={config.zookeeper_connect}"
+    else:
+        place = f"metadata.log.dir={config.metadata_log_dir}"
+    if config.metadata_log_dir is not None and not config.metadata_log_dir.strip():
         raise ConfigError(
             "metadata.log.dir is empty: give the directory that all brokers of the cluster share, or leave it out "
             "for a standalone broker"
         )
     if "node.id" not in config.given:
         raise ConfigError(
-            f"node.id is missing, and metadata.log.dir={config.metadata_log_dir} makes this broker a member of a "
-            "cluster: give each of its brokers a number of its own, the same at each start"
+            f"node.id is missing, and {place} makes this broker a member of a cluster: give each of its brokers a "
+            "number of its own, the same at each start"
         )
     if config.authorizer_class_name and ANONYMOUS not in map(str.strip, config.super_users.split(";")):
         raise ConfigError(
@@ -407,8 +428,25 @@ def _check_member(config: BrokerConfig) -> None:
         )
 
 
+_ZOOKEEPER_SERVER = re.compile(r"\s*(?:\[[0-9a-fA-F:.%]+\]|[^\s/:@\[\]]+):\d{1,5}\s*")
+
+
+def _check_zookeeper(connect: str, metadata_log_dir: str | None) -> None:
+    if metadata_log_dir is not None:
+        raise ConfigError(
+            f"zookeeper.connect={connect} and metadata.log.dir={metadata_log_dir}: a cluster has one place for what "
+            "its controller decides; leave one of them out"
+        )
+    servers, _, path = connect.partition("/")
+    if not all(map(_ZOOKEEPER_SERVER.fullmatch, servers.split(","))) or "//" in f"/{path}" or path.endswith("/"):
+        raise ConfigError(
+            f"zookeeper.connect={connect}: expected host:port of each server, with commas between them, and one path, "
+            "as in zk1:2181,zk2:2181/sparkonce"
+        )
+
+
 def _check(config: BrokerConfig) -> None:
-    if config.metadata_log_dir is not None:
+    if config.is_member:
         _check_member(config)
     if config.replica_fetch_wait_max_ms > config.replica_lag_time_max_ms:
         raise ConfigError("replica.fetch.wait.max.ms must not exceed replica.lag.time.max.ms")

@@ -5,7 +5,7 @@
         cluster.kill(cluster.leader("orders", 0))
 
 Theory of operation: each broker is an `EmbeddedBroker` with a folder of its own; they share the folder of the
-controller's log, which is also where what the cluster thinks is read from here, without a client.
+controller's log, or a ZooKeeper, which is also where what the cluster thinks is read from here, without a client.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Final
+from typing import Final, Protocol
 
+from sparkonce.broker_lite.cluster.coordination import Step
 from sparkonce.broker_lite.cluster.file_coordination import FileCoordination
 from sparkonce.broker_lite.cluster.watching import WatchedImage
+from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import NO_LEADER, PartitionState
 from sparkonce.broker_lite.embedded import BrokerStartError, EmbeddedBroker
@@ -32,7 +34,8 @@ from sparkonce.broker_lite.replication.invariants import ViolationError
 MAX_FACTOR: Final = 3
 LOOK_INTERVAL_S: Final = 0.01
 NOBODY: Final = -1
-_GIVEN_HERE: Final = frozenset({"log.dirs", "metadata.log.dir", "node.id"})
+ZOOKEEPER: Final = "zookeeper://"
+_GIVEN_HERE: Final = frozenset({"log.dirs", "metadata.log.dir", "node.id", "zookeeper.connect"})
 
 
 class EmbeddedCluster:
@@ -45,6 +48,8 @@ class EmbeddedCluster:
         config: settings of all brokers by Kafka's names. Replication factors that are not set are 3, or the number of
             brokers if that is less: those of internal topics, and `default.replication.factor` too.
         of_broker: settings of single brokers by their ids, on top of these.
+        coordination: where the controller is elected and its decisions are kept: `zookeeper://HOST:PORT/chroot`; by
+            default in files that the brokers share.
 
     Raises:
         TypeError: for arguments of other types.
@@ -61,20 +66,18 @@ class EmbeddedCluster:
         process: bool = False,
         config: Mapping[str, object] | None = None,
         of_broker: Mapping[int, Mapping[str, object]] | None = None,
+        coordination: str | None = None,
     ) -> None:
-        _check_arguments(brokers, config, of_broker or {})
+        _check_arguments(brokers, config, of_broker or {}, coordination)
         self._temporary = data_dir is None
         self.data_dir = Path(tempfile.mkdtemp(prefix="broker_lite-") if data_dir is None else data_dir).absolute()
         self._process = process
         self._of_broker = of_broker or {}
         self._closed = False
         self._paused: set[int] = set()
-        self._settings = {**_factors(brokers), **(config or {}), "metadata.log.dir": str(self.data_dir / "metadata")}
-        try:
-            self._view = _View(self._settings["metadata.log.dir"])
-        except OSError as error:
-            text = f"{self.data_dir} cannot be used ({error}): choose another data directory"
-            raise BrokerStartError(text) from error
+        place = _place(self.data_dir, coordination)
+        self._settings = {**_factors(brokers), **(config or {}), **place}
+        self._view = _View(_observer(BrokerConfig.of({**self._settings, "node.id": 1})))
         self._brokers: dict[int, EmbeddedBroker] = {}
         self.brokers: Mapping[int, EmbeddedBroker] = MappingProxyType(self._brokers)
         """Each broker by its id."""
@@ -272,12 +275,54 @@ class EmbeddedCluster:
         raise RuntimeError(f"{text}: EmbeddedCluster(process=True) has processes")
 
 
+class Observer(Protocol):
+    """What shows what the cluster rests on: see `Coordination`, whose methods these are."""
+
+    def poll(self) -> list[Step]:
+        """Return what is new in the log."""
+
+    def is_gone(self, broker_id: int) -> bool:
+        """Whether a broker is known to be dead."""
+
+    def close(self) -> None:
+        """Look no more."""
+
+
+def _place(data_dir: Path, coordination: str | None) -> dict[str, object]:
+    """Return the setting by which brokers find what their cluster rests on."""
+    if coordination is not None:
+        return {"zookeeper.connect": coordination.removeprefix(ZOOKEEPER)}
+    return {"metadata.log.dir": str(data_dir / "metadata")}
+
+
+def _observer(config: BrokerConfig) -> Observer:
+    """Begin to look at what brokers with these settings rest on.
+
+    Raises:
+        BrokerStartError: if it cannot be used.
+    """
+    if config.zookeeper_connect is None:
+        try:
+            return FileCoordination(DiskStorage(), str(config.metadata_log_dir), NOBODY, 0, 0)
+        except OSError as error:
+            text = f"{config.metadata_log_dir} cannot be used ({error}): choose another data directory"
+            raise BrokerStartError(text) from error
+    try:
+        from sparkonce.broker_lite.server.zookeeper_observer import ZooKeeperObserver  # needs a package of its own
+
+        return ZooKeeperObserver(config.zookeeper_connect, config.zookeeper_session_timeout_ms)
+    except ModuleNotFoundError as error:
+        raise BrokerStartError(f"ZooKeeper needs {error.name}: pip install 'sparkonce[zookeeper]'") from error
+    except OSError as error:
+        raise BrokerStartError(f"ZooKeeper at {config.zookeeper_connect} cannot be used: {error}") from error
+
+
 class _View:
     """What the cluster thinks, read from the controller's log."""
 
-    def __init__(self, directory: object) -> None:
-        self._coordination = FileCoordination(DiskStorage(), str(directory), NOBODY, 0, 0)
-        self._is_gone = self._coordination.is_gone
+    def __init__(self, coordination: Observer) -> None:
+        self._coordination = coordination
+        self._is_gone = coordination.is_gone
         self._watched = WatchedImage()
 
     def image(self) -> ClusterImage:
@@ -321,12 +366,14 @@ class _View:
                 yield f"{topic.name}-{index} leader {state.leader} in sync {in_sync}"
 
 
-def _check_arguments(brokers: object, config: object, of_broker: object) -> None:
+def _check_arguments(brokers: object, config: object, of_broker: object, coordination: object) -> None:
     """Check arguments whose errors would show late, or not at all; raises as the constructor."""
     if not isinstance(brokers, int) or isinstance(brokers, bool):
         raise TypeError(f"brokers={brokers!r}: expected how many")
     if brokers < 1:
         raise ValueError(f"brokers={brokers}: a cluster has one at least")
+    if coordination is not None and not (isinstance(coordination, str) and coordination.startswith(ZOOKEEPER)):
+        raise ValueError(f"coordination={coordination!r}: expected {ZOOKEEPER}HOST:PORT/chroot, or none for files")
     if not isinstance(of_broker, Mapping):
         raise TypeError(f"of_broker={of_broker!r}: expected settings by ids, as in {{1: {{'num.partitions': 4}}}}")
     for broker_id in of_broker:

@@ -84,8 +84,12 @@ class Coordination(Protocol):
 
     # Brokers.
 
-    def announce(self, addresses: Sequence[tuple[str, str, int]]) -> None:
-        """Let the cluster know that this broker is there; to be called when its data directory is locked."""
+    def announce(self, addresses: Sequence[tuple[str, str, int]], directory_id: str) -> None:
+        """Let the cluster know that this broker is there; to be called when its data directory is locked.
+
+        Addresses are name, host and port of each listener; `directory_id` is that in the data directory, empty if it
+        has none.
+        """
 
     @property
     def in_session(self) -> bool:
@@ -93,6 +97,10 @@ class Coordination(Protocol):
 
     def is_gone(self, broker_id: int) -> bool:
         """Whether a broker is known to be dead, or cut off from the cluster."""
+
+    @property
+    def advice(self) -> str:
+        """What to look at where no broker becomes the controller."""
 
     def touch(self, now_ms: int) -> None:
         """Show that the process is alive although its event loop is busy; the one method for another thread."""

@@ -33,6 +33,7 @@ class FileCoordination:
         self.on_change: list[Callable[[], None]] = []
         self.touch = self.locks.touch
         self.is_gone = self.locks.is_gone
+        self.advice = f"no broker can write in {directory}; look at its permissions and its disk"
         self._broker_id = broker_id
         self._max_log_bytes = max_log_bytes
         self._reader = MetadataReader(storage, self.log, self.locks.latest_epoch)
@@ -87,7 +88,7 @@ class FileCoordination:
         for listener in self.on_change:
             listener()
 
-    def announce(self, addresses: Sequence[tuple[str, str, int]]) -> None:
+    def announce(self, addresses: Sequence[tuple[str, str, int]], directory_id: str) -> None:
         """See `Coordination`: the lock on the broker's id says so."""
 
     def close(self) -> None:

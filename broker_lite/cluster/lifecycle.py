@@ -35,6 +35,10 @@ def _nothing() -> None:
     """Wait for nothing."""
 
 
+def _always() -> bool:
+    return True
+
+
 class State(enum.Enum):
     """The state of a broker in its cluster."""
 
@@ -71,11 +75,12 @@ class Lifecycle:
         send_to_controller: Callable[[Any, Callable[[Any], None]], None],
         image: Callable[[], ClusterImage],
         failure: Callable[[], OSError | None] = _nothing,
+        in_session: Callable[[], bool] = _always,
     ) -> None:
         """Be ready to register.
 
         `stopped_cleanly` says how the former start of this broker ended, `failure` what its log directory has failed
-        with for good.
+        with for good, `in_session` whether the cluster counts this broker as there: else it asks for nothing.
         """
         self._identity = identity
         self._storage = storage
@@ -85,6 +90,7 @@ class Lifecycle:
         self._send = send_to_controller
         self._image = image
         self._failure = failure
+        self._in_session = in_session
         self._has_failed = False
         self._refused: ErrorCode | None = None
         self._retry_ms = RETRY_MS
@@ -131,11 +137,21 @@ class Lifecycle:
     def _ask(self) -> None:
         if self._asking or self.state is State.STOPPED:
             return
+        if not self._in_session():
+            self._out_of_session()
+            return
         self._asking = True
         if self.state is State.REGISTERING:
             self._send(self._registration(), self._answered_registration)
         else:
             self._send(self._heartbeat(), self._answered_heartbeat)
+
+    def _out_of_session(self) -> None:
+        """Wait for a session; a broker without one leads nothing, and so need not ask whether it may stop."""
+        if self.state is State.STOPPING:
+            self._stopped()
+        else:
+            self._again_in(RETRY_MS)
 
     def _registration(self) -> Any:
         listeners = [

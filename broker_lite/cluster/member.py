@@ -5,6 +5,9 @@ each batch the image listeners are called, then its replicas take their new role
 with those. Roles wait until this start of the broker is registered: by that the cluster learns that others may lead
 what its former start led.
 
+A broker that is out of its session (`Coordination.in_session`) leads nothing: others may have been elected in its
+place, without its knowledge. When it is back, it takes the roles that the log has for it by then.
+
 Requests to the controller are kept until the current controller answers: if it dies, or is no longer the controller,
 they are sent to the next one. So a request may be executed twice, or executed and answered with an error, as clients of
 a Kafka cluster have to expect as well.
@@ -95,10 +98,13 @@ class ClusterMember:
         self._polls = 0
         self._timer: Timer | None = None
         self._membership: Membership | None = None
+        self._in_session = True
 
     def join(self, membership: Membership) -> None:
         """Begin to follow the log, and to take part in writing it; `lifecycle.start` then makes this broker known."""
         self._membership = membership
+        coordination = membership.coordination
+        self.replicas.in_session = lambda: coordination.in_session
         membership.coordination.on_change.append(self._poll_soon)
         self._tick()
 
@@ -196,13 +202,15 @@ class ClusterMember:
 
     # Deaths that the controller has yet to notice.
 
+    def is_gone(self, broker_id: int) -> bool:
+        """Whether a broker is known to be dead, whatever the log says."""
+        return self._membership is not None and self._membership.coordination.is_gone(broker_id)
+
     def misses_a_death(self) -> bool:
         """Whether a broker is dead that the log, as far as it goes, shows as alive."""
         self.poll()
-        return self._membership is not None and any(
-            not each.fenced
-            and each.broker_id != self.broker_id
-            and self._membership.coordination.is_gone(each.broker_id)
+        return any(
+            not each.fenced and each.broker_id != self.broker_id and self.is_gone(each.broker_id)
             for each in self.image.brokers.values()
         )
 
@@ -253,8 +261,18 @@ class ClusterMember:
             except Exception:  # the log has been read already: the listeners after this one must be called, too
                 logger.exception("what the controller has decided is not done; after its next word again")
         assert self._membership is not None
-        if self._membership.lifecycle.registered:
+        if self._in_session and self._membership.lifecycle.registered:
             self.publish(self.replicas.apply(self.image, self._monotonic_ms()))
+
+    def _look_at_session(self, in_session: bool) -> None:
+        if in_session == self._in_session:
+            return
+        self._in_session = in_session
+        if in_session:
+            if self.registered:
+                self.publish(self.replicas.apply(self.image, self._monotonic_ms()))
+        else:
+            self.publish(self.replicas.step_down())
 
     def _poll_soon(self) -> None:
         self._scheduler.call_soon(self.poll)
@@ -266,6 +284,7 @@ class ClusterMember:
         self._timer = self._scheduler.call_later(POLL_MS / 1000, self._tick)
         membership.controller.tick()
         self.poll()
+        self._look_at_session(membership.coordination.in_session)
         if self._waiting:
             self._send_again()
         if self._after_failover:

@@ -27,6 +27,9 @@ from sparkonce.broker_lite.security.authorizer import authorized_on_cluster
 EPOCHS_FROM = 3
 """The version of AlterPartition from which on brokers are named with their epochs."""
 
+NOTHING_READ = -1
+"""An offset of the controller's log with which no broker has caught up."""
+
 Answer = TypeVar("Answer")
 
 
@@ -106,12 +109,13 @@ def handle_heartbeat(broker: Broker, request: Request) -> Body:
     """Handle a broker's heartbeat, and whether it wants to stop."""
     wanted = request.message()
     now_ms = broker.clock.monotonic_ms()
+    is_gone = broker.member is not None and broker.member.is_gone(wanted.broker_id)
 
     def hear(controller: Controller) -> tuple[list[Record], Heartbeat]:
         return controller.heartbeat(
             wanted.broker_id,
             wanted.broker_epoch,
-            wanted.current_metadata_offset,
+            NOTHING_READ if is_gone else wanted.current_metadata_offset,  # it would be fenced again at once
             wanted.want_shut_down,
             now_ms,
             wants_fence=wanted.want_fence,

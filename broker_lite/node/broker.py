@@ -110,7 +110,7 @@ class Broker:
         self.scheduler = scheduler
         self.new_uuid = new_uuid
         now_ms = clock.now_ms()
-        if config.metadata_log_dir is None:
+        if not config.is_member:
             _check_alone(storage, log_dir)
         self.logs = _kind_of_logs(config).open(
             storage,
@@ -171,7 +171,7 @@ class Broker:
             self.authorizer = Authorizer(self.shared_files, log_dir, supers, config.allow_everyone_if_no_acl_found)
         configured = configured_credentials(config.listener_configs, lambda: self.new_uuid().bytes)
         self.scram_credentials = ScramCredentials(self.shared_files, log_dir, configured)
-        if config.metadata_log_dir is not None:
+        if config.is_member:
             return  # a member of a cluster coordinates what it leads, as soon as it knows that
         if OFFSETS_TOPIC in self.logs.topics:
             _ = self.groups
@@ -448,7 +448,7 @@ class Broker:
 
 
 def _shared_files(config: BrokerConfig, storage: Storage) -> Files:
-    if config.metadata_log_dir is None:
+    if not config.is_member:
         return storage
     from sparkonce.broker_lite.node.shared_files import AnnouncedFiles
 
@@ -457,7 +457,7 @@ def _shared_files(config: BrokerConfig, storage: Storage) -> Files:
 
 def _kind_of_logs(config: BrokerConfig) -> type[LogManager]:
     """Return what manages the logs: loaded only where it is needed."""
-    if config.metadata_log_dir is None:
+    if not config.is_member:
         return LogManager
     from sparkonce.broker_lite.log.replicated_logs import ReplicatedLogs
 

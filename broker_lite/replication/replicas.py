@@ -60,6 +60,10 @@ Event = Leads | Follows | Gone | HighWatermarkMoved
 Role = PartitionLeader | PartitionFollower
 
 
+def _always() -> bool:
+    return True
+
+
 class Replicas:
     """The replicas of one broker; not safe for use by several threads at once."""
 
@@ -84,6 +88,8 @@ class Replicas:
 
         Those that were to take a role have none until then.
         """
+        self.in_session: Callable[[], bool] = _always
+        """Whether the cluster counts this broker as there: else nothing is led, as others may lead by now."""
 
     def apply(self, image: ClusterImage, now_ms: int) -> list[Event]:
         """Apply this image; return what has changed for this broker.
@@ -122,11 +128,21 @@ class Replicas:
             KafkaError: NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION.
         """
         role = self.roles.get(key)
-        if isinstance(role, PartitionLeader):
+        if isinstance(role, PartitionLeader) and self.in_session():
             return role
         if role is None and self._image.partition(key) is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no partition {key}")
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {key}")
+
+    def step_down(self) -> list[Event]:
+        """Lead nothing, until the next `apply`, which takes the roles again that the image then has."""
+        events: list[Event] = []
+        for key, role in self._led():
+            state = role.state
+            self.roles[key] = PartitionFollower(role.log, NO_LEADER, state.leader_epoch, TruncationRule.LEADER_EPOCH)
+            self._partition_epochs[key] = -1
+            events.append(Follows(key, NO_LEADER))
+        return events
 
     def followed(self, leader: int) -> Iterator[tuple[PartitionKey, PartitionFollower]]:
         """Iterate over the partitions to be fetched from one broker."""

@@ -21,7 +21,7 @@ from sparkonce.broker_lite.config import BrokerConfig, broker_settings
 from sparkonce.broker_lite.controller.controller import ControllerSettings
 from sparkonce.broker_lite.controller.image import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION
 from sparkonce.broker_lite.controller.records import NO_LEADER
-from sparkonce.broker_lite.log import checkpoints
+from sparkonce.broker_lite.log import checkpoints, meta_properties
 from sparkonce.broker_lite.log.directories import holds_log
 from sparkonce.broker_lite.log.replicated_logs import ReplicatedLogs
 from sparkonce.broker_lite.node.broker import Broker
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 START_TIMEOUT_S: Final = 60.0
 """How long a broker waits for the cluster to accept it."""
+MIN_CONNECT_S: Final = 5.0
+"""How long a broker waits for ZooKeeper when it starts; or its session's time-out, if that is longer."""
 STOP_TIMEOUT_S: Final = 10.0
 """How long a stopping broker waits for others to lead in its place."""
 LOCK_ATTEMPTS: Final = 100
@@ -52,11 +54,39 @@ async def take_place(config: BrokerConfig, host: Host, data_dir: str) -> tuple[C
     """Take a broker's place in its cluster before anything of it is opened; returns the cluster's id, too.
 
     Raises:
+        ServerError: if that cannot be, as the place is another cluster's or cannot be reached.
+    """
+    if config.metadata_log_dir is not None:
+        return await _in_directory(config, os.path.abspath(config.metadata_log_dir), host, data_dir)
+    return await _in_zookeeper(config, host)
+
+
+async def _in_zookeeper(config: BrokerConfig, host: Host) -> tuple[Coordination, str]:
+    connect, timeout_ms = config.zookeeper_connect, config.zookeeper_session_timeout_ms
+    assert connect is not None
+    try:
+        from sparkonce.broker_lite.server.zookeeper import ZooKeeperCoordination
+    except ModuleNotFoundError as error:
+        text = f"zookeeper.connect={connect} needs {error.name}: pip install 'sparkonce[zookeeper]'"
+        raise ServerError(text) from error
+    loop = asyncio.get_running_loop()
+    coordination = ZooKeeperCoordination(connect, timeout_ms, config.node_id, loop, host.clock.monotonic_ms)
+    try:
+        return coordination, await coordination.start(config.cluster_id, max(timeout_ms / 1000, MIN_CONNECT_S))
+    except BaseException as error:
+        coordination.close()
+        if isinstance(error, OSError):
+            raise ServerError(f"zookeeper.connect={connect} cannot be used: {error}") from error
+        raise
+
+
+async def _in_directory(config: BrokerConfig, directory: str, host: Host, data_dir: str) -> tuple[Coordination, str]:
+    """Use a directory that all brokers share.
+
+    Raises:
         ServerError: if a broker of this id runs, the directory cannot be used or is among this broker's own data, or
             it is another cluster's, or Kafka's.
     """
-    directory = config.metadata_log_dir
-    assert directory is not None
     storage = host.storage
     shared, own = host.real_path(directory), host.real_path(data_dir)
     if os.path.commonpath([shared, own]) == own:
@@ -125,7 +155,6 @@ class ClusterShell:
             ServerError: if there is no listener for other brokers.
         """
         config = broker.config
-        assert config.metadata_log_dir is not None
         assert isinstance(broker.logs, ReplicatedLogs)
         between = _between_brokers(config, listeners)
         storage = host.storage
@@ -168,9 +197,12 @@ class ClusterShell:
             member.send_to_controller,
             lambda: member.image,
             broker.logs.failure,
+            lambda: coordination.in_session,
         )
         self._lifecycle.on_alive = self._alive.set
         self._membership = Membership(coordination, controller, self._lifecycle)
+        meta = meta_properties.read(storage.read(f"{broker.logs.log_dir}/{checkpoints.META_PROPERTIES}"))
+        coordination.announce(identity.listeners, meta.get("directory.id", ""))
         self._loop = loop
         self._pulse: Heart | None = None
 
@@ -209,9 +241,7 @@ class ClusterShell:
     def _where_to_look(self) -> str:
         controller_id = self.member.image.controller_id
         if controller_id == NO_LEADER:
-            return (
-                f"no broker can write in {self._broker.config.metadata_log_dir}; look at its permissions and its disk"
-            )
+            return self._coordination.advice
         return f"look at the log of broker {controller_id}, the controller, and at this broker's own"
 
     def _warn_of_other_settings(self) -> None:

@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import functools
 import logging
-import os
 import socket
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -85,7 +84,7 @@ class Server:
                 bound.append((sock, listener))
             config = self._config
             coordination: Coordination | None = None
-            if config.metadata_log_dir is not None:
+            if config.is_member:
                 config, coordination = await self._take_place(config)
                 undo.callback(coordination.close)
             try:
@@ -116,8 +115,6 @@ class Server:
         # Imported lazily: a standalone broker starts faster.
         from sparkonce.broker_lite.server.membership import take_place
 
-        assert config.metadata_log_dir is not None
-        config = dataclasses.replace(config, metadata_log_dir=os.path.abspath(config.metadata_log_dir))
         coordination, cluster_id = await take_place(config, self._host, self._data_dir)
         given = {**config.given, "cluster.id": cluster_id}
         return dataclasses.replace(config, cluster_id=cluster_id, given=given), coordination

@@ -5,15 +5,17 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from sparkonce.broker_lite.cluster.file_coordination import FileCoordination
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.server.membership import ClusterShell
+from tests.unit.cluster.shared import SharedStorage
 
 
 def where_to_look(controller_id: int) -> str:
     image = ClusterImage()
     image.controller_id = controller_id
-    config = SimpleNamespace(metadata_log_dir="/shared")
-    shell: Any = SimpleNamespace(member=SimpleNamespace(image=image), _broker=SimpleNamespace(config=config))
+    coordination = FileCoordination(SharedStorage(), "/shared", 1, 0, 0)
+    shell: Any = SimpleNamespace(member=SimpleNamespace(image=image), _coordination=coordination)
     return ClusterShell._where_to_look(shell)
 
 

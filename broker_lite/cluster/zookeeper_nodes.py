@@ -1,0 +1,418 @@
+"""A cluster as nodes of a ZooKeeper: which there are, what is in them, and what a decision does to them.
+
+Theory of operation: the state is in nodes as the articles about Kafka draw them, one for each topic and partition. The
+log is beside them: each decision is a numbered node under `/changes`, whose own value, the head, says which is the last
+one. A decision is one transaction: it checks the controller's epoch, moves the head from the version that this
+controller knows, makes the node of the change, and changes the state. So a controller that has been replaced fails as a
+whole, by the epoch and by every version.
+
+Readers follow the changes. Only the last `RETAINED` are kept: whoever is further behind reads the state, which is not
+one moment's while decisions go on, and then all changes that are kept, over it. A record says what is now, so applying
+one twice does no harm, and the result is the cluster at the last of these changes. By the same rule a decision that is
+too long for one transaction may change the rest of the state in further ones.
+
+| node | what is in it |
+|---|---|
+| `/cluster/id` | the cluster's id |
+| `/controller` | ephemeral: which broker is the controller |
+| `/controller_epoch` | how often there has been a new one |
+| `/brokers/ids/N` | ephemeral: broker N is there, and where |
+| `/brokers/registrations/N` | broker N as the controller knows it: its epoch, and whether it is fenced |
+| `/brokers/topics/T` | a topic's id and settings |
+| `/brokers/topics/T/partitions/P/state` | a partition's replicas, in-sync set, leader and epochs |
+| `/config/brokers/<default>`, `/config/documents/D` | settings of all brokers; access control lists and the like |
+| `/latest_producer_id_block` | producer ids below this one have been handed out |
+| `/changes`, `/changes/M` | the head of the log; its changes |
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from sparkonce.broker_lite.cluster.record_format import MetadataFormatError, decode, encode_record
+from sparkonce.broker_lite.controller.image import BrokerImage, ClusterImage, TopicImage
+from sparkonce.broker_lite.controller.records import (
+    NO_LEADER,
+    BrokerChanged,
+    BrokerRegistered,
+    DefaultSettingsChanged,
+    DocumentChanged,
+    PartitionChanged,
+    PartitionState,
+    ProducerIdsAllocated,
+    Record,
+    TopicCreated,
+    TopicDeleted,
+    TopicSettingsChanged,
+)
+
+FORMAT: Final = "sparkonce 1"
+"""What `/cluster/id` says, so that nobody takes another system's nodes for ours."""
+RETAINED: Final = 100
+"""Changes that are kept for readers."""
+PLAIN_BYTES: Final = 64 << 10
+"""A longer change is compressed."""
+MAX_TRANSACTION_BYTES: Final = 512 << 10
+"""About how long a transaction may be: half of what ZooKeeper takes (`jute.maxbuffer`)."""
+MAX_CHANGE_BYTES: Final = 900 << 10
+"""A change must fit into one node."""
+ANY_VERSION: Final = -1
+_OPERATION_BYTES: Final = 64
+"""What an operation takes besides its path and value."""
+
+CLUSTER_ID: Final = "/cluster/id"
+CONTROLLER: Final = "/controller"
+CONTROLLER_EPOCH: Final = "/controller_epoch"
+BROKER_IDS: Final = "/brokers/ids"
+REGISTRATIONS: Final = "/brokers/registrations"
+TOPICS: Final = "/brokers/topics"
+CHANGES: Final = "/changes"
+DOCUMENTS: Final = "/config/documents"
+DEFAULT_SETTINGS: Final = "/config/brokers/<default>"
+PRODUCER_IDS: Final = "/latest_producer_id_block"
+_STATE: Final = re.compile(rf"{TOPICS}/([^/]+)/partitions/(\d+)/state")
+_TOPIC: Final = re.compile(rf"{TOPICS}/([^/]+)")
+
+
+class Create(NamedTuple):
+    """Make a node."""
+
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+
+
+class SetData(NamedTuple):
+    """Change a node that has this version."""
+
+    path: str
+    data: bytes
+    version: int
+
+
+class Delete(NamedTuple):
+    """Remove a node that has this version, or `ANY_VERSION`."""
+
+    path: str
+    version: int
+
+
+class Check(NamedTuple):
+    """Fail, and the whole transaction with it, unless a node has this version."""
+
+    path: str
+    version: int
+
+
+Operation = Create | SetData | Delete | Check
+
+
+class Head(NamedTuple):
+    """The end of the log."""
+
+    number: int = 0
+    """Of the last change; 0 if there is none."""
+    next_offset: int = 0
+    controller_id: int = NO_LEADER
+    controller_epoch: int = -1
+
+    @property
+    def first(self) -> int:
+        """The number of the first change that is kept."""
+        return max(1, self.number - RETAINED + 1)
+
+    def encode(self) -> bytes:
+        """Return the value of `/changes`."""
+        return _json({_camel(name): value for name, value in self._asdict().items()})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Head:
+        """Read it.
+
+        Raises:
+            MetadataFormatError: if it is none.
+        """
+        found = _document(CHANGES, data)
+        return cls(*(found[_camel(name)] for name in cls._fields))
+
+
+class Change(NamedTuple):
+    """One decision."""
+
+    base_offset: int
+    records: list[Record]
+
+
+def first_nodes(cluster_id: str) -> list[Operation]:
+    """Return what makes an empty cluster."""
+    parents = ("/brokers", BROKER_IDS, REGISTRATIONS, TOPICS, "/cluster", "/config", "/config/brokers", DOCUMENTS)
+    return [
+        *map(Create, parents),
+        Create(CHANGES, Head().encode()),
+        Create(CONTROLLER_EPOCH, b"0"),
+        Create(CLUSTER_ID, _json({"id": cluster_id, "format": FORMAT})),
+    ]
+
+
+def cluster_id_of(data: bytes) -> str | None:
+    """Return the id in a `/cluster/id`; None if that is another system's, as Apache Kafka's."""
+    try:
+        found = _document(CLUSTER_ID, data)
+    except MetadataFormatError:
+        return None
+    return str(found["id"]) if found.get("format") == FORMAT else None
+
+
+def change_path(number: int) -> str:
+    """Return the node of a change."""
+    return f"{CHANGES}/{number:010d}"
+
+
+def encode_change(epoch: int, base_offset: int, records: Sequence[Record]) -> bytes:
+    """Return the value of the node of a change: a line that says where, and one for each record."""
+    head = _json({"controllerEpoch": epoch, "baseOffset": base_offset})
+    data = b"\n".join([head, *map(encode_record, records)])
+    return data if len(data) <= PLAIN_BYTES else zlib.compress(data)
+
+
+def decode_change(path: str, data: bytes) -> Change:
+    """Read it.
+
+    Raises:
+        MetadataFormatError: if it is none.
+    """
+    if not data.startswith(b"{"):
+        try:
+            data = zlib.decompress(data)
+        except zlib.error as error:
+            raise MetadataFormatError(f"{path}: {error}") from error
+    head, *lines = data.split(b"\n")
+    records = [each for line in lines if not isinstance(each := decode(line), ClusterImage)]
+    return Change(_document(path, head)["baseOffset"], records)
+
+
+class StateNodes:
+    """The nodes of the state, as the controller knows them."""
+
+    def __init__(self, versions: dict[str, int], image: ClusterImage) -> None:
+        """Know their versions: `ANY_VERSION` of those that only have others below them.
+
+        The image is the controller's own, and ahead of the nodes by what it decides.
+        """
+        self._versions = versions
+        self._image = image
+        self._paths = {topic.topic_id: set(_of_topic(topic)) for topic in image.topics.values()}
+
+    def following(self, records: Iterable[Record]) -> list[Operation]:
+        """Return what records, which the image has by now, do to the nodes."""
+        wanted: dict[str, bytes | None] = {}
+        for record in records:
+            wanted |= self._after(record)
+        return self.becoming(wanted)
+
+    def becoming(self, wanted: Mapping[str, bytes | None]) -> list[Operation]:
+        """Return what gives nodes these values; None is for those that go. Parents are made first, and go last."""
+        made: list[Operation] = []
+        gone: list[Operation] = []
+        for path in sorted(wanted):
+            data, version = wanted[path], self._versions.get(path)
+            if data is None:
+                if version is not None:
+                    gone.append(Delete(path, self._versions.pop(path)))
+            elif version is None:
+                self._versions[path] = 0
+                made.append(Create(path, data))
+            else:
+                self._versions[path] = version if version == ANY_VERSION else version + 1
+                made.append(SetData(path, data, version))
+        return [*made, *reversed(gone)]
+
+    def _after(self, record: Record) -> Mapping[str, bytes | None]:
+        image = self._image
+        match record:
+            case BrokerRegistered() | BrokerChanged():
+                return _of_broker(image.brokers[record.broker_id])
+            case TopicCreated():
+                created = _of_topic(TopicImage(record.name, record.topic_id, dict(record.settings)))
+                self._paths[record.topic_id] = set(created)
+                return created
+            case TopicDeleted():
+                return dict.fromkeys(self._paths.pop(record.topic_id))
+            case TopicSettingsChanged():
+                found = image.topics.get(record.topic_id)
+                return {} if found is None else _of_settings(found)
+            case PartitionChanged():
+                topic = image.topics.get(record.topic_id)
+                if topic is None:  # deleted by the same decision
+                    return {}
+                changed = _of_partition(topic.name, record.partition, record.state)
+                known = self._paths[record.topic_id]
+                new = {path: data for path, data in changed.items() if data or path not in known}
+                known.update(changed)
+                return new
+            case ProducerIdsAllocated():
+                return _of_producer_ids(record.next_producer_id)
+            case DefaultSettingsChanged():
+                return _of_default_settings(image)
+            case DocumentChanged():
+                return {f"{DOCUMENTS}/{record.name}": record.text.encode()}
+        return {}
+
+
+def nodes_of(image: ClusterImage) -> dict[str, bytes]:
+    """Return all nodes of the state, and their values."""
+    found = _of_producer_ids(image.next_producer_id) | _of_default_settings(image)
+    for broker in image.brokers.values():
+        found |= _of_broker(broker)
+    for topic in image.topics.values():
+        found |= _of_topic(topic)
+    return found | {f"{DOCUMENTS}/{name}": text.encode() for name, text in image.documents.items()}
+
+
+def image_of(nodes: Mapping[str, bytes]) -> ClusterImage:
+    """Return the cluster by the nodes of its state, as far as they fit: they may not be of one moment.
+
+    Raises:
+        MetadataFormatError: if one of them is not ours.
+    """
+    image = ClusterImage()
+    for path in sorted(nodes):  # a topic comes before its partitions
+        try:
+            _read_node(image, path, nodes[path])
+        except (KeyError, TypeError, ValueError) as error:
+            raise MetadataFormatError(f"{path} is not what a controller of ours wrote: {error!r}") from error
+    for topic in image.topics.values():
+        in_order = sorted(topic.partitions.items())
+        topic.partitions.clear()
+        topic.partitions.update(in_order)
+    return image
+
+
+def _read_node(image: ClusterImage, path: str, data: bytes) -> None:
+    if path == PRODUCER_IDS:
+        image.next_producer_id = _document(path, data)["nextProducerId"]
+    elif path == DEFAULT_SETTINGS:
+        image.default_settings = _document(path, data)["settings"]
+    elif path.startswith(f"{DOCUMENTS}/"):
+        image.documents[path.removeprefix(f"{DOCUMENTS}/")] = data.decode()
+    elif path.startswith(f"{REGISTRATIONS}/"):
+        broker = _read_broker(_document(path, data))
+        image.brokers[broker.broker_id] = broker
+    elif found := _STATE.fullmatch(path):
+        topic = image.topic(found[1])
+        if topic is not None:
+            topic.partitions[int(found[2])] = _read_state(_document(path, data))
+    elif found := _TOPIC.fullmatch(path):
+        document = _document(path, data)
+        topic_id = uuid.UUID(document["topicId"])
+        image.topics[topic_id] = TopicImage(found[1], topic_id, dict(document["settings"]))
+        image.topic_ids[found[1]] = topic_id
+
+
+def replay(image: ClusterImage, changes: Iterable[Change]) -> None:
+    """Apply changes, in order, to an image that may be later than some of them, and so lacks what was deleted since."""
+    for change in changes:
+        image.next_offset = change.base_offset
+        for record in change.records:
+            match record:
+                case TopicDeleted() | TopicSettingsChanged() | PartitionChanged() if (
+                    record.topic_id not in image.topics
+                ):
+                    image.next_offset += 1
+                case _:
+                    image.apply(record)
+
+
+def transactions(epoch_check: Check, operations: Sequence[Operation]) -> Iterator[list[Operation]]:
+    """Divide operations into transactions of `MAX_TRANSACTION_BYTES`, each of which checks the controller's epoch."""
+    part: list[Operation] = [epoch_check]
+    size = 0
+    for operation in operations:
+        data = operation.data if isinstance(operation, Create | SetData) else b""
+        needed = len(operation.path) + len(data) + _OPERATION_BYTES
+        if size and size + needed > MAX_TRANSACTION_BYTES:
+            yield part
+            part, size = [epoch_check], 0
+        part.append(operation)
+        size += needed
+    yield part
+
+
+def _of_broker(broker: BrokerImage) -> dict[str, bytes]:
+    document = {
+        "brokerId": broker.broker_id,
+        "brokerEpoch": broker.broker_epoch,
+        "incarnation": str(broker.incarnation),
+        "host": broker.host,
+        "port": broker.port,
+        "fenced": broker.fenced,
+        "shuttingDown": broker.shutting_down,
+        "listeners": broker.listeners,
+    }
+    return {f"{REGISTRATIONS}/{broker.broker_id}": _json(document)}
+
+
+def _read_broker(document: Mapping[str, Any]) -> BrokerImage:
+    return BrokerImage(
+        document["brokerId"],
+        document["brokerEpoch"],
+        uuid.UUID(document["incarnation"]),
+        document["host"],
+        document["port"],
+        document["fenced"],
+        document["shuttingDown"],
+        tuple((name, host, port) for name, host, port in document["listeners"]),
+    )
+
+
+def _of_settings(topic: TopicImage) -> dict[str, bytes]:
+    return {f"{TOPICS}/{topic.name}": _json({"topicId": str(topic.topic_id), "settings": topic.settings})}
+
+
+def _of_topic(topic: TopicImage) -> dict[str, bytes]:
+    found = _of_settings(topic) | {f"{TOPICS}/{topic.name}/partitions": b""}
+    for index, state in topic.partitions.items():
+        found |= _of_partition(topic.name, index, state)
+    return found
+
+
+def _of_partition(topic: str, index: int, state: PartitionState) -> dict[str, bytes]:
+    parent = f"{TOPICS}/{topic}/partitions/{index}"
+    return {parent: b"", f"{parent}/state": _json({_camel(name): value for name, value in state._asdict().items()})}
+
+
+def _read_state(document: Mapping[str, Any]) -> PartitionState:
+    values = (document[_camel(name)] for name in PartitionState._fields)
+    return PartitionState._make(tuple(each) if isinstance(each, list) else each for each in values)
+
+
+def _of_producer_ids(next_producer_id: int) -> dict[str, bytes]:
+    return {PRODUCER_IDS: _json({"nextProducerId": next_producer_id})}
+
+
+def _of_default_settings(image: ClusterImage) -> dict[str, bytes]:
+    return {DEFAULT_SETTINGS: _json({"settings": image.default_settings})}
+
+
+def _document(path: str, data: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except ValueError as error:
+        raise MetadataFormatError(f"{path} is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise MetadataFormatError(f"{path} is no JSON object")
+    return found
+
+
+def _json(document: Mapping[str, object]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(each.capitalize() for each in others)

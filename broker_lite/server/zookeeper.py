@@ -1,0 +1,574 @@
+"""A cluster on several machines rests on a ZooKeeper: it elects the controller, and keeps what that decides.
+
+Theory of operation: what is in the nodes, and how they guard against a controller that has been replaced, says
+`cluster/zookeeper_nodes.py`. Here is one broker's part. A task looks at three nodes, whenever one of them has changed
+and several times in a session's time-out: the head of the log, the controller, and the brokers. By that look the broker
+keeps its session; when it is answered, the session lasts for a time-out from the moment at which it was sent. After
+that moment without another answer ZooKeeper may count this broker as dead, so it is out of its session and leads
+nothing, until it is answered again and has read the log on.
+
+The controller sends its decisions without waiting for the answers. If one fails, its term is over: those that were sent
+after it fail too, as the head of the log has another version than they expect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from sparkonce.broker_lite.cluster import zookeeper_nodes as nodes
+from sparkonce.broker_lite.cluster.coordination import OvertakenError, Step
+from sparkonce.broker_lite.cluster.record_format import MetadataFormatError
+from sparkonce.broker_lite.cluster.zookeeper_nodes import Check, Create, Delete, Head, Operation, SetData, StateNodes
+from sparkonce.broker_lite.controller.image import ClusterImage
+from sparkonce.broker_lite.controller.records import ControllerElected, Record
+from sparkonce.broker_lite.log.checkpoints import encode_uuid
+from sparkonce.broker_lite.server.zookeeper_client import (
+    NO_SESSION,
+    BadVersionError,
+    Node,
+    NodeExistsError,
+    NoNodeError,
+    ZooKeeperClient,
+    ZooKeeperError,
+)
+
+LOOKS_PER_TIMEOUT: Final = 6
+"""How often a broker looks at the nodes at least, and so shows that it is alive."""
+RETRY_S: Final = 0.5
+"""After a look that has failed although there is a connection."""
+NOBODY: Final = -1
+"""The id of who only looks."""
+URL: Final = "zookeeper://"
+
+logger = logging.getLogger(__name__)
+
+
+class ChrootError(OSError):
+    """A place in ZooKeeper that is not this cluster's; the message says whose, and what to do."""
+
+
+class _Term:
+    """One time as the controller."""
+
+    def __init__(self, epoch: int, epoch_version: int, head: Head, head_version: int, state: StateNodes) -> None:
+        self.epoch = epoch
+        self.epoch_check = Check(nodes.CONTROLLER_EPOCH, epoch_version)
+        self.head = head
+        self.head_version = head_version
+        self.state = state
+        self.repairs: list[Operation] = []
+        """What a controller before has left undone: its last decision was too long for one transaction."""
+
+
+class _Loaded:
+    """The cluster, as the nodes have it."""
+
+    def __init__(self, image: ClusterImage, head: Head, head_version: int, found: dict[str, Node]) -> None:
+        self.image = image
+        self.head = head
+        self.head_version = head_version
+        self.found = found
+
+
+class ZooKeeperCoordination:
+    """See `Coordination`."""
+
+    is_log_long = False
+    """The log keeps itself short."""
+
+    def __init__(
+        self,
+        connect: str,
+        timeout_ms: int,
+        broker_id: int,
+        loop: asyncio.AbstractEventLoop,
+        monotonic_ms: Callable[[], int],
+    ) -> None:
+        """Be ready to `start`.
+
+        Args:
+            connect: `host:port,host:port/chroot`, as Kafka's `zookeeper.connect`.
+            timeout_ms: how long a session lasts without a sign of life.
+            broker_id: who this is; `NOBODY` to look only.
+            loop: the event loop.
+            monotonic_ms: a clock that never goes back.
+        """
+        self._place = connect
+        self._broker_id = broker_id
+        self._loop = loop
+        self._monotonic_ms = monotonic_ms
+        self._client = ZooKeeperClient(connect, timeout_ms, loop, self._wake)
+        self._event = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._cluster_id = ""
+        self._waits_for = ""
+        """What has been logged last of what this broker waits for."""
+        self.on_change: list[Callable[[], None]] = []
+        # This broker.
+        self._announced: bytes | None = None
+        self._directory_id = ""
+        self._held_in = NO_SESSION
+        """The session in which this broker has its node."""
+        self._lease_until_ms = 0
+        self._there: set[int] | None = None
+        # The log.
+        self._steps: list[Step] = []
+        self._number = -1
+        """Of the last change that was read; -1 before there is anything."""
+        # The controller.
+        self.epoch = -1
+        self.durable_offset = 0
+        self._wants_to_lead = False
+        self._term: _Term | None = None
+        self._elected: ClusterImage | None = None
+        """The image of a term that has begun, until `lead` returns it."""
+        self._failure: str | None = None
+
+    async def start(self, wanted_id: str, timeout_s: float) -> str:
+        """Connect, and begin to follow the log; return the cluster's id, which is made if there is none.
+
+        Raises:
+            ChrootError: if the place is that of another cluster.
+            OSError: if no ZooKeeper answers in time, or refuses.
+        """
+        self._client.start()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._connected()
+                self._cluster_id = await self._find_cluster(wanted_id)
+        except TimeoutError:
+            raise OSError(f"no ZooKeeper has answered within {timeout_s:.0f} s") from None
+        except ZooKeeperError as error:
+            raise OSError(f"{type(error).__name__} {error}".rstrip()) from error
+        self._task = self._loop.create_task(self._run())
+        return self._cluster_id
+
+    # Who leads.
+
+    def lead(self, monotonic_ms: int, now_ms: int) -> ClusterImage | None:  # noqa: ARG002
+        """See `Coordination`."""
+        elected, self._elected = self._elected, None
+        if elected is None:
+            if not self._wants_to_lead:
+                self._wants_to_lead = True
+                self._wake()
+            return None
+        record = ControllerElected(self._broker_id, self.epoch)
+        base_offset = elected.next_offset
+        elected.apply(record)
+        self.append([record], base_offset, now_ms)
+        return elected
+
+    def keep_leading(self, monotonic_ms: int, now_ms: int) -> bool:  # noqa: ARG002
+        """See `Coordination`."""
+        if self._term is not None and not self.in_session:
+            self._end_term("its session with ZooKeeper is over")
+        if self._term is None and self._failure is not None:
+            raise OSError(self._failure)
+        return self._term is not None
+
+    def resign(self) -> None:
+        """See `Coordination`: the node of the controller is removed by the next look."""
+        self._wants_to_lead = False
+        self._elected = None
+        self._failure = None
+        if self._term is not None:
+            self._term = None
+            self._wake()
+
+    def _end_term(self, failure: str | None) -> None:
+        """End a term of which the controller does not know yet; without a failure, another broker has begun one."""
+        self._term, self._elected, self._failure = None, None, failure
+        self._notify()
+
+    # The log.
+
+    def append(self, records: Sequence[Record], base_offset: int, now_ms: int) -> None:  # noqa: ARG002
+        """See `Coordination`: it counts when ZooKeeper has acknowledged all of it."""
+        term = self._term
+        if term is None:
+            if self._failure is not None:
+                raise OSError(self._failure)
+            raise OvertakenError("another broker has become the controller")
+        number = term.head.number + 1
+        head = Head(number, base_offset + len(records), self._broker_id, term.epoch)
+        change = nodes.encode_change(term.epoch, base_offset, records)
+        operations: list[Operation] = [
+            SetData(nodes.CHANGES, head.encode(), term.head_version),
+            Create(nodes.change_path(number), change),
+        ]
+        if head.first > term.head.first:
+            operations.append(Delete(nodes.change_path(term.head.first), nodes.ANY_VERSION))
+        repairs, term.repairs = term.repairs, []
+        operations += [*repairs, *term.state.following(records)]
+        _check_sizes(operations)
+        term.head, term.head_version = head, term.head_version + 1
+        *parts, last = nodes.transactions(term.epoch_check, operations)
+        for part in parts:
+            self._client.commit(part).add_done_callback(lambda future: self._committed(term, future, None, []))
+        done = self._client.commit(last)
+        done.add_done_callback(lambda future: self._committed(term, future, head, list(records)))
+
+    def _committed(self, term: _Term, future: asyncio.Future[object], head: Head | None, records: list[Record]) -> None:
+        error = None if future.cancelled() else future.exception()
+        if term is not self._term or future.cancelled():
+            return
+        if error is None and head is not None:
+            self.durable_offset = head.next_offset
+            if self._number == head.number - 1:  # as the reader would find it
+                self._number = head.number
+                self._steps.append(records)
+            self._notify()
+        elif isinstance(error, BadVersionError | NodeExistsError | NoNodeError):
+            logger.info("broker %d has been replaced as the controller: %r", self._broker_id, error)
+            self._end_term(None)
+        elif error is not None:
+            self._end_term(f"it is not known whether ZooKeeper has taken the last decision: {error!r}")
+
+    def poll(self) -> list[Step]:
+        """See `Coordination`."""
+        steps, self._steps = self._steps, []
+        return steps
+
+    # Brokers.
+
+    def announce(self, addresses: Sequence[tuple[str, str, int]], directory_id: str) -> None:
+        """See `Coordination`."""
+        self._directory_id = directory_id
+        listeners = [{"name": name, "host": host, "port": port} for name, host, port in addresses]
+        document = {"incarnation": str(uuid.uuid4()), "directory": directory_id, "listeners": listeners}
+        self._announced = json.dumps(document).encode()
+        self._wake()
+
+    @property
+    def in_session(self) -> bool:
+        """See `Coordination`."""
+        return self._monotonic_ms() < self._lease_until_ms and self._held_in == self._client.session
+
+    def is_gone(self, broker_id: int) -> bool:
+        """See `Coordination`."""
+        return self._there is not None and broker_id not in self._there
+
+    def touch(self, now_ms: int) -> None:
+        """See `Coordination`: kazoo's own thread does so."""
+
+    @property
+    def advice(self) -> str:
+        """See `Coordination`."""
+        waits = f"; this broker waits for {self._waits_for}" if self._waits_for else ""
+        return f"no broker leads the cluster at zookeeper.connect={self._place}{waits}"
+
+    def close(self) -> None:
+        """See `Coordination`."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        self._term = None
+        self._lease_until_ms = 0
+        self._client.close()
+
+    async def refresh(self) -> None:
+        """Read the log up to what it has now.
+
+        Raises:
+            OSError: if ZooKeeper does not answer.
+        """
+        try:
+            await self._client.sync()
+            await self._follow(await self._client.get(nodes.CHANGES))
+        except ZooKeeperError as error:
+            raise OSError(f"ZooKeeper at {self._place} does not answer: {error!r}") from error
+
+    # What the task does.
+
+    def _wake(self) -> None:
+        self._event.set()
+
+    def _notify(self) -> None:
+        for listener in self.on_change:
+            listener()
+
+    async def _connected(self) -> None:
+        while not self._client.connected:
+            self._event.clear()
+            await self._event.wait()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._look_until_lost()
+            except ZooKeeperError as error:
+                if self._client.connected:
+                    self._say_what_is_waited_for(f"ZooKeeper at {self._place}, which answers {error!r}")
+                    await asyncio.sleep(RETRY_S)
+            except (ChrootError, MetadataFormatError) as error:
+                self._lease_until_ms = 0
+                self._say_what_is_waited_for(f"the right data in ZooKeeper: {error}")
+                await asyncio.sleep(RETRY_S)
+            except Exception:
+                logger.exception("the look at ZooKeeper has failed; it is tried again")
+                await asyncio.sleep(RETRY_S)
+
+    async def _look_until_lost(self) -> None:
+        if not self._client.connected:
+            self._say_what_is_waited_for(f"ZooKeeper at {self._place}, which does not answer")
+            await self._connected()
+        session = self._client.session
+        await self._client.sync()  # a new session may be with a server that is behind the one before
+        await self._check_cluster()
+        while self._client.connected and self._client.session == session:
+            self._event.clear()
+            sent_ms = self._monotonic_ms()
+            await self._look(session)
+            if self._client.session == session and self._held_in == session:
+                self._lease_until_ms = sent_ms + self._client.timeout_ms
+                self._say_what_is_waited_for("")
+            timer = self._loop.call_later(self._client.timeout_ms / 1000 / LOOKS_PER_TIMEOUT, self._wake)
+            try:
+                await self._event.wait()
+            finally:
+                timer.cancel()
+
+    def _say_what_is_waited_for(self, what: str) -> None:
+        if what == self._waits_for:
+            return
+        self._waits_for = what
+        if not what:
+            logger.info("ZooKeeper at %s answers, in session 0x%x", self._place, self._client.session)
+            return
+        left_ms = self._lease_until_ms - self._monotonic_ms()
+        until = f"what it leads is served for {left_ms / 1000:.1f} s more" if left_ms > 0 else "it leads nothing"
+        logger.warning("broker %d waits for %s; until then %s", self._broker_id, what, until)
+
+    async def _look(self, session: int) -> None:
+        """Look at everything that others may have changed, and do what follows."""
+        client = self._client
+        if self._announced is not None and self._held_in != session:
+            await self._hold(session)
+        head, controller, there = await asyncio.gather(
+            client.get(nodes.CHANGES, watch=True),
+            client.find(nodes.CONTROLLER, watch=True),
+            client.children(nodes.BROKER_IDS, watch=True),
+        )
+        before, self._there = self._there, {int(each) for each in there}
+        await self._follow(head)
+        if controller is not None and controller.session == session and self._term is None:
+            # Of a term that has been resigned, or of a claim that was never answered.
+            await client.commit([Delete(nodes.CONTROLLER, nodes.ANY_VERSION)])
+            controller = None
+        if controller is None and self._wants_to_lead and self._held_in == session:
+            self._wants_to_lead = False
+            await self._claim(session)
+        if before != self._there:
+            self._notify()
+
+    async def _hold(self, session: int) -> None:
+        """Make this broker's node, in the place of the one that a former session or start of it has left."""
+        assert self._announced is not None
+        path = f"{nodes.BROKER_IDS}/{self._broker_id}"
+        create = Create(path, self._announced, ephemeral=True)
+        try:
+            await self._client.commit([create])
+        except NodeExistsError:
+            try:
+                found = await self._client.get(path)
+                if found.session != session:
+                    if not self._is_own(found.data):
+                        self._say_what_is_waited_for(
+                            f"the end of the session of another broker with node.id={self._broker_id}, at "
+                            f"{_where(found.data)}: give each broker its own"
+                        )
+                        return
+                    await self._client.commit([Delete(path, found.version), create])
+            except (NoNodeError, BadVersionError):  # it has gone meanwhile
+                self._wake()
+                return
+        self._held_in = session
+
+    def _is_own(self, data: bytes) -> bool:
+        """Whether a broker's node is of this start of the broker, or of one before it with the same directory.
+
+        That one is dead, as this one has the lock on the directory.
+        """
+        try:
+            return data == self._announced or json.loads(data)["directory"] == self._directory_id != ""
+        except (ValueError, KeyError, TypeError):
+            return False
+
+    async def _claim(self, session: int) -> None:
+        """Become the controller, unless another broker is quicker."""
+        client = self._client
+        last = await client.get(nodes.CONTROLLER_EPOCH)
+        epoch = int(last.data) + 1
+        value = json.dumps({"brokerId": self._broker_id, "controllerEpoch": epoch}).encode()
+        try:
+            await client.commit(
+                [
+                    Create(nodes.CONTROLLER, value, ephemeral=True),
+                    SetData(nodes.CONTROLLER_EPOCH, b"%d" % epoch, last.version),
+                ]
+            )
+        except (NodeExistsError, BadVersionError):
+            return
+        loaded = await self._load()
+        if client.session != session:
+            return
+        found = {path: node.version for path, node in loaded.found.items()}
+        term = _Term(epoch, last.version + 1, loaded.head, loaded.head_version, StateNodes(found, loaded.image))
+        term.repairs = term.state.becoming(_differences(loaded))
+        self.epoch, self._term, self._elected, self._failure = epoch, term, loaded.image, None
+        self.durable_offset = loaded.head.next_offset
+
+    async def _follow(self, node: Node) -> None:
+        """Read the changes up to a head of the log."""
+        head = Head.decode(node.data)
+        if head.number < self._number:
+            raise ChrootError(
+                f"ZooKeeper at {self._place} has {head.number} changes, of which this broker has read {self._number}: "
+                "decisions are lost. Stop all brokers, and give ZooKeeper its latest data back"
+            )
+        if self._number < head.first - 1 or self._number < 0:
+            await self._start_over()
+        numbers = range(self._number + 1, head.number + 1)
+        if not numbers:
+            return
+        try:
+            found = await asyncio.gather(*(self._change(number) for number in numbers))
+        except NoNodeError:  # more of them have been removed than this broker was behind
+            await self._start_over()
+            found = []
+        for number, change in zip(numbers, found, strict=False):
+            if number == self._number + 1:  # else it has been seen by another way
+                self._number = number
+                self._steps.append(change.records)
+        self._notify()
+
+    async def _change(self, number: int) -> nodes.Change:
+        path = nodes.change_path(number)
+        return nodes.decode_change(path, (await self._client.get(path)).data)
+
+    async def _start_over(self) -> None:
+        loaded = await self._load()
+        if loaded.head.number > self._number:
+            self._number = loaded.head.number
+            self._steps = [loaded.image]
+            self._notify()
+
+    async def _load(self) -> _Loaded:
+        """Read the state, and what has been decided meanwhile."""
+        while True:
+            before = Head.decode((await self._client.get(nodes.CHANGES)).data)
+            found = await self._read_state()
+            node = await self._client.get(nodes.CHANGES)
+            head = Head.decode(node.data)
+            try:
+                changes = await asyncio.gather(*map(self._change, range(head.first, head.number + 1)))
+            except NoNodeError:
+                continue
+            if before.number >= head.first - 1:
+                break
+        image = nodes.image_of({path: each.data for path, each in found.items()})
+        nodes.replay(image, changes)
+        image.next_offset = head.next_offset
+        image.controller_id, image.controller_epoch = head.controller_id, head.controller_epoch
+        return _Loaded(image, head, node.version, found)
+
+    async def _read_state(self) -> dict[str, Node]:
+        client = self._client
+        brokers, documents, topics = await asyncio.gather(
+            client.children(nodes.REGISTRATIONS), client.children(nodes.DOCUMENTS), client.children(nodes.TOPICS)
+        )
+        paths = [nodes.PRODUCER_IDS, nodes.DEFAULT_SETTINGS]
+        paths += (f"{nodes.REGISTRATIONS}/{each}" for each in brokers)
+        paths += (f"{nodes.DOCUMENTS}/{each}" for each in documents)
+        parents = [f"{nodes.TOPICS}/{each}/partitions" for each in topics]
+        indexes = await asyncio.gather(*map(self._children_if_any, parents))
+        below = {parent: found for parent, found in zip(parents, indexes, strict=True) if found is not None}
+        partitions = [f"{parent}/{index}" for parent, found in below.items() for index in found]
+        paths += (f"{nodes.TOPICS}/{each}" for each in topics)
+        paths += (f"{each}/state" for each in partitions)
+        values = await asyncio.gather(*map(self._get_if_any, paths))
+        read = {path: node for path, node in zip(paths, values, strict=True) if node is not None}
+        return read | dict.fromkeys([*below, *partitions], Node(b"", nodes.ANY_VERSION, NO_SESSION))
+
+    async def _children_if_any(self, path: str) -> list[str] | None:
+        try:
+            return await self._client.children(path)
+        except NoNodeError:
+            return None
+
+    async def _get_if_any(self, path: str) -> Node | None:
+        try:
+            return await self._client.get(path)
+        except NoNodeError:
+            return None
+
+    # The place.
+
+    async def _find_cluster(self, wanted_id: str) -> str:
+        """Return the id of the cluster whose place this is; made if it is nobody's yet."""
+        client = self._client
+        await client.make_path("/")
+        while True:
+            try:
+                found = nodes.cluster_id_of((await client.get(nodes.CLUSTER_ID)).data)
+            except NoNodeError:
+                first = nodes.first_nodes(wanted_id or encode_uuid(uuid.uuid4()))
+                try:
+                    await client.commit(first)
+                except NodeExistsError:
+                    if await client.find(nodes.CLUSTER_ID) is None:
+                        text = "it has nodes of something else, and no /cluster/id: use another chroot, as in"
+                        raise ChrootError(f"{text} {self._place.partition('/')[0]}/sparkonce") from None
+                continue
+            if found is None:
+                text = "it is that of a cluster of Apache Kafka: use another chroot, as in"
+                raise ChrootError(f"{text} {self._place.partition('/')[0]}/sparkonce")
+            if wanted_id not in ("", found):
+                raise ChrootError(f"it is that of cluster.id={found}, not {wanted_id}: use that, or another chroot")
+            return found
+
+    async def _check_cluster(self) -> None:
+        """Check, after a time without a connection, that the place still is this cluster's."""
+        try:
+            found = nodes.cluster_id_of((await self._client.get(nodes.CLUSTER_ID)).data)
+        except NoNodeError:
+            found = None
+        if found != self._cluster_id:
+            raise ChrootError(
+                f"ZooKeeper at {self._place} has the cluster {found} in the place of {self._cluster_id}: stop all "
+                "brokers, and give ZooKeeper its data back"
+            )
+
+
+def _differences(loaded: _Loaded) -> dict[str, bytes | None]:
+    """Return how the nodes of the state have to change to be what was decided."""
+    decided, found = nodes.nodes_of(loaded.image), loaded.found
+    gone = dict.fromkeys(path for path in found if path not in decided)
+    return gone | {path: data for path, data in decided.items() if path not in found or found[path].data != data}
+
+
+def _check_sizes(operations: Sequence[Operation]) -> None:
+    """Refuse a node that ZooKeeper would not take; it would close the connection, without an answer.
+
+    Raises:
+        OSError: see there.
+    """
+    for each in operations:
+        if isinstance(each, Create | SetData) and len(each.data) > nodes.MAX_CHANGE_BYTES:
+            raise OSError(
+                f"{each.path} would have {len(each.data)} bytes, and ZooKeeper takes a megabyte: make fewer topics or "
+                "partitions at a time, or keep fewer access control lists"
+            )
+
+
+def _where(data: bytes) -> str:
+    try:
+        return ", ".join(f"{each['host']}:{each['port']}" for each in json.loads(data)["listeners"])
+    except (ValueError, KeyError, TypeError):
+        return "an unknown address"

@@ -1,0 +1,200 @@
+"""A session with a ZooKeeper, on the broker's event loop: kazoo has threads of its own, and nothing else sees them.
+
+Theory of operation: every request is handed to kazoo at once, so they reach ZooKeeper in the order in which they were
+made, and its answer is brought to the loop. What comes unasked, a watch or a change of the connection, is one call:
+whoever is called looks at everything again. kazoo reconnects by itself, and begins a new session when ZooKeeper says
+that the former one has expired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    BadVersionError,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState
+from kazoo.retry import KazooRetry
+
+from sparkonce.broker_lite.cluster.zookeeper_nodes import Check, Create, Operation, SetData
+
+__all__ = ["BadVersionError", "NoNodeError", "Node", "NodeExistsError", "ZooKeeperClient", "ZooKeeperError"]
+
+RECONNECT_S: Final = 0.05
+MAX_RECONNECT_S: Final = 1.0
+CLOSE_TIMEOUT_S: Final = 1.0
+NO_SESSION: Final = 0
+
+ZooKeeperError = KazooException
+"""A request that was refused, or of which it is not known what became of it, as the connection was lost."""
+
+# It reports each attempt to connect; what matters of that is logged by whoever has the session.
+_kazoo_logger = logging.getLogger(f"{__name__}.kazoo")
+_kazoo_logger.setLevel(logging.CRITICAL)
+
+
+class Node(NamedTuple):
+    """What a node holds."""
+
+    data: bytes
+    version: int
+    session: int
+    """Whose it is, if it is ephemeral; else 0."""
+
+
+class ZooKeeperClient:
+    """One client, from `start` to `close`; used on the event loop only."""
+
+    def __init__(
+        self, connect: str, timeout_ms: int, loop: asyncio.AbstractEventLoop, on_event: Callable[[], None]
+    ) -> None:
+        """Be ready to connect.
+
+        Args:
+            connect: `host:port,host:port/chroot`.
+            timeout_ms: how long a session lasts without a sign of life.
+            loop: where callbacks are called.
+            on_event: called when a watch fires, or the connection or the session has changed.
+        """
+        retry = KazooRetry(max_tries=-1, delay=RECONNECT_S, max_delay=MAX_RECONNECT_S, max_jitter=0)
+        self._kazoo = KazooClient(connect, timeout_ms / 1000, connection_retry=retry, logger=_kazoo_logger)
+        self._kazoo.add_listener(lambda state: self._on_loop(self._changed, state, self._session_of_kazoo()))
+        self._loop = loop
+        self._on_event = on_event
+        self._closing: threading.Thread | None = None
+        self.session = NO_SESSION
+        """The session's id; `NO_SESSION` before there is one, and after it has expired."""
+        self.connected = False
+        self.timeout_ms = timeout_ms
+        self._note_negotiated_timeout()
+
+    def start(self) -> None:
+        """Connect, and keep connected until `close`."""
+        self._kazoo.start_async()
+
+    def close(self) -> None:
+        """End the session, which takes `CLOSE_TIMEOUT_S` at most; a second call does nothing.
+
+        Without an answer by then, it ends by its time-out.
+        """
+        if self._closing is None:
+            self._closing = threading.Thread(target=self._close, name="zookeeper-close", daemon=True)
+            self._closing.start()
+            self._closing.join(CLOSE_TIMEOUT_S)
+
+    async def get(self, path: str, *, watch: bool = False) -> Node:
+        """Return a node.
+
+        Raises:
+            NoNodeError: if there is none.
+            ZooKeeperError: for all else; so it is for the other requests.
+        """
+        data, stat = await self._answer(self._kazoo.get_async(path, self._watched if watch else None))
+        return Node(data, stat.version, stat.ephemeralOwner)
+
+    async def find(self, path: str, *, watch: bool = False) -> Node | None:
+        """Return a node without its data; None if there is none. A watch sees it come, too."""
+        stat = await self._answer(self._kazoo.exists_async(path, self._watched if watch else None))
+        return None if stat is None else Node(b"", stat.version, stat.ephemeralOwner)
+
+    async def children(self, path: str, *, watch: bool = False) -> list[str]:
+        """Return the names of the nodes below one."""
+        found: list[str] = await self._answer(self._kazoo.get_children_async(path, self._watched if watch else None))
+        return found
+
+    async def make_path(self, path: str) -> None:
+        """Make a node and those above it, where they are missing; `/` is the chroot."""
+        await self._answer(self._kazoo.ensure_path_async(path))
+
+    async def sync(self) -> None:
+        """Wait until this server has what any other one has acknowledged."""
+        await self._answer(self._kazoo.sync_async("/"))
+
+    def commit(self, operations: Sequence[Operation]) -> asyncio.Future[Any]:
+        """Do all of them or none; returns a future.
+
+        It fails with the error of the first that cannot be done.
+        """
+        transaction = self._kazoo.transaction()
+        for each in operations:
+            match each:
+                case Create():
+                    transaction.create(each.path, each.data, ephemeral=each.ephemeral)
+                case SetData():
+                    transaction.set_data(each.path, each.data, each.version)
+                case Check():
+                    transaction.check(each.path, each.version)
+                case _:
+                    transaction.delete(each.path, each.version)
+        return self._answer(transaction.commit_async())
+
+    def _answer(self, result: Any) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = self._loop.create_future()
+        result.rawlink(lambda done: self._on_loop(_settle, future, done))
+        return future
+
+    def _watched(self, _: object) -> None:
+        self._on_loop(self._on_event)
+
+    def _changed(self, state: str, session: int) -> None:
+        self.connected = state == KazooState.CONNECTED
+        if state == KazooState.LOST:
+            self.session = NO_SESSION
+        elif session:
+            self.session = session
+        self._on_event()
+
+    def _session_of_kazoo(self) -> int:
+        known = self._kazoo.client_id
+        return NO_SESSION if known is None else int(known[0])
+
+    def _on_loop(self, callback: Callable[..., object], *arguments: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has been closed
+            self._loop.call_soon_threadsafe(callback, *arguments)
+
+    def _close(self) -> None:
+        with contextlib.suppress(KazooException, KazooTimeoutError, OSError):
+            self._kazoo.stop()
+            self._kazoo.close()
+
+    def _note_negotiated_timeout(self) -> None:
+        """Note which time-out ZooKeeper grants, which has bounds of its own; kazoo keeps that to itself.
+
+        Its connection returns two thirds of it, as how long to wait for a sign of life.
+        """
+        connection = self._kazoo._connection
+        connect = connection._connect
+
+        def connecting(*arguments: Any) -> Any:
+            read_timeout_ms, connect_timeout_ms = connect(*arguments)
+            self.timeout_ms = int(read_timeout_ms * 3 / 2)
+            return read_timeout_ms, connect_timeout_ms
+
+        connection._connect = connecting
+
+
+def _settle(future: asyncio.Future[Any], result: Any) -> None:
+    if future.done():
+        return
+    if not result.successful():
+        future.set_exception(result.exception)
+        return
+    found = result.value
+    errors = [each for each in found if isinstance(each, Exception)] if isinstance(found, list) else []
+    caused = [each for each in errors if not isinstance(each, RolledBackError | RuntimeInconsistency)]
+    if errors:
+        future.set_exception((caused or errors)[0])
+    else:
+        future.set_result(found)

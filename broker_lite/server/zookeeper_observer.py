@@ -1,0 +1,73 @@
+"""A cluster's log and brokers in a ZooKeeper, for who only looks: from any thread, and without an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Coroutine
+from typing import Any, Final, TypeVar
+
+from sparkonce.broker_lite.cluster.coordination import Step
+from sparkonce.broker_lite.server.zookeeper import NOBODY, ZooKeeperCoordination
+
+START_TIMEOUT_S: Final = 15.0
+POLL_TIMEOUT_S: Final = 1.0
+"""How long a look waits for ZooKeeper; without an answer it shows what was known before."""
+
+Result = TypeVar("Result")
+
+
+class ZooKeeperObserver:
+    """Follows the log in a thread of its own, from construction to `close`."""
+
+    def __init__(self, connect: str, timeout_ms: int) -> None:
+        """Connect.
+
+        Raises:
+            OSError: if no ZooKeeper answers, or the place is none of a cluster of ours.
+        """
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="zookeeper-observer", daemon=True)
+        self._thread.start()
+        self._coordination = ZooKeeperCoordination(connect, timeout_ms, NOBODY, self._loop, _monotonic_ms)
+        try:
+            self._run(self._coordination.start("", START_TIMEOUT_S))
+        except BaseException:
+            self.close()
+            raise
+
+    def poll(self) -> list[Step]:
+        """Return what has been appended to the log since the last call, up to now."""
+        return self._run(self._poll())
+
+    def is_gone(self, broker_id: int) -> bool:
+        """Whether a broker is known to be dead, or cut off from the cluster."""
+        return self._coordination.is_gone(broker_id)
+
+    def close(self) -> None:
+        """Look no more; a second call does nothing."""
+        if not self._loop.is_closed():
+            self._run(self._close())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    async def _poll(self) -> list[Step]:
+        try:
+            async with asyncio.timeout(POLL_TIMEOUT_S):
+                await self._coordination.refresh()
+        except OSError:  # a TimeoutError is one
+            pass
+        return self._coordination.poll()
+
+    async def _close(self) -> None:
+        self._coordination.close()
+        await asyncio.sleep(0)  # the task that was cancelled ends
+
+    def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+
+def _monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

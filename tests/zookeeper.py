@@ -1,0 +1,94 @@
+"""A real ZooKeeper for tests: Debian's package, on a free port of the loopback address, which can be killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import threading
+from pathlib import Path
+from typing import Final, Self
+
+import pytest
+
+from sparkonce.jobs.shared.network import free_port
+from sparkonce.jobs.shared.peers import QUICK_JVM
+
+JAR: Final = Path(os.environ.get("ZOOKEEPER_JAR", "/usr/share/java/zookeeper.jar"))
+MISSING: Final = f"needs ZooKeeper ({JAR}): apt-get install zookeeper"
+TICK_MS: Final = 100
+"""Sessions last two ticks at least; 20 at most, unless it is set."""
+MAX_SESSION_MS: Final = 60_000
+START_TIMEOUT_S: Final = 60.0
+
+
+class ZooKeeper:
+    """One server, from construction to `close`; a context manager."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        settings = {
+            "dataDir": folder / "data",
+            "clientPort": self.port,
+            "clientPortAddress": "127.0.0.1",
+            "tickTime": TICK_MS,
+            "maxSessionTimeout": MAX_SESSION_MS,
+            "admin.enableServer": "false",
+            "fsync.warningthresholdms": 60_000,
+        }
+        (folder / "zoo.cfg").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        self.start()
+
+    @property
+    def address(self) -> str:
+        """Where it is reached."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start on the same port and data."""
+        command = ["java", *QUICK_JVM, "-Xmx128m", "-cp", str(JAR)]
+        command += ["org.apache.zookeeper.server.ZooKeeperServerMain", str(self._folder / "zoo.cfg")]
+        with open(self._folder / "log", "ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        waiting, tries = threading.Event(), int(START_TIMEOUT_S / 0.05)
+        for _ in range(tries):
+            assert self._process.poll() is None, (self._folder / "log").read_text()
+            if _answers(self.port):
+                return
+            waiting.wait(0.05)
+        raise AssertionError(f"ZooKeeper does not answer: {(self._folder / 'log').read_text()}")
+
+    def kill(self) -> None:
+        """End it by SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    close = kill
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _answers(port: int) -> bool:
+    """Whether it serves: it answers `srvr`, the one command that is allowed by default."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+            connection.sendall(b"srvr")
+            return b"Mode:" in connection.recv(4096)
+    except OSError:
+        return False
+
+
+def need_zookeeper() -> None:
+    """Skip the test, with the reason, where there is none."""
+    if not JAR.is_file() or shutil.which("java") is None:
+        pytest.skip(MISSING)
