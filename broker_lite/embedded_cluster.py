@@ -35,7 +35,8 @@ MAX_FACTOR: Final = 3
 LOOK_INTERVAL_S: Final = 0.01
 NOBODY: Final = -1
 ZOOKEEPER: Final = "zookeeper://"
-_GIVEN_HERE: Final = frozenset({"log.dirs", "metadata.log.dir", "node.id", "zookeeper.connect"})
+_CONNECT: Final = "zookeeper.connect"
+_GIVEN_HERE: Final = frozenset({"log.dirs", "metadata.log.dir", "node.id", _CONNECT})
 
 
 class EmbeddedCluster:
@@ -47,7 +48,8 @@ class EmbeddedCluster:
         process: whether each broker has a process of its own, which can be killed and paused, instead of a thread.
         config: settings of all brokers by Kafka's names. Replication factors that are not set are 3, or the number of
             brokers if that is less: those of internal topics, and `default.replication.factor` too.
-        of_broker: settings of single brokers by their ids, on top of these.
+        of_broker: settings of single brokers by their ids, on top of these; also `zookeeper.connect`, where one reaches
+            it at another address.
         coordination: where the controller is elected and its decisions are kept: `zookeeper://HOST:PORT/chroot`; by
             default in files that the brokers share.
 
@@ -291,7 +293,7 @@ class Observer(Protocol):
 def _place(data_dir: Path, coordination: str | None) -> dict[str, object]:
     """Return the setting by which brokers find what their cluster rests on."""
     if coordination is not None:
-        return {"zookeeper.connect": coordination.removeprefix(ZOOKEEPER)}
+        return {_CONNECT: coordination.removeprefix(ZOOKEEPER)}
     return {"metadata.log.dir": str(data_dir / "metadata")}
 
 
@@ -310,7 +312,7 @@ def _observer(config: BrokerConfig) -> Observer:
     try:
         from sparkonce.broker_lite.server.zookeeper_observer import ZooKeeperObserver  # needs a package of its own
 
-        return ZooKeeperObserver(config.zookeeper_connect, config.zookeeper_session_timeout_ms)
+        return ZooKeeperObserver(config.zookeeper_connect, create=True)
     except ModuleNotFoundError as error:
         raise BrokerStartError(f"ZooKeeper needs {error.name}: pip install 'sparkonce[zookeeper]'") from error
     except OSError as error:
@@ -386,7 +388,8 @@ def _check_arguments(brokers: object, config: object, of_broker: object, coordin
     for name, settings in named.items():
         if not isinstance(settings, Mapping):
             raise TypeError(f"{name}={settings!r}: expected settings by their names, as in {{'num.partitions': 4}}")
-        for given in sorted(_GIVEN_HERE & set(settings)):
+        may_be_given = {_CONNECT} if coordination is not None and name != "config" else set()
+        for given in sorted(_GIVEN_HERE & set(settings) - may_be_given):
             raise ValueError(f"{name} has {given}, which each broker is given by EmbeddedCluster: leave it out")
 
 

@@ -31,7 +31,7 @@ import json
 import re
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sparkonce.broker_lite.cluster.record_format import MetadataFormatError, decode, encode_record
@@ -75,6 +75,7 @@ CHANGES: Final = "/changes"
 DOCUMENTS: Final = "/config/documents"
 DEFAULT_SETTINGS: Final = "/config/brokers/<default>"
 PRODUCER_IDS: Final = "/latest_producer_id_block"
+OF_TOPIC = (TopicDeleted, TopicSettingsChanged, PartitionChanged)
 _STATE: Final = re.compile(rf"{TOPICS}/([^/]+)/partitions/(\d+)/state")
 _TOPIC: Final = re.compile(rf"{TOPICS}/([^/]+)")
 
@@ -319,28 +320,32 @@ def replay(image: ClusterImage, changes: Iterable[Change]) -> None:
     for change in changes:
         image.next_offset = change.base_offset
         for record in change.records:
-            match record:
-                case TopicDeleted() | TopicSettingsChanged() | PartitionChanged() if (
-                    record.topic_id not in image.topics
-                ):
-                    image.next_offset += 1
-                case _:
-                    image.apply(record)
+            if isinstance(record, OF_TOPIC) and record.topic_id not in image.topics:
+                image.next_offset += 1
+            else:
+                image.apply(record)
 
 
-def transactions(epoch_check: Check, operations: Sequence[Operation]) -> Iterator[list[Operation]]:
-    """Divide operations into transactions of `MAX_TRANSACTION_BYTES`, each of which checks the controller's epoch."""
-    part: list[Operation] = [epoch_check]
-    size = 0
-    for operation in operations:
-        data = operation.data if isinstance(operation, Create | SetData) else b""
-        needed = len(operation.path) + len(data) + _OPERATION_BYTES
-        if size and size + needed > MAX_TRANSACTION_BYTES:
-            yield part
-            part, size = [epoch_check], 0
-        part.append(operation)
-        size += needed
-    yield part
+def transactions(log: Sequence[Operation], state: Sequence[Operation], check: Check) -> list[list[Operation]]:
+    """Divide what a decision does into transactions, each of which checks the controller's epoch.
+
+    What it does to the log is in the first one, whatever its size; by that it counts as a whole. What it does to the
+    state follows, in parts of about `MAX_TRANSACTION_BYTES`.
+    """
+    parts: list[list[Operation]] = [[check, *log]]
+    size = sum(map(_size, log))
+    for operation in state:
+        size += _size(operation)
+        if size > MAX_TRANSACTION_BYTES:
+            parts.append([check])
+            size = _size(operation)
+        parts[-1].append(operation)
+    return parts
+
+
+def _size(operation: Operation) -> int:
+    data = operation.data if isinstance(operation, Create | SetData) else b""
+    return len(operation.path) + len(data) + _OPERATION_BYTES
 
 
 def _of_broker(broker: BrokerImage) -> dict[str, bytes]:

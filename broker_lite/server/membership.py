@@ -72,7 +72,8 @@ async def _in_zookeeper(config: BrokerConfig, host: Host) -> tuple[Coordination,
     loop = asyncio.get_running_loop()
     coordination = ZooKeeperCoordination(connect, timeout_ms, config.node_id, loop, host.clock.monotonic_ms)
     try:
-        return coordination, await coordination.start(config.cluster_id, max(timeout_ms / 1000, MIN_CONNECT_S))
+        timeout_s = max(timeout_ms / 1000, MIN_CONNECT_S)
+        return coordination, await coordination.start(config.cluster_id, timeout_s, create=True)
     except BaseException as error:
         coordination.close()
         if isinstance(error, OSError):

@@ -1,11 +1,11 @@
 """A cluster on several machines rests on a ZooKeeper: it elects the controller, and keeps what that decides.
 
 Theory of operation: what is in the nodes, and how they guard against a controller that has been replaced, says
-`cluster/zookeeper_nodes.py`. Here is one broker's part. A task looks at three nodes, whenever one of them has changed
-and several times in a session's time-out: the head of the log, the controller, and the brokers. By that look the broker
-keeps its session; when it is answered, the session lasts for a time-out from the moment at which it was sent. After
-that moment without another answer ZooKeeper may count this broker as dead, so it is out of its session and leads
-nothing, until it is answered again and has read the log on.
+`cluster/zookeeper_nodes.py`. Here is one broker's part. A task looks at three nodes whenever one of them has changed:
+the head of the log, the controller, and the brokers. Another one asks for a node several times in a session's time-out;
+when it is answered, the session lasts for a time-out from the moment at which it asked. After that moment without
+another answer ZooKeeper may count this broker as dead, so it is out of its session and leads nothing, until it is
+answered again and has read the log on.
 
 The controller sends its decisions without waiting for the answers. If one fails, its term is over: those that were sent
 after it fail too, as the head of the log has another version than they expect.
@@ -14,11 +14,12 @@ after it fail too, as the head of the log has another version than they expect.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import uuid
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
 
 from sparkonce.broker_lite.cluster import zookeeper_nodes as nodes
 from sparkonce.broker_lite.cluster.coordination import OvertakenError, Step
@@ -37,13 +38,18 @@ from sparkonce.broker_lite.server.zookeeper_client import (
     ZooKeeperError,
 )
 
-LOOKS_PER_TIMEOUT: Final = 6
-"""How often a broker looks at the nodes at least, and so shows that it is alive."""
+BEATS_PER_TIMEOUT: Final = 6
+"""How often a broker shows that it is alive."""
+READS_AT_ONCE: Final = 200
+"""Nodes that are asked for before the first of them has come: what keeps the session must not wait for thousands."""
 RETRY_S: Final = 0.5
 """After a look that has failed although there is a connection."""
 NOBODY: Final = -1
 """The id of who only looks."""
 URL: Final = "zookeeper://"
+
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +111,7 @@ class ZooKeeperCoordination:
         self._client = ZooKeeperClient(connect, timeout_ms, loop, self._wake)
         self._event = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._cluster_id = ""
+        self.cluster_id = ""
         self._waits_for = ""
         """What has been logged last of what this broker waits for."""
         self.on_change: list[Callable[[], None]] = []
@@ -114,6 +120,8 @@ class ZooKeeperCoordination:
         self._directory_id = ""
         self._held_in = NO_SESSION
         """The session in which this broker has its node."""
+        self._read_in = NO_SESSION
+        """The session in which it has looked at everything."""
         self._lease_until_ms = 0
         self._there: set[int] | None = None
         # The log.
@@ -129,8 +137,10 @@ class ZooKeeperCoordination:
         """The image of a term that has begun, until `lead` returns it."""
         self._failure: str | None = None
 
-    async def start(self, wanted_id: str, timeout_s: float) -> str:
-        """Connect, and begin to follow the log; return the cluster's id, which is made if there is none.
+    async def start(self, wanted_id: str, timeout_s: float, *, create: bool) -> str:
+        """Connect, and begin to follow the log; return the cluster's id.
+
+        Where there is no cluster yet, and `create` says so, it is made.
 
         Raises:
             ChrootError: if the place is that of another cluster.
@@ -140,13 +150,13 @@ class ZooKeeperCoordination:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._connected()
-                self._cluster_id = await self._find_cluster(wanted_id)
+                self.cluster_id = await self._find_cluster(wanted_id, create=create)
         except TimeoutError:
             raise OSError(f"no ZooKeeper has answered within {timeout_s:.0f} s") from None
         except ZooKeeperError as error:
             raise OSError(f"{type(error).__name__} {error}".rstrip()) from error
         self._task = self._loop.create_task(self._run())
-        return self._cluster_id
+        return self.cluster_id
 
     # Who leads.
 
@@ -158,6 +168,7 @@ class ZooKeeperCoordination:
                 self._wants_to_lead = True
                 self._wake()
             return None
+        self._wants_to_lead = False  # or another term would begin in the place of this one, once that is over
         record = ControllerElected(self._broker_id, self.epoch)
         base_offset = elected.next_offset
         elected.apply(record)
@@ -198,17 +209,17 @@ class ZooKeeperCoordination:
         number = term.head.number + 1
         head = Head(number, base_offset + len(records), self._broker_id, term.epoch)
         change = nodes.encode_change(term.epoch, base_offset, records)
-        operations: list[Operation] = [
+        log: list[Operation] = [
             SetData(nodes.CHANGES, head.encode(), term.head_version),
             Create(nodes.change_path(number), change),
         ]
         if head.first > term.head.first:
-            operations.append(Delete(nodes.change_path(term.head.first), nodes.ANY_VERSION))
-        repairs, term.repairs = term.repairs, []
-        operations += [*repairs, *term.state.following(records)]
-        _check_sizes(operations)
+            log.append(Delete(nodes.change_path(term.head.first), nodes.ANY_VERSION))
+        state = [*term.repairs, *term.state.following(records)]
+        term.repairs = []
+        _check_sizes([*log, *state])
         term.head, term.head_version = head, term.head_version + 1
-        *parts, last = nodes.transactions(term.epoch_check, operations)
+        *parts, last = nodes.transactions(log, state, term.epoch_check)
         for part in parts:
             self._client.commit(part).add_done_callback(lambda future: self._committed(term, future, None, []))
         done = self._client.commit(last)
@@ -248,7 +259,8 @@ class ZooKeeperCoordination:
     @property
     def in_session(self) -> bool:
         """See `Coordination`."""
-        return self._monotonic_ms() < self._lease_until_ms and self._held_in == self._client.session
+        in_time = self._monotonic_ms() < self._lease_until_ms
+        return in_time and self._held_in == self._read_in == self._client.session
 
     def is_gone(self, broker_id: int) -> bool:
         """See `Coordination`."""
@@ -280,7 +292,8 @@ class ZooKeeperCoordination:
         """
         try:
             await self._client.sync()
-            await self._follow(await self._client.get(nodes.CHANGES))
+            known = self._number
+            await self._follow(await self._client.get(nodes.CHANGES), known)
         except ZooKeeperError as error:
             raise OSError(f"ZooKeeper at {self._place} does not answer: {error!r}") from error
 
@@ -321,23 +334,35 @@ class ZooKeeperCoordination:
         session = self._client.session
         await self._client.sync()  # a new session may be with a server that is behind the one before
         await self._check_cluster()
-        while self._client.connected and self._client.session == session:
-            self._event.clear()
-            sent_ms = self._monotonic_ms()
-            await self._look(session)
-            if self._client.session == session and self._held_in == session:
-                self._lease_until_ms = sent_ms + self._client.timeout_ms
-                self._say_what_is_waited_for("")
-            timer = self._loop.call_later(self._client.timeout_ms / 1000 / LOOKS_PER_TIMEOUT, self._wake)
-            try:
+        beats = self._loop.create_task(self._beat(session))
+        try:
+            while self._client.connected and self._client.session == session:
+                self._event.clear()
+                await self._look(session)
+                self._read_in = session
+                if self._held_in == session:
+                    self._say_what_is_waited_for("")
                 await self._event.wait()
-            finally:
-                timer.cancel()
+        finally:
+            beats.cancel()
+
+    async def _beat(self, session: int) -> None:
+        """Show that this broker is alive, and note until when that counts."""
+        with contextlib.suppress(ZooKeeperError):
+            while True:
+                sent_ms = self._monotonic_ms()
+                await self._client.find(nodes.CHANGES)
+                if self._client.session != session:
+                    return
+                self._lease_until_ms = sent_ms + self._client.timeout_ms
+                await asyncio.sleep(self._client.timeout_ms / 1000 / BEATS_PER_TIMEOUT)
 
     def _say_what_is_waited_for(self, what: str) -> None:
         if what == self._waits_for:
             return
         self._waits_for = what
+        if self._broker_id == NOBODY:
+            return
         if not what:
             logger.info("ZooKeeper at %s answers, in session 0x%x", self._place, self._client.session)
             return
@@ -350,19 +375,19 @@ class ZooKeeperCoordination:
         client = self._client
         if self._announced is not None and self._held_in != session:
             await self._hold(session)
+        known = self._number
         head, controller, there = await asyncio.gather(
             client.get(nodes.CHANGES, watch=True),
             client.find(nodes.CONTROLLER, watch=True),
             client.children(nodes.BROKER_IDS, watch=True),
         )
         before, self._there = self._there, {int(each) for each in there}
-        await self._follow(head)
+        await self._follow(head, known)
         if controller is not None and controller.session == session and self._term is None:
             # Of a term that has been resigned, or of a claim that was never answered.
             await client.commit([Delete(nodes.CONTROLLER, nodes.ANY_VERSION)])
             controller = None
         if controller is None and self._wants_to_lead and self._held_in == session:
-            self._wants_to_lead = False
             await self._claim(session)
         if before != self._there:
             self._notify()
@@ -416,7 +441,8 @@ class ZooKeeperCoordination:
         except (NodeExistsError, BadVersionError):
             return
         loaded = await self._load()
-        if client.session != session:
+        if client.session != session or not self._wants_to_lead:
+            self._wake()  # the next look removes the node again
             return
         found = {path: node.version for path, node in loaded.found.items()}
         term = _Term(epoch, last.version + 1, loaded.head, loaded.head_version, StateNodes(found, loaded.image))
@@ -424,12 +450,12 @@ class ZooKeeperCoordination:
         self.epoch, self._term, self._elected, self._failure = epoch, term, loaded.image, None
         self.durable_offset = loaded.head.next_offset
 
-    async def _follow(self, node: Node) -> None:
-        """Read the changes up to a head of the log."""
+    async def _follow(self, node: Node, known: int) -> None:
+        """Read the changes up to a head of the log, which was asked for when this broker had read `known` changes."""
         head = Head.decode(node.data)
-        if head.number < self._number:
+        if head.number < known:
             raise ChrootError(
-                f"ZooKeeper at {self._place} has {head.number} changes, of which this broker has read {self._number}: "
+                f"ZooKeeper at {self._place} has {head.number} changes, of which this broker has read {known}: "
                 "decisions are lost. Stop all brokers, and give ZooKeeper its latest data back"
             )
         if self._number < head.first - 1 or self._number < 0:
@@ -438,7 +464,7 @@ class ZooKeeperCoordination:
         if not numbers:
             return
         try:
-            found = await asyncio.gather(*(self._change(number) for number in numbers))
+            found = await _all(self._change, numbers)
         except NoNodeError:  # more of them have been removed than this broker was behind
             await self._start_over()
             found = []
@@ -467,7 +493,7 @@ class ZooKeeperCoordination:
             node = await self._client.get(nodes.CHANGES)
             head = Head.decode(node.data)
             try:
-                changes = await asyncio.gather(*map(self._change, range(head.first, head.number + 1)))
+                changes = await _all(self._change, range(head.first, head.number + 1))
             except NoNodeError:
                 continue
             if before.number >= head.first - 1:
@@ -487,12 +513,12 @@ class ZooKeeperCoordination:
         paths += (f"{nodes.REGISTRATIONS}/{each}" for each in brokers)
         paths += (f"{nodes.DOCUMENTS}/{each}" for each in documents)
         parents = [f"{nodes.TOPICS}/{each}/partitions" for each in topics]
-        indexes = await asyncio.gather(*map(self._children_if_any, parents))
+        indexes = await _all(self._children_if_any, parents)
         below = {parent: found for parent, found in zip(parents, indexes, strict=True) if found is not None}
         partitions = [f"{parent}/{index}" for parent, found in below.items() for index in found]
         paths += (f"{nodes.TOPICS}/{each}" for each in topics)
         paths += (f"{each}/state" for each in partitions)
-        values = await asyncio.gather(*map(self._get_if_any, paths))
+        values = await _all(self._get_if_any, paths)
         read = {path: node for path, node in zip(paths, values, strict=True) if node is not None}
         return read | dict.fromkeys([*below, *partitions], Node(b"", nodes.ANY_VERSION, NO_SESSION))
 
@@ -510,14 +536,17 @@ class ZooKeeperCoordination:
 
     # The place.
 
-    async def _find_cluster(self, wanted_id: str) -> str:
-        """Return the id of the cluster whose place this is; made if it is nobody's yet."""
+    async def _find_cluster(self, wanted_id: str, *, create: bool) -> str:
+        """Return the id of the cluster whose place this is; made, if wanted, where it is nobody's yet."""
         client = self._client
-        await client.make_path("/")
+        if create:
+            await client.make_path("/")
         while True:
             try:
                 found = nodes.cluster_id_of((await client.get(nodes.CLUSTER_ID)).data)
             except NoNodeError:
+                if not create:
+                    raise ChrootError("there is no cluster, as it has no /cluster/id") from None
                 first = nodes.first_nodes(wanted_id or encode_uuid(uuid.uuid4()))
                 try:
                     await client.commit(first)
@@ -539,11 +568,19 @@ class ZooKeeperCoordination:
             found = nodes.cluster_id_of((await self._client.get(nodes.CLUSTER_ID)).data)
         except NoNodeError:
             found = None
-        if found != self._cluster_id:
+        if found != self.cluster_id:
             raise ChrootError(
-                f"ZooKeeper at {self._place} has the cluster {found} in the place of {self._cluster_id}: stop all "
+                f"ZooKeeper at {self._place} has the cluster {found} in the place of {self.cluster_id}: stop all "
                 "brokers, and give ZooKeeper its data back"
             )
+
+
+async def _all(read: Callable[[Asked], Awaitable[Answer]], asked: Sequence[Asked]) -> list[Answer]:
+    """Return what each is answered with, in order; not all are asked at once."""
+    found: list[Answer] = []
+    for first in range(0, len(asked), READS_AT_ONCE):
+        found += await asyncio.gather(*map(read, asked[first : first + READS_AT_ONCE]))
+    return found
 
 
 def _differences(loaded: _Loaded) -> dict[str, bytes | None]:

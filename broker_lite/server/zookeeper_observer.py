@@ -12,6 +12,7 @@ from sparkonce.broker_lite.cluster.coordination import Step
 from sparkonce.broker_lite.server.zookeeper import NOBODY, ZooKeeperCoordination
 
 START_TIMEOUT_S: Final = 15.0
+SESSION_MS: Final = 10_000
 POLL_TIMEOUT_S: Final = 1.0
 """How long a look waits for ZooKeeper; without an answer it shows what was known before."""
 
@@ -21,8 +22,8 @@ Result = TypeVar("Result")
 class ZooKeeperObserver:
     """Follows the log in a thread of its own, from construction to `close`."""
 
-    def __init__(self, connect: str, timeout_ms: int) -> None:
-        """Connect.
+    def __init__(self, connect: str, *, create: bool = False) -> None:
+        """Connect; where there is no cluster yet, and `create` says so, it is made.
 
         Raises:
             OSError: if no ZooKeeper answers, or the place is none of a cluster of ours.
@@ -30,9 +31,9 @@ class ZooKeeperObserver:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="zookeeper-observer", daemon=True)
         self._thread.start()
-        self._coordination = ZooKeeperCoordination(connect, timeout_ms, NOBODY, self._loop, _monotonic_ms)
+        self._coordination = ZooKeeperCoordination(connect, SESSION_MS, NOBODY, self._loop, _monotonic_ms)
         try:
-            self._run(self._coordination.start("", START_TIMEOUT_S))
+            self.cluster_id = self._run(self._coordination.start("", START_TIMEOUT_S, create=create))
         except BaseException:
             self.close()
             raise

@@ -29,6 +29,7 @@ from sparkonce.broker_lite.cluster.metadata_log import (
 from sparkonce.broker_lite.cluster.watching import WatchedImage
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import NO_LEADER, PartitionState
+from sparkonce.broker_lite.embedded_cluster import ZOOKEEPER
 from sparkonce.broker_lite.log import checkpoints, meta_properties
 from sparkonce.broker_lite.log.directories import partition_path
 from sparkonce.broker_lite.log.log_manager import LOCK_FILE
@@ -72,7 +73,11 @@ class ReplicaFiles:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("metadata_dir", metavar="METADATA_DIR", help="the brokers' metadata.log.dir")
+    parser.add_argument(
+        "metadata_dir",
+        metavar="METADATA_DIR",
+        help="the brokers' metadata.log.dir, or zookeeper://HOST:PORT/chroot",
+    )
     parser.add_argument("data_dirs", metavar="DATA_DIR", nargs="+", help="the data directory of each broker")
 
 
@@ -98,14 +103,13 @@ def check_cluster(metadata_dir: str | Path, data_dirs: Iterable[str | Path]) -> 
     """Look at the files of a cluster whose brokers are all down.
 
     Args:
-        metadata_dir: where the controller's log is.
+        metadata_dir: where the controller's log is: a directory, or `zookeeper://HOST:PORT/chroot`.
         data_dirs: the data directory of each broker; replicas of brokers that are left out are not checked.
 
     Raises:
         ClusterCheckError: if a directory is none of a cluster's, or its broker runs.
     """
-    image, violations = read_image(metadata_dir)
-    cluster_id = _cluster_id(Path(metadata_dir))
+    image, violations, cluster_id = read_image(metadata_dir)
     brokers = dict(_broker(Path(each), cluster_id) for each in data_dirs)
     report = Report(left_out=sorted(image.brokers.keys() - brokers.keys()), violations=violations)
     marks = {broker_id: _high_watermarks(folder) for broker_id, folder in brokers.items()}
@@ -135,12 +139,14 @@ def check_cluster(metadata_dir: str | Path, data_dirs: Iterable[str | Path]) -> 
     return report
 
 
-def read_image(metadata_dir: str | Path) -> tuple[ClusterImage, list[ViolationError]]:
-    """Return the cluster by the controller's log, and errors in the log.
+def read_image(metadata_dir: str | Path) -> tuple[ClusterImage, list[ViolationError], str]:
+    """Return the cluster by the controller's log, errors in the log, and the cluster's id.
 
     Raises:
         ClusterCheckError: if there is no such log.
     """
+    if str(metadata_dir).startswith(ZOOKEEPER):
+        return _read_zookeeper(str(metadata_dir).removeprefix(ZOOKEEPER))
     if not (Path(metadata_dir) / FOLDER).is_dir():
         raise ClusterCheckError(f"{metadata_dir} holds no controller's log: name the brokers' metadata.log.dir")
     log = MetadataLog(DiskStorage(), str(metadata_dir))
@@ -159,7 +165,29 @@ def read_image(metadata_dir: str | Path) -> tuple[ClusterImage, list[ViolationEr
             watched.take(step)
         except ViolationError as error:
             violations.append(error)
-    return watched.image, violations
+    return watched.image, violations, _cluster_id(Path(metadata_dir))
+
+
+def _read_zookeeper(connect: str) -> tuple[ClusterImage, list[ViolationError], str]:
+    from sparkonce.broker_lite.server.zookeeper_observer import ZooKeeperObserver  # needs a package of its own
+
+    try:
+        observer = ZooKeeperObserver(connect)
+    except OSError as error:
+        raise ClusterCheckError(f"ZooKeeper at {connect} cannot be used: {error}") from error
+    watched = WatchedImage()
+    violations: list[ViolationError] = []
+    try:
+        for step in observer.poll():
+            try:
+                watched.take(step)
+            except ViolationError as error:
+                violations.append(error)
+    finally:
+        observer.close()
+    if not watched.image.brokers:
+        raise ClusterCheckError(f"the cluster of ZooKeeper at {connect} has never had a broker")
+    return watched.image, violations, observer.cluster_id
 
 
 def trusted(state: PartitionState) -> list[int]:

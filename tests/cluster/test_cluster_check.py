@@ -132,7 +132,7 @@ def test_a_replica_that_differs_is_told(
 
 
 def who_must_have_all(cluster: Path) -> int:
-    image, _ = read_image(cluster / "metadata")
+    image, _, _ = read_image(cluster / "metadata")
     topic = image.topic("t")
     assert topic is not None
     return trusted(topic.partitions[0])[0]
@@ -201,7 +201,7 @@ def test_a_cluster_does_not_begin_from_a_damaged_log(
 def test_what_is_left_of_a_former_topic_of_the_name_is_no_replica(
     cluster: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    image, _ = read_image(cluster / "metadata")
+    image, _, _ = read_image(cluster / "metadata")
     topic = image.topic("t")
     assert topic is not None
     left_behind = next(each for each in BROKERS if each not in trusted(topic.partitions[0]))
