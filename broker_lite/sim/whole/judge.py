@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkonce.broker_lite.cluster.coordination import LockCoordination
+from sparkonce.broker_lite.cluster.controller_locks import ControllerLocks
 from sparkonce.broker_lite.cluster.metadata_log import MetadataLog, MetadataReader
 from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
 from sparkonce.broker_lite.log.checkpoints import PARTITION_METADATA, decode_partition_metadata
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Self
 
-    from sparkonce.broker_lite.cluster.metadata_log import Step
+    from sparkonce.broker_lite.cluster.coordination import Step
     from sparkonce.broker_lite.log.config import LogConfig
     from sparkonce.broker_lite.log.storage import Storage
 
@@ -37,9 +37,9 @@ class Truth:
     def __init__(self, disk: SharedDisk, take: Callable[[Step], None]) -> None:
         self._disk = disk
         self._take = take
-        self._coordination = LockCoordination(disk, METADATA, _NOBODY, 1)
+        self._locks = ControllerLocks(disk, METADATA, _NOBODY, 1)
         log = MetadataLog(disk, METADATA)
-        self._reader = MetadataReader(disk, log, self._coordination.latest_epoch)
+        self._reader = MetadataReader(disk, log, self._locks.latest_epoch)
         self.image = ClusterImage()
         self.flush_ms = 0
 
@@ -53,7 +53,7 @@ class Truth:
     @property
     def holder(self) -> int:
         """Who has claimed the latest epoch of the controller."""
-        return self._coordination.leader()
+        return self._locks.leader()
 
 
 class Watcher(LogWatcher):

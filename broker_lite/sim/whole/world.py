@@ -11,7 +11,7 @@ from pathlib import PurePath
 from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from sparkonce.broker_lite.cluster.metadata_log import Step as MetadataStep
+from sparkonce.broker_lite.cluster.coordination import Step as MetadataStep
 from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
 from sparkonce.broker_lite.controller.records import (
