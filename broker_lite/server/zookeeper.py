@@ -18,8 +18,8 @@ import contextlib
 import json
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from sparkonce.broker_lite.cluster import zookeeper_nodes as nodes
 from sparkonce.broker_lite.cluster.coordination import OvertakenError, Step
@@ -27,7 +27,6 @@ from sparkonce.broker_lite.cluster.record_format import MetadataFormatError
 from sparkonce.broker_lite.cluster.zookeeper_nodes import Check, Create, Delete, Head, Operation, SetData, StateNodes
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import ControllerElected, Record
-from sparkonce.broker_lite.log.checkpoints import encode_uuid
 from sparkonce.broker_lite.server.zookeeper_client import (
     NO_SESSION,
     BadVersionError,
@@ -37,25 +36,23 @@ from sparkonce.broker_lite.server.zookeeper_client import (
     ZooKeeperClient,
     ZooKeeperError,
 )
+from sparkonce.broker_lite.server.zookeeper_reading import (
+    ChrootError,
+    find_cluster,
+    find_cluster_id,
+    load,
+    read_changes,
+)
 
 BEATS_PER_TIMEOUT: Final = 6
 """How often a broker shows that it is alive."""
-READS_AT_ONCE: Final = 200
-"""Nodes that are asked for before the first of them has come: what keeps the session must not wait for thousands."""
 RETRY_S: Final = 0.5
 """After a look that has failed although there is a connection."""
 NOBODY: Final = -1
 """The id of who only looks."""
 URL: Final = "zookeeper://"
 
-Asked = TypeVar("Asked")
-Answer = TypeVar("Answer")
-
 logger = logging.getLogger(__name__)
-
-
-class ChrootError(OSError):
-    """A place in ZooKeeper that is not this cluster's; the message says whose, and what to do."""
 
 
 class _Term:
@@ -69,16 +66,6 @@ class _Term:
         self.state = state
         self.repairs: list[Operation] = []
         """What a controller before has left undone: its last decision was too long for one transaction."""
-
-
-class _Loaded:
-    """The cluster, as the nodes have it."""
-
-    def __init__(self, image: ClusterImage, head: Head, head_version: int, found: dict[str, Node]) -> None:
-        self.image = image
-        self.head = head
-        self.head_version = head_version
-        self.found = found
 
 
 class ZooKeeperCoordination:
@@ -150,7 +137,7 @@ class ZooKeeperCoordination:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._connected()
-                self.cluster_id = await self._find_cluster(wanted_id, create=create)
+                self.cluster_id = await find_cluster(self._client, self._place, wanted_id, create=create)
         except TimeoutError:
             raise OSError(f"no ZooKeeper has answered within {timeout_s:.0f} s") from None
         except ZooKeeperError as error:
@@ -333,7 +320,12 @@ class ZooKeeperCoordination:
             await self._connected()
         session = self._client.session
         await self._client.sync()  # a new session may be with a server that is behind the one before
-        await self._check_cluster()
+        found = await find_cluster_id(self._client)
+        if found != self.cluster_id:
+            raise ChrootError(
+                f"ZooKeeper at {self._place} has {found or 'nothing'} in the place of cluster.id={self.cluster_id}: "
+                "stop all brokers, and give ZooKeeper its data back"
+            )
         beats = self._loop.create_task(self._beat(session))
         try:
             while self._client.connected and self._client.session == session:
@@ -440,13 +432,13 @@ class ZooKeeperCoordination:
             )
         except (NodeExistsError, BadVersionError):
             return
-        loaded = await self._load()
+        loaded = await load(self._client)
         if client.session != session or not self._wants_to_lead:
             self._wake()  # the next look removes the node again
             return
         found = {path: node.version for path, node in loaded.found.items()}
         term = _Term(epoch, last.version + 1, loaded.head, loaded.head_version, StateNodes(found, loaded.image))
-        term.repairs = term.state.becoming(_differences(loaded))
+        term.repairs = term.state.becoming(loaded.missing())
         self.epoch, self._term, self._elected, self._failure = epoch, term, loaded.image, None
         self.durable_offset = loaded.head.next_offset
 
@@ -464,7 +456,7 @@ class ZooKeeperCoordination:
         if not numbers:
             return
         try:
-            found = await _all(self._change, numbers)
+            found = await read_changes(self._client, numbers)
         except NoNodeError:  # more of them have been removed than this broker was behind
             await self._start_over()
             found = []
@@ -474,120 +466,12 @@ class ZooKeeperCoordination:
                 self._steps.append(change.records)
         self._notify()
 
-    async def _change(self, number: int) -> nodes.Change:
-        path = nodes.change_path(number)
-        return nodes.decode_change(path, (await self._client.get(path)).data)
-
     async def _start_over(self) -> None:
-        loaded = await self._load()
+        loaded = await load(self._client)
         if loaded.head.number > self._number:
             self._number = loaded.head.number
             self._steps = [loaded.image]
             self._notify()
-
-    async def _load(self) -> _Loaded:
-        """Read the state, and what has been decided meanwhile."""
-        while True:
-            before = Head.decode((await self._client.get(nodes.CHANGES)).data)
-            found = await self._read_state()
-            node = await self._client.get(nodes.CHANGES)
-            head = Head.decode(node.data)
-            try:
-                changes = await _all(self._change, range(head.first, head.number + 1))
-            except NoNodeError:
-                continue
-            if before.number >= head.first - 1:
-                break
-        image = nodes.image_of({path: each.data for path, each in found.items()})
-        nodes.replay(image, changes)
-        image.next_offset = head.next_offset
-        image.controller_id, image.controller_epoch = head.controller_id, head.controller_epoch
-        return _Loaded(image, head, node.version, found)
-
-    async def _read_state(self) -> dict[str, Node]:
-        client = self._client
-        brokers, documents, topics = await asyncio.gather(
-            client.children(nodes.REGISTRATIONS), client.children(nodes.DOCUMENTS), client.children(nodes.TOPICS)
-        )
-        paths = [nodes.PRODUCER_IDS, nodes.DEFAULT_SETTINGS]
-        paths += (f"{nodes.REGISTRATIONS}/{each}" for each in brokers)
-        paths += (f"{nodes.DOCUMENTS}/{each}" for each in documents)
-        parents = [f"{nodes.TOPICS}/{each}/partitions" for each in topics]
-        indexes = await _all(self._children_if_any, parents)
-        below = {parent: found for parent, found in zip(parents, indexes, strict=True) if found is not None}
-        partitions = [f"{parent}/{index}" for parent, found in below.items() for index in found]
-        paths += (f"{nodes.TOPICS}/{each}" for each in topics)
-        paths += (f"{each}/state" for each in partitions)
-        values = await _all(self._get_if_any, paths)
-        read = {path: node for path, node in zip(paths, values, strict=True) if node is not None}
-        return read | dict.fromkeys([*below, *partitions], Node(b"", nodes.ANY_VERSION, NO_SESSION))
-
-    async def _children_if_any(self, path: str) -> list[str] | None:
-        try:
-            return await self._client.children(path)
-        except NoNodeError:
-            return None
-
-    async def _get_if_any(self, path: str) -> Node | None:
-        try:
-            return await self._client.get(path)
-        except NoNodeError:
-            return None
-
-    # The place.
-
-    async def _find_cluster(self, wanted_id: str, *, create: bool) -> str:
-        """Return the id of the cluster whose place this is; made, if wanted, where it is nobody's yet."""
-        client = self._client
-        if create:
-            await client.make_path("/")
-        while True:
-            try:
-                found = nodes.cluster_id_of((await client.get(nodes.CLUSTER_ID)).data)
-            except NoNodeError:
-                if not create:
-                    raise ChrootError("there is no cluster, as it has no /cluster/id") from None
-                first = nodes.first_nodes(wanted_id or encode_uuid(uuid.uuid4()))
-                try:
-                    await client.commit(first)
-                except NodeExistsError:
-                    if await client.find(nodes.CLUSTER_ID) is None:
-                        text = "it has nodes of something else, and no /cluster/id: use another chroot, as in"
-                        raise ChrootError(f"{text} {self._place.partition('/')[0]}/sparkonce") from None
-                continue
-            if found is None:
-                text = "it is that of a cluster of Apache Kafka: use another chroot, as in"
-                raise ChrootError(f"{text} {self._place.partition('/')[0]}/sparkonce")
-            if wanted_id not in ("", found):
-                raise ChrootError(f"it is that of cluster.id={found}, not {wanted_id}: use that, or another chroot")
-            return found
-
-    async def _check_cluster(self) -> None:
-        """Check, after a time without a connection, that the place still is this cluster's."""
-        try:
-            found = nodes.cluster_id_of((await self._client.get(nodes.CLUSTER_ID)).data)
-        except NoNodeError:
-            found = None
-        if found != self.cluster_id:
-            raise ChrootError(
-                f"ZooKeeper at {self._place} has the cluster {found} in the place of {self.cluster_id}: stop all "
-                "brokers, and give ZooKeeper its data back"
-            )
-
-
-async def _all(read: Callable[[Asked], Awaitable[Answer]], asked: Sequence[Asked]) -> list[Answer]:
-    """Return what each is answered with, in order; not all are asked at once."""
-    found: list[Answer] = []
-    for first in range(0, len(asked), READS_AT_ONCE):
-        found += await asyncio.gather(*map(read, asked[first : first + READS_AT_ONCE]))
-    return found
-
-
-def _differences(loaded: _Loaded) -> dict[str, bytes | None]:
-    """Return how the nodes of the state have to change to be what was decided."""
-    decided, found = nodes.nodes_of(loaded.image), loaded.found
-    gone = dict.fromkeys(path for path in found if path not in decided)
-    return gone | {path: data for path, data in decided.items() if path not in found or found[path].data != data}
 
 
 def _check_sizes(operations: Sequence[Operation]) -> None:

@@ -24,7 +24,8 @@ from sparkonce.broker_lite.controller.records import (
     TopicCreated,
     TopicDeleted,
 )
-from sparkonce.broker_lite.server.zookeeper import ChrootError, ZooKeeperCoordination
+from sparkonce.broker_lite.server.zookeeper import ZooKeeperCoordination
+from sparkonce.broker_lite.server.zookeeper_reading import ChrootError, read_state
 from tests.zookeeper import ZooKeeper
 
 SESSION_MS = 2_000
@@ -240,7 +241,7 @@ def test_a_decision_too_long_for_one_transaction_is_finished_by_the_next_control
             image = await second.lead()
             assert len(image.topics[topic_id].partitions) == 300
             await second.written()
-            found = await second.coordination._read_state()
+            found = await read_state(second.coordination._client)
             assert {path: each.data for path, each in found.items()} == nodes_of(image)
             assert len((await second.read()).topics[topic_id].partitions) == 300
 
