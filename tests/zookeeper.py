@@ -7,6 +7,8 @@ import shutil
 import socket
 import subprocess
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self
 
@@ -20,6 +22,7 @@ MISSING: Final = f"needs ZooKeeper ({JAR}): apt-get install zookeeper"
 TICK_MS: Final = 100
 """Sessions last two ticks at least; 20 at most, unless it is set."""
 MAX_SESSION_MS: Final = 60_000
+CHROOT: Final = "/cluster"
 START_TIMEOUT_S: Final = 60.0
 
 
@@ -47,6 +50,11 @@ class ZooKeeper:
     def address(self) -> str:
         """Where it is reached."""
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def place(self) -> str:
+        """A cluster's `coordination`."""
+        return f"zookeeper://{self.address}{CHROOT}"
 
     def start(self) -> None:
         """Start on the same port and data."""
@@ -92,3 +100,14 @@ def need_zookeeper() -> None:
     """Skip the test, with the reason, where there is none."""
     if not JAR.is_file() or shutil.which("java") is None:
         pytest.skip(MISSING)
+
+
+@contextmanager
+def server_for(coordination: str, folder: Path) -> Iterator[ZooKeeper | None]:
+    """Start what a cluster of this kind rests on: `files` nothing, `zookeeper` a server of its own."""
+    if coordination == "files":
+        yield None
+        return
+    need_zookeeper()
+    with ZooKeeper(folder) as server:
+        yield server

@@ -13,10 +13,10 @@ def arguments_of(folder: Path) -> list[str]:
     return [str(folder / "metadata"), *map(str, brokers)]
 
 
-def check_files(folder: Path) -> Report:
-    """Fail if the replicas of an `EmbeddedCluster` that is closed do not agree."""
+def check_files(folder: Path, place: str | None = None) -> Report:
+    """Fail if the replicas of an `EmbeddedCluster` that is closed do not agree; `place` is its `coordination`."""
     metadata_dir, *data_dirs = arguments_of(folder)
-    report = check_cluster(metadata_dir, data_dirs)
+    report = check_cluster(place or metadata_dir, data_dirs)
     assert report.violations == []
     assert report.batches > 0
     return report

@@ -1,13 +1,15 @@
 """Brokers that stop or die while clients are at work, after Kafka's system tests: what was acknowledged is read, once.
 
 Three processes, topics of three replicas, `min.insync.replicas` 2, an idempotent producer with acks=all and a member of
-a group throughout; the history checker judges what all of them say. Clean is SIGTERM, hard is SIGKILL.
+a group throughout; the history checker judges what all of them say. Clean is SIGTERM, hard is SIGKILL. The
+controller is elected, and its decisions are kept, in files that the brokers share or in a real ZooKeeper.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from sparkonce import EmbeddedCluster
 from sparkonce.jobs.lab.history import judge, read_history
 from tests.cluster.files import check_files
 from tests.interop.verifiable_clients import Client
+from tests.zookeeper import server_for
 
 TOPIC = "t"
 PARTITIONS = 3
@@ -25,19 +28,30 @@ WHILE_DOWN = 300
 """Records that must be acknowledged while a broker is away."""
 BETWEEN = 100
 ROLLING = 3
-QUICK = {("hard", "leader", "one"), ("clean", "controller", "one")}
+CONFIG = {
+    "min.insync.replicas": 2,
+    "default.replication.factor": 3,
+    "num.partitions": PARTITIONS,
+    "zookeeper.session.timeout.ms": 3_000,
+}
+QUICK = {
+    ("files", "hard", "leader", "one"),
+    ("files", "clean", "controller", "one"),
+    ("zookeeper", "hard", "controller", "one"),
+}
 """What `make test` runs; `make soak` runs them all."""
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[EmbeddedCluster]:
-    config = {"min.insync.replicas": 2, "default.replication.factor": 3, "num.partitions": PARTITIONS}
-    with EmbeddedCluster(3, tmp_path / "data", process=True, config=config) as embedded:
-        admin = AdminClient({"bootstrap.servers": embedded.bootstrap_servers})
-        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(60)
-        embedded.wait_in_sync()
-        yield embedded
-    check_files(tmp_path / "data")
+def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
+    with server_for(request.param, tmp_path / "zookeeper") as server:
+        place = None if server is None else server.place
+        with EmbeddedCluster(3, tmp_path / "data", True, CONFIG, coordination=place) as embedded:
+            admin = AdminClient({"bootstrap.servers": embedded.bootstrap_servers})
+            admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(60)
+            embedded.wait_in_sync()
+            yield embedded
+        check_files(tmp_path / "data", place)
 
 
 @pytest.fixture
@@ -62,14 +76,12 @@ def whom(cluster: EmbeddedCluster, role: str) -> int:
 
 
 def cases() -> Iterator[Any]:
-    for how in ("clean", "hard"):
-        for role in ("leader", "follower", "controller"):
-            for times in ("one", "rolling"):
-                marks = [] if (how, role, times) in QUICK else [pytest.mark.soak]
-                yield pytest.param(how, role, times, marks=marks, id=f"{how}-{role}-{times}")
+    ways = ("files", "zookeeper"), ("clean", "hard"), ("leader", "follower", "controller"), ("one", "rolling")
+    for case in product(*ways):
+        yield pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.soak], id="-".join(case))
 
 
-@pytest.mark.parametrize(("how", "role", "times"), list(cases()))
+@pytest.mark.parametrize(("cluster", "how", "role", "times"), list(cases()), indirect=["cluster"])
 def test_what_is_acknowledged_is_read_once_through_bounces(
     cluster: EmbeddedCluster, tmp_path: Path, clients: ExitStack, how: str, role: str, times: str
 ) -> None:
