@@ -102,6 +102,8 @@ class ClusterMetadata:
     brokers: tuple[Any, ...]
     topics: tuple[Any, ...]
     """All of them, internal ones too."""
+    error: ErrorCode = ErrorCode.NONE
+    """Of the whole response."""
 
     def metadata(self) -> dict[str, TopicMetadata]:
         """Return the topics without those that have an error of their own, such as one that is being deleted."""
@@ -217,7 +219,14 @@ class Client:
         Raises:
             KafkaUnreachableError: if no broker answers.
         """
-        return self.retry("ask for the cluster", lambda: self._describe(None).cluster)
+
+        def attempt() -> ClusterMetadata:
+            found = self._describe(None).cluster
+            if not found.brokers:  # whoever answers is a broker itself
+                raise KafkaError(found.error or ErrorCode.UNKNOWN_SERVER_ERROR, "brokers and topics")
+            return found
+
+        return self.retry("ask for the cluster", attempt)
 
     def offsets(
         self, wanted: Mapping[tuple[str, int], int], known: dict[str, TopicMetadata]
@@ -312,6 +321,7 @@ class Client:
             getattr(answer, "controller_id", -1),
             tuple(answer.brokers),
             tuple(answer.topics),
+            ErrorCode(getattr(answer, "error_code", None) or 0),
         )
         self._description = _Description(messages, answer.topics, brokers, cluster)
         return self._description

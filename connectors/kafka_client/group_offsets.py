@@ -48,11 +48,17 @@ _Result = TypeVar("_Result")
 class KafkaGroupOffsets:
     """One group on the cluster that ``client`` talks to; implements `offset_store.group.GroupOffsets`."""
 
-    def __init__(self, client: Client, group_id: str, option: str = "offsetStore") -> None:
-        """``option`` is the one that named the group, for messages."""
+    def __init__(
+        self, client: Client, group_id: str, option: str = "offsetStore", *, require_stable: bool = True
+    ) -> None:
+        """``option`` is the one that named the group, for messages.
+
+        Without ``require_stable``, the last committed offset is returned where a transaction holds a newer one.
+        """
         self._client = client
         self._group_id = group_id
         self._option = option
+        self._require_stable = require_stable
         self._coordinator: tuple[str, int] | None = None
 
     def __str__(self) -> str:
@@ -153,7 +159,7 @@ class KafkaGroupOffsets:
         connection = self._connection()
         version = min(connection.version(ApiKey.OFFSET_FETCH), MAX_OFFSET_FETCH_VERSION)
         # An offset that a transaction has yet to commit would be a retriable error rather than the one before it.
-        stable = {"require_stable": True} if version >= REQUIRE_STABLE_FROM else {}
+        stable = {"require_stable": self._require_stable} if version >= REQUIRE_STABLE_FROM else {}
         answer = self._client.ask(
             connection, ApiKey.OFFSET_FETCH, version, group_id=self._group_id, topics=None, **stable
         )

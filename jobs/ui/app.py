@@ -18,15 +18,16 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from sparkonce.broker_lite.protocol.errors import KafkaError, ProtocolError
+from sparkonce.connectors.kafka_source.decode import CorruptBatchError
+from sparkonce.connectors.schema_registry.client import RegistryError
 from sparkonce.jobs.ui.following import Following, TooManyError
 from sparkonce.jobs.ui.guard import Guard
+from sparkonce.jobs.ui.kafka.loop import PROBLEMS as BROKER_PROBLEMS
 from sparkonce.jobs.ui.page import Asked, NoSuchThingError, Page, RefusedError
 from sparkonce.jobs.ui.rendering import Rendered, document, render
 from sparkonce.jobs.ui.site import Site
-from sparkonce.offset_store.errors import OffsetStoreError
 
-PROBLEMS = (OSError, KafkaError, ProtocolError, OffsetStoreError, ValueError)
+PROBLEMS = (*BROKER_PROBLEMS, CorruptBatchError, RegistryError, ValueError)
 """What may be wrong with what a page reads: it is shown in its place, and the page is read again."""
 LIVE = "live"
 """The field of a query that asks for changes: the digest of what is shown."""
@@ -41,6 +42,7 @@ class App:
     def __init__(self, pages: Sequence[Page], site: Site) -> None:
         self._pages = pages
         self._site = site
+        self._mistake = ""
         self.following = Following()
 
     def guarded(self, hosts: Collection[str], token: str | None) -> Starlette:
@@ -105,6 +107,12 @@ class App:
         except PROBLEMS as error:
             _log.info("%s cannot be read: %s", page.path, type(error).__name__)
             return render("problem.html", {"title": page.title, "problem": _described(error)})
+        except Exception as error:
+            if self._mistake != repr(error):  # a page that is followed makes it again and again
+                self._mistake = repr(error)
+                _log.exception("%s: a mistake of ours", page.path)
+            words = f"a mistake of ours, {type(error).__name__}: the log of sparkonce ui has more"
+            return render("problem.html", {"title": page.title, "problem": words}, 500)
 
     def _document(
         self, page: Page | None, asked: Asked, rendered: Rendered, said: str = "", refused: bool = False

@@ -6,14 +6,19 @@ import argparse
 import os
 import signal
 import sys
+import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 from sparkonce.broker_lite.config import ConfigError
 from sparkonce.connectors.settings.options import OptionError
-from sparkonce.jobs.shared.arguments import UsageError, add_kafka, add_storage
+from sparkonce.jobs.cli.peek.clients import SERVERS, add_registry, kafka_and_registry, open_registry
+from sparkonce.jobs.shared.arguments import UsageError, add_kafka, add_storage, positive
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 
 DEFAULT_PORT = 8090
+LOOK_S = 0.5
+"""How long a signal may go unnoticed that the system has given to another thread."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +29,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("folder", metavar="FOLDER", nargs="?", help="where tables and checkpoints are looked for")
     add_kafka(parser, "brokers to show")
+    parser.add_argument(
+        "--with-brokers",
+        metavar="N",
+        type=positive,
+        help="start this many brokers of its own to show, in place of --bootstrap-servers; they end with it",
+    )
+    parser.add_argument("--data-dir", metavar="DIR", help="where their data lives (default: removed at the end)")
+    parser.add_argument("--allow-faults", action="store_true", help="let pages kill and disturb these brokers")
+    add_registry(parser)
     parser.add_argument(
         "--table", metavar="TABLE", action="append", default=[], help="path or URI of a Delta table; repeatable"
     )
@@ -42,44 +56,75 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until stopped; return the exit status."""
-    from sparkonce.jobs.cli.housekeeping.brokers import settings_from
-    from sparkonce.jobs.ui.server import UiServer, UiStartError
-    from sparkonce.jobs.ui.site import Given, Site
+    from sparkonce.broker_lite.embedded import BrokerStartError
+    from sparkonce.jobs.ui.server import UiStartError
 
+    stopping = threading.Event()
+    # Not a blocked signal that is waited for: brokers that pages start would be born with it blocked.
+    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
+        _check(options)
         token = _token(options.token_file)
-        folder = None if options.folder is None else Path(options.folder)
-        if folder is not None and not folder.is_dir():
-            raise UsageError(f"{folder} is not a folder")
-        given = Given(
-            kafka=settings_from(options),
-            tables=tuple(options.table),
-            checkpoints=tuple(options.checkpoint),
-            folder=folder,
-            storage=dict(options.storage),
-        )
-        if not (given.kafka or given.tables or given.checkpoints or given.folder):
-            raise UsageError("name what to show: --bootstrap-servers, --table, --checkpoint, or a folder")
-        site = Site(given)
-    except (UsageError, OptionError, ConfigError, OSError) as error:
+        with ExitStack() as stack:
+            address = _start(options, token, stack)
+            print(address, flush=True)
+            while not stopping.wait(LOOK_S):
+                pass
+    except (UsageError, OptionError, ConfigError) as error:
         print(f"sparkonce ui: {error}", file=sys.stderr)
         return USAGE
-    stopping = (signal.SIGTERM, signal.SIGINT)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, stopping)  # also of the threads that are started now
-    try:
-        with UiServer(site, host=options.host, port=options.port, names=options.name, token=token) as server:
-            if options.ready_file is not None:
-                Path(f"{options.ready_file}.tmp").write_text(server.entrance)
-                os.replace(f"{options.ready_file}.tmp", options.ready_file)
-            print(server.entrance, flush=True)
-            signal.sigwait(stopping)
-    except (UiStartError, OSError) as error:
-        site.close()
+    except (BrokerStartError, UiStartError, OSError) as error:
         print(f"sparkonce ui: {error}", file=sys.stderr)
         return FAILED
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return GOOD
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raise UsageError for options that do not go together."""
+    if options.folder is not None and not Path(options.folder).is_dir():
+        raise UsageError(f"{options.folder} is not a folder")
+    if options.with_brokers is None:
+        for name, given in (("--allow-faults", options.allow_faults), ("--data-dir", options.data_dir)):
+            if given:
+                raise UsageError(f"{name} is for brokers that it starts itself: give --with-brokers, too")
+    elif options.bootstrap_servers is not None:
+        raise UsageError("--with-brokers and --bootstrap-servers both say which brokers to show: leave one out")
+
+
+def _start(options: argparse.Namespace, token: str | None, stack: ExitStack) -> str:
+    """Start all that is to run until the end; return the address to open."""
+    from sparkonce.jobs.ui.own_brokers import OwnBrokers, started
+    from sparkonce.jobs.ui.server import UiServer
+    from sparkonce.jobs.ui.site import Given, Site
+
+    kafka, registry = kafka_and_registry(options)
+    if registry:
+        open_registry("ui", registry, kafka)  # says now what is wrong with its options
+    own: OwnBrokers | None = None
+    if options.with_brokers is not None:
+        servers, brokers = started(options.with_brokers, options.data_dir, stack)
+        kafka[SERVERS] = servers
+        own = OwnBrokers(brokers) if options.allow_faults else None
+    given = Given(
+        kafka=kafka,
+        tables=tuple(options.table),
+        checkpoints=tuple(options.checkpoint),
+        folder=None if options.folder is None else Path(options.folder),
+        registry=registry,
+        storage=dict(options.storage),
+    )
+    if not (given.kafka or given.tables or given.checkpoints or given.folder):
+        raise UsageError("name what to show: --bootstrap-servers, --table, --checkpoint, or a folder")
+    site = Site(given, own)
+    stack.callback(site.close)
+    server = stack.enter_context(UiServer(site, host=options.host, port=options.port, names=options.name, token=token))
+    if options.ready_file is not None:
+        Path(f"{options.ready_file}.tmp").write_text(server.entrance)
+        os.replace(f"{options.ready_file}.tmp", options.ready_file)
+    return server.entrance
 
 
 def _token(path: str | None) -> str | None:

@@ -26,7 +26,7 @@ HEADERS = {
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",  # with none at all, a form of ours would have no Origin
     "X-Content-Type-Options": "nosniff",
 }
 COOKIE = "sparkonce-ui"

@@ -7,19 +7,15 @@ What a template puts into `{% call live("tr", id) %}` is updated on its own (`re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlencode
 
+from sparkonce.jobs.ui.errors import NoSuchThingError, RefusedError
 from sparkonce.jobs.ui.site import Site
 
-
-class NoSuchThingError(LookupError):
-    """The page is about something that does not exist; the message says what."""
-
-
-class RefusedError(ValueError):
-    """A form that cannot be carried out; the message says why, and what to do."""
+__all__ = ["Action", "Asked", "NoSuchThingError", "Page", "Part", "RefusedError", "part"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,5 +53,27 @@ class Page:
     """Its name in the navigation, if it is there."""
     actions: Mapping[str, Action] = field(default_factory=dict)
     """What can be done by its forms, by the field ``action``."""
-    interval_s: float = 0.4
+    interval_s: float = 0.25
     """The pause between two looks while somebody follows the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a long list, and where it is in the whole."""
+
+    items: Sequence[Any]
+    number: int
+    """From 1."""
+    last: int
+    asked: Asked
+
+    def link(self, number: int) -> str:
+        """Return the address of another part."""
+        return "?" + urlencode({**self.asked.query, "part": number})
+
+
+def part(asked: Asked, items: Sequence[Any], size: int) -> Part:
+    """Return the part of a list that the query asks for; the nearest one if there is no such part."""
+    last = max(-(-len(items) // size), 1)
+    number = min(max(asked.number("part", 1), 1), last)
+    return Part(items[(number - 1) * size : number * size], number, last, asked)

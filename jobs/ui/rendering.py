@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -96,6 +96,27 @@ def _lasting(seconds: float | None) -> str:
     return f"{seconds:.1f} s"
 
 
+def _as_id(text: str) -> str:
+    """Return an id for any text."""
+    return text if ID.fullmatch(text) else "x" + hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _sparkline(points: Sequence[tuple[float, float]], label: str, width: int = 110, height: int = 22) -> Markup:
+    """Draw values over time as a line, from zero up."""
+    if len(points) < 2:
+        return Markup("")
+    first, last, top = points[0][0], points[-1][0], max(max(value for _, value in points), 1.0)
+    across = max(last - first, 1e-9)
+    at = " ".join(
+        f"{1 + (when - first) / across * (width - 2):.1f},{height - 1 - value / top * (height - 3):.1f}"
+        for when, value in points
+    )
+    return Markup(  # noqa: S704 - numbers, and a label that is escaped
+        f'<svg class="spark" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" '
+        f'aria-label="{escape(label)}"><polyline points="{at}"/></svg>'
+    )
+
+
 def _environment() -> Environment:
     made = Environment(
         loader=FileSystemLoader([HERE / "pages"]),
@@ -104,8 +125,14 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals["live"] = _live
-    made.filters |= {"bytes": show_bytes, "grouped": _grouped, "moment": _moment, "lasting": _lasting}
+    made.globals |= {"live": _live, "sparkline": _sparkline}
+    made.filters |= {
+        "as_id": _as_id,
+        "bytes": show_bytes,
+        "grouped": _grouped,
+        "lasting": _lasting,
+        "moment": _moment,
+    }
     return made
 
 

@@ -29,7 +29,7 @@ class UiStartError(RuntimeError):
 
 
 class UiServer:
-    """Serves the pages; a context manager. It closes the site, too."""
+    """Serves the pages; a context manager."""
 
     def __init__(
         self,
@@ -45,7 +45,6 @@ class UiServer:
         Raises:
             UiStartError: it cannot listen.
         """
-        self.site = site
         if token is None and not is_loopback(host):
             token = secrets.token_urlsafe()
         self._socket = _listen(host, port)
@@ -76,7 +75,6 @@ class UiServer:
         self._server.should_exit = True
         self._thread.join(STOP_TIMEOUT_S)
         self._socket.close()
-        self.site.close()
 
     def __enter__(self) -> UiServer:
         return self

@@ -7,18 +7,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkonce.jobs.ui.delta.tables import TableWatches
+from sparkonce.jobs.ui.kafka.messages import Messages
+from sparkonce.jobs.ui.kafka.readers import Topics
 from sparkonce.jobs.ui.kafka.watch import ClusterWatch
+from sparkonce.jobs.ui.kept import Kept
 
 if TYPE_CHECKING:
-    from sparkonce.broker_lite.faults import Faults
+    from sparkonce.jobs.ui.own_brokers import OwnBrokers
 
 MAX_DEPTH = 4
 """How deep in a folder tables and checkpoints are looked for."""
+MAX_SCREENS = 64
+"""Screens of messages that are kept."""
 MAX_FOLDERS = 5000
 """How many folders are looked at, at most."""
 
@@ -39,22 +45,27 @@ class Given:
     """Storage options of delta-rs for the tables."""
     allow_changes: bool = False
     """Whether pages may change offsets."""
-    allow_faults: bool = False
-    """Whether pages may switch on faults of the broker."""
 
 
 class Site:
     """All that pages read from; safe to use from several threads."""
 
-    def __init__(self, given: Given, faults: Faults | None = None) -> None:
-        """``faults`` are those of an embedded broker, for `Given.allow_faults`."""
+    def __init__(self, given: Given, own: OwnBrokers | None = None) -> None:
+        """``own`` are brokers that the pages may kill, start and disturb."""
         self.given = given
-        self.faults = faults if given.allow_faults else None
+        self.own = own
         self.cluster = ClusterWatch(given.kafka) if given.kafka else None
         self.delta = TableWatches(given.storage)
+        self.screens = Kept(MAX_SCREENS)
+        self._topics = Topics(self.cluster.options if self.cluster else {}, given.registry)
+
+    def messages(self, topic: str) -> AbstractContextManager[Messages]:
+        """Return what reads messages of a topic, for one reader at a time."""
+        return self._topics.messages(topic)
 
     def close(self) -> None:
         """Close all connections."""
+        self._topics.close()
         if self.cluster is not None:
             self.cluster.close()
 

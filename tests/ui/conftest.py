@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Error, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Error, Page, expect, sync_playwright
 
 from sparkonce import EmbeddedBroker
 from sparkonce.jobs.ui.server import UiServer
 from sparkonce.jobs.ui.site import Given, Site
 
+expect.set_options(timeout=30_000)  # a busy machine is slow
 PLACES = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -51,6 +53,14 @@ def page(browser: Browser) -> Iterator[Page]:
     assert not wrong
 
 
+@pytest.fixture
+def browser_page_without_checks(browser: Browser) -> Iterator[Page]:
+    """A tab in which something is refused, which browsers call an error."""
+    context = browser.new_context()
+    yield context.new_page()
+    context.close()
+
+
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker() as made:
@@ -59,5 +69,8 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 @pytest.fixture(scope="module")
 def ui(broker: EmbeddedBroker) -> Iterator[UiServer]:
-    with UiServer(Site(Given(kafka={"kafka.bootstrap.servers": broker.bootstrap_servers}))) as made:
+    with (
+        closing(Site(Given(kafka={"kafka.bootstrap.servers": broker.bootstrap_servers}))) as site,
+        UiServer(site) as made,
+    ):
         yield made

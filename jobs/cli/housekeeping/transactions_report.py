@@ -143,13 +143,13 @@ def _open_lines(application: Application, now_ms: int) -> list[str]:
     for why in Why:
         count = sum(each.why is why for each in application.open)
         if count:
-            lines.append(f"  {count} {why.value}: {_meaning(why, application)}")
+            lines.append(f"  {count} {why.value}: {meaning(why, application)}")
     return lines
 
 
 def _open_row(application: Application, each: OpenTransaction, now_ms: int) -> list[object]:
     found = each.found
-    left_ms = _left_ms(each, now_ms)
+    left = left_ms(each, now_ms)
     why = each.why.value
     if each.why is Why.DECIDED and application.unfinished is not None:
         why = f"decided by decision {application.unfinished.number} ({batch_text(application.unfinished)})"
@@ -159,23 +159,26 @@ def _open_row(application: Application, each: OpenTransaction, now_ms: int) -> l
         found.producer_id,
         found.epoch,
         show_duration(max(0, now_ms - found.started_ms)),
-        show_duration(left_ms) if left_ms > 0 else "none",
-        _partitions_text(found.partitions),
+        show_duration(left) if left > 0 else "none",
+        partitions_text(found.partitions),
         why,
     ]
 
 
-def _left_ms(each: OpenTransaction, now_ms: int) -> int:
+def left_ms(each: OpenTransaction, now_ms: int) -> int:
+    """Return how long Kafka waits until it aborts the transaction."""
     return max(0, each.found.started_ms + each.found.timeout_ms - now_ms)
 
 
-def _partitions_text(partitions: tuple[Partition, ...]) -> str:
+def partitions_text(partitions: tuple[Partition, ...]) -> str:
+    """Write partitions, the first few of them."""
     shown = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(partitions)[:MAX_PARTITIONS_SHOWN])
     more = len(partitions) - MAX_PARTITIONS_SHOWN
     return (shown + (f" and {more} more" if more > 0 else "")) or "-"
 
 
-def _meaning(why: Why, application: Application) -> str:
+def meaning(why: Why, application: Application) -> str:
+    """Say what becomes of transactions that are open for this reason, and the command that ends them."""
     app_id = application.app_id
     match why:
         case Why.DECIDED if application.is_hurt:
@@ -208,7 +211,7 @@ def _open_json(application: Application, each: OpenTransaction, now_ms: int) -> 
         "timeoutMs": found.timeout_ms,
         "startedMs": found.started_ms,
         "ageMs": max(0, now_ms - found.started_ms),
-        "leftMs": _left_ms(each, now_ms),
+        "leftMs": left_ms(each, now_ms),
         "partitions": [{"topic": topic, "partition": partition} for topic, partition in sorted(found.partitions)],
         "why": each.why.value,
         "decision": unfinished.number if each.why is Why.DECIDED and unfinished is not None else None,

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from sparkonce.broker_lite.config import ConfigError, read_properties
+from sparkonce.broker_lite.config import ConfigError
 from sparkonce.broker_lite.protocol.errors import KafkaError
-from sparkonce.connectors.settings.options import KAFKA_PREFIX, OptionError, SettingTable
+from sparkonce.connectors.settings.options import OptionError
+from sparkonce.jobs.cli.peek.clients import SERVERS, add_registry, kafka_and_registry, open_registry
 from sparkonce.jobs.cli.peek.showing import FORMS, JSON, PRETTY, RAW, TABLE
-from sparkonce.jobs.shared.arguments import UsageError, add_kafka, key_value, positive, timestamp_ms, whole_number
+from sparkonce.jobs.shared.arguments import UsageError, add_kafka, positive, timestamp_ms, whole_number
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 
 if TYPE_CHECKING:
     from sparkonce.connectors.schema_registry.client import Registry
     from sparkonce.jobs.cli.peek.reading import Record, Start, TopicReader, Wanted
 
-SERVERS = f"{KAFKA_PREFIX}bootstrap.servers"
 NAME = "peek"
 COUNT = 10
 SAMPLES = 1000
@@ -30,7 +29,6 @@ SAMPLES = 1000
 AT_ONCE = 500
 """Records that are decoded together."""
 ALL = "all"
-_REGISTRY_PREFIXES = ("schemaRegistry.", "schema.registry.")
 _WORDS = {"earliest": (0, False), "beginning": (0, False), "latest": (0, True), "end": (0, True)}
 
 
@@ -47,20 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--schema", action="store_true", help="print a valueSchema for these values, from the registry or from samples"
     )
-    parser.add_argument(
-        "--registry",
-        metavar="URL,…",
-        help="a schema registry, by whose schemas Avro, Protobuf and JSON Schema are decoded",
-    )
-    parser.add_argument(
-        "--registry-option",
-        metavar="NAME=VALUE",
-        type=key_value,
-        action="append",
-        default=[],
-        help="an option schemaRegistry.NAME, such as ssl.ca.location=ca.pem; repeatable. Passwords are better left to "
-        "the file of --command-config",
-    )
+    add_registry(parser)
     parser.add_argument("--subject", help="with --schema: the subject (default: TOPIC-value)")
 
 
@@ -146,22 +131,10 @@ def _settings(options: argparse.Namespace) -> tuple[dict[str, str], Registry | N
         UsageError, OptionError, ConfigError: for what cannot be used.
     """
     _check(options)
-    given: dict[str, str] = {}
-    if options.command_config is not None:
-        if not os.path.isfile(options.command_config):
-            raise ConfigError(f"--command-config {options.command_config}: there is no such file")
-        given = dict(read_properties(options.command_config))
-    registry = {_registry_name(name): text for name, text in given.items() if name.startswith(_REGISTRY_PREFIXES)}
-    registry |= {_registry_name(name): text for name, text in options.registry_option}
-    if options.registry is not None:
-        registry[_registry_name("url")] = options.registry
-    named = [*((name, text) for name, text in given.items() if not name.startswith(_REGISTRY_PREFIXES)), *options.kafka]
-    kafka = {name if name.startswith(KAFKA_PREFIX) else KAFKA_PREFIX + name: text for name, text in named}
-    if options.bootstrap_servers is not None:
-        kafka[SERVERS] = options.bootstrap_servers
+    kafka, registry = kafka_and_registry(options)
     if SERVERS not in kafka:
         raise UsageError("--bootstrap-servers is missing: host:port of one or more brokers")
-    return kafka, _registry(registry, kafka)
+    return kafka, open_registry(NAME, registry, kafka)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -173,24 +146,6 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError("--subject is for --schema")
     if options.from_ms is not None and options.until_ms is not None and options.from_ms >= options.until_ms:
         raise UsageError("--until must be after --from")
-
-
-def _registry_name(name: str) -> str:
-    for prefix in _REGISTRY_PREFIXES:
-        name = name.removeprefix(prefix)
-    return f"{_REGISTRY_PREFIXES[0]}{name}"
-
-
-def _registry(given: Mapping[str, str], kafka: Mapping[str, str]) -> Registry | None:
-    if not given:
-        return None
-    from sparkonce.connectors.schema_registry.client import Registry
-    from sparkonce.connectors.schema_registry.settings import REGISTRY_SETTINGS, read_registry
-
-    table = SettingTable(NAME, REGISTRY_SETTINGS, "source", passed_through=(f"{KAFKA_PREFIX}*",))
-    table.check(given)
-    settings = read_registry(table, {**given, **kafka})
-    return None if settings is None else Registry(settings)
 
 
 def _wanted(options: argparse.Namespace) -> Wanted:

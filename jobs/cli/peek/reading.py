@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
 
@@ -107,7 +107,7 @@ class TopicReader:
 
     def first(self, bounds: Mapping[int, tuple[int, int]], count: int | None, key: bytes | None) -> Iterator[Record]:
         """Yield the first ``count`` records in order of time; for None all, one partition after the other."""
-        every = (self._read(partition, *bounds[partition], key) for partition in sorted(bounds))
+        every = (self.read(partition, *bounds[partition], key) for partition in sorted(bounds))
         if count is None:
             return chain.from_iterable(every)
         return iter(_in_order(chain.from_iterable(_taken(each, count) for each in every), len(bounds))[:count])
@@ -119,7 +119,7 @@ class TopicReader:
             width, records = count, list[Record]()
             while True:
                 start = max(first, end - width)
-                records = list(self._read(partition, start, end, key))
+                records = list(self.read(partition, start, end, key))
                 if len(records) >= count or start == first:
                     break
                 width *= WIDEN
@@ -133,13 +133,23 @@ class TopicReader:
         at = {partition: start for partition, (start, _) in positions.items()}
         while True:
             ends = self._offsets(at, LATEST)
-            arrived = [self._read(each, at[each], ends[each], key) for each in sorted(at) if at[each] < ends[each]]
+            arrived = [self.read(each, at[each], ends[each], key) for each in sorted(at) if at[each] < ends[each]]
             records = _in_order(chain.from_iterable(arrived), len(at))
             if records:
                 yield records
             else:
                 wait(POLL_S)
             at = {each: max(at[each], ends[each]) for each in at}
+
+    def read(self, partition: int, start: int, end: int, key: bytes | None = None) -> Generator[Record]:
+        """Yield the records of a partition from one offset to before another; with ``key``, those that have it."""
+        if start >= end:
+            return
+        topic_id = self._client.topics([self._topic])[self._topic].topic_id
+        for batch in read_range(self._options, FetchRange(self._topic, topic_id, partition, start, end)):
+            if key is not None:
+                batch = batch.filter(pc.fill_null(pc.equal(batch.column("key"), pa.scalar(key, pa.binary())), False))
+            yield from _records(batch, partition)
 
     def _partitions(self, wanted: Collection[int]) -> list[int]:
         try:
@@ -161,15 +171,6 @@ class TopicReader:
     def _at(self, partitions: Collection[int], time_ms: int, last: Mapping[int, int]) -> dict[int, int]:
         found = self._offsets(partitions, time_ms)
         return {each: last[each] if offset == NO_MATCH else offset for each, offset in found.items()}
-
-    def _read(self, partition: int, start: int, end: int, key: bytes | None) -> Iterator[Record]:
-        if start >= end:
-            return
-        topic_id = self._client.topics([self._topic])[self._topic].topic_id
-        for batch in read_range(self._options, FetchRange(self._topic, topic_id, partition, start, end)):
-            if key is not None:
-                batch = batch.filter(pc.fill_null(pc.equal(batch.column("key"), pa.scalar(key, pa.binary())), False))
-            yield from _records(batch, partition)
 
 
 def _taken(records: Iterator[Record], count: int) -> list[Record]:

@@ -1,9 +1,12 @@
-"""A cluster as it was at one look: brokers, topics, partitions."""
+"""A cluster as it was at one look: brokers, topics, groups, open transactions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+
+from sparkonce.jobs.cli.housekeeping.open_transactions import Picture
+from sparkonce.jobs.ui.kafka.past import slope
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +42,20 @@ class PartitionState:
         """Whether some replica is not in sync."""
         return len(self.in_sync) < len(self.replicas)
 
+    @property
+    def held(self) -> int:
+        """How many offsets it holds: records, gaps and transaction markers."""
+        return 0 if self.end is None or self.start is None else self.end - self.start
+
+    @property
+    def waiting(self) -> int:
+        """How many offsets lie behind an open transaction."""
+        return 0 if self.end is None or self.stable is None else max(self.end - self.stable, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """One topic."""
+    """One topic; its figures are the sums of its partitions'."""
 
     name: str
     topic_id: str
@@ -50,21 +63,19 @@ class TopicState:
     partitions: tuple[PartitionState, ...]
 
     @property
-    def offsets(self) -> int:
-        """How many offsets all partitions hold: records, gaps and transaction markers."""
-        return sum(each.end - each.start for each in self.partitions if each.end is not None and each.start is not None)
+    def held(self) -> int:
+        """How many offsets it holds."""
+        return sum(each.held for each in self.partitions)
 
     @property
     def per_second(self) -> float:
-        """The same as of partitions, for all of them."""
+        """Offsets that were added in a second, lately."""
         return sum(each.per_second or 0.0 for each in self.partitions)
 
     @property
     def waiting(self) -> int:
         """How many offsets lie behind an open transaction."""
-        return sum(
-            each.end - each.stable for each in self.partitions if each.end is not None and each.stable is not None
-        )
+        return sum(each.waiting for each in self.partitions)
 
     @property
     def under_replicated(self) -> int:
@@ -79,13 +90,105 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """What the last look has found, and what keeps the next one from being made."""
+    """Brokers and topics."""
 
-    at_ms: int | None = None
-    """When it was looked at; None if never."""
     cluster_id: str = ""
     controller_id: int = -1
     brokers: tuple[BrokerState, ...] = ()
     topics: Mapping[str, TopicState] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPartition:
+    """How far a group is in a partition."""
+
+    topic: str
+    partition: int
+    committed: int
+    """The offset that it reads next."""
+    end: int | None
+    """None if the partition is gone, or its end is unknown."""
+    seconds: float | None = None
+    """How long ago the record that it reads next was written: 0 if there is none, None if that is unknown."""
+    by_timestamp: bool = False
+    """Whether ``seconds`` comes from the record's own timestamp, because it was written before anybody looked."""
+
+    @property
+    def lag(self) -> int | None:
+        """How many offsets it has not read."""
+        return None if self.end is None else max(self.end - self.committed, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """The lag of several partitions together."""
+
+    offsets: int
+    seconds: float | None
+    """The longest; None if it is unknown of one that lags."""
+    by_timestamp: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """One consumer group."""
+
+    group_id: str
+    kind: str
+    state: str
+    partitions: tuple[GroupPartition, ...] = ()
+    past: tuple[tuple[float, int], ...] = ()
+    """Its lag in offsets at earlier looks, with seconds of a monotonic clock."""
     problem: str | None = None
-    """Why the brokers do not answer now."""
+    """Why its offsets are unknown."""
+
+    @property
+    def lag(self) -> Lag:
+        """Its lag in all partitions."""
+        return _together(self.partitions)
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that it has offsets of."""
+        return sorted({each.topic for each in self.partitions})
+
+    @property
+    def trend(self) -> float:
+        """By how many offsets in a second its lag grows; negative if it shrinks."""
+        return slope(self.past)
+
+    def lag_in(self, topic: str) -> Lag:
+        """Return its lag in one topic."""
+        return _together(each for each in self.partitions if each.topic == topic)
+
+
+def _together(partitions: Iterable[GroupPartition]) -> Lag:
+    behind = [each for each in partitions if each.lag]
+    seconds = [each.seconds for each in behind]
+    longest = None if None in seconds else max((each for each in seconds if each is not None), default=0.0)
+    return Lag(
+        sum(each.lag or 0 for each in behind),
+        longest,
+        any(each.by_timestamp and each.seconds == longest for each in behind),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OtherTransaction:
+    """An open transaction of a producer that is not our sink's."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    epoch: int
+    started_ms: int
+    timeout_ms: int
+    partitions: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionsState:
+    """What is open."""
+
+    ours: Picture = field(default_factory=lambda: Picture((), 0, False))
+    others: tuple[OtherTransaction, ...] = ()

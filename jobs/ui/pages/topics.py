@@ -1,19 +1,49 @@
-"""The page *Topics*: all topics of the cluster."""
+"""The page *Topics*: all topics of the cluster, and the groups that read them."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from sparkonce.jobs.ui.page import Asked, Page
+from sparkonce.jobs.ui.kafka.state import GroupState
+from sparkonce.jobs.ui.page import Asked, Page, part
 from sparkonce.jobs.ui.site import Site
+
+AT_ONCE = 200
+"""Topics in one part of the table."""
+GROUPS_SHOWN = 4
+"""Of each topic, those with the largest lag."""
 
 
 def _data(site: Site, asked: Asked) -> Mapping[str, Any]:
-    state = None if site.cluster is None else site.cluster.state()
-    wanted, internal = asked.query.get("name", ""), "internal" in asked.query
-    topics = [] if state is None else [each for each in state.topics.values() if internal or not each.is_internal]
-    return {"state": state, "topics": [each for each in topics if wanted.lower() in each.name.lower()]}
+    if site.cluster is None:
+        return {"topics": None}
+    state, groups = site.cluster.state(), site.cluster.groups()
+    wanted, internal = asked.query.get("name", "").lower(), "internal" in asked.query
+    topics = [
+        each
+        for each in state.found.topics.values()
+        if wanted in each.name.lower() and (internal or not each.is_internal)
+    ]
+    return {
+        "state": state,
+        "groups": groups,
+        "topics": part(asked, topics, AT_ONCE),
+        "readers": _readers(groups.found.values()),
+        "shown": GROUPS_SHOWN,
+    }
+
+
+def _readers(groups: Any) -> Mapping[str, list[GroupState]]:
+    """Return the groups of each topic, by their lag."""
+    found: dict[str, list[GroupState]] = defaultdict(list)
+    for group in groups:
+        for topic in group.topics:
+            found[topic].append(group)
+    for topic, readers in found.items():
+        readers.sort(key=lambda each: (-each.lag_in(topic).offsets, each.group_id))
+    return found
 
 
 TOPICS = Page("/topics", "Topics", "topics.html", _data, menu="Topics")

@@ -11,12 +11,13 @@ function follow(has) {
   stream = new EventSource(address + (address.includes("?") ? "&" : "?") + "live=" + encodeURIComponent(has));
   stream.addEventListener("open", () => show("live"));
   stream.addEventListener("error", () => show(stream.readyState === EventSource.CLOSED ? "stopped: reload the page" : "disconnected, trying again"));
-  stream.addEventListener("parts", (event) => replaceParts(JSON.parse(event.data), event.lastEventId));
-  stream.addEventListener("whole", (event) => replaceWhole(JSON.parse(event.data), event.lastEventId));
+  stream.addEventListener("parts", (event) => soon(() => replaceParts(JSON.parse(event.data), event.lastEventId)));
+  stream.addEventListener("whole", (event) => soon(() => replaceWhole(JSON.parse(event.data), event.lastEventId)));
 }
 
 function leave() {
   if (stream !== null) stream.close();
+  later = [];
   stream = null;
 }
 
@@ -30,6 +31,22 @@ function parsed(html) {
   const template = document.createElement("template");
   template.innerHTML = html;
   return template.content;
+}
+
+// What changes while a button is held down waits: a click on something that was replaced would be lost.
+let pressed = false;
+let later = [];
+document.addEventListener("pointerdown", () => { pressed = true; });
+for (const end of ["pointerup", "pointercancel", "blur"]) {
+  window.addEventListener(end, () => setTimeout(() => {
+    pressed = false;
+    for (const change of later.splice(0)) change();
+  }));
+}
+
+function soon(change) {
+  if (pressed) later.push(change);
+  else change();
 }
 
 function replaceParts(parts, digest) {

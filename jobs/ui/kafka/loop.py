@@ -1,0 +1,99 @@
+"""One thing that is looked at again and again, in a thread of its own: what was found last can be read at any time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from sparkonce.broker_lite.protocol.errors import KafkaError, ProtocolError
+from sparkonce.connectors.kafka_client.client import MissingTopicError
+from sparkonce.connectors.kafka_sink.transactions import TransactionError
+from sparkonce.exactly_once.transactions import DecisionFormatError
+from sparkonce.offset_store.clock import now_ms
+from sparkonce.offset_store.errors import OffsetStoreError
+
+STILL_READ_S = 3.0
+"""How long after a page has read the result somebody counts as following."""
+FIRST_LOOK_S = 4.0
+"""How long the first page waits for the first look."""
+PROBLEMS = (
+    OSError,
+    DecisionFormatError,
+    KafkaError,
+    MissingTopicError,
+    OffsetStoreError,
+    ProtocolError,
+    TransactionError,
+)
+
+FoundT = TypeVar("FoundT")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Result(Generic[FoundT]):
+    """What the last look that succeeded has found, and why the one after it has failed."""
+
+    found: FoundT
+    at_ms: int | None = None
+    """When; None if no look has succeeded yet."""
+    problem: str | None = None
+
+
+class Loop(Generic[FoundT]):
+    """Calls ``look`` every ``interval_s`` while somebody reads the result, and every ``idle_s`` otherwise."""
+
+    def __init__(
+        self, name: str, look: Callable[[], FoundT], nothing: FoundT, interval_s: float, idle_s: float | None
+    ) -> None:
+        """``nothing`` is the result before the first look; with ``idle_s`` None nobody looks while nobody reads."""
+        self._look = look
+        self._interval_s, self._idle_s = interval_s, idle_s
+        self._result: Result[FoundT] = Result(nothing)
+        self._looked, self._wake = threading.Event(), threading.Event()
+        self._read_at = -STILL_READ_S if idle_s is None else time.monotonic()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name=f"ui-{name}", daemon=True)
+        self._thread.start()
+
+    def result(self) -> Result[FoundT]:
+        """Return what was found last; only the first call may wait, for the first look."""
+        was_read, self._read_at = self._is_read(), time.monotonic()
+        if not was_read:
+            self._wake.set()
+        self._looked.wait(FIRST_LOOK_S)
+        return self._result
+
+    def close(self) -> None:
+        """End it, after the look that is being made."""
+        self._closed = True
+        self._wake.set()
+        self._thread.join()
+
+    def _is_read(self) -> bool:
+        return time.monotonic() - self._read_at < STILL_READ_S
+
+    def _run(self) -> None:
+        while not self._closed:
+            if self._idle_s is not None or self._is_read():
+                self._look_once()
+            self._wake.wait(self._interval_s if self._is_read() else self._idle_s)
+            self._wake.clear()
+
+    def _look_once(self) -> None:
+        try:
+            self._result = Result(self._look(), now_ms())
+        except PROBLEMS as error:
+            self._failed(str(error) or type(error).__name__)
+        except Exception as error:
+            _log.exception("a mistake of ours")
+            self._failed(f"a mistake of ours, {type(error).__name__}: its log has more")
+        self._looked.set()
+
+    def _failed(self, problem: str) -> None:
+        self._result = Result(self._result.found, self._result.at_ms, problem)

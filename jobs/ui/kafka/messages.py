@@ -1,0 +1,168 @@
+"""Records of a topic, a screen at a time: forward and backward from anywhere, by key or text.
+
+Within a partition the order is that of offsets, between partitions that of timestamps; so where a screen ends is an
+offset in each partition, from which the next screen goes on. A search looks at a limited part of the topic at a time,
+and says how far it came.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+
+from sparkonce.jobs.cli.peek.decoding import Decoded, Decoder
+from sparkonce.jobs.cli.peek.reading import Record, TopicReader, Wanted
+from sparkonce.jobs.cli.peek.showing import one_line
+
+BUDGET_S = 1.5
+"""How long one search takes, at most."""
+CHUNK = 2000
+"""Offsets that are searched between two looks at the clock."""
+WIDEN = 8
+"""By how much more offsets are read where the last ones hold fewer records than wanted."""
+
+Bounds = Mapping[int, tuple[int, int]]
+Positions = Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """Records, and where they end in each partition."""
+
+    records: Sequence[Decoded]
+    """In order."""
+    before: Positions
+    """The first offset of each partition that was looked at."""
+    after: Positions
+    """The offset after the last one that was looked at."""
+    is_whole: bool
+    """False if a search has not looked at all that it should."""
+    looked_at: int
+    """Offsets that a search has looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What records must have; None for anything."""
+
+    key: bytes | None = None
+    text: str | None = None
+    """A part of the key or the value, as it is shown."""
+
+    def matches(self, each: Decoded) -> bool:
+        """Whether a record has the text; the key is compared where it is read."""
+        wanted = (self.text or "").lower()
+        return wanted in one_line(each.value).lower() or wanted in one_line(each.key).lower()
+
+    @property
+    def is_any(self) -> bool:
+        """Whether every record matches."""
+        return self.key is None and self.text is None
+
+
+class Messages:
+    """Reads screens of one topic."""
+
+    def __init__(self, reader: TopicReader, decoder: Decoder, clock: Callable[[], float] = time.monotonic) -> None:
+        self._reader, self._decoder, self._clock = reader, decoder, clock
+
+    def bounds(self, wanted: Wanted) -> dict[int, tuple[int, int]]:
+        """Return where the wanted part of each partition begins and ends: `TopicReader.bounds`."""
+        return self._reader.bounds(wanted)
+
+    def forward(self, bounds: Bounds, count: int, search: Search) -> Screen:
+        """Return the first records."""
+        if not search.is_any:
+            return self._searched(bounds, count, search, forward=True)
+        heads = [self._head(partition, *bounds[partition], count) for partition in bounds]
+        records = list(islice(heapq.merge(*heads, key=_time), count))
+        before = {partition: start for partition, (start, _) in bounds.items()}
+        after = dict(before) | {each.partition: each.offset + 1 for each in records}
+        return Screen(self._decoder.decode(records), before, after, True, 0)
+
+    def backward(self, bounds: Bounds, count: int, search: Search) -> Screen:
+        """Return the last records."""
+        if not search.is_any:
+            return self._searched(bounds, count, search, forward=False)
+        tails = [reversed(self._tail(partition, *bounds[partition], count)) for partition in bounds]
+        records = list(islice(heapq.merge(*tails, key=_time, reverse=True), count))[::-1]
+        after = {partition: end for partition, (_, end) in bounds.items()}
+        before = dict(after) | {each.partition: each.offset for each in reversed(records)}
+        return Screen(self._decoder.decode(records), before, after, True, 0)
+
+    def _head(self, partition: int, first: int, end: int, count: int) -> list[Record]:
+        with closing(self._reader.read(partition, first, end)) as records:
+            return list(islice(records, count))
+
+    def _tail(self, partition: int, first: int, end: int, count: int) -> list[Record]:
+        width = count
+        while True:
+            start = max(first, end - width)
+            records = list(self._reader.read(partition, start, end))
+            if len(records) >= count or start == first:
+                return records[-count:]
+            width *= WIDEN
+
+    def _searched(self, bounds: Bounds, count: int, search: Search, *, forward: bool) -> Screen:
+        """Search all partitions in turns, until there are enough or the time is up."""
+        start = {partition: extent[0 if forward else 1] for partition, extent in bounds.items()}
+        at, found, deadline = dict(start), list[Decoded](), self._clock() + BUDGET_S
+        while len(found) < count and self._clock() < deadline:
+            left = [each for each in sorted(bounds) if at[each] != bounds[each][1 if forward else 0]]
+            if not left:
+                break
+            for partition in left:
+                begin, end = _chunk(at[partition], bounds[partition], forward)
+                matching = self._matching(partition, begin, end, search)
+                taken = list(islice(matching if forward else reversed(list(matching)), count - len(found)))
+                found += taken
+                if len(found) >= count:  # the chunk may have more
+                    at[partition] = taken[-1].record.offset + forward
+                    break
+                at[partition] = end if forward else begin
+                if self._clock() > deadline:
+                    break
+        whole = all(at[each] == bounds[each][1 if forward else 0] for each in bounds)
+        looked_at = sum(abs(at[each] - start[each]) for each in bounds)
+        by_partition: dict[int, list[Decoded]] = defaultdict(list)
+        for each in found if forward else reversed(found):
+            by_partition[each.record.partition].append(each)
+        records = list(heapq.merge(*by_partition.values(), key=lambda each: _time(each.record)))
+        before, after = (start, at) if forward else (at, start)
+        return Screen(records, before, after, whole or len(found) >= count, looked_at)
+
+    def _matching(self, partition: int, begin: int, end: int, search: Search) -> Iterator[Decoded]:
+        records: Iterable[Record] = self._reader.read(partition, begin, end, search.key)
+        if search.text is None:
+            return iter(self._decoder.decode(list(records)))
+        return (each for each in self._decoder.decode(list(records)) if search.matches(each))
+
+
+def _chunk(at: int, extent: tuple[int, int], forward: bool) -> tuple[int, int]:
+    first, end = extent
+    return (at, min(at + CHUNK, end)) if forward else (max(at - CHUNK, first), at)
+
+
+def _time(record: Record) -> int:
+    return record.timestamp_us
+
+
+def positions_text(positions: Positions) -> str:
+    """Write positions for an address."""
+    return ",".join(f"{partition}:{offset}" for partition, offset in sorted(positions.items()))
+
+
+def read_positions(text: str) -> dict[int, int] | None:
+    """Read what `positions_text` wrote; None for anything else."""
+    found = {}
+    for each in text.split(","):
+        partition, colon, offset = each.partition(":")
+        if not (colon and partition.isdecimal() and offset.isdecimal()):
+            return None
+        found[int(partition)] = int(offset)
+    return found

@@ -1,0 +1,127 @@
+"""Settings of topics and brokers, by DescribeConfigs; the values of those that are secret stay at the broker."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.connectors.kafka_client.client import Client
+from sparkonce.connectors.kafka_client.connection import Connection
+from sparkonce.connectors.kafka_client.settings import ClientSettings
+from sparkonce.jobs.ui.kafka.loop import PROBLEMS
+
+KEPT_S = 5.0
+"""How long what was told is good enough."""
+RETRY_S = 1.0
+"""After so long brokers that did not answer are asked again."""
+MAX_KEPT = 1000
+
+
+class Resource(IntEnum):
+    """What has settings (`ConfigResource.Type`)."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+SOURCES = {
+    1: "the topic",
+    2: "this broker, at run time",
+    3: "all brokers, at run time",
+    4: "this broker's file",
+    5: "default",
+}
+"""`DescribeConfigsResponse.ConfigSource`."""
+DEFAULT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting."""
+
+    name: str
+    value: str | None
+    source: str
+    is_default: bool
+    is_secret: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings of a topic or broker, or why they are unknown."""
+
+    all: Sequence[Setting] = ()
+    problem: str | None = None
+
+    @property
+    def given(self) -> list[Setting]:
+        """Those that somebody has set."""
+        return [each for each in self.all if not each.is_default]
+
+    @property
+    def defaults(self) -> list[Setting]:
+        """The others."""
+        return [each for each in self.all if each.is_default]
+
+
+class SettingsReader:
+    """Asks for settings, and keeps the answers for a moment; may be called from any thread."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._client = Client(settings)
+        self._lock = threading.Lock()
+        self._kept: dict[tuple[Resource, str], tuple[float, Settings]] = {}
+
+    def of_topic(self, name: str) -> Settings:
+        """Return the settings of a topic."""
+        return self._of(Resource.TOPIC, name, None)
+
+    def of_broker(self, broker_id: int, host: str, port: int) -> Settings:
+        """Return the settings of a broker, which it tells itself."""
+        return self._of(Resource.BROKER, str(broker_id), (host, port))
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self._lock:
+            self._client.close()
+
+    def _of(self, resource: Resource, name: str, address: tuple[str, int] | None) -> Settings:
+        with self._lock:
+            at, known = self._kept.get((resource, name), (0.0, None))
+            if known is not None and time.monotonic() - at < KEPT_S:
+                return known
+            now = time.monotonic()
+            try:
+                found = Settings(self._client.retry("ask for settings", lambda: self._ask(resource, name, address)))
+            except PROBLEMS as error:
+                found, now = Settings(() if known is None else known.all, str(error)), now - KEPT_S + RETRY_S
+            if len(self._kept) >= MAX_KEPT:
+                self._kept.clear()
+            self._kept[resource, name] = now, found
+            return found
+
+    def _ask(self, resource: Resource, name: str, address: tuple[str, int] | None) -> list[Setting]:
+        connection: Connection = self._client.any_connection() if address is None else self._client.connection(address)
+        version = connection.version(ApiKey.DESCRIBE_CONFIGS)
+        kind = apis.request_class(ApiKey.DESCRIBE_CONFIGS).DescribeConfigsResource
+        wanted = kind(version=version, resource_type=int(resource), resource_name=name, configuration_keys=None)
+        answer = self._client.ask(connection, ApiKey.DESCRIBE_CONFIGS, version, resources=[wanted])
+        (result,) = answer.results
+        if result.error_code:
+            raise KafkaError(ErrorCode(result.error_code), f"settings of {name}")
+        return [
+            Setting(
+                each.name,
+                None if each.is_sensitive else each.value,
+                SOURCES.get(each.config_source, "elsewhere"),
+                each.config_source == DEFAULT,
+                bool(each.is_sensitive),
+            )
+            for each in sorted(result.configs, key=lambda each: str(each.name))
+        ]

@@ -1,0 +1,94 @@
+"""Looks at brokers, topics and where their logs begin and end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from sparkonce.connectors.kafka_client.client import (
+    EARLIEST,
+    LATEST,
+    Client,
+    ClusterMetadata,
+    TopicMetadata,
+    topic_id_text,
+)
+from sparkonce.connectors.kafka_client.settings import ClientSettings
+from sparkonce.jobs.ui.kafka.past import Past
+from sparkonce.jobs.ui.kafka.state import BrokerState, ClusterState, PartitionState, TopicState
+from sparkonce.offset_store.group import Slot
+
+RATE_S = 10.0
+"""The time that rates are means of."""
+
+
+class TopicsLook:
+    """Makes looks; belongs to one thread."""
+
+    def __init__(self, settings: ClientSettings, past: Past) -> None:
+        self._client = Client(replace(settings, read_committed=False))
+        self._committed = Client(replace(settings, read_committed=True))
+        self._past = past
+        self._described: tuple[ClusterMetadata, dict[str, TopicMetadata]] | None = None
+
+    def __call__(self) -> ClusterState:
+        """Look once."""
+        cluster = self._client.cluster()
+        if self._described is None or self._described[0] is not cluster:
+            self._described = cluster, cluster.metadata()
+        known = dict(self._described[1])
+        led = [(name, number) for name, topic in known.items() for number, leader in topic.partitions.items() if leader]
+        start = self._client.offsets(dict.fromkeys(led, EARLIEST), known)
+        stable = self._committed.offsets(dict.fromkeys(led, LATEST), known)
+        end = self._client.offsets(dict.fromkeys(led, LATEST), known)
+        now_s = time.monotonic()
+        self._past.note(now_s, end)
+        ago_s, before = self._past.before(now_s, RATE_S)
+
+        def partition(topic: str, each: Any) -> PartitionState:
+            slot = topic, each.partition_index
+            return PartitionState(
+                each.partition_index,
+                each.leader_id,
+                getattr(each, "leader_epoch", -1),
+                tuple(each.replica_nodes),
+                tuple(each.isr_nodes),
+                start.get(slot),
+                stable.get(slot),
+                end.get(slot),
+                _rate(before, end, slot, ago_s),
+            )
+
+        topics = {
+            topic.name: TopicState(
+                topic.name,
+                topic_id_text(getattr(topic, "topic_id", None)),
+                bool(topic.is_internal),
+                tuple(
+                    partition(topic.name, each)
+                    for each in sorted(topic.partitions, key=lambda each: int(each.partition_index))
+                ),
+            )
+            for topic in sorted(cluster.topics, key=lambda each: str(each.name))
+        }
+        return ClusterState(cluster.cluster_id, cluster.controller_id, _brokers(cluster), topics)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._client.close()
+        self._committed.close()
+
+
+def _rate(before: Mapping[Slot, int], end: Mapping[Slot, int], slot: Slot, ago_s: float) -> float | None:
+    if slot not in end or not ago_s:
+        return None
+    return max(end[slot] - before.get(slot, 0), 0) / ago_s
+
+
+def _brokers(cluster: ClusterMetadata) -> tuple[BrokerState, ...]:
+    return tuple(
+        BrokerState(each.node_id, each.host, each.port, getattr(each, "rack", None))
+        for each in sorted(cluster.brokers, key=lambda each: int(each.node_id))
+    )

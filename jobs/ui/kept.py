@@ -1,0 +1,32 @@
+"""What was worked out a moment ago, by what it was worked out from."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import TypeVar, cast
+
+_T = TypeVar("_T")
+
+
+class Kept:
+    """The results that were used last; may be used from any thread. Two may work out the same at the same time."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._results: OrderedDict[Hashable, object] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], _T]) -> _T:
+        """Return the result for ``key``, made now if there is none."""
+        with self._lock:
+            if key in self._results:
+                self._results.move_to_end(key)
+                return cast("_T", self._results[key])
+        made = make()
+        with self._lock:
+            self._results[key] = made
+            while len(self._results) > self._most:
+                self._results.popitem(last=False)
+        return made

@@ -1,0 +1,190 @@
+"""The messages of a topic, decoded as by `sparkonce peek`: to page through, to search by offset, time, key, text."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from sparkonce.jobs.cli.peek.decoding import Decoded, iso
+from sparkonce.jobs.cli.peek.reading import FIRST, PeekError, Start, Wanted
+from sparkonce.jobs.cli.peek.showing import block, one_line
+from sparkonce.jobs.shared.arguments import timestamp_ms
+from sparkonce.jobs.ui.kafka.messages import Bounds, Screen, Search, positions_text, read_positions
+from sparkonce.jobs.ui.kafka.state import TopicState
+from sparkonce.jobs.ui.page import Asked, Page
+from sparkonce.jobs.ui.pages.topic import topic_of
+from sparkonce.jobs.ui.site import Site
+
+COUNTS = (25, 50, 100, 250)
+MAX_PARTITIONS = 64
+"""Of a topic with more, one partition is shown at a time."""
+MAX_LINE, MAX_TEXT = 300, 20_000
+"""Characters of a key or value that are shown at first, and when it is opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What the form asks for; `problem` says what in it cannot be used."""
+
+    wanted: Wanted
+    newest: bool
+    count: int
+    search: Search
+    before: Mapping[int, int] | None
+    after: Mapping[int, int] | None
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A record as the page shows it."""
+
+    name: str
+    partition: int
+    offset: int
+    at: str
+    key: str
+    value: str
+    headers: int
+    text: str
+
+
+def _data(site: Site, asked: Asked) -> Mapping[str, Any]:
+    topic = topic_of(site, asked.path["topic"])
+    query, problem, screen = _query(topic, asked), None, None
+    if query.problem is None:
+        try:
+            screen = _screen(site, topic, asked, query)
+        except PeekError as error:
+            problem = str(error)
+    rows = [] if screen is None else [_row(each) for each in screen.records]
+    backward = query.after is None and (query.newest or query.before is not None)
+    return {
+        "topic": topic,
+        "query": query,
+        "problem": query.problem or problem,
+        "counts": COUNTS,
+        "partition": query.wanted.partitions[0] if query.wanted.partitions else None,
+        "must_choose": len(topic.partitions) > MAX_PARTITIONS,
+        "screen": screen,
+        "backward": backward,
+        "rows": rows[::-1] if backward else rows,
+        "links": {} if screen is None else _links(asked, screen),
+        "peek": _command(site, topic, query),
+    }
+
+
+def _query(topic: TopicState, asked: Asked) -> Query:
+    given, problem = asked.query, None
+    partitions: tuple[int, ...] = ()
+    if given.get("partition"):
+        partitions = (asked.number("partition", 0, 2**31 - 1),)
+    elif len(topic.partitions) > MAX_PARTITIONS:
+        partitions = (0,)
+    start, from_ms, begin = None, None, given.get("begin", "newest")
+    at = given.get("at", "").strip()
+    if begin == "offset":
+        if at.isascii() and at.isdecimal():
+            start = Start(asked.number("at", 0))
+        else:
+            problem = "Write the offset to begin at: a whole number."
+    elif begin == "time":
+        try:
+            from_ms = timestamp_ms(at)
+        except argparse.ArgumentTypeError as error:
+            problem = f"The time to begin at: {error}."
+    elif begin == "oldest":
+        start = FIRST
+    key, text = given.get("key", ""), given.get("text", "")
+    search = Search(None, text or None)
+    if key:
+        try:
+            search = Search(bytes.fromhex(key[4:]) if key.startswith("hex:") else key.encode(), text or None)
+        except ValueError:
+            problem = "The key: pairs of hexadecimal digits are expected behind hex:."
+    return Query(
+        Wanted(partitions, start, from_ms),
+        start is None and from_ms is None,
+        min(max(asked.number("count", COUNTS[1]), 1), COUNTS[-1]),
+        search,
+        read_positions(given.get("before", "")),
+        read_positions(given.get("after", "")),
+        problem,
+    )
+
+
+def _screen(site: Site, topic: TopicState, asked: Asked, query: Query) -> Screen:
+    """Return what is asked for; it is read again only if the log has changed since."""
+    chosen = [
+        each for each in topic.partitions if not query.wanted.partitions or each.partition in query.wanted.partitions
+    ]
+    state = tuple((each.start, each.stable) for each in chosen)
+
+    def read() -> Screen:
+        with site.messages(topic.name) as messages:
+            bounds = messages.bounds(query.wanted)
+            if query.after is not None:
+                return messages.forward(_within(bounds, query.after, at=0), query.count, query.search)
+            if query.before is not None:
+                whole = messages.bounds(Wanted(query.wanted.partitions))
+                return messages.backward(_within(whole, query.before, at=1), query.count, query.search)
+            return (messages.backward if query.newest else messages.forward)(bounds, query.count, query.search)
+
+    return site.screens.get((topic.topic_id, topic.name, tuple(sorted(asked.query.items())), state), read)
+
+
+def _within(bounds: Bounds, positions: Mapping[int, int], at: int) -> Bounds:
+    """Return bounds whose first (0) or last (1) offsets are these positions, as far as they are within."""
+    found = {}
+    for partition, (first, end) in bounds.items():
+        position = min(max(positions.get(partition, (first, end)[at]), first), end)
+        found[partition] = (first, position) if at else (position, end)
+    return found
+
+
+def _links(asked: Asked, screen: Screen) -> Mapping[str, str]:
+    kept = {name: value for name, value in asked.query.items() if name not in ("before", "after")}
+    return {
+        "older": "?" + urlencode({**kept, "before": positions_text(screen.before)}),
+        "newer": "?" + urlencode({**kept, "after": positions_text(screen.after)}),
+    }
+
+
+def _row(each: Decoded) -> Row:
+    record = each.record
+    return Row(
+        f"m-{record.partition}-{record.offset}",
+        record.partition,
+        record.offset,
+        iso(record.timestamp_us) or "no timestamp",
+        _cut(one_line(each.key), MAX_LINE),
+        _cut(one_line(each.value), MAX_LINE),
+        len(record.headers),
+        _cut("\n".join(_whole(each)), MAX_TEXT),
+    )
+
+
+def _whole(each: Decoded) -> Sequence[str]:
+    """Return key, headers and value as lines."""
+    return list(block(each))[1:]
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
+
+
+def _command(site: Site, topic: TopicState, query: Query) -> str:
+    """Return the command that shows the same, for what is too long here."""
+    assert site.cluster is not None, "it has this topic"
+    words = ["sparkonce peek", topic.name, "--bootstrap-servers", site.cluster.servers, "-n", str(query.count)]
+    for partition in query.wanted.partitions:
+        words += ["-p", str(partition)]
+    if query.wanted.start is not None:
+        words += ["--offset", str(query.wanted.start.offset)]
+    return " ".join([*words, "--output pretty"])
+
+
+MESSAGES = Page("/topics/{topic}/messages", "Messages", "messages.html", _data)

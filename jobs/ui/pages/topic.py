@@ -1,0 +1,48 @@
+"""The page of one topic: its partitions, its groups, its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sparkonce.jobs.ui.kafka.state import TopicState
+from sparkonce.jobs.ui.page import Asked, NoSuchThingError, Page, part
+from sparkonce.jobs.ui.site import Site
+
+AT_ONCE = 250
+"""Partitions in one part of the table."""
+
+
+def topic_of(site: Site, name: str) -> TopicState:
+    """Return a topic.
+
+    Raises:
+        NoSuchThingError: there is none.
+    """
+    if site.cluster is None:
+        raise NoSuchThingError("No brokers were named: start it with --bootstrap-servers HOST:PORT.")
+    state = site.cluster.state()
+    if name not in state.found.topics:
+        if state.at_ms is None and state.problem is not None:
+            raise ConnectionError(state.problem)
+        raise NoSuchThingError(f"There is no topic {name}, or this user may not describe it.")
+    return state.found.topics[name]
+
+
+def _data(site: Site, asked: Asked) -> Mapping[str, Any]:
+    topic = topic_of(site, asked.path["topic"])
+    assert site.cluster is not None, "it has this topic"
+    groups, transactions = site.cluster.groups(), site.cluster.transactions()
+    readers = [each for each in groups.found.values() if topic.name in each.topics]
+    return {
+        "state": site.cluster.state(),
+        "groups": groups,
+        "topic": topic,
+        "partitions": part(asked, topic.partitions, AT_ONCE),
+        "readers": sorted(readers, key=lambda each: (-each.lag_in(topic.name).offsets, each.group_id)),
+        "settings": site.cluster.settings.of_topic(topic.name),
+        "transactions": transactions,
+    }
+
+
+TOPIC = Page("/topics/{topic}", "Topic", "topic.html", _data)

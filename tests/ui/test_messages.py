@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from itertools import count
+
+import pytest
+from confluent_kafka import Producer
+
+from sparkonce import EmbeddedBroker
+from sparkonce.jobs.cli.peek.decoding import Decoder
+from sparkonce.jobs.cli.peek.reading import TopicReader, Wanted
+from sparkonce.jobs.ui.kafka import messages
+from sparkonce.jobs.ui.kafka.messages import Bounds, Messages, Screen, Search, positions_text, read_positions
+from tests.ui.looking import create_topic
+
+ANY = Search()
+# Of each partition the timestamps of its records, which are not in order.
+TIMES = {0: [10, 20, 15, 40], 1: [12, 11, 50], 2: []}
+
+
+@pytest.fixture(scope="module")
+def topic(broker: EmbeddedBroker) -> str:
+    create_topic(broker.bootstrap_servers, "mixed", len(TIMES))
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for partition, times in TIMES.items():
+        for at in times:
+            producer.produce("mixed", f"value {at}", f"key {at}", partition=partition, timestamp=at * 1000)
+    assert producer.flush(30) == 0
+    return "mixed"
+
+
+@pytest.fixture
+def reading(broker: EmbeddedBroker, topic: str) -> Iterator[Messages]:
+    with closing(TopicReader({"kafka.bootstrap.servers": broker.bootstrap_servers}, topic)) as reader:
+        yield Messages(reader, Decoder(None))
+
+
+def places(screen: Screen) -> list[tuple[int, int]]:
+    return [(each.record.partition, each.record.offset) for each in screen.records]
+
+
+def after(bounds: Bounds, screen: Screen) -> Bounds:
+    return {each: (screen.after[each], end) for each, (_, end) in bounds.items()}
+
+
+def before(bounds: Bounds, screen: Screen) -> Bounds:
+    return {each: (first, screen.before[each]) for each, (first, _) in bounds.items()}
+
+
+def in_order(found: Sequence[tuple[int, int]]) -> bool:
+    return all(
+        [offset for each, offset in found if each == partition] == list(range(len(times)))
+        for partition, times in TIMES.items()
+    )
+
+
+@pytest.mark.parametrize("size", range(1, 9))
+def test_paging_forward_shows_each_record_once(reading: Messages, size: int) -> None:
+    bounds = reading.bounds(Wanted())
+    assert bounds == {0: (0, 4), 1: (0, 3), 2: (0, 0)}
+    found: list[tuple[int, int]] = []
+    left = bounds
+    while places(screen := reading.forward(left, size, ANY)):
+        found += places(screen)
+        left = after(left, screen)
+    assert in_order(found)
+    assert len(found) == 7
+
+
+@pytest.mark.parametrize("size", range(1, 9))
+def test_paging_backward_shows_each_record_once(reading: Messages, size: int) -> None:
+    left = reading.bounds(Wanted())
+    found: list[tuple[int, int]] = []
+    while places(screen := reading.backward(left, size, ANY)):
+        found = places(screen) + found
+        left = before(left, screen)
+    assert in_order(found)
+    assert len(found) == 7
+
+
+def test_a_page_backward_leads_back_forward(reading: Messages) -> None:
+    bounds = reading.bounds(Wanted())
+    last = reading.backward(bounds, 3, ANY)
+    again = reading.forward({each: (last.before[each], end) for each, (_, end) in bounds.items()}, 3, ANY)
+    assert sorted(places(again)) == sorted(places(last))
+
+
+@pytest.mark.parametrize("forward", [True, False])
+def test_a_search_finds_by_key_and_by_text(reading: Messages, forward: bool) -> None:
+    look = reading.forward if forward else reading.backward
+    bounds = reading.bounds(Wanted())
+    for search in (Search(b"key 15"), Search(None, "E 15"), Search(b"key 15", "value")):
+        screen = look(bounds, 10, search)
+        assert places(screen) == [(0, 2)]
+        assert (screen.is_whole, screen.looked_at) == (True, 7)
+    assert not places(look(bounds, 10, Search(b"key 15", "other")))
+
+
+@pytest.mark.parametrize("forward", [True, False])
+def test_a_search_goes_on_where_it_stopped(
+    broker: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch, forward: bool
+) -> None:
+    monkeypatch.setattr(messages, "CHUNK", 2)
+    with closing(TopicReader({"kafka.bootstrap.servers": broker.bootstrap_servers}, topic)) as reader:
+        # Each look at the clock is a second later: the budget is spent after one chunk.
+        reading = Messages(reader, Decoder(None), count().__next__)
+        left, found, rounds = reading.bounds(Wanted()), list[tuple[int, int]](), 0
+        while True:
+            screen = (reading.forward if forward else reading.backward)(left, 10, Search(None, "value"))
+            found = found + places(screen) if forward else places(screen) + found
+            left = after(left, screen) if forward else before(left, screen)
+            rounds += 1
+            if screen.is_whole:
+                break
+    assert in_order(found)
+    assert rounds > 1
+
+
+@pytest.mark.parametrize("forward", [True, False])
+def test_a_search_that_has_enough_goes_on_within_a_chunk(reading: Messages, forward: bool) -> None:
+    left, found = reading.bounds(Wanted()), list[tuple[int, int]]()
+    while places(screen := (reading.forward if forward else reading.backward)(left, 2, Search(None, "value"))):
+        found = found + places(screen) if forward else places(screen) + found
+        left = after(left, screen) if forward else before(left, screen)
+    assert sorted(found) == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2)]
+
+
+def test_positions_are_read_back() -> None:
+    assert read_positions(positions_text({3: 7, 0: 12})) == {0: 12, 3: 7}
+    for text in ("", "a", "1", "1:", "1:-2", "1:2,"):
+        assert read_positions(text) is None

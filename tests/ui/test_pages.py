@@ -1,0 +1,197 @@
+"""Each page with real data, in a real browser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from playwright.sync_api import Page, expect
+
+from sparkonce import EmbeddedBroker
+from sparkonce.jobs.ui.own_brokers import OwnBrokers, started
+from sparkonce.jobs.ui.server import UiServer
+from sparkonce.jobs.ui.site import Given, Site
+from tests.ui.looking import check_accessible, create_topic, produce
+
+
+def open_page(page: Page, ui: UiServer, path: str) -> None:
+    page.goto(f"{ui.url}{path}")
+    expect(page.locator("#connection")).to_have_text("live")
+
+
+def commit(servers: str, group: str, topic: str, offset: int) -> None:
+    with closing(Consumer({"bootstrap.servers": servers, "group.id": group})) as consumer:
+        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+
+
+def test_the_address_without_a_page_leads_to_the_first(ui: UiServer, page: Page) -> None:
+    open_page(page, ui, "")
+    expect(page.get_by_role("link", name="Topics")).to_have_attribute("aria-current", "page")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="To the content")).to_be_focused()
+
+
+def test_a_topic_has_its_partitions_groups_and_settings(broker: EmbeddedBroker, ui: UiServer, page: Page) -> None:
+    create_topic(broker.bootstrap_servers, "flights", 2)
+    produce(broker.bootstrap_servers, "flights", ["a"] * 7)
+    commit(broker.bootstrap_servers, "planes", "flights", 3)
+    open_page(page, ui, "topics/flights")
+    expect(page.locator("#p-0")).to_contain_text("0 0 0 0 0 0 7 7", use_inner_text=True)
+    expect(page.locator("#g-planes")).to_contain_text(re.compile(r"4, \d+\.\d s"))
+    produce(broker.bootstrap_servers, "flights", ["b"], partition=1)
+    expect(page.locator("#p-1")).to_contain_text("1 0 0 0 0 0 1 1", use_inner_text=True)
+    page.get_by_text("as they are by default").click()
+    expect(page.locator("#defaults")).to_contain_text("retention.ms")
+    check_accessible(page)
+    expect(page.locator("#defaults")).to_have_attribute("open", "")
+
+
+def test_messages_are_paged_through_and_searched(broker: EmbeddedBroker, ui: UiServer, page: Page) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, "letters", 2)
+    produce(servers, "letters", [f'{{"number": {number}}}' for number in range(40)])
+    open_page(page, ui, "topics/letters/messages?count=25")
+    expect(page.locator("tbody tr")).to_have_count(25)
+    expect(page.locator("tbody tr").first).to_contain_text('{"number":39}')
+    produce(servers, "letters", ["<script>alert(1)</script>"], partition=1)
+    expect(page.locator("tbody tr").first).to_contain_text("<script>alert(1)</script>")
+    page.get_by_role("link", name="Older").click()
+    expect(page.locator("tbody tr")).to_have_count(16)
+    expect(page.locator("tbody tr").last).to_contain_text('{"number":0}')
+    page.get_by_role("link", name="Newer").click()
+    expect(page.locator("tbody tr").first).to_contain_text('{"number":16}')
+    page.get_by_label("With the text").fill('"number":1')
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Found 11.")).to_be_visible()
+    page.get_by_label("Offset, or time").fill("5")
+    page.locator("#begin").select_option("offset")
+    page.get_by_label("With the text").fill("")
+    page.get_by_label("Partition").fill("0")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator("tbody tr").first).to_contain_text('{"number":5}')
+    page.locator("summary").first.click()
+    expect(page.locator("details pre").first).to_contain_text('"number": 5')
+    check_accessible(page)
+    page.get_by_label("Offset, or time").fill("soon")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_text("Write the offset to begin at: a whole number.")).to_be_visible()
+
+
+def test_a_groups_lag_follows_it(broker: EmbeddedBroker, ui: UiServer, page: Page) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, "orders")
+    produce(servers, "orders", ["a"] * 1200)
+    commit(servers, "billing/eu", "orders", 0)
+    open_page(page, ui, "groups")
+    row = page.get_by_role("row").filter(has_text="billing/eu")
+    expect(row).to_contain_text(re.compile(r"orders\s+1\u202f200, \d+\.\d s"))
+    commit(servers, "billing/eu", "orders", 1199)
+    expect(row).to_contain_text(re.compile(r"orders\s+1, \d"))
+    check_accessible(page)
+    page.get_by_role("link", name="billing/eu").click()
+    expect(page.locator("#o-orders-0")).to_contain_text("orders 0 1\u202f199 1\u202f200 1", use_inner_text=True)
+    check_accessible(page)
+    page.get_by_role("link", name="1\u202f199").click()
+    expect(page).to_have_title("orders · Messages · sparkonce")
+    expect(page.locator("tbody tr")).to_have_count(1)
+
+
+def test_an_open_transaction_is_there_until_it_ends(broker: EmbeddedBroker, ui: UiServer, page: Page) -> None:
+    create_topic(broker.bootstrap_servers, "payments")
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "payer 1"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("payments", "a")
+    producer.flush()
+    open_page(page, ui, "transactions")
+    row = page.get_by_role("row").filter(has_text="payer 1")
+    expect(row).to_contain_text("payments-0")
+    check_accessible(page)
+    open_page(page, ui, "topics/payments")
+    expect(page.locator("#summary")).to_contain_text("Offsets behind open transactions: 1")
+    producer.commit_transaction()
+    expect(page.locator("#summary")).not_to_contain_text("transactions")
+    open_page(page, ui, "transactions")
+    expect(row).to_have_count(0)
+
+
+def test_a_broker_that_is_down_is_shown_and_comes_back(page: Page) -> None:
+    with (
+        EmbeddedBroker() as broker,
+        closing(Site(Given(kafka={"kafka.bootstrap.servers": broker.bootstrap_servers}))) as site,
+        UiServer(site) as ui,
+    ):
+        create_topic(broker.bootstrap_servers, "orders")
+        open_page(page, ui, "topics")
+        expect(page.locator("#t-orders")).to_be_visible()
+        broker.stop()
+        expect(page.get_by_text("no answer from Kafka at").first).to_be_visible()
+        expect(page.locator("#t-orders")).to_be_visible()
+        broker.restart()
+        expect(page.get_by_text("no answer from Kafka at")).to_have_count(0)
+        produce(broker.bootstrap_servers, "orders", ["a"])
+        expect(page.locator("#t-orders")).to_contain_text("orders 1 1")
+
+
+def test_the_token_lets_in(browser_page_without_checks: Page) -> None:
+    page = browser_page_without_checks
+    with closing(Site(Given())) as site, UiServer(site, token="a-token-for-tests") as ui:
+        refused = page.goto(f"{ui.url}topics")
+        assert refused is not None
+        assert refused.status == 401
+        page.goto(ui.entrance)
+        expect(page).to_have_url(f"{ui.url}topics")
+        expect(page.locator("#connection")).to_have_text("live")
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[UiServer]:
+    with ExitStack() as stack:
+        servers, brokers = started(1, None, stack)
+        site = stack.enter_context(
+            closing(Site(Given(kafka={"kafka.bootstrap.servers": servers}), OwnBrokers(brokers)))
+        )
+        yield stack.enter_context(UiServer(site))
+
+
+def test_a_fault_is_switched_on_and_off(own: UiServer, page: Page) -> None:
+    open_page(page, own, "brokers")
+    page.locator("#api").select_option("ListGroups")
+    page.locator("#error").fill("COORDINATOR_NOT_AVAILABLE")
+    page.get_by_role("button", name="Switch on").click()
+    expect(page.locator(".said")).to_have_text(
+        "Switched on at broker 0: fail with COORDINATOR_NOT_AVAILABLE ListGroups."
+    )
+    check_accessible(page)
+    open_page(page, own, "groups")
+    expect(page.locator("#problems")).to_contain_text("COORDINATOR_NOT_AVAILABLE")
+    open_page(page, own, "brokers")
+    expect(page.locator("#f-1 td.number").nth(1)).not_to_have_text("0")
+    page.get_by_role("button", name="Switch off").click()
+    expect(page.get_by_text("None is switched on.")).to_be_visible()
+    open_page(page, own, "groups")
+    expect(page.locator("#problems")).to_be_empty()
+
+
+def test_a_fault_that_cannot_be_says_why(own: UiServer, browser_page_without_checks: Page) -> None:
+    page = browser_page_without_checks
+    open_page(page, own, "brokers")
+    page.locator("#error").fill("NOT_A_LEADER")
+    page.get_by_role("button", name="Switch on").click()
+    expect(page.locator(".said")).to_contain_text("'NOT_A_LEADER' is no error of Kafka's; the nearest are")
+
+
+def test_a_broker_is_killed_and_started(own: UiServer, page: Page) -> None:
+    open_page(page, own, "brokers")
+    page.get_by_role("button", name="Kill broker 0").click()
+    expect(page.locator(".said")).to_contain_text("was ended by SIGKILL")
+    expect(page.get_by_text("no answer from Kafka at")).to_be_visible()
+    page.get_by_role("button", name="Start broker 0").click()
+    expect(page.locator(".said")).to_contain_text("Broker 0 runs again")
+    expect(page.locator("#problems")).to_be_empty()
+    page.get_by_role("link", name="0", exact=True).click()
+    expect(page.get_by_role("heading", name="Broker 0")).to_be_visible()
+    check_accessible(page)

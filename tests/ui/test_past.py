@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+
+from sparkonce.jobs.ui.kafka import past
+from sparkonce.jobs.ui.kafka.past import Past, slope
+
+SLOT = ("orders", 0)
+
+
+def test_nothing_is_known_at_first() -> None:
+    empty = Past()
+    assert empty.before(10.0, 5.0) == (0.0, {})
+    assert empty.written_at(SLOT, 0) is None
+
+
+def test_an_offset_was_written_between_the_looks_that_it_lies_between() -> None:
+    known = Past()
+    for at, end in ((100.0, 10), (102.0, 10), (104.0, 30), (106.0, 30)):
+        known.note(at, {SLOT: end})
+    assert known.written_at(SLOT, 9) is None  # before the first look
+    assert known.written_at(SLOT, 10) == pytest.approx(102.1)
+    assert known.written_at(SLOT, 29) == 104.0
+    assert known.written_at(SLOT, 30) is None  # to come
+
+
+def test_a_topic_that_appears_began_at_0() -> None:
+    known = Past()
+    known.note(100.0, {})
+    known.note(102.0, {SLOT: 4})
+    assert known.written_at(SLOT, 1) == 101.0
+
+
+def test_the_ends_a_while_ago_are_those_of_the_last_look_before() -> None:
+    known = Past()
+    for at in range(100, 130):
+        known.note(float(at), {SLOT: at})
+    assert known.before(129.5, 10.0) == (10.5, {SLOT: 119})
+    assert known.before(129.5, 1000.0) == (29.5, {SLOT: 100})
+    assert known.before(129.5, 0.0) == (0.5, {SLOT: 129})
+
+
+def test_looks_that_are_close_to_each_other_are_not_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(past, "MAX_MOMENTS", 20)
+    monkeypatch.setattr(past, "MIN_MOMENTS", 5)
+    known = Past()
+    for tenth in range(10_000):
+        known.note(tenth / 10, {SLOT: tenth})
+    assert len(known._moments) == 20
+    assert known._moments[-1] == (999.9, {SLOT: 9999})
+    monkeypatch.setattr(past, "MAX_ENTRIES", 1000)
+    for second in range(1000, 1100):
+        known.note(float(second), {("orders", partition): second for partition in range(1000)})
+    assert len(known._moments) == 5
+
+
+def test_the_slope_is_that_of_the_nearest_line() -> None:
+    assert slope([]) == slope([(1.0, 5.0)]) == slope([(1.0, 5.0), (1.0, 6.0)]) == 0.0
+    assert slope([(0.0, 10.0), (1.0, 13.0), (2.0, 16.0)]) == pytest.approx(3.0)
