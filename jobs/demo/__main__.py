@@ -32,6 +32,7 @@ def main() -> int:
         settings = replace(Settings.read(arguments.config), direct=arguments.direct)
         folder = _fresh(arguments.folder)
         demo = Demo(settings, folder, console)
+        demo.timeline.folder = folder.root
         demo.run()
         console.print("Comparing the table with the source data, without Spark")
         verdict = judge(folder.table, expected=dataset.flights() if settings.direct else None)

@@ -14,6 +14,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from sparkonce.jobs.etl.check import Verdict
+from sparkonce.jobs.shared.events import NotedEvent, note
 from sparkonce.jobs.shared.page import document, table
 from sparkonce.offset_store.record import read_history
 
@@ -37,6 +38,8 @@ class Timeline:
 
     began_s: float = field(default_factory=time.time)
     events: list[Event] = field(default_factory=list)
+    folder: Path | None = None
+    """Where moments are noted as well, for `sparkonce ui`."""
 
     def now(self) -> float:
         """Return the seconds since the demo began."""
@@ -44,7 +47,10 @@ class Timeline:
 
     def moment(self, lane: str, kind: str, label: str, sign: str = "") -> None:
         """Note something that happens now."""
-        self.events.append(Event(lane, kind, label, self.now(), sign=sign))
+        now_s = self.now()
+        self.events.append(Event(lane, kind, label, now_s, sign=sign))
+        if self.folder is not None:
+            note(self.folder, NotedEvent(round(1000 * (self.began_s + now_s)), kind, f"{lane}: {label}"))
 
     def span(self, lane: str, kind: str, label: str, start_s: float) -> None:
         """Note something that began at ``start_s`` and ends now."""

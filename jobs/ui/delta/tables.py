@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from sparkonce.jobs.ui.delta.files import FilesState, FilesWatch, Unnamed, unnamed_of
+from sparkonce.jobs.ui.delta.files import PAUSE, FilesState, FilesWatch, Unnamed, unnamed_of
 from sparkonce.jobs.ui.delta.followed import AuditState, FollowedTable
 from sparkonce.jobs.ui.delta.versions import Versions, VersionState
-from sparkonce.offset_store.clock import now_ms
 from sparkonce.offset_store.delta_log import DeltaLog
+from sparkonce.offset_store.errors import LogFileMissingError
 from sparkonce.offset_store.locations import Location
 
 MAX_TABLES = 64
@@ -21,7 +23,8 @@ SHORT_LOG = 2_000
 """Up to so many kept commits, files without a commit are counted unasked."""
 PAGE = 50
 """Versions on a page."""
-UNNAMED_EVERY_MS = 30_000
+UNNAMED_EVERY_S = 2.0
+"""The least time between two looks at the files that no commit names; it grows with the time that one takes."""
 
 
 def key_of(place: str) -> str:
@@ -39,6 +42,8 @@ class TableWatch:
     _files: FilesWatch = field(default_factory=FilesWatch)
     _versions: tuple[object, Versions] | None = None
     _unnamed: Unnamed | None = None
+    _unnamed_at_s: float = 0.0
+    """When to look for unnamed files again, by the monotonic clock."""
 
     @property
     def key(self) -> str:
@@ -66,6 +71,19 @@ class TableWatch:
         first = last if newest is None else max(min(newest, last), oldest)
         return self._reader(reading, reading.log.log).read(range(first, max(first - count, oldest - 1), -1))
 
+    def read(self, numbers: Iterable[int]) -> list[VersionState]:
+        """Return these versions, in this order, those left out that are no longer kept.
+
+        Raises:
+            OffsetStoreError: if one cannot be read.
+        """
+        reading = self.followed.reading()
+        reader, found = self._reader(reading, reading.log.log), list[VersionState]()
+        for number in numbers:
+            with contextlib.suppress(LogFileMissingError):
+                found += reader.read([number])
+        return found
+
     def version(self, number: int) -> VersionState:
         """Return one version.
 
@@ -83,19 +101,18 @@ class TableWatch:
     def unnamed(self, *, asked: bool = False) -> Unnamed | None:
         """Return the files that no commit names; None if nobody asked, and looking would take long."""
         oldest, newest = self.bounds()
-        known = self._unnamed
-        if asked or (newest - oldest < SHORT_LOG and self.followed.location.is_local and _is_due(known, newest)):
+        began_s = time.monotonic()
+        is_cheap = newest - oldest < SHORT_LOG and self.followed.location.is_local
+        if asked or (is_cheap and began_s >= self._unnamed_at_s):
             self._unnamed = unnamed_of(self.followed.location, self.followed.storage_options)
+            ended_s = time.monotonic()
+            self._unnamed_at_s = ended_s + max(PAUSE * (ended_s - began_s), UNNAMED_EVERY_S)
         return self._unnamed
 
     def _reader(self, reading: object, log: DeltaLog) -> Versions:
         if self._versions is None or self._versions[0] is not reading:  # another table is there now
             self._versions = reading, Versions(log)
         return self._versions[1]
-
-
-def _is_due(known: Unnamed | None, newest: int) -> bool:
-    return known is None or (known.version != newest and now_ms() - known.looked_at_ms > UNNAMED_EVERY_MS)
 
 
 class TableWatches:

@@ -1,0 +1,295 @@
+"""Queries with their checkpoint, sources and tables: where each is, how fast, how far behind, who shares its appId.
+
+A query is known by Spark's id of it, which its checkpoint has and every commit of it records. Of a checkpoint whose
+query writes to none of the known tables, only Spark's own log is shown; of a query without a known checkpoint, only its
+commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sparkonce.connectors.lag.state import Slot
+from sparkonce.exactly_once.errors import CheckpointError
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.jobs.ui.delta.checkpoints import CheckpointState, read_checkpoint
+from sparkonce.jobs.ui.delta.queries_seen import MINUTE_MS, MINUTES, Minute, QuerySeen, Switch
+from sparkonce.jobs.ui.delta.tables import TableWatch
+from sparkonce.jobs.ui.delta.timeline import MAX_BATCHES, Event, Timeline, events_of, timeline
+from sparkonce.jobs.ui.delta.versions import VersionState
+from sparkonce.offset_store.errors import OffsetStoreError
+
+EndOf = Callable[[str, str, int], int | None]
+"""Returns the end of a partition's log by the topic's name, its id ("" if unknown) and the partition; None: unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """What one table shows of a query."""
+
+    watch: TableWatch
+    app_id: str
+    guarantee: Guarantee | None
+    last_batch: int
+    last_version: int
+    last_ms: int
+    commits: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    """One partition of one source."""
+
+    source: str
+    topic: str
+    partition: int
+    planned: int | None
+    """The next offset after the newest planned batch."""
+    stored: int | None
+    """The next offset after the newest committed batch."""
+    last_records: int | None
+    """How many offsets the newest committed batch that moved it covers."""
+    log_end: int | None
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets that are not committed yet."""
+        at = self.stored if self.stored is not None else self.planned
+        return None if at is None or self.log_end is None else max(self.log_end - at, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """Another query with the same appId, or another checkpoint of the same query."""
+
+    what: str
+    last_ms: int | None
+    is_newer: bool
+    """Whether it has written after this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """One query."""
+
+    query_id: str
+    name: str
+    checkpoint: CheckpointState | None
+    sinks: tuple[Sink, ...]
+    partitions: tuple[PartitionRow, ...]
+    minutes: tuple[tuple[int, Minute], ...]
+    """The last hour up to the newest commit, or up to now: each minute's start, and what was committed."""
+    is_past: bool
+    """Whether that hour ended long ago."""
+    others: tuple[Other, ...]
+    others_of_source: tuple[str, ...] = ()
+    """Sources of other kinds."""
+
+    @property
+    def app_ids(self) -> tuple[str, ...]:
+        """The applications that it writes as."""
+        return tuple(dict.fromkeys(sink.app_id for sink in self.sinks))
+
+    @property
+    def guarantee(self) -> str:
+        """What it promises, by the order of its writes."""
+        known = dict.fromkeys(sink.guarantee.value for sink in self.sinks if sink.guarantee is not None)
+        return ", ".join(known) or "not known"
+
+    @property
+    def committed(self) -> int | None:
+        """The newest batch in a table."""
+        return max((sink.last_batch for sink in self.sinks), default=None)
+
+    @property
+    def last_ms(self) -> int | None:
+        """When it last committed, or planned."""
+        times = [sink.last_ms for sink in self.sinks]
+        times += list(self.checkpoint.planned.values()) if self.checkpoint else []
+        return max(times, default=None)
+
+    @property
+    def lag(self) -> int | None:
+        """The lag of all partitions; None if none has one."""
+        known = [each.lag for each in self.partitions if each.lag is not None]
+        return sum(known) if known else None
+
+    @property
+    def most_in_a_minute(self) -> int:
+        """For the scale of the chart."""
+        return max((minute.records for _, minute in self.minutes), default=0)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """What it reads."""
+        return tuple(dict.fromkeys(each.topic for each in self.partitions))
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """All that was found at one look."""
+
+    checkpoints: tuple[CheckpointState, ...]
+    tables: tuple[TableWatch, ...]
+    problems: Mapping[str, str]
+    """By place, what could not be read."""
+    still_reading: tuple[TableWatch, ...]
+    """Tables whose log is not at its end: queries of them may be missing, or seem older than they are."""
+
+
+def look(places: Iterable[str], watches: Iterable[TableWatch], storage_options: Mapping[str, str]) -> Known:
+    """Look at checkpoints and tables."""
+    checkpoints, tables, problems, reading = list[CheckpointState](), list[TableWatch](), dict[str, str](), []
+    for place in places:
+        try:
+            checkpoints.append(read_checkpoint(place, storage_options))
+        except CheckpointError as error:
+            problems[place] = str(error)
+    for watch in watches:
+        try:
+            if watch.look().verdict is None:
+                reading.append(watch)
+            tables.append(watch)
+        except (OffsetStoreError, OSError, ValueError) as error:
+            problems[watch.place] = str(error) or type(error).__name__
+    return Known(tuple(checkpoints), tuple(tables), problems, tuple(reading))
+
+
+def pipelines(known: Known, end_of: EndOf, now_ms: int) -> list[Pipeline]:
+    """Return all queries, the one that was last at work first."""
+    seen = _seen(known.tables)
+    ids = dict.fromkeys([*(each.query_id for each in known.checkpoints), *(query.query_id for _, query in seen)])
+    found = [_pipeline(query_id, known, seen, end_of, now_ms) for query_id in ids]
+    return sorted(found, key=lambda each: -(each.last_ms or 0))
+
+
+def timeline_of(pipeline: Pipeline, events: Iterable[Event] = ()) -> Timeline:
+    """Return a query's newest batches.
+
+    Raises:
+        OffsetStoreError: if a table cannot be read.
+    """
+    commits, found = list[VersionState](), list(events)
+    for sink in pipeline.sinks:
+        with sink.watch.followed.lock:
+            queries = sink.watch.followed.reading().queries
+            versions = sorted(
+                {
+                    batch.version
+                    for (app_id, _), query in queries.all().items()
+                    if app_id == sink.app_id
+                    for batch in list(query.recent)[-2 * MAX_BATCHES :]
+                }
+            )[-2 * MAX_BATCHES :]
+            switches: Sequence[Switch] = tuple(queries.switches)
+        commits += sink.watch.read(versions)
+        unnamed = sink.watch.unnamed()
+        files = () if unnamed is None else (*unnamed.young, *unnamed.old)
+        found += events_of(switches, [sink.app_id], files)
+    checkpoint = pipeline.checkpoint
+    planned, done = ({}, {}) if checkpoint is None else (checkpoint.planned, checkpoint.done)
+    return timeline(pipeline.query_id, commits, planned, done, found)
+
+
+def _seen(tables: Iterable[TableWatch]) -> list[tuple[TableWatch, QuerySeen]]:
+    found = []
+    for watch in tables:
+        with watch.followed.lock:
+            found += [(watch, query) for query in watch.followed.reading().queries.all().values()]
+    return found
+
+
+def _pipeline(
+    query_id: str, known: Known, seen: Sequence[tuple[TableWatch, QuerySeen]], end_of: EndOf, now_ms: int
+) -> Pipeline:
+    own = [(watch, query) for watch, query in seen if query.query_id == query_id]
+    copies = [each for each in known.checkpoints if each.query_id == query_id]
+    checkpoint = max(copies, key=lambda each: max(each.planned.values(), default=0), default=None)
+    sinks = tuple(
+        Sink(watch, query.app_id, query.guarantee, query.last_batch, query.last_version, query.last_ms, query.commits)
+        for watch, query in own
+    )
+    minutes, is_past = _hour([query for _, query in own], now_ms)
+    sources = () if checkpoint is None else tuple(each.description for each in checkpoint.sources if not each.next)
+    return Pipeline(
+        query_id,
+        _name(query_id, checkpoint, sinks),
+        checkpoint,
+        sinks,
+        tuple(_partitions(checkpoint, [query for _, query in own], end_of)),
+        minutes,
+        is_past,
+        tuple(_others(query_id, checkpoint, copies, own, seen)),
+        sources,
+    )
+
+
+def _name(query_id: str, checkpoint: CheckpointState | None, sinks: Sequence[Sink]) -> str:
+    if sinks:
+        return ", ".join(dict.fromkeys(sink.app_id for sink in sinks))
+    return query_id if checkpoint is None else checkpoint.place.rstrip("/").rpartition("/")[2]
+
+
+def _partitions(
+    checkpoint: CheckpointState | None, queries: Sequence[QuerySeen], end_of: EndOf
+) -> Iterable[PartitionRow]:
+    planned: dict[tuple[str, Slot], int] = {}
+    topic_ids: dict[str, str] = {}
+    for source in checkpoint.sources if checkpoint else ():
+        planned |= {(source.name, slot): at for slot, at in source.next.items()}
+        topic_ids |= source.topic_ids
+    stored: dict[tuple[str, Slot], tuple[int, int]] = {}
+    for query in queries:
+        for (name, tp), extent in query.ends.items():
+            stored[name, (tp.topic, tp.partition)] = extent.end, extent.end - extent.start
+            topic_ids.setdefault(tp.topic, tp.topic_id)
+    for name, (topic, partition) in sorted(planned.keys() | stored.keys()):
+        key = name, (topic, partition)
+        end, records = stored.get(key, (None, None))
+        yield PartitionRow(
+            name,
+            topic,
+            partition,
+            planned.get(key),
+            end,
+            records,
+            end_of(topic, topic_ids.get(topic, ""), partition),
+        )
+
+
+def _hour(queries: Sequence[QuerySeen], now_ms: int) -> tuple[tuple[tuple[int, Minute], ...], bool]:
+    newest = max((max(query.minutes) for query in queries if query.minutes), default=None)
+    if newest is None:
+        return (), False
+    last = now_ms // MINUTE_MS
+    is_past = newest < last - MINUTES or newest > last  # a clock that is ahead of ours, too
+    last = newest if is_past else last
+    found = []
+    for number in range(last - MINUTES + 1, last + 1):
+        parts = [query.minutes[number] for query in queries if number in query.minutes]
+        rows = [part.rows for part in parts if part.rows is not None]
+        whole = Minute(
+            sum(part.batches for part in parts), sum(part.records for part in parts), sum(rows) if rows else None
+        )
+        found.append((number * MINUTE_MS, whole))
+    return tuple(found), is_past
+
+
+def _others(
+    query_id: str,
+    checkpoint: CheckpointState | None,
+    copies: Sequence[CheckpointState],
+    own: Sequence[tuple[TableWatch, QuerySeen]],
+    seen: Sequence[tuple[TableWatch, QuerySeen]],
+) -> Iterable[Other]:
+    app_ids = {query.app_id for _, query in own}
+    last_ms = max((query.last_ms for _, query in own), default=0)
+    for copy in copies:
+        if copy is not checkpoint:
+            what = f"another checkpoint of this query: {copy.place}"
+            yield Other(what, max(copy.planned.values(), default=None), is_newer=False)
+    for watch, query in seen:
+        if query.app_id in app_ids and query.query_id != query_id:
+            what = f"query {query.query_id} in {watch.name}, batch {query.last_batch} in version {query.last_version}"
+            yield Other(f"appId {query.app_id}: {what}", query.last_ms, query.last_ms > last_ms)

@@ -1,0 +1,56 @@
+"""The pages *Pipelines*: all queries; one with its partitions, its last hour, its batches, and who shares its appId."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sparkonce.jobs.shared.events import noted
+from sparkonce.jobs.ui.delta.pipelines import Known, Pipeline, look, pipelines, timeline_of
+from sparkonce.jobs.ui.delta.timeline import Event
+from sparkonce.jobs.ui.page import Asked, NoSuchThingError, Page
+from sparkonce.jobs.ui.site import Site
+from sparkonce.offset_store.clock import now_ms
+
+PARTITIONS = 100
+"""Partitions on a page."""
+
+
+def _all(site: Site) -> tuple[Known, list[Pipeline]]:
+    watches = [site.delta.at(place) for place in site.tables()]
+    known = look(site.checkpoints(), watches, site.given.storage)
+    state = None if site.cluster is None else site.cluster.state()
+
+    def end_of(topic: str, topic_id: str, partition: int) -> int | None:
+        found = None if state is None else state.topics.get(topic)
+        if found is None or (topic_id and found.topic_id and topic_id != found.topic_id):
+            return None
+        return next((each.stable for each in found.partitions if each.partition == partition), None)
+
+    return known, pipelines(known, end_of, now_ms())
+
+
+def _list(site: Site, _: Asked) -> Mapping[str, Any]:
+    known, found = _all(site)
+    return {"known": known, "pipelines": found}
+
+
+def _one(site: Site, asked: Asked) -> Mapping[str, Any]:
+    known, found = _all(site)
+    pipeline = next((each for each in found if each.query_id == asked.path["query"]), None)
+    if pipeline is None:
+        raise NoSuchThingError(f"No known checkpoint or table has the query {asked.path['query']}.")
+    events = [] if site.given.folder is None else noted(site.given.folder)
+    first = asked.number("first", 0, len(pipeline.partitions))
+    return {
+        "known": known,
+        "pipeline": pipeline,
+        "timeline": timeline_of(pipeline, [Event(each.at_ms, each.kind, each.text) for each in events]),
+        "partitions": pipeline.partitions[first : first + PARTITIONS],
+        "first": first,
+        "on_page": PARTITIONS,
+    }
+
+
+PIPELINES = Page("/pipelines", "Pipelines", "pipelines.html", _list, menu="Pipelines")
+PIPELINE = Page("/pipelines/{query}", "Pipeline", "pipeline.html", _one)
