@@ -88,7 +88,7 @@ def _records(replica: ReplicaView) -> str:
 
 def page(told: Sequence[tuple[Story, Telling]]) -> str:
     """Return the page of some stories, in this order."""
-    body = ["<h1>What a replicated log keeps, and what it loses</h1>", _legend()]
+    body = ["<h1>What a replicated log keeps, and what it loses</h1>", legend()]
     if len(told) > 1:
         body.append("<nav aria-label='Stories'><ul>")
         body += [
@@ -101,7 +101,8 @@ def page(told: Sequence[tuple[Story, Telling]]) -> str:
     return document("sparkonce: stories of replication", STYLE, "\n".join(body))
 
 
-def _legend() -> str:
+def legend() -> str:
+    """Return what the pictures mean, as HTML."""
     return (
         "<p class='legend soft'>A box is a record, its colour and <b>e</b> number the leader epoch, <b>&#10003;</b> a "
         "record that its producer was told is written. A heavy outline came with this step; a dashed one was cut off. "
@@ -120,11 +121,11 @@ def _telling(at: int, story: Story, telling: Telling) -> Iterable[str]:
         verdict, mood = f"{story.figure} {telling.figures[story.figure]}", "bad" if bad else "good"
         yield f'<p><span class="verdict {mood}">{verdict}</span> <span class="soft">{others}</span></p>'
         yield '<ol class="steps">'
-    columns = max((_columns(step) for step in telling.steps), default=0)
+    width = columns(telling.steps)
     before: Step | None = None
     for step in telling.steps:
-        yield f"<li><p><b>{step.number}.</b> {escape(step.text)}.</p><p class='soft'>{escape(_cluster(step))}</p>"
-        yield logs(step, before, columns, f"t{at}s{step.number}")
+        yield f"<li><p><b>{step.number}.</b> {escape(step.text)}.</p><p class='soft'>{escape(cluster(step))}</p>"
+        yield logs(step, before, width, f"t{at}s{step.number}")
         if step.note:
             yield f"<p>{escape(step.note)}</p>"
         yield "</li>"
@@ -209,11 +210,13 @@ def _cut_off(cell: Cell, y: int, *, over: bool) -> Iterable[str]:
         )
 
 
-def _columns(step: Step) -> int:
-    return max([1, *(replica.log_end_offset for replica in step.replicas)])
+def columns(steps: Iterable[Step]) -> int:
+    """Return how many offsets the pictures of these steps have room for."""
+    return max([1, *(replica.log_end_offset for step in steps for replica in step.replicas)])
 
 
-def _cluster(step: Step) -> str:
+def cluster(step: Step) -> str:
+    """Say who leads, and who is in sync, by the controller's word."""
     leader = f"Broker {step.leader} leads" if step.leader >= 0 else "Nobody leads"
     eligible = f", ELR {brokers(step.eligible_leader_replicas)}" if step.eligible_leader_replicas else ""
     return f"{leader}, epoch {step.leader_epoch}, ISR {brokers(step.in_sync_replicas)}{eligible}"
@@ -221,7 +224,7 @@ def _cluster(step: Step) -> str:
 
 def _words(step: Step) -> str:
     """Describe the picture in words."""
-    said = [_cluster(step)]
+    said = [cluster(step)]
     for replica in step.replicas:
         held = ", ".join(
             f"{cell.label} of epoch {cell.epoch}{' acknowledged' if cell.acknowledged else ''}"

@@ -37,6 +37,7 @@ from sparkonce.jobs.lab.verify.cluster.faults import OF_OUR_CLUSTER
 from sparkonce.jobs.lab.verify.engine import ON_A_CLUSTER, RETRYING_ON_A_CLUSTER, Engine, merge_session
 from sparkonce.jobs.lab.verify.matrix import full, must_show
 from sparkonce.jobs.lab.verify.pairwise import quick
+from sparkonce.jobs.lab.verify.progress import ProgressFile
 from sparkonce.jobs.lab.verify.results import AnyOutcome, is_good, result_line, write_results
 from sparkonce.jobs.lab.verify.setback.cells import (
     SINKS_BY_DELTA_SPARK,
@@ -98,7 +99,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--report", type=result_file, metavar="FILE", help="write an HTML page there")
     parser.add_argument("--json", type=result_file, metavar="FILE", help="write the outcomes there")
-    parser.add_argument("--keep", type=empty_folder, metavar="FOLDER", help="keep tables, checkpoints and logs there")
+    parser.add_argument(
+        "--keep",
+        type=empty_folder,
+        metavar="FOLDER",
+        help="keep tables, checkpoints and logs there, and what `sparkonce ui FOLDER` shows while it runs",
+    )
 
 
 ALL = "all"
@@ -248,6 +254,7 @@ def verify(cells: Sequence[AnyChosen], kafka: Kafka, options: argparse.Namespace
     with ExitStack() as stack:
         folder = stack.enter_context(working_folder(options.keep, "verify-"))
         show = stack.enter_context(open_show(len(possible)))
+        progress = ProgressFile(options.keep, possible)
         engine = Engine(
             kafka, folder, conf, store=store, keep=options.keep is not None, tell=show.say, progress=_tell_progress
         )
@@ -262,7 +269,9 @@ def verify(cells: Sequence[AnyChosen], kafka: Kafka, options: argparse.Namespace
         for outcome in chain[AnyOutcome](crashes, setbacks, faults):
             outcomes.append(outcome)
             show.outcome(outcome)
+            progress.outcome(outcome)
     result = result_line(outcomes)
+    progress.result(result)
     print(f"{len(outcomes)} cells in {time.monotonic() - began_s:.0f} s")
     print(result, flush=True)
     written = write_results(outcomes, result, options)

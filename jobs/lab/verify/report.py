@@ -109,13 +109,13 @@ def page(
 again. What it wrote was then held against the topic's records alone.</p>
 {f"<p>Made by {escape(made)}</p>" if made else ""}
 <p class="verdict {state}">{words} <code>{escape(result)}</code></p>
-<div class="scroll">{table(_COUNT_HEAD, _counts(outcomes))}</div>
+<div class="scroll">{table(COUNT_HEAD, counts(outcomes))}</div>
 <h2>The matrix</h2>
-<ul class="legend">{_legend()}</ul>
-<div class="scroll">{_matrix(outcomes, possible)}</div>
+<ul class="legend">{legend()}</ul>
+<div class="scroll">{matrix(outcomes, possible)}</div>
 <h2>Cell by cell</h2>
 <p>The two writes of a batch are its rows and its offsets; the red line is where the crash fell.</p>
-{"".join(_details(outcome) for outcome in [*sorted(wrong, key=_order), *sorted(right, key=_order)])}
+{"".join(details(outcome) for outcome in [*sorted(wrong, key=_order), *sorted(right, key=_order)])}
 {section(setbacks)}{faults_section(faults)}"""
     return document("sparkonce verify", STYLE + TIMELINE_STYLE, body)
 
@@ -128,7 +128,7 @@ def _headline(cells: int, wrong: int) -> tuple[str, str]:
     return "good", f"All {cells} cells showed what they must."
 
 
-_COUNT_HEAD = (
+COUNT_HEAD = (
     "guarantee",
     "cells",
     "held",
@@ -140,7 +140,8 @@ _COUNT_HEAD = (
 )
 
 
-def _counts(outcomes: Sequence[Outcome[Cell]]) -> Iterable[Sequence[str]]:
+def counts(outcomes: Sequence[Outcome[Cell]]) -> Iterable[Sequence[str]]:
+    """Yield the sums of each guarantee, under `COUNT_HEAD`."""
     for guarantee in SHOWN:
         chosen = [outcome for outcome in outcomes if outcome.cell.guarantee is guarantee]
         verdicts = [verdict_of(outcome) for outcome in chosen]
@@ -150,7 +151,8 @@ def _counts(outcomes: Sequence[Outcome[Cell]]) -> Iterable[Sequence[str]]:
         yield [guarantee.value, *(f"{number:,}" for number in numbers)]
 
 
-def _legend() -> str:
+def legend() -> str:
+    """Return what the tiles mean, as items of a list."""
     items = [f'<li><span class="tile {each.style}">{each.sign}</span>{escape(each.words)}</li>' for each in Verdict]
     items += [
         f'<li><span class="tile skipped {each.value}">○</span>{words}</li>' for each, words in _RESULT_WORDS.items()
@@ -165,7 +167,8 @@ def _legend() -> str:
     return "".join(items)
 
 
-def _matrix(outcomes: Sequence[Outcome[Cell]], possible: Collection[Cell]) -> str:
+def matrix(outcomes: Sequence[Outcome[Cell]], possible: Collection[Cell], link: str = f"#{DETAIL_PREFIX}") -> str:
+    """Return the matrix as a table; a tile leads to ``link`` with the name of its cell."""
     ran = {outcome.cell: outcome for outcome in outcomes}
     cells: dict[tuple[CrashPoint, Guarantee, Kind], list[Cell]] = {}
     for cell in sorted({*possible, *ran}, key=_cell_order):
@@ -177,7 +180,7 @@ def _matrix(outcomes: Sequence[Outcome[Cell]], possible: Collection[Cell]) -> st
             '<table class="matrix"><thead>',
             _matrix_head(kinds),
             "</thead><tbody>",
-            *_matrix_rows({point for point, _, _ in cells}, columns, cells, ran),
+            *_matrix_rows({point for point, _, _ in cells}, columns, cells, ran, link),
             "</tbody></table>",
         ]
     )
@@ -200,6 +203,7 @@ def _matrix_rows(
     columns: Sequence[tuple[Guarantee, Kind]],
     cells: Mapping[tuple[CrashPoint, Guarantee, Kind], Sequence[Cell]],
     ran: Mapping[Cell, Outcome[Cell]],
+    link: str,
 ) -> Iterable[str]:
     for part, group in groupby((point for point in POINTS if point in points), key=lambda point: point.area):
         yield f'<tr><th class="part" colspan="{len(columns) + 1}">{part}</th></tr>'
@@ -207,44 +211,49 @@ def _matrix_rows(
             slots = []
             for number, (guarantee, kind) in enumerate(columns):
                 first = number == 0 or columns[number - 1][0] is not guarantee
-                tiles = [_tile(cell, ran.get(cell)) for cell in cells.get((point, guarantee, kind), ())]
+                tiles = [_tile(cell, ran.get(cell), link) for cell in cells.get((point, guarantee, kind), ())]
                 inner = f'<span class="tiles">{"".join(tiles)}</span>' if tiles else '<span class="none">·</span>'
                 slots.append(f'<td class="{"first" if first else ""}">{inner}</td>')
             yield f'<tr><th title="{point.value}">{point.value.partition(".")[2]}</th>{"".join(slots)}</tr>'
 
 
-def _tile(cell: Cell, outcome: Outcome[Cell] | None) -> str:
+def _tile(cell: Cell, outcome: Outcome[Cell] | None, to: str) -> str:
     verdict = Verdict.SKIPPED if outcome is None else verdict_of(outcome)
     classes = ["tile", verdict.style]
     classes += [cell.result.value] if cell.result is not Result.APPEND else []
     classes += ["deleted"] if cell.delete_checkpoint else []
     classes += path_words(cell.path)
-    said = escape(f"{_words(cell)}: {verdict.words}")
+    said = escape(f"{cell_words(cell)}: {verdict.words}")
     if outcome is None:
         return f'<span class="{" ".join(classes)}" title="{said}">{verdict.sign}</span>'
-    link = f'href="#{DETAIL_PREFIX}{escape(cell.name)}" title="{said}" aria-label="{said}"'
+    link = f'href="{to}{escape(cell.name)}" title="{said}" aria-label="{said}"'
     return f'<a class="{" ".join(classes)}" {link}>{verdict.sign}</a>'
 
 
-def _details(outcome: Outcome[Cell]) -> str:
-    """Render one cell. The target of links is inside, since a browser opens what a target lies in."""
-    cell, verdict = outcome.cell, verdict_of(outcome)
+def details(outcome: Outcome[Cell]) -> str:
+    """Render one cell, to be opened. The target of links is inside, since a browser opens what a target lies in."""
+    verdict = verdict_of(outcome)
     is_open = " open" if verdict is Verdict.WRONG else ""
+    return (
+        f'<details{is_open}><summary><span class="tile {verdict.style}">{verdict.sign}</span> '
+        f'{escape(cell_words(outcome.cell))} <span class="none">{outcome.seconds:.1f} s</span></summary>'
+        f'<div id="{DETAIL_PREFIX}{escape(outcome.cell.name)}">{explained(outcome)}</div></details>\n'
+    )
+
+
+def explained(outcome: Outcome[Cell]) -> str:
+    """Return what there is to say of one cell, with its timeline."""
     reason = outcome.wrong or ("" if outcome.fired else "its fault did not fire")
     parts = [f"<p>Must show: <b>{outcome.must_show.value}</b>. Showed: {_showed(outcome)}.</p>"]
     parts += [f'<p class="bad"><b>Wrong:</b> {escape(reason)}</p>'] if reason else []
     parts += [
-        f'<div class="scroll">{timeline(outcome.moments)}</div>',
-        table(("", "seconds", "lane", "what"), steps(outcome.moments)),
+        f'<div class="scroll" tabindex="0">{timeline(outcome.moments)}</div>',
+        table(("step", "seconds", "lane", "what"), steps(outcome.moments)),
     ]
     if outcome.errors:
         lines = "\n".join(escape(error) for error in outcome.errors)
         parts.append(f"<p>The errors with which runs ended:</p><pre><code>{lines}</code></pre>")
-    return (
-        f'<details{is_open}><summary><span class="tile {verdict.style}">{verdict.sign}</span> {escape(_words(cell))}'
-        f' <span class="none">{outcome.seconds:.1f} s</span></summary>'
-        f'<div id="{DETAIL_PREFIX}{escape(cell.name)}">{"".join(parts)}</div></details>\n'
-    )
+    return "".join(parts)
 
 
 def _showed(outcome: Outcome[Cell]) -> str:
@@ -252,7 +261,8 @@ def _showed(outcome: Outcome[Cell]) -> str:
     return f"{outcome.lost:,} lost and {outcome.duplicated:,} twice, of {outcome.records:,} records; {fired}"
 
 
-def _words(cell: Cell) -> str:
+def cell_words(cell: Cell) -> str:
+    """Describe a cell."""
     checkpoint = ", checkpoint deleted" if cell.delete_checkpoint else ""
     way = "".join(f", {word}" for word in path_words(cell.path))
     return f"{cell.guarantee.value}, {cell.result.value}, {cell.kind.value} at {cell.point.value}{checkpoint}{way}"

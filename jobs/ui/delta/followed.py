@@ -95,7 +95,8 @@ class AuditState:
         if self.verdict is None:
             return f"The log is being read: {self.read:,} of {self.kept:,} commits. Nothing is proven before its end."
         if self.verdict is Verdict.PROVEN:
-            return f"Every offset of {self.kept:,} kept commits was written once, and the stored offsets are the ends."
+            text = f"The ranges of {self.kept:,} kept commits join without a gap or an overlap, and the stored offsets "
+            return text + ("are their ends." if not self.findings else "are their ends; what else was found is below.")
         if self.verdict is Verdict.BROKEN:
             return "The log contradicts that every offset was written once."
         if not self.chains or not any(chain.covered for chain in self.chains):

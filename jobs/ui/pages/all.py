@@ -7,6 +7,7 @@ from sparkonce.jobs.ui.pages.brokers import BROKER, BROKERS
 from sparkonce.jobs.ui.pages.groups import GROUP, GROUPS
 from sparkonce.jobs.ui.pages.messages import MESSAGES
 from sparkonce.jobs.ui.pages.pipelines import PIPELINE, PIPELINES
+from sparkonce.jobs.ui.pages.proof import PROOF, PROOF_CELL, PROOF_SEED, PROOF_STORY
 from sparkonce.jobs.ui.pages.tables import TABLE, TABLE_FILES, TABLES
 from sparkonce.jobs.ui.pages.topic import TOPIC
 from sparkonce.jobs.ui.pages.topics import TOPICS
@@ -21,4 +22,5 @@ PAGES: tuple[Page, ...] = (
     TRACE,
     TRANSACTIONS,
     *(BROKERS, BROKER),
+    *(PROOF, PROOF_CELL, PROOF_SEED, PROOF_STORY),
 )

@@ -1,0 +1,101 @@
+"""A run of `sparkonce verify` while it goes on: a file in its folder with a line of JSON for each cell that was judged.
+
+The first line names the cells that were chosen, the last one holds the result. `sparkonce ui` shows it as it grows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from sparkonce.jobs.lab.verify.cells import AnyCell, Cell, Moment, Outcome, Shows
+from sparkonce.jobs.lab.verify.cluster.cells import ClusterCell, all_faults
+from sparkonce.jobs.lab.verify.matrix import full
+from sparkonce.jobs.lab.verify.results import AnyOutcome, to_json
+from sparkonce.jobs.lab.verify.setback.cells import SetBackCell, all_setbacks
+
+FILE = "verify.jsonl"
+
+
+class ProgressFile:
+    """The file of one run, for writing; without a folder nothing is written."""
+
+    def __init__(self, folder: Path | None, cells: Iterable[AnyCell]) -> None:
+        self._path = None if folder is None else folder / FILE
+        self._append({"cells": [cell.name for cell in cells]})
+
+    def outcome(self, outcome: AnyOutcome) -> None:
+        """Append what was judged."""
+        self._append({"outcome": to_json(outcome)})
+
+    def result(self, line: str) -> None:
+        """Append the last line of the run."""
+        self._append({"result": line})
+
+    def _append(self, document: Mapping[str, Any]) -> None:
+        if self._path is not None:
+            with self._path.open("a") as file:
+                file.write(json.dumps(document) + "\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is."""
+
+    chosen: tuple[str, ...]
+    """The names of its cells."""
+    outcomes: tuple[AnyOutcome, ...]
+    result: str | None
+    """Its last line; None while it runs, or after it was killed."""
+    unknown: int
+    """Lines that this version cannot read."""
+
+
+def read_progress(folder: Path) -> Progress | None:
+    """Read the file of a folder; None if there is none."""
+    try:
+        lines = (folder / FILE).read_bytes().splitlines()
+    except OSError:
+        return None
+    chosen: tuple[str, ...] = ()
+    outcomes, unknown, result = list[AnyOutcome](), 0, None
+    for line in lines:
+        try:
+            ((kind, content),) = json.loads(line).items()
+            if kind == "cells":
+                chosen = tuple(content)
+            elif kind == "outcome":
+                outcomes.append(from_json(content))
+            else:
+                result = str(content)
+        except (ValueError, KeyError, TypeError, AttributeError):  # of another version, or half written
+            unknown += 1
+    return Progress(chosen, tuple(outcomes), result, unknown)
+
+
+def from_json(document: Mapping[str, Any]) -> AnyOutcome:
+    """Read what `to_json` returned.
+
+    Raises:
+        KeyError, TypeError, ValueError: if it is anything else, or of a cell that this version does not have.
+    """
+    values = {name: value for name, value in document.items() if name != "cell"}
+    values["must_show"] = Shows(values["must_show"])
+    values["moments"] = tuple(Moment(**each) for each in values["moments"])
+    values["errors"] = tuple(values["errors"])
+    cell = _cells()[document["cell"]["name"]]
+    if isinstance(cell, Cell):
+        return Outcome(cell=cell, **values)
+    if isinstance(cell, SetBackCell):
+        return Outcome(cell=cell, **values)
+    return Outcome(cell=cell, **values)
+
+
+@cache
+def _cells() -> Mapping[str, Cell | SetBackCell | ClusterCell]:
+    cells: list[Cell | SetBackCell | ClusterCell] = [*full(), *all_setbacks(), *all_faults()]
+    return {cell.name: cell for cell in cells}
