@@ -30,9 +30,13 @@ from sparkonce.connectors.kafka_source.hand_over import HandOver
 from sparkonce.connectors.kafka_source.options import FORMAT, SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
 from sparkonce.connectors.kafka_source.planning import TriggerDelay
-from sparkonce.connectors.kafka_source.ranges import KafkaInputPartition
+from sparkonce.connectors.kafka_source.ranges import KafkaInputPartition, ReadCount
 from sparkonce.connectors.kafka_source.resolving import Offsets, leave_open
 from sparkonce.connectors.settings.options import OptionError
+from sparkonce.connectors.telemetry.plans import PlanNotes
+from sparkonce.connectors.telemetry.spans import Interval
+from sparkonce.connectors.telemetry.switches import traces_are_on
+from sparkonce.connectors.telemetry.tasks import of_records, trace_of_task, traced_rows
 from sparkonce.crash_points import reach
 from sparkonce.offset_store.offsets import OffsetRange, SourceOffset, TopicPartition
 from sparkonce.shipping import Shipped
@@ -96,13 +100,15 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
         self._latest: SourceOffset | None = None
         self._limit: ReadLimit | None = None
         self._ahead: Ahead[_Planned] | None = None
+        self._planned_from_ns: int | None = None
+        self._notes: PlanNotes | None = None
         self._delay: TriggerDelay | None = None
         if options.min_offsets_per_trigger is not None:
             self._delay = TriggerDelay(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without the planner: workers only read."""
-        own = ("_planner", "_committer", "_pinned", "_latest", "_limit", "_ahead")
+        own = ("_planner", "_committer", "_pinned", "_latest", "_limit", "_ahead", "_notes", "_planned_from_ns")
         return {**self.__dict__, **dict.fromkeys(own)}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -128,7 +134,7 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the batch that begins at ``start``; ``start`` itself if there is nothing to read."""
-        self._limit = limit
+        self._limit, self._planned_from_ns = limit, time.time_ns()
         planned = self._ahead.result((start, limit)) if self._ahead is not None else None
         self._ahead = None
         planned = planned or self._planned(self._plan(), start, limit)
@@ -178,7 +184,12 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
         """Return the tasks of the batch between two offsets; none for a batch without records."""
         reach(SourcePoint.SPLIT, app_id=self._options.app_id)
         planner, limit = self._plan(), self._limit
+        start_ns = self._planned_from_ns or time.time_ns()  # a batch that is repeated has its end from the checkpoint
+        self._planned_from_ns = None
         tasks = planner.batch(start, end)
+        if traces_are_on():
+            self._notes = self._notes or PlanNotes()
+            self._notes.write(end, Interval.since(start_ns))
         # A query that reads this source twice, as a union with itself, asks twice for one batch.
         if self._pinned is not None and limit is not None and self._ahead is None:
             self._ahead = Ahead((end, limit), lambda: self._planned(planner, end, limit))
@@ -232,4 +243,9 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
         return iter(())
     from sparkonce.connectors.kafka_source.reading import read_ranges
 
-    return read_ranges(options, partition.wanted)
+    trace = trace_of_task()
+    if trace is None:
+        return read_ranges(options, partition.wanted)
+    count = ReadCount()
+    topics = {each.topic for each in partition.wanted}
+    return traced_rows(read_ranges(options, partition.wanted, count), trace, lambda: of_records(topics, count))

@@ -30,6 +30,7 @@ from sparkonce.connectors.lag.lines import BatchLines
 from sparkonce.connectors.lag.metrics import LagCollector
 from sparkonce.connectors.lag.state import LagState, QueryLag, Slot, SourceLag, read_batch
 from sparkonce.connectors.sinks.batch_reports import BatchReports, shared_reports
+from sparkonce.connectors.telemetry.switches import METRICS, metrics_are_on
 from sparkonce.exactly_once.errors import FencedError
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
     )
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from sparkonce.connectors.lag.push import MetricsPush
 
 LOOPBACK = "127.0.0.1"
 WAIT_S = 10.0
@@ -81,6 +84,7 @@ class LagListener(StreamingQueryListener):
         self._errors = 0
         self._followers: list[_Follower] = []
         self._server: tuple[WSGIServer, threading.Thread] | None = None
+        self._push: MetricsPush | None = None
         self._listening = False
         self.registry.register(LagCollector(lambda: (self.queries(), self._clock(), self._errors)))
 
@@ -88,10 +92,13 @@ class LagListener(StreamingQueryListener):
         """Listen to the session, and serve ``/metrics``; port 0 takes any free one, None serves nothing.
 
         There is no authentication: an address other than loopback shows topic names to every client that reaches it.
+        With ``OTEL_METRICS_EXPORTER=otlp`` in the environment the metrics are also sent to a collector.
 
         Raises:
             RuntimeError: if it was started before.
             OSError: if the port is in use.
+            ImportError: if metrics are to be sent, and the extra ``otel`` is not installed.
+            ValueError: if the environment says how they are sent, and that cannot be.
         """
         if self._listening:
             raise RuntimeError("this LagListener listens already")
@@ -102,6 +109,7 @@ class LagListener(StreamingQueryListener):
                 raise OSError(error.errno, f"metrics cannot be served at {address}:{port}: {error.strerror}") from error
         assert self.spark is not None
         try:
+            self._push = _metrics_push(self.registry)
             self.spark.streams.addListener(self)
         except BaseException:
             self._stop_serving()
@@ -178,6 +186,9 @@ class LagListener(StreamingQueryListener):
             server.shutdown()
             server.server_close()
             thread.join()
+        if self._push is not None:
+            self._push.stop()
+            self._push = None
 
     def __enter__(self) -> LagListener:
         return self
@@ -231,6 +242,17 @@ class LagListener(StreamingQueryListener):
             self._errors += 1
             if self._errors == 1:
                 _log.warning("lag listener: could not read an event (%r); more are only counted", error, exc_info=True)
+
+
+def _metrics_push(registry: CollectorRegistry) -> MetricsPush | None:
+    """Start to send metrics, if the environment asks for it."""
+    if not metrics_are_on():
+        return None
+    try:
+        from sparkonce.connectors.lag.push import MetricsPush  # its packages are an extra
+    except ImportError as error:
+        raise ImportError(f"{METRICS}=otlp needs the extra: pip install 'sparkonce[otel]' ({error})") from error
+    return MetricsPush(registry.collect)
 
 
 def _log_line(line: str | None) -> None:

@@ -20,10 +20,12 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -32,9 +34,19 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from sparkonce.connectors.runtime.memory import begin_call
 from sparkonce.connectors.settings.options import KAFKA_FORMAT, OptionError
 from sparkonce.connectors.sinks.batch_reports import shared_reports
+from sparkonce.connectors.sinks.batch_trace import (
+    Beginning,
+    TraceNote,
+    beginning,
+    of_counts,
+    trace_commit,
+    trace_failed_tasks,
+    trace_refusal,
+)
 from sparkonce.connectors.sinks.range_reader import RangeReader, Reading
 from sparkonce.connectors.sinks.rules import Rules, with_unknown
 from sparkonce.connectors.sinks.target import Routing, Target, TargetPlan, Task, TaskWriter
+from sparkonce.connectors.telemetry.tasks import TaskSpan, of_records, trace_of_task, traced_rows
 from sparkonce.crash_points import reach
 from sparkonce.exactly_once.batch import Batch, read_batch
 from sparkonce.exactly_once.checkpoint import Checkpoint
@@ -80,6 +92,8 @@ class TaskMessage(WriterCommitMessage):
     """What it has read, and written to each target."""
     rules: str | None = None
     """What made rows of the records, in such a query."""
+    note: TraceNote | None = None
+    """None if batches are not traced."""
 
 
 def no_table_of_a_catalog(format_name: str) -> str:
@@ -123,6 +137,7 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
         self._reader = reader
         self._plans: tuple[TargetPlan, ...] = ()
         self._stateful = False
+        self._beginning: Beginning | None = None
 
     @property
     def reader(self) -> RangeReader | None:
@@ -136,8 +151,17 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
             DeliveryError, OffsetStoreError: if it must not be written.
         """
         begin_call()
+        start_ns = time.time_ns()
         checkpoint = Checkpoint.open(self._checkpoint, self._storage_options)
         batch = self._read_batch(checkpoint, checkpoint.latest_batch_id(), str(uuid.uuid4()), self._rules)
+        try:
+            self._begin(batch)
+        except Exception as error:
+            trace_refusal(batch, checkpoint, start_ns, error)
+            raise
+        self._beginning = beginning(batch, checkpoint, start_ns)
+
+    def _begin(self, batch: Batch) -> None:
         self._stateful = batch.stateful
         if self._reader is not None:
             _check_direct(batch)
@@ -178,6 +202,20 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Write the rows of one task."""
         begin_call()
+        trace = trace_of_task()
+        if trace is None:
+            return self._write(iterator)
+        span = TaskSpan(trace, "write")
+        of_app = {"sparkonce.app_id": self._app_id}
+        try:
+            message = self._write(iterator, span)
+        except BaseException as error:
+            span.end(of_app, error)
+            raise
+        span.end({**of_app, **of_counts(reduce(BatchCounts.of_commits, message.counts))})
+        return message if self._beginning is None else replace(message, note=TraceNote(trace, self._beginning))
+
+    def _write(self, iterator: Iterator[pa.RecordBatch], span: TaskSpan | None = None) -> TaskMessage:
         assert self._plans, "begin was called before the writer was sent to tasks"
         task = self._task(self._plans[0].batch_id)
         reading = None if self._reader is None else self._reader.open(iterator)
@@ -186,7 +224,7 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
             for target, plan in zip(self._targets, self._plans, strict=True):
                 writers.append(target.open(plan, task) if plan.writes_rows else None)
             if any(writer is not None for writer in writers):
-                self._write_rows(iterator if reading is None else reading.rows(), writers)
+                self._write_rows(iterator if reading is None else _rows(reading, span), writers)
             else:
                 self._read_for_state(iterator, task)
             parts = tuple(None if writer is None else writer.close() for writer in writers)
@@ -239,30 +277,46 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
             DeliveryError, OffsetStoreError: if it must not be written.
         """
         begin_call()
+        start_ns = time.time_ns()
         written = _of_one_attempt(messages)
         if not written:
             return  # Spark runs at least one task, also for a batch without rows (`WriteToDataSourceV2Exec`)
+        note = written[0].note
+        try:
+            counts = self._commit(written, batchId)
+        except Exception as error:
+            if note is not None:
+                trace_commit(note, self._app_id, start_ns, error=error)
+            raise
+        if note is not None:
+            trace_commit(note, self._app_id, start_ns, counts)
+
+    def _commit(self, written: Sequence[TaskMessage], batch_id: int) -> BatchCounts:
         plans = written[0].plans
         checkpoint = Checkpoint.open(self._checkpoint, self._storage_options)
-        batch = self._read_batch(checkpoint, batchId, plans[0].attempt_id, _rules_of(written))
+        batch = self._read_batch(checkpoint, batch_id, plans[0].attempt_id, _rules_of(written))
         if self._reader is not None:
             _check_direct(batch)
             check_coverage(batch, (part for message in written for part in message.read))
         counts = [_sum(written, position) for position in range(len(self._targets))]
         for position, (target, plan) in enumerate(zip(self._targets, plans, strict=True)):
             if position > 0 and plan.writes_rows:
-                reach(SinkPoint.BETWEEN_TARGETS, batchId, self._app_id)
+                reach(SinkPoint.BETWEEN_TARGETS, batch_id, self._app_id)
             counted_batch = replace(batch, record=replace(batch.record, counts=counts[position]))
             target.finish(counted_batch, plan, _parts(written, position))
         total = reduce(BatchCounts.of_commits, counts)
         _log.info("%s: %s: %s", self._format_name, batch, total.to_document())
         shared_reports().add(batch.record, total)
+        return total
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Clean up after a failed batch in each target where it did not land."""
         written = _of_one_attempt(messages)
         if not written:
             return
+        note = written[0].note
+        if note is not None and None in messages:  # else its commit has failed, and is traced
+            trace_failed_tasks(note, self._app_id)
         plans = written[0].plans
         try:
             checkpoint = Checkpoint.open(self._checkpoint, self._storage_options)
@@ -338,6 +392,14 @@ def _of_one_attempt(messages: Iterable[WriterCommitMessage | None]) -> list[Task
     attempts = {message.plans[0].attempt_id for message in written}
     assert len(attempts) <= 1, "one writer object served all tasks of a batch"
     return written
+
+
+def _rows(reading: Reading, span: TaskSpan | None) -> Iterator[Any]:
+    """Return the rows of ranges, in a span of their own if the task has one."""
+    if span is None:
+        return reading.rows()
+    topics = {part.tp.topic for part in reading.parts}
+    return traced_rows(reading.rows(), span.trace, lambda: of_records(topics, reading.count), span)
 
 
 def _counts(writer: TaskWriter | None, reading: Reading | None) -> BatchCounts:
