@@ -11,7 +11,7 @@ import pytest
 from sparkonce.broker_lite.sim.plan import plan_of
 from sparkonce.broker_lite.sim.whole.world import run_plan
 
-SEEDS = 40
+SEEDS = 12
 PRINT_DIGESTS = (
     "from sparkonce.broker_lite.sim.plan import plan_of\n"
     "from sparkonce.broker_lite.sim.whole.world import run_plan\n"

@@ -20,11 +20,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkonce.broker_lite.controller.records import NO_LEADER
-from sparkonce.broker_lite.coordinators.consumer_group_image import (
-    JOINING_EPOCH,
-    LEAVING_EPOCH,
-    STATIC_LEAVING_EPOCH,
-)
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, partition_of
 from sparkonce.broker_lite.coordinators.transaction_messages import TopicPartition
 from sparkonce.broker_lite.protocol.apis import ApiKey
@@ -44,14 +39,12 @@ _LOADING: Final = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 _WAIT: Final = (*_FIND_AGAIN, _LOADING)
 _FENCED: Final = (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNKNOWN_MEMBER_ID)
 _REJOIN: Final = (*_FENCED, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
-_JOIN_AGAIN: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
-_ENDS: Final = (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID)
 _BACK_MS: Final = 300
 _FETCH_EVERY: Final = 3
 """After how many commits what is committed is fetched again."""
 
 
-class _AgainError(Exception):
+class AgainError(Exception):
     """The member has to join again."""
 
     def __init__(self, error: ErrorCode | None) -> None:
@@ -119,7 +112,7 @@ class GroupClient(Client):
         self._index = index
         self.instance_id = f"{plan.group_id}.{index}" if index < plan.static else None
         self._life: asyncio.Task[None] | None = None
-        self._lives = 0
+        self.lives = 0
         self._is_calm = self._is_settled = False
         self._know_nothing()
         world.scheduler.after(1 + index * plan.apart_ms, self._start)
@@ -146,7 +139,7 @@ class GroupClient(Client):
             return
         self.world.trace(lambda: f"member {self.member} begins")
         self.alive = True
-        self._lives += 1
+        self.lives += 1
         self._know_nothing()
         self.loop.call_soon(self._begin_life)
 
@@ -183,7 +176,7 @@ class GroupClient(Client):
         if life is not None:
             self.loop.call_soon(life.cancel)
 
-    def _restart(self, error: ErrorCode) -> None:
+    def restart(self, error: ErrorCode) -> None:
         """End, as another process has its instance id, and come back as a new one."""
         if error is ErrorCode.FENCED_INSTANCE_ID:
             self.world.mark(Mark.INSTANCE_FENCED)
@@ -202,7 +195,7 @@ class GroupClient(Client):
 
     # Asking.
 
-    async def _coordinate(
+    async def coordinate(
         self, api_key: ApiKey, version: int, known: Collection[ErrorCode], patience_ms: int = 0, **fields: Any
     ) -> Any:
         """Ask the coordinator; judge the error that it tells.
@@ -241,14 +234,14 @@ class GroupClient(Client):
         world, group_id = self.world, self.plan.group_id
         before, asked_ms = self.coordinator_now(), world.scheduler.now_ms
         try:
-            answer = await self._coordinate(
-                ApiKey.OFFSET_FETCH, 7, (), group_id=group_id, topics=self._topics(), require_stable=True
+            answer = await self.coordinate(
+                ApiKey.OFFSET_FETCH, 7, (), group_id=group_id, topics=self.topics(), require_stable=True
             )
         except UnreachableError:
             return False
         if answer.error_code:
             return False
-        if before != self.coordinator_now() or before[0] == NO_LEADER or not self._is_asked(before[0]):
+        if before != self.coordinator_now() or before[0] == NO_LEADER or not self.is_asked(before[0]):
             return True
         for topic in answer.topics:
             for each in topic.partitions:
@@ -256,18 +249,19 @@ class GroupClient(Client):
                 world.judge(lambda: world.commits.check(group_id, place, number, asked_ms))  # noqa: B023
         return True
 
-    def _is_asked(self, broker_id: int) -> bool:
+    def is_asked(self, broker_id: int) -> bool:
         """Whether a broker is the one that this member takes for its coordinator."""
         found = self._coordinators.get((GROUP, self.plan.group_id))
         return found is not None and found.host == self.world.brokers[broker_id].address
 
-    def _topics(self) -> list[tuple[str, list[int]]]:
+    def topics(self) -> list[tuple[str, list[int]]]:
+        """Return all topics that clients use, with their partitions."""
         topics: dict[str, list[int]] = {}
         for name, partition in self.world.places:
             topics.setdefault(name, []).append(partition)
         return list(topics.items())
 
-    async def _commit_regularly(self, refused: Callable[[ErrorCode], None]) -> None:
+    async def commit_regularly(self, refused: Callable[[ErrorCode], None]) -> None:
         """Commit now and then; once all faults are over, until that was answered."""
         while not await self.fetch():
             await self.back_off()
@@ -296,7 +290,7 @@ class GroupClient(Client):
             topics.setdefault(name, []).append((partition, commit.number, -1, ""))
         commit.is_stray = True
         try:
-            answer = await self._coordinate(
+            answer = await self.coordinate(
                 ApiKey.OFFSET_COMMIT,
                 8 if not self.plan.by_heartbeats else 9,
                 self.commit_errors,
@@ -325,13 +319,13 @@ class ClassicMember(GroupClient):
         while True:
             try:
                 await self._be_member()
-            except* _AgainError as group:
-                error = _first(group)
+            except* AgainError as group:
+                error = first_error(group)
             except* UnreachableError:
                 error = None
             self.share = None
             if error is ErrorCode.FENCED_INSTANCE_ID:
-                self._restart(error)
+                self.restart(error)
                 return
             if error is ErrorCode.UNKNOWN_MEMBER_ID:
                 self.member_id, self.generation = "", NO_GENERATION
@@ -346,12 +340,12 @@ class ClassicMember(GroupClient):
         self.world.trace(lambda: f"member {self.member} ({self.member_id}) has {sorted(share)} in {generation}")
         async with asyncio.TaskGroup() as group:
             group.create_task(self._heartbeat())
-            group.create_task(self._commit_regularly(_again))
+            group.create_task(self.commit_regularly(_again))
 
     async def _join(self) -> Any:
         plan = self.plan
         while True:
-            answer = await self._coordinate(
+            answer = await self.coordinate(
                 ApiKey.JOIN_GROUP,
                 self.rng.choice((5, 9)),
                 (*_REJOIN, ErrorCode.MEMBER_ID_REQUIRED),
@@ -368,12 +362,12 @@ class ClassicMember(GroupClient):
             if error is ErrorCode.NONE:
                 return answer
             if error is not ErrorCode.MEMBER_ID_REQUIRED:
-                raise _AgainError(error)
+                raise AgainError(error)
             self.member_id = answer.member_id
 
     async def _sync(self, joined: Any) -> Share:
         leads = joined.leader == self.member_id and not getattr(joined, "skip_assignment", False)
-        answer = await self._coordinate(
+        answer = await self.coordinate(
             ApiKey.SYNC_GROUP,
             3,
             _REJOIN,
@@ -385,7 +379,7 @@ class ClassicMember(GroupClient):
             assignments=self._assign(joined) if leads else [],
         )
         if answer.error_code:
-            raise _AgainError(ErrorCode.of(answer.error_code))
+            raise AgainError(ErrorCode.of(answer.error_code))
         share = decode_share(answer.assignment)
         owner, world, generation = self.instance_id or self.member_id, self.world, self.generation
         world.judge(lambda: world.groups.synced(self.plan.group_id, KNOWS_BETTER, generation, owner, share))
@@ -403,7 +397,7 @@ class ClassicMember(GroupClient):
         while True:
             await self.pause(self.plan.session_ms // 3)
             try:
-                answer = await self._coordinate(
+                answer = await self.coordinate(
                     ApiKey.HEARTBEAT,
                     self.rng.choice((3, 4)),
                     _REJOIN,
@@ -418,154 +412,13 @@ class ClassicMember(GroupClient):
             if error is ErrorCode.REBALANCE_IN_PROGRESS and self._commits % 2:
                 await self.commit()
             if error is not ErrorCode.NONE and error not in _WAIT:
-                raise _AgainError(error)
+                raise AgainError(error)
 
     async def _leave(self) -> None:
         member_id, instance_id = self.member_id, self.instance_id
         try:
-            await self._coordinate(
+            await self.coordinate(
                 ApiKey.LEAVE_GROUP, 4, _REJOIN, group_id=self.plan.group_id, members=[(member_id, instance_id)]
-            )
-        except UnreachableError:
-            return
-
-
-class HeartbeatMember(GroupClient):
-    """A member of a group of KIP-848."""
-
-    commit_errors = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH)
-
-    def _know_nothing(self) -> None:
-        super()._know_nothing()
-        self.member_id = f"{self.member}.{self._lives}"
-        self._target: Share = frozenset()
-        self._says_all = self._has_changed = True
-        self._revoking_since_ms: int | None = None
-
-    async def _live(self) -> None:
-        while True:
-            self.generation, self.share, self._target = JOINING_EPOCH, frozenset(), frozenset()
-            self._says_all = True
-            try:
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self._beat())
-                    group.create_task(self._reconcile())
-                    group.create_task(self._commit_regularly(lambda _: None))
-                return
-            except* _AgainError as failed:
-                error = _first(failed)
-            if error in _ENDS:
-                assert error is not None
-                self._restart(error)
-                return
-            await self.back_off()
-
-    def still_uses(self, place: TopicPartition) -> bool:
-        """Whether it uses a partition, and its coordinator cannot but know that it is there."""
-        now_ms, plan = self.world.scheduler.now_ms, self.plan
-        in_touch = self.alive and not self.loop.paused and now_ms - self.touched_ms < plan.session_ms // 2
-        overdue = self._revoking_since_ms is not None and now_ms - self._revoking_since_ms > plan.rebalance_ms // 2
-        return in_touch and not overdue and place in (self.share or ())
-
-    async def _beat(self) -> None:
-        while True:
-            full, owned = self._says_all, self.share or frozenset()
-            tells = full or self._has_changed
-            before, sent_ms = self.coordinator_now(), self.world.scheduler.now_ms
-            try:
-                answer = await self._coordinate(
-                    ApiKey.CONSUMER_GROUP_HEARTBEAT,
-                    1,
-                    (*_JOIN_AGAIN, *_ENDS),
-                    group_id=self.plan.group_id,
-                    member_id=self.member_id,
-                    member_epoch=self.generation,
-                    instance_id=self.instance_id,
-                    rebalance_timeout_ms=self.plan.rebalance_ms if full else -1,
-                    subscribed_topic_names=[name for name, _ in self._topics()] if full else None,
-                    subscribed_topic_regex=None,
-                    server_assignor=None,
-                    topic_partitions=self._by_id(owned) if tells else None,
-                )
-            except UnreachableError:
-                self._says_all = True
-                await self.back_off()
-                continue
-            error = ErrorCode.of(answer.error_code)
-            if error is ErrorCode.NONE:
-                self._says_all = False
-                self._has_changed = owned != self.share if tells else self._has_changed
-                trusted = before == self.coordinator_now() and self._is_asked(before[0])
-                in_time = self.world.scheduler.now_ms - sent_ms < self.plan.session_ms // 2
-                self._take(answer, judged=trusted and in_time)
-                await self.pause(self.plan.session_ms // 3)
-            elif error in (*_JOIN_AGAIN, *_ENDS):
-                raise _AgainError(error)
-            else:
-                self._says_all = True
-                await self.back_off()
-
-    def _by_id(self, share: Share) -> list[tuple[Any, list[int]]]:
-        if self.generation == JOINING_EPOCH:
-            return []
-        topics: dict[str, list[int]] = {}
-        for name, partition in sorted(share):
-            topics.setdefault(name, []).append(partition)
-        return [(self.world.image.topic_ids[name], partitions) for name, partitions in topics.items()]
-
-    def _take(self, answer: Any, *, judged: bool) -> None:
-        self.generation = answer.member_epoch
-        if answer.assignment is None:
-            return
-        world, names = self.world, {topic_id: name for name, topic_id in self.world.image.topic_ids.items()}
-        target = frozenset(
-            (names[each.topic_id], partition)
-            for each in answer.assignment.topic_partitions
-            for partition in each.partitions
-        )
-        if judged:
-            world.judge(lambda: self._check(target))
-        self._target = target
-        world.trace(lambda: f"member {self.member} ({self.member_id}) is told {sorted(target)} in {self.generation}")
-        if (self.share or frozenset()) - target and self._revoking_since_ms is None:
-            self._revoking_since_ms = world.scheduler.now_ms
-
-    def _check(self, target: Share) -> None:
-        new = target - (self.share or frozenset())
-        for other in self.world.members:
-            if other is self or not isinstance(other, HeartbeatMember) or other.plan is not self.plan:
-                continue
-            both = [place for place in sorted(new) if other.still_uses(place)]
-            if both:
-                text = f"member {self.member} is told of {both}, which member {other.member} still uses"
-                raise ViolationError("one-holder", f"group {self.plan.group_id}: {text}")
-
-    async def _reconcile(self) -> None:
-        """Stop using what it is to give up, after a while."""
-        while True:
-            if self.share != self._target:
-                if (self.share or frozenset()) - self._target:
-                    await self.pause(int(self.rng.random() * self.plan.commit_ms))
-                self.share, self._has_changed = self._target, True
-                self._revoking_since_ms = None
-            await self.pause(10)
-
-    async def _leave(self) -> None:
-        epoch = LEAVING_EPOCH if self.instance_id is None else STATIC_LEAVING_EPOCH
-        try:
-            await self._coordinate(
-                ApiKey.CONSUMER_GROUP_HEARTBEAT,
-                1,
-                (*_JOIN_AGAIN, *_ENDS),
-                group_id=self.plan.group_id,
-                member_id=self.member_id,
-                member_epoch=epoch,
-                instance_id=self.instance_id,
-                rebalance_timeout_ms=-1,
-                subscribed_topic_names=None,
-                subscribed_topic_regex=None,
-                server_assignor=None,
-                topic_partitions=None,
             )
         except UnreachableError:
             return
@@ -585,12 +438,13 @@ def ailing(members: list[GroupClient], places: Collection[TopicPartition]) -> st
 
 
 def _again(error: ErrorCode) -> None:
-    raise _AgainError(error)
+    raise AgainError(error)
 
 
-def _first(group: BaseExceptionGroup[_AgainError]) -> ErrorCode | None:
+def first_error(group: BaseExceptionGroup[AgainError]) -> ErrorCode | None:
+    """Return the error for which a member has to join again."""
     first = group.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first.error
+    return first_error(first) if isinstance(first, BaseExceptionGroup) else first.error
 
 
 def _error_of(answer: Any) -> ErrorCode:

@@ -7,6 +7,7 @@ which tells of each append, cut and high watermark. What that must fulfil is in 
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from sparkonce.broker_lite.cluster.controller_locks import ControllerLocks
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.cluster.coordination import Step
     from sparkonce.broker_lite.log.config import LogConfig
     from sparkonce.broker_lite.log.storage import Storage
+    from sparkonce.broker_lite.sim.whole.world import World
 
 _NOBODY = -1
 
@@ -56,6 +58,20 @@ class Truth:
         return self._locks.leader()
 
 
+class Mistakes(logging.Handler):
+    """Takes what brokers log with a traceback: nothing else of what they log is a mistake of their own."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.ERROR)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging`."""
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and not isinstance(error, OSError):
+            self._world.mistake(None, f"{record.getMessage()}: {error!r}", error)
+
+
 class Watcher(LogWatcher):
     """Tells the invariants what happens to one replica."""
 
@@ -67,15 +83,18 @@ class Watcher(LogWatcher):
         self._history = history
 
     def appended(self, log: WatchedLog) -> None:
+        """See `LogWatcher`."""
         self._world.judge(lambda: self._history.appended(self._broker_id, log.batches))
         if log.batches[-1].base_offset and log.batches[-1].base_offset == log.segments[-1].base_offset:
             self._world.mark(Mark.ROLLED)
 
     def was_cut(self) -> None:
+        """See `LogWatcher`."""
         self._world.mark(Mark.TRUNCATED)
         self._world.judge(lambda: self._world.check_member(self._key, self._broker_id))
 
     def high_watermark_moved(self, log: WatchedLog) -> None:
+        """See `LogWatcher`."""
         self._world.judge(lambda: self._check_high_watermark(log))
 
     def _check_high_watermark(self, log: WatchedLog) -> None:
@@ -129,6 +148,3 @@ def _observe(log: ObservedLog, storage: Storage, metadata: bytes) -> None:
     log.watch(Watcher(process, key, history))
     world.logs[process.machine.node_id, key] = log
     world.judge(lambda: history.opened(process.machine.node_id, log.batches))
-
-
-__all__ = ["ClusterImage", "ObservedLog", "Truth"]

@@ -27,6 +27,7 @@ from sparkonce.broker_lite.server.server import Server
 from sparkonce.broker_lite.sim.disk import CutShort, DiskLock, SimulatedDisk, SimulatedFile
 from sparkonce.broker_lite.sim.scheduler import stream
 from sparkonce.broker_lite.sim.whole.loop import SimulatedLoop
+from sparkonce.broker_lite.sim.whole.settings import broker_config
 from sparkonce.broker_lite.sim.whole.sockets import Descriptor
 
 if TYPE_CHECKING:
@@ -321,7 +322,7 @@ class Machine:
 
     def config(self) -> BrokerConfig:
         """Return the settings of its broker."""
-        return self.world.broker_config(self.node_id)
+        return broker_config(self.world.plan, self.node_id, METADATA)
 
     def now_ms(self) -> int:
         """Return the time of day, as its clock has it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import PurePath
@@ -12,7 +12,6 @@ from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from sparkonce.broker_lite.cluster.coordination import Step as MetadataStep
-from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
 from sparkonce.broker_lite.controller.records import (
     NO_LEADER,
@@ -33,7 +32,7 @@ from sparkonce.broker_lite.replication.invariants import (
 )
 from sparkonce.broker_lite.replication.leader import PartitionLeader, Proposal
 from sparkonce.broker_lite.replication.replicas import Event, Leads
-from sparkonce.broker_lite.sim.atomicity import Transactions, read_committed
+from sparkonce.broker_lite.sim.atomicity import Transactions
 from sparkonce.broker_lite.sim.faults import Faults
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.ownership import Groups
@@ -43,10 +42,12 @@ from sparkonce.broker_lite.sim.scheduler import Scheduler
 from sparkonce.broker_lite.sim.watched_log import WatchedLog
 from sparkonce.broker_lite.sim.whole.admin import Admin
 from sparkonce.broker_lite.sim.whole.client import Client
-from sparkonce.broker_lite.sim.whole.groups import ClassicMember, Commits, GroupClient, HeartbeatMember, ailing
-from sparkonce.broker_lite.sim.whole.judge import ObservedLog, Truth
-from sparkonce.broker_lite.sim.whole.machine import METADATA, Machine, SharedDisk
+from sparkonce.broker_lite.sim.whole.groups import ClassicMember, Commits, GroupClient
+from sparkonce.broker_lite.sim.whole.heartbeats import HeartbeatMember
+from sparkonce.broker_lite.sim.whole.judge import Mistakes, ObservedLog, Truth
+from sparkonce.broker_lite.sim.whole.machine import Machine, SharedDisk
 from sparkonce.broker_lite.sim.whole.producers import Consumer, Producer
+from sparkonce.broker_lite.sim.whole.recovery import ails, compare_images, look_at_disks
 from sparkonce.broker_lite.sim.whole.sockets import Network
 from sparkonce.broker_lite.sim.whole.transactional import Courier, TransactionalProducer
 from sparkonce.broker_lite.sim.world import Outcome
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.cluster.member import ClusterMember
     from sparkonce.broker_lite.sim.world import World as FormerWorld
 
-REPLICAS: Final = 3
 _LOOK_MS: Final = 200
 """How often it is checked whether the cluster has recovered, and whether images agree."""
 _UP_MS: Final = 60_000
@@ -80,7 +80,7 @@ class World:
         self.lines: list[str] | None = [] if tracing else None
         self.violation: ViolationError | None = None
         self.logs: dict[tuple[int, PartitionKey], WatchedLog] = {}
-        self._histories: dict[PartitionKey, PartitionHistory] = {}
+        self.histories: dict[PartitionKey, PartitionHistory] = {}
         self._broker_epochs: dict[int, int] = {}
         self._controllers = 0
         self._running: int | None = None
@@ -119,7 +119,7 @@ class World:
                 began_ms = self.scheduler.now_ms
                 for step in self.plan.steps:
                     self.scheduler.after(step.at_ms, self.faults.carry_out, step)
-                self._pass(began_ms + SAFETY_MS)
+                self.pass_until(began_ms + SAFETY_MS)
                 self.faults.end()
                 self._calm_down()
         except ViolationError as error:
@@ -154,7 +154,7 @@ class World:
     def _listening(self) -> Iterator[None]:
         """Hear of what brokers log as their own mistakes, and see their logs."""
         logger = logging.getLogger("sparkonce.broker_lite")
-        handler = _Mistakes(self)
+        handler = Mistakes(self)
         level, logger.propagate = logger.level, False
         logger.setLevel(logging.ERROR)
         logger.addHandler(handler)
@@ -166,7 +166,7 @@ class World:
             logger.propagate = True
             logger.setLevel(level)
 
-    def _pass(self, until_ms: int) -> None:
+    def pass_until(self, until_ms: int) -> None:
         """Let time pass.
 
         Raises:
@@ -197,7 +197,7 @@ class World:
         while not done():
             if self.scheduler.now_ms > _UP_MS:
                 raise ViolationError("liveness", f"the cluster has not come up in {_UP_MS} ms: {otherwise}")
-            self._pass(self.scheduler.now_ms + 50)
+            self.pass_until(self.scheduler.now_ms + 50)
 
     def _has_topics(self) -> bool:
         wanted = sum(topic.partitions for topic in self.plan.topics)
@@ -224,92 +224,12 @@ class World:
             member.calm()
         until_ms = self.scheduler.now_ms + CALM_MS
         while self.scheduler.now_ms < until_ms:
-            self._pass(self.scheduler.now_ms + _LOOK_MS)
-            self._compare_images()
-            if self._ails() is None:
-                self._look_at_disks()
+            self.pass_until(self.scheduler.now_ms + _LOOK_MS)
+            compare_images(self)
+            if ails(self) is None:
+                look_at_disks(self)
                 return
-        raise ViolationError("liveness", f"{CALM_MS} ms after the last fault: {self._ails()}")
-
-    def _ails(self) -> str | None:
-        """Return what is not yet as it should be."""
-        for producer in self.producers:
-            if producer.pending:
-                return f"producer {producer.producer} has {producer.pending} batches that nobody has answered"
-        for transactional in self.transactional:
-            if transactional.pending:
-                return f"transactional producer {transactional.producer} has {transactional.pending} open transactions"
-        for group in self.plan.groups:
-            wrong = ailing([each for each in self.members if each.plan is group and each.alive], self.places)
-            if wrong is not None:
-                return f"group {group.group_id}: {wrong}"
-        for key, state in self.image.partitions():
-            moves = state.adding_replicas or state.removing_replicas
-            if state.leader == NO_LEADER or set(state.in_sync_replicas) != set(state.replicas) or moves:
-                return f"{self.name_of(key)} is {state}"
-            logs = [self.logs[each, key] for each in state.replicas]
-            ends = {(log.log_end_offset, log.high_watermark) for log in logs}
-            if len(ends) > 1 or any(end != safe for end, safe in ends):
-                return f"{self.name_of(key)}: ends and high watermarks are {sorted(ends)}"
-            stable = {log.last_stable_offset for log in logs}
-            if not self.history_of(key).lossy and stable != {logs[0].high_watermark}:
-                return f"{self.name_of(key)}: a transaction hangs, last stable offsets are {sorted(stable)}"
-        return None
-
-    def _compare_images(self) -> None:
-        for machine in self.brokers.values():
-            member = None if machine.process is None else machine.process.member
-            if member is not None and member.image.next_offset == self.image.next_offset:
-                check_images_equal(member.image, self.image, f"broker {machine.node_id}")
-
-    def _look_at_disks(self) -> None:
-        for key, state in self.image.partitions():
-            logs = [self.logs[each, key] for each in state.replicas]
-            for log in logs:
-                if log.batches != log.batches_on_disk() or log.batches != logs[0].batches:
-                    raise ViolationError("logs-match", f"{self.name_of(key)}: files of equal logs differ in the end")
-        for consumer in self.consumers:
-            self.reads_out_of_range(consumer)
-        if self.plan.transactional:
-            self._look_at_transactions()
-
-    def _look_at_transactions(self) -> None:
-        """Read everything as a read_committed consumer does, from every replica; then what is committed of offsets."""
-        for number in range(REPLICAS):
-            found: dict[PartitionKey, Counter[int]] = {}
-            for key, state in self.image.partitions():
-                if not self.history_of(key).lossy:
-                    log = self.logs[state.replicas[number], key]
-                    found[key], offset = Counter(), 0
-                    while offset < log.last_stable_offset:
-                        batches, offset = read_committed(log, offset)
-                        found[key].update(crc for _, crc in batches)
-            self.transactions.check_all(found)
-        for producer in self.transactional:
-            if producer.with_offsets and not any(history.lossy for history in self._histories.values()):
-                self._look_at_offsets(producer, found)
-
-    def _look_at_offsets(self, producer: TransactionalProducer, read: Mapping[PartitionKey, Counter[int]]) -> None:
-        told: list[int] = []
-
-        async def ask() -> None:
-            told.append(await producer.committed_offset())
-
-        producer.run(ask())
-        until_ms = self.scheduler.now_ms + CALM_MS
-        while not told and self.scheduler.now_ms < until_ms:
-            self._pass(self.scheduler.now_ms + _LOOK_MS)
-        seen = [
-            number
-            for number, attempt in enumerate(producer.with_offsets, 1)
-            if any(read[key][crc] for key, crc in attempt.batches)
-        ]
-        expected = seen[-1] if seen else -1
-        if told != [expected]:
-            text = (
-                f"group {producer.group_id}: its offset is {told}; the last transaction that took place has {expected}"
-            )
-            raise ViolationError("offsets-atomic", text)
+        raise ViolationError("liveness", f"{CALM_MS} ms after the last fault: {ails(self)}")
 
     # What brokers and clients tell.
 
@@ -355,9 +275,9 @@ class World:
 
     def history_of(self, key: PartitionKey, name: str | None = None) -> PartitionHistory:
         """Return what has happened to a partition; `name` is its name, where that may not be known yet."""
-        history = self._histories.get(key)
+        history = self.histories.get(key)
         if history is None:
-            history = self._histories[key] = PartitionHistory(name or self.name_of(key))
+            history = self.histories[key] = PartitionHistory(name or self.name_of(key))
             if self.plan.durability is Durability.NONE:
                 history.lossy, history.promises = True, False
         return history
@@ -582,55 +502,6 @@ class World:
         """Whether a replica may have lost records that its broker has not yet registered again after."""
         forgot_epoch = self.brokers[broker_id].forgot_epoch
         return not self.topic_of(key).flushed and forgot_epoch == self.image.broker_epoch(broker_id)
-
-    # Settings.
-
-    def broker_config(self, node_id: int) -> BrokerConfig:
-        """Return the settings of a broker."""
-        plan, settings = self.plan, self.plan.settings
-        internal = {topic.name: topic.partitions for topic in plan.topics}
-        values: dict[str, object] = {
-            "node.id": node_id,
-            "metadata.log.dir": METADATA,
-            "broker.heartbeat.interval.ms": settings.heartbeat_ms,
-            "broker.session.timeout.ms": settings.session_ms,
-            "controller.quorum.fetch.timeout.ms": max(settings.session_ms // 2, 200),
-            "replica.lag.time.max.ms": max(settings.lag_ms, settings.fetch_wait_ms),
-            "replica.fetch.wait.max.ms": settings.fetch_wait_ms,
-            "replica.fetch.backoff.ms": settings.backoff_ms,
-            "replica.high.watermark.checkpoint.interval.ms": 700,
-            "auto.leader.rebalance.enable": settings.rebalance_ms > 0,
-            "leader.imbalance.check.interval.seconds": max(settings.rebalance_ms // 1000, 1),
-            "min.insync.replicas": plan.default_minimum,
-            "log.index.interval.bytes": 200,
-            "auto.create.topics.enable": False,
-            "offsets.topic.num.partitions": internal.get(OFFSETS_TOPIC, 1),
-            "transaction.state.log.num.partitions": internal.get(TRANSACTIONS_TOPIC, 1),
-            "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
-            "metadata.log.max.record.bytes.between.snapshots": 20_000,
-            "group.min.session.timeout.ms": 100,
-            "group.consumer.heartbeat.interval.ms": 100,
-        }
-        if plan.groups:
-            values["group.initial.rebalance.delay.ms"] = plan.groups[0].delay_ms
-            values["group.consumer.session.timeout.ms"] = plan.groups[0].session_ms
-        if plan.durability is Durability.FLUSHED:
-            values["log.flush.interval.messages"] = 1
-        return BrokerConfig.of(values)
-
-
-class _Mistakes(logging.Handler):
-    """Takes what brokers log with a traceback: nothing else of what they log is a mistake of their own."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(logging.ERROR)
-        self._world = world
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """See `logging`."""
-        error = record.exc_info[1] if record.exc_info else None
-        if error is not None and not isinstance(error, OSError):
-            self._world.mistake(None, f"{record.getMessage()}: {error!r}", error)
 
 
 def run_plan(plan: Plan, *, tracing: bool = False) -> Outcome:

@@ -1,0 +1,107 @@
+"""Whether a cluster has recovered, and what there is in the end: equal logs, whole transactions, their offsets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from sparkonce.broker_lite.controller.records import NO_LEADER
+from sparkonce.broker_lite.replication.invariants import ViolationError, check_images_equal
+from sparkonce.broker_lite.sim.atomicity import read_committed
+from sparkonce.broker_lite.sim.whole.groups import ailing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkonce.broker_lite.controller.image import PartitionKey
+    from sparkonce.broker_lite.sim.whole.transactional import TransactionalProducer
+    from sparkonce.broker_lite.sim.whole.world import World
+
+REPLICAS: Final = 3
+_LOOK_MS: Final = 200
+_CALM_MS: Final = 75_000
+
+
+def ails(world: World) -> str | None:
+    """Return what is not yet as it should be."""
+    for producer in world.producers:
+        if producer.pending:
+            return f"producer {producer.producer} has {producer.pending} batches that nobody has answered"
+    for transactional in world.transactional:
+        if transactional.pending:
+            return f"transactional producer {transactional.producer} has {transactional.pending} open transactions"
+    for group in world.plan.groups:
+        wrong = ailing([each for each in world.members if each.plan is group and each.alive], world.places)
+        if wrong is not None:
+            return f"group {group.group_id}: {wrong}"
+    for key, state in world.image.partitions():
+        moves = state.adding_replicas or state.removing_replicas
+        if state.leader == NO_LEADER or set(state.in_sync_replicas) != set(state.replicas) or moves:
+            return f"{world.name_of(key)} is {state}"
+        logs = [world.logs[each, key] for each in state.replicas]
+        ends = {(log.log_end_offset, log.high_watermark) for log in logs}
+        if len(ends) > 1 or any(end != safe for end, safe in ends):
+            return f"{world.name_of(key)}: ends and high watermarks are {sorted(ends)}"
+        stable = {log.last_stable_offset for log in logs}
+        if not world.history_of(key).lossy and stable != {logs[0].high_watermark}:
+            return f"{world.name_of(key)}: a transaction hangs, last stable offsets are {sorted(stable)}"
+    return None
+
+
+def compare_images(world: World) -> None:
+    """Compare what brokers know of the cluster with what is durable (images-equal)."""
+    for machine in world.brokers.values():
+        member = None if machine.process is None else machine.process.member
+        if member is not None and member.image.next_offset == world.image.next_offset:
+            check_images_equal(member.image, world.image, f"broker {machine.node_id}")
+
+
+def look_at_disks(world: World) -> None:
+    """Look at all files, once the cluster has recovered."""
+    for key, state in world.image.partitions():
+        logs = [world.logs[each, key] for each in state.replicas]
+        for log in logs:
+            if log.batches != log.batches_on_disk() or log.batches != logs[0].batches:
+                raise ViolationError("logs-match", f"{world.name_of(key)}: files of equal logs differ in the end")
+    for consumer in world.consumers:
+        world.reads_out_of_range(consumer)
+    if world.plan.transactional:
+        _look_at_transactions(world)
+
+
+def _look_at_transactions(world: World) -> None:
+    """Read everything as a read_committed consumer does, from every replica; then what is committed of offsets."""
+    for number in range(REPLICAS):
+        found: dict[PartitionKey, Counter[int]] = {}
+        for key, state in world.image.partitions():
+            if not world.history_of(key).lossy:
+                log = world.logs[state.replicas[number], key]
+                found[key], offset = Counter(), 0
+                while offset < log.last_stable_offset:
+                    batches, offset = read_committed(log, offset)
+                    found[key].update(crc for _, crc in batches)
+        world.transactions.check_all(found)
+    for producer in world.transactional:
+        if producer.with_offsets and not any(history.lossy for history in world.histories.values()):
+            _look_at_offsets(world, producer, found)
+
+
+def _look_at_offsets(world: World, producer: TransactionalProducer, read: Mapping[PartitionKey, Counter[int]]) -> None:
+    told: list[int] = []
+
+    async def ask() -> None:
+        told.append(await producer.committed_offset())
+
+    producer.run(ask())
+    until_ms = world.scheduler.now_ms + _CALM_MS
+    while not told and world.scheduler.now_ms < until_ms:
+        world.pass_until(world.scheduler.now_ms + _LOOK_MS)
+    seen = [
+        number
+        for number, attempt in enumerate(producer.with_offsets, 1)
+        if any(read[key][crc] for key, crc in attempt.batches)
+    ]
+    expected = seen[-1] if seen else -1
+    if told != [expected]:
+        text = f"group {producer.group_id}: its offset is {told}; the last transaction that took place has {expected}"
+        raise ViolationError("offsets-atomic", text)

@@ -1,0 +1,42 @@
+"""The settings of simulated brokers: times shorter than Kafka's, in the same proportions to each other."""
+
+from __future__ import annotations
+
+from sparkonce.broker_lite.config import BrokerConfig
+from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
+from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from sparkonce.broker_lite.sim.plan import Durability, Plan
+
+
+def broker_config(plan: Plan, node_id: int, metadata_log_dir: str) -> BrokerConfig:
+    """Return the settings of a broker."""
+    settings = plan.settings
+    internal = {topic.name: topic.partitions for topic in plan.topics}
+    values: dict[str, object] = {
+        "node.id": node_id,
+        "metadata.log.dir": metadata_log_dir,
+        "broker.heartbeat.interval.ms": settings.heartbeat_ms,
+        "broker.session.timeout.ms": settings.session_ms,
+        "controller.quorum.fetch.timeout.ms": max(settings.session_ms // 2, 200),
+        "replica.lag.time.max.ms": max(settings.lag_ms, settings.fetch_wait_ms),
+        "replica.fetch.wait.max.ms": settings.fetch_wait_ms,
+        "replica.fetch.backoff.ms": settings.backoff_ms,
+        "replica.high.watermark.checkpoint.interval.ms": 700,
+        "auto.leader.rebalance.enable": settings.rebalance_ms > 0,
+        "leader.imbalance.check.interval.seconds": max(settings.rebalance_ms // 1000, 1),
+        "min.insync.replicas": plan.default_minimum,
+        "log.index.interval.bytes": 200,
+        "auto.create.topics.enable": False,
+        "offsets.topic.num.partitions": internal.get(OFFSETS_TOPIC, 1),
+        "transaction.state.log.num.partitions": internal.get(TRANSACTIONS_TOPIC, 1),
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
+        "metadata.log.max.record.bytes.between.snapshots": 20_000,
+        "group.min.session.timeout.ms": 100,
+        "group.consumer.heartbeat.interval.ms": 100,
+    }
+    if plan.groups:
+        values["group.initial.rebalance.delay.ms"] = plan.groups[0].delay_ms
+        values["group.consumer.session.timeout.ms"] = plan.groups[0].session_ms
+    if plan.durability is Durability.FLUSHED:
+        values["log.flush.interval.messages"] = 1
+    return BrokerConfig.of(values)
