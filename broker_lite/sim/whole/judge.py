@@ -10,8 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from sparkonce.broker_lite.cluster.controller_locks import ControllerLocks
-from sparkonce.broker_lite.cluster.metadata_log import MetadataLog, MetadataReader
+from sparkonce.broker_lite.cluster.file_coordination import FileCoordination
 from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
 from sparkonce.broker_lite.log.checkpoints import PARTITION_METADATA, decode_partition_metadata
 from sparkonce.broker_lite.replication.follower import PartitionFollower
@@ -39,9 +38,7 @@ class Truth:
     def __init__(self, disk: SharedDisk, take: Callable[[Step], None]) -> None:
         self._disk = disk
         self._take = take
-        self._locks = ControllerLocks(disk, METADATA, _NOBODY, 1)
-        log = MetadataLog(disk, METADATA)
-        self._reader = MetadataReader(disk, log, self._locks.latest_epoch)
+        self._coordination = FileCoordination(disk, METADATA, _NOBODY, 1, 0)
         self.image = ClusterImage()
         self.flush_ms = 0
 
@@ -49,13 +46,13 @@ class Truth:
         """Read what is new, if anything is."""
         if self._disk.changed:
             self._disk.changed = False
-            for step in self._reader.poll():
+            for step in self._coordination.poll():
                 self._take(step)
 
     @property
     def holder(self) -> int:
         """Who has claimed the latest epoch of the controller."""
-        return self._locks.leader()
+        return self._coordination.locks.leader()
 
 
 class Mistakes(logging.Handler):
