@@ -66,13 +66,20 @@ class CachedPartition:
         if result.log_start_offset != self.log_start_offset:
             self.log_start_offset = result.log_start_offset
             news = True
-        if result.preferred_read_replica >= 0 or result.diverging_epoch is not None:
+        if result.preferred_read_replica >= 0:
             news = True
-        if result.error_code:
-            # When the error is gone the client must be told, whatever the high watermark is then.
+        if result.error_code or result.diverging_epoch is not None:
+            # Once that is over the client must be told, whatever the high watermark is then: a follower cannot use it
+            # as long as its log is not the leader's.
             self.high_watermark = -1
             news = True
         return news
+
+    def want(self, wanted: FetchPartition) -> None:
+        """Note what the client wants now; of a leader epoch that is new to it, it has not been told anything."""
+        if wanted.current_leader_epoch != self.wanted.current_leader_epoch:
+            self.high_watermark = -1
+        self.wanted = wanted
 
 
 class FetchSession:
@@ -96,7 +103,7 @@ class FetchSession:
                 if cached is None:
                     self.partitions[key, partition.partition] = CachedPartition(partition)
                 else:
-                    cached.wanted = partition
+                    cached.want(partition)
         for gone in forgotten:
             key = self._key(gone)
             for index in gone.partitions:

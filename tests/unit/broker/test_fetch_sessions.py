@@ -20,6 +20,7 @@ from sparkonce.broker_lite.coordinators.fetch_sessions import (
 )
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.protocol.fetch import (
+    EpochEndOffset,
     FetchPartition,
     FetchPartitionResult,
     FetchRequest,
@@ -299,6 +300,34 @@ def test_partitions_that_gave_records_go_to_the_end() -> None:
         order += [(t.name, p.partition) for t in response.topics for p in t.partitions if p.records]
         client.take(response)
     assert order == KEYS
+
+
+def told(sessions: FetchSessions, wanted: FetchRequest, result: FetchPartitionResult) -> FetchResponse:
+    context = sessions.begin(wanted, False, 0)
+    assert context is not None
+    return context.response([FetchTopicResult("a", ZERO_UUID, [result])], 0)
+
+
+def fetch_in_epoch(leader_epoch: int, session_id: int, epoch: int) -> FetchRequest:
+    topics = [FetchTopic("a", ZERO_UUID, [FetchPartition(0, 5, 100, leader_epoch)])]
+    return FetchRequest(0, 1, 100, topics, session_id=session_id, session_epoch=epoch)
+
+
+def test_a_follower_that_has_cut_its_log_is_told_the_high_watermark_again() -> None:
+    sessions = cache()
+    diverging = FetchPartitionResult(0, 0, 5, diverging_epoch=EpochEndOffset(1, 5))
+    number = told(sessions, fetch_in_epoch(2, 0, 0), diverging).session_id
+    response = told(sessions, fetch_in_epoch(2, number, 1), FetchPartitionResult(0, 0, 5))
+    assert [each.high_watermark for topic in response.topics for each in topic.partitions] == [5]
+
+
+def test_a_follower_in_a_new_leader_epoch_is_told_the_high_watermark_again() -> None:
+    """It has dropped an answer of its former epoch."""
+    sessions = cache()
+    number = told(sessions, fetch_in_epoch(2, 0, 0), FetchPartitionResult(0, 0, 5)).session_id
+    assert not told(sessions, fetch_in_epoch(2, number, 1), FetchPartitionResult(0, 0, 5)).topics
+    response = told(sessions, fetch_in_epoch(3, number, 2), FetchPartitionResult(0, 0, 5))
+    assert [each.high_watermark for topic in response.topics for each in topic.partitions] == [5]
 
 
 @given(st.integers(0, MAX_EPOCH))
