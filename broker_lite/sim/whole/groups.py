@@ -15,7 +15,7 @@ yet that it is no longer may repeat what was true in its own time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,7 +47,7 @@ _FETCH_EVERY: Final = 3
 class AgainError(Exception):
     """The member has to join again."""
 
-    def __init__(self, error: ErrorCode | None) -> None:
+    def __init__(self, error: ErrorCode) -> None:
         super().__init__(error)
         self.error = error
 
@@ -150,6 +150,8 @@ class GroupClient(Client):
     def _over(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
             self._done(task)
+        elif task is self._life:
+            self._on_error({"message": "a member's life was cancelled"})
 
     def happen(self, amount: int, duration_ms: int) -> None:
         """Be paused, leave or die; mostly it comes back."""
@@ -319,9 +321,9 @@ class ClassicMember(GroupClient):
         while True:
             try:
                 await self._be_member()
-            except* AgainError as group:
-                error = first_error(group)
-            except* UnreachableError:
+            except AgainError as again:
+                error = again.error
+            except UnreachableError:
                 error = None
             self.share = None
             if error is ErrorCode.FENCED_INSTANCE_ID:
@@ -338,9 +340,7 @@ class ClassicMember(GroupClient):
         self.share = share = await self._sync(joined)
         generation = self.generation
         self.world.trace(lambda: f"member {self.member} ({self.member_id}) has {sorted(share)} in {generation}")
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._heartbeat())
-            group.create_task(self.commit_regularly(_again))
+        await together(self._heartbeat(), self.commit_regularly(_again))
 
     async def _join(self) -> Any:
         plan = self.plan
@@ -437,14 +437,22 @@ def ailing(members: list[GroupClient], places: Collection[TopicPartition]) -> st
     return f"members {unsettled} have not committed" if unsettled else None
 
 
+async def together(*coroutines: Coroutine[Any, Any, None]) -> None:
+    """Run all until they have ended or one fails; then the others are cancelled."""
+    # Not a TaskGroup: what that leaves behind in its task keeps asyncio.timeout from working in Python 3.11.
+    tasks = [asyncio.ensure_future(each) for each in coroutines]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
 def _again(error: ErrorCode) -> None:
     raise AgainError(error)
-
-
-def first_error(group: BaseExceptionGroup[AgainError]) -> ErrorCode | None:
-    """Return the error for which a member has to join again."""
-    first = group.exceptions[0]
-    return first_error(first) if isinstance(first, BaseExceptionGroup) else first.error
 
 
 def _error_of(answer: Any) -> ErrorCode:

@@ -5,7 +5,6 @@ Told to give something up, a member stops using it after a while, says so, and o
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkonce.broker_lite.coordinators.consumer_group_image import (
@@ -17,7 +16,7 @@ from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.replication.invariants import ViolationError
 from sparkonce.broker_lite.sim.whole.client import UnreachableError
-from sparkonce.broker_lite.sim.whole.groups import AgainError, GroupClient, first_error
+from sparkonce.broker_lite.sim.whole.groups import AgainError, GroupClient, together
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.coordinators.transaction_messages import TopicPartition
@@ -44,15 +43,10 @@ class HeartbeatMember(GroupClient):
             self.generation, self.share, self._target = JOINING_EPOCH, frozenset(), frozenset()
             self._says_all = True
             try:
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self._beat())
-                    group.create_task(self._reconcile())
-                    group.create_task(self.commit_regularly(lambda _: None))
-                return
-            except* AgainError as failed:
-                error = first_error(failed)
+                await together(self._beat(), self._reconcile(), self.commit_regularly(lambda _: None))
+            except AgainError as again:
+                error = again.error
             if error in _ENDS:
-                assert error is not None
                 self.restart(error)
                 return
             await self.back_off()
