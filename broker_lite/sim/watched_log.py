@@ -70,9 +70,11 @@ class WatchedLog(PartitionLog):
     def truncate_to(self, offset: int) -> None:
         """See `PartitionLog`."""
         before = self.log_end_offset
-        super().truncate_to(offset)
-        if self.log_end_offset < before:
-            self._cut_batches()
+        try:
+            super().truncate_to(offset)
+        finally:  # a full disk may have kept a part of it from happening
+            if self.log_end_offset < before:
+                self._cut_batches()
 
     def begin_at(self, offset: int) -> None:
         """See `PartitionLog`."""
