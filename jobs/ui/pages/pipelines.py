@@ -19,7 +19,7 @@ PARTITIONS = 100
 def _all(site: Site) -> tuple[Known, list[Pipeline]]:
     watches = [site.delta.at(place) for place in site.tables()]
     known = look(site.checkpoints(), watches, site.given.storage)
-    state = None if site.cluster is None else site.cluster.state()
+    state = None if site.cluster is None else site.cluster.state().found
 
     def end_of(topic: str, topic_id: str, partition: int) -> int | None:
         found = None if state is None else state.topics.get(topic)
