@@ -428,6 +428,7 @@ def _check_member(config: BrokerConfig) -> None:
         )
 
 
+_CHROOT = re.compile(r"(?:[^\s/,:]+(?:/[^\s/,:]+)*)?")
 _ZOOKEEPER_SERVER = re.compile(r"\s*(?:\[[0-9a-fA-F:.%]+\]|[^\s/:@\[\]]+):\d{1,5}\s*")
 
 
@@ -438,7 +439,7 @@ def _check_zookeeper(connect: str, metadata_log_dir: str | None) -> None:
             "its controller decides; leave one of them out"
         )
     servers, _, path = connect.partition("/")
-    if not all(map(_ZOOKEEPER_SERVER.fullmatch, servers.split(","))) or "//" in f"/{path}" or path.endswith("/"):
+    if not all(map(_ZOOKEEPER_SERVER.fullmatch, servers.split(","))) or not _CHROOT.fullmatch(path):
         raise ConfigError(
             f"zookeeper.connect={connect}: expected host:port of each server, with commas between them, and one path, "
             "as in zk1:2181,zk2:2181/sparkonce"

@@ -100,7 +100,7 @@ class Coordination(Protocol):
 
     @property
     def advice(self) -> str:
-        """What to look at where no broker becomes the controller."""
+        """What to look at where this broker has no session, or no broker becomes the controller."""
 
     def touch(self, now_ms: int) -> None:
         """Show that the process is alive although its event loop is busy; the one method for another thread."""

@@ -241,7 +241,7 @@ class ClusterShell:
 
     def _where_to_look(self) -> str:
         controller_id = self.member.image.controller_id
-        if controller_id == NO_LEADER:
+        if controller_id == NO_LEADER or not self._coordination.in_session:
             return self._coordination.advice
         return f"look at the log of broker {controller_id}, the controller, and at this broker's own"
 

@@ -259,8 +259,9 @@ class ZooKeeperCoordination:
     @property
     def advice(self) -> str:
         """See `Coordination`."""
-        waits = f"; this broker waits for {self._waits_for}" if self._waits_for else ""
-        return f"no broker leads the cluster at zookeeper.connect={self._place}{waits}"
+        if self._waits_for:
+            return f"it waits for {self._waits_for}"
+        return f"no broker leads the cluster of zookeeper.connect={self._place}; look at their logs"
 
     def close(self) -> None:
         """See `Coordination`."""
