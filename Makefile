@@ -9,7 +9,7 @@ STAMP := $(VENV)/.complete
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java classes demo test test-oldest versions check bench soak integration kafka-image clean
+.PHONY: help setup java classes zookeeper demo test test-oldest versions check bench soak integration kafka-image clean
 OLDEST := .venv-oldest
 
 help: ## Show this list
@@ -33,10 +33,18 @@ java: $(STAMP)
 classes: java
 	@$(BIN)/python -m sparkonce.jobs.lab.class_archive
 
+# Debian's and Ubuntu's package, which starts nothing by itself. Where it cannot be had the tests that need it are skipped.
+zookeeper:
+	@test -f /usr/share/java/zookeeper.jar || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || { \
+		echo "Installing ZooKeeper for the tests (once)"; \
+		{ timeout 300 apt-get install -y -qq --no-install-recommends zookeeper || { timeout 120 apt-get update -qq \
+		&& timeout 300 apt-get install -y -qq --no-install-recommends zookeeper; }; } >/dev/null 2>&1 \
+		|| echo "It cannot be installed: tests that need it are skipped"; }
+
 demo: java ## Flights through broker, Spark and Delta while the job is killed again and again (DIRECT=1: without the JVM)
 	@$(BIN)/python -m sparkonce.jobs.demo $(if $(DIRECT),--direct)
 
-test: classes ## All tests (25 minutes on two cores)
+test: classes zookeeper ## All tests (25 minutes on two cores)
 	@# Three processes on two cores: one waits for the crash matrix, which is in processes of its own. A test whose time is
 	@# up is interrupted by a signal; one that compiled code keeps from seeing it ends its process, and is named.
 	@$(BIN)/python -m pytest -m "not soak" -n 3 -o faulthandler_timeout=2400 -o faulthandler_exit_on_timeout=true
@@ -59,7 +67,7 @@ check: $(STAMP) ## Format, lint and types
 bench: java ## Ratios against Apache Kafka and Spark's JVM connector, in one run: all, or make bench BENCH="direct source"
 	@$(BIN)/python -m sparkonce.jobs.bench $(BENCH)
 
-soak: classes ## Long runs: many seeds, many kills
+soak: classes zookeeper ## Long runs: many seeds, many kills
 	@$(BIN)/python -m pytest -m "soak"
 
 kafka-image: $(STAMP) ## Build a local Apache Kafka image from Maven's jars

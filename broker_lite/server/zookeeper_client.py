@@ -4,6 +4,9 @@ Theory of operation: every request is handed to kazoo at once, so they reach Zoo
 made, and its answer is brought to the loop. What comes unasked, a watch or a change of the connection, is one call:
 whoever is called looks at everything again. kazoo reconnects by itself, and begins a new session when ZooKeeper says
 that the former one has expired.
+
+kazoo's thread would keep the session of a broker whose event loop is stuck, so that nobody took its place. So the
+thread shows that the broker is alive only while the loop has been seen within a session's time-out.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +29,7 @@ from kazoo.exceptions import (
     RuntimeInconsistency,
 )
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.connection import ConnectionDropped
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 
@@ -35,6 +40,8 @@ __all__ = ["BadVersionError", "NoNodeError", "Node", "NodeExistsError", "ZooKeep
 RECONNECT_S: Final = 0.05
 MAX_RECONNECT_S: Final = 1.0
 CLOSE_TIMEOUT_S: Final = 1.0
+LOOKS_PER_TIMEOUT: Final = 6
+"""How often the loop shows that it is running."""
 NO_SESSION: Final = 0
 
 ZooKeeperError = KazooException
@@ -78,11 +85,18 @@ class ZooKeeperClient:
         """The session's id; `NO_SESSION` before there is one, and after it has expired."""
         self.connected = False
         self.timeout_ms = timeout_ms
-        self._note_negotiated_timeout()
+        self._loop_seen_s = time.monotonic()
+        self._watch_connection()
 
     def start(self) -> None:
         """Connect, and keep connected until `close`."""
+        self._show_loop()
         self._kazoo.start_async()
+
+    def _show_loop(self) -> None:
+        self._loop_seen_s = time.monotonic()
+        if self._closing is None:
+            self._loop.call_later(self.timeout_ms / 1000 / LOOKS_PER_TIMEOUT, self._show_loop)
 
     def close(self) -> None:
         """End the session, which takes `CLOSE_TIMEOUT_S` at most; a second call does nothing.
@@ -169,20 +183,30 @@ class ZooKeeperClient:
             self._kazoo.stop()
             self._kazoo.close()
 
-    def _note_negotiated_timeout(self) -> None:
-        """Note which time-out ZooKeeper grants, which has bounds of its own; kazoo keeps that to itself.
+    def _watch_connection(self) -> None:
+        """Note which time-out ZooKeeper grants, and let a loop that is stuck end the session; kazoo offers neither.
 
-        Its connection returns two thirds of it, as how long to wait for a sign of life.
+        ZooKeeper has bounds of its own for time-outs. What kazoo returns is two thirds of it: how long it waits for a
+        sign of life.
         """
         connection = self._kazoo._connection
-        connect = connection._connect
+        connect, ping = connection._connect, connection._send_ping
 
         def connecting(*arguments: Any) -> Any:
+            self._check_loop()
             read_timeout_ms, connect_timeout_ms = connect(*arguments)
             self.timeout_ms = int(read_timeout_ms * 3 / 2)
             return read_timeout_ms, connect_timeout_ms
 
-        connection._connect = connecting
+        def pinging(*arguments: Any) -> Any:
+            self._check_loop()
+            return ping(*arguments)
+
+        connection._connect, connection._send_ping = connecting, pinging
+
+    def _check_loop(self) -> None:
+        if time.monotonic() - self._loop_seen_s > self.timeout_ms / 1000:
+            raise ConnectionDropped("the broker's event loop is stuck")
 
 
 def _settle(future: asyncio.Future[Any], result: Any) -> None:

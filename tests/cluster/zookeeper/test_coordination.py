@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -277,6 +279,32 @@ def test_who_is_gone_is_seen_by_the_end_of_its_session(place: str) -> None:
             assert not first.coordination.is_gone(1)
 
     run(test())
+
+
+def test_a_controller_whose_event_loop_is_stuck_is_replaced(place: str) -> None:
+    leads, replaced = threading.Event(), threading.Event()
+
+    async def stuck() -> None:
+        async with candidates(place, 1) as (first,):
+            await first.lead()
+            leads.set()
+            assert replaced.wait(PATIENCE_S)  # the loop does nothing meanwhile
+            await first.until(lambda: _is_over(first))
+
+    async def other() -> None:
+        second = Candidate(place, 2)
+        try:
+            await second.start()
+            await second.lead()
+        finally:
+            replaced.set()
+            second.coordination.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(asyncio.run, stuck())
+        assert leads.wait(PATIENCE_S)
+        run(other())
+        done.result(PATIENCE_S)
 
 
 def test_a_place_of_another_cluster_is_refused(zookeeper: ZooKeeper, place: str) -> None:

@@ -23,6 +23,7 @@ KAFKA: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "kafka_4_
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "broker_settings.md"
 OURS = {"allow.everyone.if.no.acl.found", "cluster.id", "host.name", "metrics.port", "port", "super.users"}
 """Settings that are ours, or that Kafka's authorizer has and its broker does not list."""
+OURS |= {"zookeeper.connect", "zookeeper.session.timeout.ms"}  # Kafka's, up to version 3
 NO_DEFAULT_IN_KAFKA = {"node.id", "log.dirs", "advertised.listeners"}
 
 STOCK_FILE = """\
