@@ -23,7 +23,7 @@ from sparkonce.connectors.schema_registry.client import RegistryError
 from sparkonce.jobs.ui.following import Following, TooManyError
 from sparkonce.jobs.ui.guard import Guard
 from sparkonce.jobs.ui.kafka.loop import PROBLEMS as BROKER_PROBLEMS
-from sparkonce.jobs.ui.page import Asked, NoSuchThingError, Page, RefusedError
+from sparkonce.jobs.ui.page import Asked, NoSuchThingError, Page, Proposal, RefusedError
 from sparkonce.jobs.ui.proof.styles import styles
 from sparkonce.jobs.ui.rendering import Rendered, document, render
 from sparkonce.jobs.ui.site import Site
@@ -88,6 +88,7 @@ class App:
             if action is None:
                 raise HTTPException(400, "the form has no action that this page knows")
             asked, refused = _asked(request), False
+            said: str | Proposal
             try:
                 said = await run_in_threadpool(action, self._site, asked, form)
             except RefusedError as error:
@@ -117,7 +118,7 @@ class App:
             return render("problem.html", {"title": page.title, "problem": words}, 500)
 
     def _document(
-        self, page: Page | None, asked: Asked, rendered: Rendered, said: str = "", refused: bool = False
+        self, page: Page | None, asked: Asked, rendered: Rendered, said: str | Proposal = "", refused: bool = False
     ) -> Response:
         content = document(
             pages=[each for each in self._pages if each.menu is not None],
@@ -125,7 +126,8 @@ class App:
             title=_title(page, asked),
             main=rendered.whole,
             digest=rendered.digest,
-            said=said,
+            said=said.words if isinstance(said, Proposal) else said,
+            proposal=said if isinstance(said, Proposal) and said.action else None,
             refused=refused,
             follows=page is not None,
         )

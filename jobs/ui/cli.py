@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--data-dir", metavar="DIR", help="where their data lives (default: removed at the end)")
     parser.add_argument("--allow-faults", action="store_true", help="let pages kill and disturb these brokers")
+    parser.add_argument("--allow-changes", action="store_true", help="let pages move offsets of groups and tables")
     add_registry(parser)
     parser.add_argument(
         "--table", metavar="TABLE", action="append", default=[], help="path or URI of a Delta table; repeatable"
@@ -115,6 +116,7 @@ def _start(options: argparse.Namespace, token: str | None, stack: ExitStack) -> 
         folder=None if options.folder is None else Path(options.folder),
         registry=registry,
         storage=dict(options.storage),
+        allow_changes=options.allow_changes,
     )
     if not (given.kafka or given.tables or given.checkpoints or given.folder):
         raise UsageError("name what to show: --bootstrap-servers, --table, --checkpoint, or a folder")

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from sparkonce.jobs.ui.errors import NoSuchThingError, RefusedError
 from sparkonce.jobs.ui.site import Site
 
-__all__ = ["Action", "Asked", "NoSuchThingError", "Page", "Part", "RefusedError", "part"]
+__all__ = ["Action", "Asked", "NoSuchThingError", "Page", "Part", "Proposal", "RefusedError", "part"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,19 @@ class Asked:
         return min(int(text), most) if text.isascii() and text.isdecimal() and len(text) < 20 else default
 
 
-Action = Callable[[Site, Asked, Mapping[str, str]], str]
-"""Carries out a form, whose fields are the last argument; returns what it did, in a line.
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What a form would do: it is shown, and done by a second form."""
+
+    words: str
+    action: str
+    """Of the second form; empty if it is not allowed."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    button: str = "Do it"
+
+
+Action = Callable[[Site, Asked, Mapping[str, str]], "str | Proposal"]
+"""Carries out a form, whose fields are the last argument; returns what it did, or would do.
 
 Raises `RefusedError` if it cannot.
 """

@@ -195,3 +195,37 @@ def test_a_broker_is_killed_and_started(own: UiServer, page: Page) -> None:
     page.get_by_role("link", name="0", exact=True).click()
     expect(page.get_by_role("heading", name="Broker 0")).to_be_visible()
     check_accessible(page)
+
+
+def test_offsets_of_a_group_are_moved_as_planned(broker: EmbeddedBroker, browser_page_without_checks: Page) -> None:
+    page, servers = browser_page_without_checks, broker.bootstrap_servers
+    create_topic(servers, "moved")
+    produce(servers, "moved", ["a"] * 9)
+    commit(servers, "mover", "moved", 4)
+    given = Given(kafka={"kafka.bootstrap.servers": servers}, allow_changes=True)
+    with closing(Site(given)) as site, UiServer(site) as ui:
+        open_page(page, ui, "groups/one?id=mover")
+        page.get_by_role("button", name="Show what would change").click()
+        expect(page.locator("p.said")).to_have_text(
+            "Nothing was changed. This would be: moved-0: 4 → 0 (4 offsets again)"
+        )
+        check_accessible(page)
+        commit(servers, "mover", "moved", 5)
+        page.get_by_role("button", name="Move these offsets").click()
+        expect(page.locator("p.said")).to_contain_text("Nothing was changed: the offsets have moved")
+        page.locator("#to").select_option("offset")
+        page.locator("#at").fill("7")
+        page.get_by_role("button", name="Show what would change").click()
+        page.get_by_role("button", name="Move these offsets").click()
+        expect(page.locator("p.said")).to_have_text("Moved: moved-0: 5 → 7 (2 offsets left out)")
+        expect(page.locator("#o-moved-0 td").nth(1)).to_have_text("7")
+
+
+def test_offsets_are_not_moved_unless_that_is_allowed(broker: EmbeddedBroker, ui: UiServer, page: Page) -> None:
+    create_topic(broker.bootstrap_servers, "kept")
+    produce(broker.bootstrap_servers, "kept", ["a"] * 3)
+    commit(broker.bootstrap_servers, "keeper", "kept", 3)
+    open_page(page, ui, "groups/one?id=keeper")
+    page.get_by_role("button", name="Show what would change").click()
+    expect(page.locator("p.said")).to_contain_text("start them with --allow-changes")
+    expect(page.get_by_role("button", name="Move these offsets")).to_have_count(0)

@@ -20,6 +20,8 @@ STILL_READ_S = 3.0
 """How long after a page has read the result somebody counts as following."""
 FIRST_LOOK_S = 4.0
 """How long the first page waits for the first look."""
+NEXT_LOOK_S = 1.5
+"""How long somebody waits for a look that is yet to be made."""
 PROBLEMS = (
     OSError,
     DecisionFormatError,
@@ -57,6 +59,7 @@ class Loop(Generic[FoundT]):
         self._result: Result[FoundT] = Result(nothing)
         self._looked, self._wake = threading.Event(), threading.Event()
         self._read_at = -STILL_READ_S if idle_s is None else time.monotonic()
+        self._made, self._looks = threading.Condition(), 0
         self._closed = False
         self._thread = threading.Thread(target=self._run, name=f"ui-{name}", daemon=True)
         self._thread.start()
@@ -67,6 +70,19 @@ class Loop(Generic[FoundT]):
         if not was_read:
             self._wake.set()
         self._looked.wait(FIRST_LOOK_S)
+        return self._result
+
+    def next_result(self) -> Result[FoundT]:
+        """Return what a look finds that begins now; what was found last if that takes long."""
+        self.result()
+        with self._made:
+            wanted = self._looks + 2  # one may be under way
+
+            def is_made() -> bool:
+                self._wake.set()
+                return self._looks >= wanted
+
+            self._made.wait_for(is_made, NEXT_LOOK_S)
         return self._result
 
     def close(self) -> None:
@@ -94,6 +110,9 @@ class Loop(Generic[FoundT]):
             _log.exception("a mistake of ours")
             self._failed(f"a mistake of ours, {type(error).__name__}: its log has more")
         self._looked.set()
+        with self._made:
+            self._looks += 1
+            self._made.notify_all()
 
     def _failed(self, problem: str) -> None:
         self._result = Result(self._result.found, self._result.at_ms, problem)

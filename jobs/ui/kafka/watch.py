@@ -13,7 +13,7 @@ from sparkonce.jobs.ui.kafka.groups import GroupsLook
 from sparkonce.jobs.ui.kafka.loop import Loop, Result
 from sparkonce.jobs.ui.kafka.past import Past
 from sparkonce.jobs.ui.kafka.settings import SettingsReader
-from sparkonce.jobs.ui.kafka.state import ClusterState, GroupState, TransactionsState
+from sparkonce.jobs.ui.kafka.state import ClusterState, GroupState, TopicState, TransactionsState
 from sparkonce.jobs.ui.kafka.topics import TopicsLook
 from sparkonce.jobs.ui.kafka.transactions import TransactionsLook
 
@@ -52,6 +52,20 @@ class ClusterWatch:
     def state(self) -> Result[ClusterState]:
         """Return brokers and topics."""
         return self._topics.result()
+
+    def topic(self, name: str) -> tuple[Result[ClusterState], TopicState | None]:
+        """Return a topic; one that was made a moment ago is looked for."""
+        found = self._topics.result()
+        if name not in found.found.topics:
+            found = self._topics.next_result()
+        return found, found.found.topics.get(name)
+
+    def group(self, group_id: str) -> tuple[Result[Mapping[str, GroupState]], GroupState | None]:
+        """Return a group; one that was made a moment ago is looked for."""
+        found = self._groups.result()
+        if group_id not in found.found:
+            found = self._groups.next_result()
+        return found, found.found.get(group_id)
 
     def groups(self) -> Result[Mapping[str, GroupState]]:
         """Return consumer groups by their ids."""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from sparkonce.jobs.ui.page import Asked, NoSuchThingError, Page, part
+from sparkonce.jobs.shared.arguments import timestamp_ms, whole_number
+from sparkonce.jobs.ui.kafka.moving import Target, fingerprint, move, plan
+from sparkonce.jobs.ui.page import Asked, NoSuchThingError, Page, Proposal, RefusedError, part
 from sparkonce.jobs.ui.site import Site
 
+NOT_ALLOWED = "These pages may not change offsets: start them with --allow-changes."
+ENDS = {"start": "the start of the log", "end": "the end of the log", "offset": "an offset", "time": "a time"}
+"""Where offsets may go."""
 AT_ONCE = 200
 """Groups or partitions in one part of a table."""
 
@@ -22,14 +28,57 @@ def _all(site: Site, asked: Asked) -> Mapping[str, Any]:
 
 def _one(site: Site, asked: Asked) -> Mapping[str, Any]:
     group_id = asked.query.get("id", "")
-    groups = None if site.cluster is None else site.cluster.groups()
-    if groups is None or group_id not in groups.found:
-        if groups is not None and groups.at_ms is None and groups.problem is not None:
+    if site.cluster is None:
+        raise NoSuchThingError("No brokers were named: start it with --bootstrap-servers HOST:PORT.")
+    groups, group = site.cluster.group(group_id)
+    if group is None:
+        if groups.problem is not None:
             raise ConnectionError(groups.problem)
         raise NoSuchThingError(f"There is no group {group_id}, or this user may not describe it.")
-    group = groups.found[group_id]
-    return {"groups": groups, "group": group, "part": part(asked, group.partitions, AT_ONCE)}
+    return {"groups": groups, "group": group, "part": part(asked, group.partitions, AT_ONCE), "ends": ENDS}
+
+
+def _plan(site: Site, asked: Asked, form: Mapping[str, str]) -> str | Proposal:
+    moves = plan(_options(site), asked.query.get("id", ""), _target(form))
+    if not moves:
+        return "Every offset is there already: nothing to change."
+    allowed = site.given.allow_changes
+    first = "Nothing was changed. This would be:" if allowed else f"Nothing was changed. {NOT_ALLOWED} This would be:"
+    fields = {**form, "planned": fingerprint(moves)}
+    return Proposal("\n".join([first, *map(str, moves)]), "move" if allowed else "", fields, "Move these offsets")
+
+
+def _move(site: Site, asked: Asked, form: Mapping[str, str]) -> str:
+    if not site.given.allow_changes:
+        raise RefusedError(NOT_ALLOWED)
+    planned = form.get("planned", "")
+    moves = move(_options(site), asked.query.get("id", ""), _target(form), planned)
+    return "\n".join(["Moved:", *map(str, moves)])
+
+
+def _options(site: Site) -> Mapping[str, str]:
+    if site.cluster is None:
+        raise RefusedError("No brokers were named.")
+    return site.cluster.options
+
+
+def _target(form: Mapping[str, str]) -> Target:
+    topic, partition, to, at = (form.get(name, "").strip() for name in ("topic", "partition", "to", "at"))
+    if not topic:
+        raise RefusedError("Write the topic.")
+    try:
+        number = whole_number(partition) if partition else None
+        match to:
+            case "offset":
+                return Target(topic, number, offset=whole_number(at))
+            case "time":
+                return Target(topic, number, at_ms=timestamp_ms(at))
+            case "start" | "end":
+                return Target(topic, number, to_start=to == "start", to_end=to == "end")
+    except argparse.ArgumentTypeError as error:
+        raise RefusedError(f"{error}.") from error
+    raise RefusedError("Choose where the offsets are to go.")
 
 
 GROUPS = Page("/groups", "Groups", "groups.html", _all, menu="Groups")
-GROUP = Page("/groups/one", "Group", "group.html", _one)
+GROUP = Page("/groups/one", "Group", "group.html", _one, actions={"plan": _plan, "move": _move})

@@ -21,12 +21,12 @@ def topic_of(site: Site, name: str) -> TopicState:
     """
     if site.cluster is None:
         raise NoSuchThingError("No brokers were named: start it with --bootstrap-servers HOST:PORT.")
-    state = site.cluster.state()
-    if name not in state.found.topics:
-        if state.at_ms is None and state.problem is not None:
-            raise ConnectionError(state.problem)
+    result, found = site.cluster.topic(name)
+    if found is None:
+        if result.problem is not None:
+            raise ConnectionError(result.problem)
         raise NoSuchThingError(f"There is no topic {name}, or this user may not describe it.")
-    return state.found.topics[name]
+    return found
 
 
 def _data(site: Site, asked: Asked) -> Mapping[str, Any]:

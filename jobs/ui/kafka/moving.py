@@ -1,0 +1,122 @@
+"""Committed offsets of a consumer group, moved by hand: planned first, and carried out only as planned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+
+from sparkonce.connectors.kafka_client.client import EARLIEST, LATEST, Client, MissingTopicError
+from sparkonce.connectors.kafka_client.group_offsets import KafkaGroupOffsets
+from sparkonce.connectors.kafka_client.settings import read_settings
+from sparkonce.connectors.kafka_source.resolving import NO_MATCH
+from sparkonce.jobs.ui.errors import RefusedError
+from sparkonce.offset_store.errors import OffsetStoreError, counted
+from sparkonce.offset_store.group import Committed, CommittedOffset, Slot
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where offsets are to go: one of the four is given."""
+
+    topic: str
+    partition: int | None
+    """None for all that the group has offsets of, or all of the topic if it has none."""
+    offset: int | None = None
+    at_ms: int | None = None
+    to_start: bool = False
+    to_end: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One offset, before and after; None before: none was committed."""
+
+    slot: Slot
+    before: int | None
+    after: int
+
+    def __str__(self) -> str:
+        topic, partition = self.slot
+        distance = "" if self.before is None else f" ({_distance(self.after - self.before)})"
+        return f"{topic}-{partition}: {'none' if self.before is None else self.before} → {self.after}{distance}"
+
+
+def _distance(offsets: int) -> str:
+    if offsets < 0:
+        return f"{counted(-offsets, 'offset')} again"
+    return f"{counted(offsets, 'offset')} left out"
+
+
+def plan(options: Mapping[str, str], group_id: str, target: Target) -> list[Move]:
+    """Return what would be moved, and change nothing.
+
+    Raises:
+        RefusedError: there is no such partition, or its log does not have that offset.
+        OffsetStoreError, KafkaError, OSError: the brokers do not answer, or refuse.
+    """
+    with closing(Client(read_settings(options))) as client:
+        return _planned(client, KafkaGroupOffsets(client, group_id).fetch(), target)
+
+
+def move(options: Mapping[str, str], group_id: str, target: Target, planned: str) -> list[Move]:
+    """Move the offsets if `plan` still says what it said, as `fingerprint` has it.
+
+    Raises:
+        RefusedError: it does not, or the group has members.
+        OffsetStoreError, KafkaError, OSError: as `plan`.
+    """
+    with closing(Client(read_settings(options))) as client:
+        group, moves = KafkaGroupOffsets(client, group_id), list[Move]()
+        try:
+            group.check_vacant()
+        except OffsetStoreError as error:
+            raise RefusedError(f"Nothing was changed: {error}") from error
+
+        def build(now: Committed) -> Committed:
+            moves[:] = _planned(client, now, target)
+            if fingerprint(moves) != planned:
+                raise RefusedError("Nothing was changed: the offsets have moved since they were shown. Look again.")
+            return {each.slot: CommittedOffset(each.after) for each in moves}
+
+        group.update(build)
+        return moves
+
+
+def fingerprint(moves: list[Move]) -> str:
+    """Return a text that is the same for the same moves."""
+    return ";".join(
+        f"{topic}-{partition}:{each.before}:{each.after}" for each in moves for topic, partition in [each.slot]
+    )
+
+
+def _planned(client: Client, now: Committed, target: Target) -> list[Move]:
+    try:
+        known = client.topics([target.topic])
+    except MissingTopicError as error:
+        raise RefusedError(f"There is no topic {target.topic}.") from error
+    there = sorted(known[target.topic].partitions)
+    chosen = there if target.partition is None else [target.partition]
+    if target.partition is None:
+        chosen = sorted(partition for topic, partition in now if topic == target.topic) or there
+    missing = [each for each in chosen if each not in there]
+    if missing:
+        raise RefusedError(f"Topic {target.topic} has no partition {missing[0]}.")
+    slots = [(target.topic, each) for each in chosen]
+    start, end = (client.offsets(dict.fromkeys(slots, at), known) for at in (EARLIEST, LATEST))
+    found = {} if target.at_ms is None else client.offsets(dict.fromkeys(slots, target.at_ms), known)
+    moves = []
+    for slot in slots:
+        after = start[slot] if target.to_start else end[slot]
+        if target.offset is not None:
+            after = target.offset
+        elif target.at_ms is not None and found[slot] != NO_MATCH:
+            after = found[slot]
+        if not start[slot] <= after <= end[slot]:
+            raise RefusedError(
+                f"{slot[0]}-{slot[1]} holds offsets {start[slot]} to {end[slot]}; {after} is not among them."
+            )
+        before = now[slot].offset if slot in now else None
+        if before != after:
+            moves.append(Move(slot, before, after))
+    return moves
