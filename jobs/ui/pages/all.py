@@ -8,6 +8,7 @@ from sparkonce.jobs.ui.pages.groups import GROUP, GROUPS
 from sparkonce.jobs.ui.pages.messages import MESSAGES
 from sparkonce.jobs.ui.pages.pipelines import PIPELINE, PIPELINES
 from sparkonce.jobs.ui.pages.proof import PROOF, PROOF_CELL, PROOF_SEED, PROOF_STORY
+from sparkonce.jobs.ui.pages.stored import STORED
 from sparkonce.jobs.ui.pages.tables import TABLE, TABLE_FILES, TABLES
 from sparkonce.jobs.ui.pages.topic import TOPIC
 from sparkonce.jobs.ui.pages.topics import TOPICS
@@ -18,7 +19,7 @@ PAGES: tuple[Page, ...] = (
     *(PIPELINES, PIPELINE),
     *(TOPICS, TOPIC, MESSAGES),
     *(GROUPS, GROUP),
-    *(TABLES, TABLE, TABLE_FILES),
+    *(TABLES, TABLE, TABLE_FILES, STORED),
     TRACE,
     TRANSACTIONS,
     *(BROKERS, BROKER),
