@@ -62,7 +62,8 @@ class App:
         )
 
     async def _first(self, _: Request) -> Response:
-        return RedirectResponse(next(page.path for page in self._pages if page.menu is not None))
+        given = self._site.given
+        return RedirectResponse("/pipelines" if given.tables or given.checkpoints or given.folder else "/topics")
 
     def _getting(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
         async def get(request: Request) -> Response:

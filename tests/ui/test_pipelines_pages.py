@@ -47,3 +47,8 @@ def test_a_running_and_killed_pipeline_is_followed(tmp_path: Path, pipelines: Ui
 
 def test_a_query_that_nobody_knows(pipelines: UiServer, page: Page) -> None:
     assert page.request.get(f"{pipelines.url}pipelines/none").status == 404
+
+
+def test_where_there_are_tables_pipelines_come_first(pipelines: UiServer, page: Page) -> None:
+    page.goto(pipelines.url)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Pipelines")

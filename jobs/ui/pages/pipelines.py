@@ -6,28 +6,36 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparkonce.jobs.shared.events import noted
-from sparkonce.jobs.ui.delta.pipelines import Known, Pipeline, look, pipelines, timeline_of
+from sparkonce.jobs.ui.delta.pipelines import EndOf, Known, Pipeline, look, pipelines, timeline_of
 from sparkonce.jobs.ui.delta.timeline import Event
-from sparkonce.jobs.ui.page import Asked, NoSuchThingError, Page
+from sparkonce.jobs.ui.page import Asked, NoSuchThingError, Page, part
 from sparkonce.jobs.ui.site import Site
 from sparkonce.offset_store.clock import now_ms
 
 PARTITIONS = 100
-"""Partitions on a page."""
+"""Partitions in one part of the table."""
 
 
 def _all(site: Site) -> tuple[Known, list[Pipeline]]:
     watches = [site.delta.at(place) for place in site.tables()]
     known = look(site.checkpoints(), watches, site.given.storage)
-    state = None if site.cluster is None else site.cluster.state().found
+    return known, pipelines(known, _ends(site), now_ms())
+
+
+def _ends(site: Site) -> EndOf:
+    """Return what looks up where the log of a partition ends for readers of committed records."""
+    topics = {} if site.cluster is None else site.cluster.state().found.topics
+    logs: dict[str, dict[int, int | None]] = {}
 
     def end_of(topic: str, topic_id: str, partition: int) -> int | None:
-        found = None if state is None else state.topics.get(topic)
-        if found is None or (topic_id and found.topic_id and topic_id != found.topic_id):
+        found = topics.get(topic)
+        if found is None or (topic_id and found.topic_id and topic_id != found.topic_id):  # another topic of its name
             return None
-        return next((each.stable for each in found.partitions if each.partition == partition), None)
+        if topic not in logs:
+            logs[topic] = {each.partition: each.stable for each in found.partitions}
+        return logs[topic].get(partition)
 
-    return known, pipelines(known, end_of, now_ms())
+    return end_of
 
 
 def _list(site: Site, _: Asked) -> Mapping[str, Any]:
@@ -41,14 +49,11 @@ def _one(site: Site, asked: Asked) -> Mapping[str, Any]:
     if pipeline is None:
         raise NoSuchThingError(f"No known checkpoint or table has the query {asked.path['query']}.")
     events = [] if site.given.folder is None else noted(site.given.folder)
-    first = asked.number("first", 0, len(pipeline.partitions))
     return {
         "known": known,
         "pipeline": pipeline,
         "timeline": timeline_of(pipeline, [Event(each.at_ms, each.kind, each.text) for each in events]),
-        "partitions": pipeline.partitions[first : first + PARTITIONS],
-        "first": first,
-        "on_page": PARTITIONS,
+        "partitions": part(asked, pipeline.partitions, PARTITIONS),
     }
 
 

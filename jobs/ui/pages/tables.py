@@ -10,14 +10,14 @@ from typing import Any
 from sparkonce.jobs.ui.delta.followed import AuditState
 from sparkonce.jobs.ui.delta.strips import strips
 from sparkonce.jobs.ui.delta.tables import PAGE, TableWatch
-from sparkonce.jobs.ui.page import Asked, NoSuchThingError, Page
+from sparkonce.jobs.ui.page import Asked, NoSuchThingError, Page, part
 from sparkonce.jobs.ui.site import Site
 from sparkonce.offset_store.errors import OffsetStoreError
 
 GLANCE_S = 0.3
 """How long the list of tables reads on, for all of them together."""
 CHAINS = 100
-"""Partitions of the audit on a page."""
+"""Partitions of the audit in one part of the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,6 @@ def _one(site: Site, asked: Asked) -> Mapping[str, Any]:
     oldest, newest = watch.bounds()
     shown = watch.versions(asked.number("from", newest, newest) if "from" in asked.query else None)
     drawn, left_out = strips(shown[::-1])
-    first_chain = asked.number("chain", 0)
     return {
         "watch": watch,
         "audit": audit,
@@ -79,9 +78,7 @@ def _one(site: Site, asked: Asked) -> Mapping[str, Any]:
         "versions": shown,
         "strips": drawn,
         "strips_left_out": left_out,
-        "chains": audit.chains[first_chain : first_chain + CHAINS],
-        "first_chain": first_chain,
-        "chains_on_page": CHAINS,
+        "chains": part(asked, audit.chains, CHAINS),
         "on_page": PAGE,
     }
 
