@@ -19,7 +19,8 @@ from sparkonce.broker_lite.protocol.frames import SIZE, encode_request_header, r
 from sparkonce.broker_lite.sim.network import CLIENT
 from sparkonce.broker_lite.sim.scheduler import stream
 from sparkonce.broker_lite.sim.whole.loop import SimulatedLoop
-from sparkonce.broker_lite.sim.whole.machine import EPOCH_MS, FIRST_PORT
+from sparkonce.broker_lite.sim.whole.machine import EPOCH_MS
+from sparkonce.broker_lite.sim.whole.settings import FIRST_PORT
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.protocol.primitives import Buffer
@@ -51,6 +52,7 @@ class Connection(asyncio.Protocol):
         self._received = bytearray()
         self._correlation_id = 0
         self.closed = False
+        self.sends_rubbish = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio."""
@@ -100,6 +102,8 @@ class Connection(asyncio.Protocol):
                 return
             frame = bytes(received[SIZE.size : SIZE.size + size])
             del received[: SIZE.size + size]
+            if self.sends_rubbish and not self._waiting:
+                continue  # some of it was a request after all
             api_key, version, future = self._waiting.popleft()
             _, position = read_response_header(api_key, version, frame)
             if not future.done():
@@ -154,10 +158,13 @@ class Client:
 
     # Requests.
 
+    port = FIRST_PORT
+    """The port of the listener that this client uses."""
+
     def some_broker(self) -> Address:
         """Return any broker's address."""
         machine = self.rng.choice(list(self.world.brokers.values()))
-        return Address(machine.address, FIRST_PORT)
+        return Address(machine.address, self.port)
 
     async def connection(self, address: Address) -> Connection:
         """Return the connection to a broker.
@@ -173,8 +180,16 @@ class Client:
             except (OSError, TimeoutError) as error:
                 raise UnreachableError(str(error)) from None
             assert isinstance(protocol, Connection)
+            await self.greet(protocol)
             found = self._connections[address] = protocol
         return found
+
+    async def greet(self, connection: Connection) -> None:
+        """Do what comes first on a new connection.
+
+        Raises:
+            UnreachableError: if that fails.
+        """
 
     @property
     def timeout_ms(self) -> int:

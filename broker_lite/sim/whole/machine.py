@@ -27,7 +27,7 @@ from sparkonce.broker_lite.server.server import Server
 from sparkonce.broker_lite.sim.disk import CutShort, DiskLock, SimulatedDisk, SimulatedFile
 from sparkonce.broker_lite.sim.scheduler import stream
 from sparkonce.broker_lite.sim.whole.loop import SimulatedLoop
-from sparkonce.broker_lite.sim.whole.settings import broker_config
+from sparkonce.broker_lite.sim.whole.settings import FIRST_PORT, broker_config
 from sparkonce.broker_lite.sim.whole.sockets import Descriptor
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ SHARED: Final = "/shared"
 """Where the disk is mounted that all machines share."""
 METADATA: Final = f"{SHARED}/metadata"
 DATA: Final = "/data"
-FIRST_PORT: Final = 9092
 EPOCH_MS: Final = 1_700_000_000_000
 """The time of day at which a simulation begins."""
 _FLUSHES_MS: Final = 100

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from sparkonce.broker_lite.security.settings import STANDARD_AUTHORIZER
 from sparkonce.broker_lite.sim.plan import Durability, Plan
+from sparkonce.broker_lite.sim.scheduler import stream
+
+FIRST_PORT: Final = 9092
+"""The port of the first listener, on each machine; the next one has the next."""
+INTRUDER: Final = "intruder"
+_INTRUDERS: Final = 0.3
+"""How many seeds have one."""
+
+
+def has_intruder(seed: int) -> bool:
+    """Whether a seed has an intruder."""
+    return stream("intruder", seed).random() < _INTRUDERS
 
 
 def broker_config(plan: Plan, node_id: int, metadata_log_dir: str) -> BrokerConfig:
@@ -37,6 +52,16 @@ def broker_config(plan: Plan, node_id: int, metadata_log_dir: str) -> BrokerConf
     if plan.groups:
         values["group.initial.rebalance.delay.ms"] = plan.groups[0].delay_ms
         values["group.consumer.session.timeout.ms"] = plan.groups[0].session_ms
+    if has_intruder(plan.seed):
+        values |= {
+            "authorizer.class.name": STANDARD_AUTHORIZER,
+            "super.users": "User:ANONYMOUS",
+            "listeners": f"PLAINTEXT://127.0.0.1:{FIRST_PORT},SASL_PLAINTEXT://127.0.0.1:{FIRST_PORT + 1}",
+            "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+                f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{INTRUDER}="{INTRUDER}";'
+            ),
+        }
     if plan.durability is Durability.FLUSHED:
         values["log.flush.interval.messages"] = 1
     return BrokerConfig.of(values)

@@ -44,10 +44,12 @@ from sparkonce.broker_lite.sim.whole.admin import Admin
 from sparkonce.broker_lite.sim.whole.client import Client
 from sparkonce.broker_lite.sim.whole.groups import ClassicMember, Commits, GroupClient
 from sparkonce.broker_lite.sim.whole.heartbeats import HeartbeatMember
+from sparkonce.broker_lite.sim.whole.intruder import Intruder
 from sparkonce.broker_lite.sim.whole.judge import Mistakes, ObservedLog, Truth
 from sparkonce.broker_lite.sim.whole.machine import Machine, SharedDisk
 from sparkonce.broker_lite.sim.whole.producers import Consumer, Producer
 from sparkonce.broker_lite.sim.whole.recovery import ails, compare_images, look_at_disks
+from sparkonce.broker_lite.sim.whole.settings import has_intruder
 from sparkonce.broker_lite.sim.whole.sockets import Network
 from sparkonce.broker_lite.sim.whole.transactional import Courier, TransactionalProducer
 from sparkonce.broker_lite.sim.world import Outcome
@@ -99,6 +101,7 @@ class World:
         self._couriers: dict[int, Courier] = {}
         self.clients: list[Client] = []
         self.admin = Admin(self, self.client_number())
+        self.intruder = Intruder(self, self.client_number()) if has_intruder(plan.seed) else None
 
     @property
     def image(self) -> ClusterImage:
@@ -213,6 +216,8 @@ class World:
                 self.consumers.append(Consumer(self, self.client_number(), key, committed=True))
         for number in range(len(self.plan.transactional)):
             self.transactional.append(TransactionalProducer(self, number, self.client_number(), keys))
+        if self.intruder is not None:
+            self.intruder.begin()
         for group in self.plan.groups:
             kind = HeartbeatMember if group.by_heartbeats else ClassicMember
             for index in range(group.members):

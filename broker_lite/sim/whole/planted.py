@@ -1,0 +1,147 @@
+"""Bugs of the shell put back on purpose: between the state machines and the sockets, where `sim/planted.py` has none.
+
+Each is a context manager that replaces a function of the production code in this process. Those of the state machines
+are found here as well: `sim/planted.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sparkonce.broker_lite.cluster import acknowledgements
+from sparkonce.broker_lite.handlers import (
+    delete_records,
+    end_transaction,
+    produce,
+    txn_offset_commit,
+    write_txn_markers,
+)
+from sparkonce.broker_lite.log.local_log import LocalLog
+from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.node.coordinated_in_cluster import CoordinatedInCluster
+from sparkonce.broker_lite.node.markers_in_cluster import MarkerSender
+from sparkonce.broker_lite.protocol.records import encode_batch
+from sparkonce.broker_lite.replication.leader import PartitionLeader
+from sparkonce.broker_lite.sim.planted import PLANTED as OF_CORES
+from sparkonce.broker_lite.sim.planted import Planted, replaced
+
+if TYPE_CHECKING:
+    from sparkonce.broker_lite.node.request import Body, Request
+
+_SECOND_MS = 150
+"""How long after the first the second marker comes."""
+
+
+def _acks_before_safe() -> AbstractContextManager[None]:
+    """Let acks=all be answered as soon as the leader has appended."""
+
+    def answer(broker: Any, request: Request, topics: Any, _unsafe: Any, _timeout_ms: int) -> Body:
+        return produce.answer(broker, request, topics)
+
+    return replaced(produce, "answer_when_safe", answer)
+
+
+def _acks_by_end() -> AbstractContextManager[None]:
+    """Let what waits until records are safe go by the leader's end in place of the high watermark."""
+    return replaced(PartitionLeader, "is_acknowledged", lambda self, offset: offset < self.log.log_end_offset)
+
+
+def _late_marker_ends_later_transaction() -> AbstractContextManager[None]:
+    """Let markers that have waited for a broker be sent though their transaction has ended meanwhile."""
+    return replaced(MarkerSender, "_due", lambda self, leader: self._outbox.pop(leader, []))
+
+
+def _error_silences_others() -> AbstractContextManager[None]:
+    """Let the error of one waiting request keep others from being answered."""
+    return replaced(acknowledgements, "_tell", lambda waiter, code: waiter.then(code))
+
+
+def _marker_sent_twice() -> AbstractContextManager[None]:
+    """Let each request that ends transactions come a second time, later."""
+    send = MarkerSender._send
+
+    def twice(self: MarkerSender, leader: int) -> None:
+        member = self._member
+        before = member.send
+
+        def again(broker_id: int, request: Any, then: Callable[[Any], None]) -> None:
+            before(broker_id, request, then)
+            later = partial(before, broker_id, request, lambda _: None)
+            self._broker.scheduler.call_later(_SECOND_MS / 1000, later)
+
+        member.send = again  # type: ignore[method-assign]
+        try:
+            send(self, leader)
+        finally:
+            member.send = before  # type: ignore[method-assign]
+
+    return replaced(MarkerSender, "_send", twice)
+
+
+def _offsets_outside_transaction() -> AbstractContextManager[None]:
+    """Let the offsets of a transaction be committed at once."""
+
+    def encode_plainly(records: Any, **options: Any) -> bytearray:
+        del options
+        return encode_batch(records)
+
+    return replaced(txn_offset_commit, "encode_batch", encode_plainly)
+
+
+def _coordinators_answer_at_once() -> AbstractContextManager[None]:
+    """Let coordinators answer what is not safe yet."""
+
+    def answer(_: CoordinatedInCluster, _request: Request, _names: Collection[str], body: Body, _refused: Any) -> Body:
+        return body
+
+    return replaced(CoordinatedInCluster, "answer", answer)
+
+
+def _markers_answered_at_once() -> AbstractContextManager[None]:
+    """Let a partition's leader acknowledge a marker that its followers do not have yet."""
+
+    def answer(_member: Any, request: Request, results: Any, _waits: Any) -> None:
+        request.answer(write_txn_markers._response(request, results))
+
+    return replaced(write_txn_markers, "_answer_when_safe", answer)
+
+
+def _consumers_read_to_the_end() -> AbstractContextManager[None]:
+    """Let consumers have what is not safe."""
+    read = LocalLog.read
+
+    def to_the_end(self: PartitionLog, offset: int, size: int, first: bool, up_to_offset: int | None = None) -> Any:
+        return read(self, offset, size, first, None if up_to_offset == self.high_watermark else up_to_offset)
+
+    return replaced(LocalLog, "read", to_the_end)
+
+
+def _forgotten(module: Any) -> Callable[[], AbstractContextManager[None]]:
+    return lambda: replaced(module, "authorized", lambda *_: True)
+
+
+def _loaded_groups_stay() -> AbstractContextManager[None]:
+    """Let a coordinator keep what it knew when it has lost its leadership."""
+    return replaced(CoordinatedInCluster, "_drop", lambda *_: None)
+
+
+OF_SHELL = (
+    Planted("acks-before-safe", "a handler that acknowledges before the high watermark", _acks_before_safe),
+    Planted("acks-by-end", "the leader's end in place of the high watermark", _acks_by_end),
+    Planted("late-marker", "51f5fab undone", _late_marker_ends_later_transaction),
+    Planted("error-silences-others", "9bbca8b undone", _error_silences_others),
+    Planted("marker-sent-twice", "a coordinator that sends its markers again, later", _marker_sent_twice),
+    Planted("offsets-outside-transaction", "TxnOffsetCommit as OffsetCommit", _offsets_outside_transaction),
+    Planted("coordinators-answer-at-once", "answers that are not safe", _coordinators_answer_at_once),
+    Planted("markers-answered-at-once", "markers that are not safe", _markers_answered_at_once),
+    Planted("consumers-read-to-the-end", "a fetch without the high watermark", _consumers_read_to_the_end),
+    Planted("end-not-authorized", "an authorisation forgotten in EndTxn", _forgotten(end_transaction)),
+    Planted("offsets-not-authorized", "the same in TxnOffsetCommit", _forgotten(txn_offset_commit)),
+    Planted("deletion-not-authorized", "the same in DeleteRecords", _forgotten(delete_records)),
+    Planted("coordinators-not-unloaded", "what was known in a former epoch is kept", _loaded_groups_stay),
+)
+PLANTED = (*OF_SHELL, *(each for each in OF_CORES if each.name != "leads-by-old-log"))
+"""All of them; one of the cores' is a bug of the former hosts."""
