@@ -9,7 +9,7 @@ STAMP := $(VENV)/.complete
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java classes zookeeper demo test test-oldest versions check bench soak integration kafka-image clean
+.PHONY: help setup java classes zookeeper demo test test-oldest versions check bench soak integration kafka-image docs try clean
 OLDEST := .venv-oldest
 
 help: ## Show this list
@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@# PySpark finds the formats by listing sys.path, so the checkout must be on it: editable_mode=compat puts it there.
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		--config-settings editable_mode=compat -e '.[demo,test,bench]'
+		--config-settings editable_mode=compat -e '.[demo,test,bench,docs]'
 	@touch $@
 
 setup: $(STAMP) ## Install everything into .venv
@@ -53,7 +53,7 @@ test-oldest: ## Unit and Spark tests with the oldest dependencies that pyproject
 	@$(PYTHON) -m venv $(OLDEST)
 	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check uv pip wheel 'setuptools>=80'
 	@SSL_CERT_FILE=$${SSL_CERT_FILE:-$$PIP_CERT} $(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python \
-		--resolution lowest-direct --config-settings editable_mode=compat -e '.[demo,test,bench]'
+		--resolution lowest-direct --config-settings editable_mode=compat -e '.[demo,test,bench,docs]'
 	@PATH="$(CURDIR)/$(OLDEST)/bin:$$PATH" $(OLDEST)/bin/python -m pytest -m "not soak" tests/unit tests/spark -n 2
 
 versions: $(STAMP) ## The wheel in empty environments: make versions PYTHONS="python3.12 python3.13" SPARKS="4.2.0 4.2.1"
@@ -76,5 +76,9 @@ kafka-image: $(STAMP) ## Build a local Apache Kafka image from Maven's jars
 integration: classes ## The connectors' tests on a real Kafka in a container (needs Docker)
 	@$(BIN)/python -m tests.containers.run
 
+docs: $(STAMP) ## The documentation as a site, in site/; no dead link (PUBLISH=folder: also there, beside other versions)
+	@$(BIN)/python docs/build.py site $(if $(PUBLISH),--publish '$(PUBLISH)')
+	@echo "The site is in site/index.html"
+
 clean: ## Remove the environment and everything that was built
-	rm -rf $(VENV) $(OLDEST) .demo .bench .mypy_cache .ruff_cache build *.egg-info
+	rm -rf $(VENV) $(OLDEST) .demo .bench .mypy_cache .ruff_cache build site *.egg-info

@@ -1,11 +1,7 @@
-"""Every setting as text: for `--help-settings`, and for docs/broker_settings.md.
-
-`python -m sparkonce.broker_lite.settings_page > docs/broker_settings.md` regenerates the page.
-"""
+"""Every setting as text: for `--help-settings`, and for docs/broker_settings.md (`sparkonce options --write .`)."""
 
 from __future__ import annotations
 
-import sys
 import textwrap
 from collections.abc import Iterable, Mapping
 
@@ -22,7 +18,7 @@ _NAMED = {INT_MAX: "the largest 32-bit number", LONG_MAX: "the largest 64-bit nu
 _HEAD = """\
 # Settings of the broker
 
-<!-- Generated: python -m sparkonce.broker_lite.settings_page > docs/broker_settings.md -->
+<!-- Generated from the code: sparkonce options --write . -->
 
 Names, types and defaults are Apache Kafka 4.3's; where a default differs, Kafka's stands beside it. Give settings to
 `EmbeddedBroker(config={...})`, in a properties file (`sparkonce broker --config FILE`), or one by one
@@ -123,7 +119,3 @@ def _values(setting: Setting) -> str:
     if setting.most is not None:
         ends = [f"{least:g} to {most:g}" if setting.least is not None else f"up to {most:g}"]
     return " or ".join([end for end in ends if end] + [str(number) for number in setting.allowed])
-
-
-if __name__ == "__main__":
-    sys.stdout.write(markdown())

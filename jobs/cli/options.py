@@ -7,11 +7,11 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
-from itertools import groupby
 from pathlib import Path
 
 from sparkonce.connectors.reference.tables import REFERENCES, REFUSED, WITHOUT_EFFECT, Reference, is_used
+from sparkonce.jobs.cli.options_page import groups, markdown, reasons, scope
+from sparkonce.jobs.cli.reference_pages import write_all
 from sparkonce.jobs.cli.typed_options import typed_module
 from sparkonce.jobs.shared.exit_status import GOOD, USAGE
 from sparkonce.settings import Scope, Setting
@@ -36,7 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--write",
         type=Path,
         metavar="CHECKOUT",
-        help="make docs/options_*.md and connectors/reference/typed_options.py anew",
+        help="make anew every file that is made from the code: the pages of options, settings, commands, errors and "
+        "the Python API, and connectors/reference/typed_options.py",
     )
 
 
@@ -50,19 +51,13 @@ def run(options: argparse.Namespace) -> int:
     elif options.python:
         print(typed_module(), end="")
     elif options.write:
-        _write(options.write)
+        write_all(options.write)
     elif options.markdown:
         print("\n".join(markdown(each) for each in wanted), end="")
     else:
         width = max(NARROWEST, shutil.get_terminal_size((100, 24)).columns)
         print("\n".join(text(each, width) for each in wanted), end="")
     return GOOD
-
-
-def _write(checkout: Path) -> None:
-    for each in REFERENCES.values():
-        (checkout / "docs" / each.page).write_text(markdown(each))
-    (checkout / "connectors" / "reference" / "typed_options.py").write_text(typed_module())
 
 
 def _one(reference: Reference, name: str, *, as_json: bool) -> int:
@@ -117,104 +112,21 @@ def _plain(entry: Setting) -> dict[str, object]:
 def text(reference: Reference, width: int) -> str:
     """Write the reference for a terminal of this width, in characters."""
     lines = [f"{reference.title}: {reference.use.replace('`', '')}"]
-    for group, entries in _groups(reference):
+    for group, entries in groups(reference):
         lines += ["", group]
         if group in (WITHOUT_EFFECT, REFUSED):
-            for names, why in _reasons(entries):
+            for names, why in reasons(entries):
                 lines += [_filled(", ".join(names), width, 2)]
                 lines += [_filled(why, width, 6)]
             continue
         for entry in entries:
             head = f"{entry.name}={entry.form}" if entry.form else entry.name
             facts = "; ".join(
-                filter(None, [f"default {entry.shown_default}" if entry.shown_default else "", _scope(entry)])
+                filter(None, [f"default {entry.shown_default}" if entry.shown_default else "", scope(entry)])
             )
             lines.append(_filled(head + (f"  ({facts})" if facts else ""), width, 2))
             lines.append(_filled(entry.documentation, width, 6))
     return "\n".join(lines) + "\n"
-
-
-def markdown(reference: Reference) -> str:
-    """Write the reference as its page in the docs."""
-    name = reference.name
-    lines = [
-        f"# {reference.title}",
-        "",
-        _paragraph(
-            f"For {reference.use}. This page is made from the declarations in the code, by `sparkonce options {name} "
-            f"--markdown`; `sparkonce options {name} NAME` shows one of them in the terminal."
-        ),
-        "",
-        _paragraph(
-            "Names are compared without case. A name that is not here is an error, which tells the nearest one. An "
-            "option marked S is one of Spark's own connector, with the same meaning. No message and no log shows the "
-            "text of one that is marked *secret*, nor does a plan in a session of `sparkonce.spark_session`."
-        ),
-    ]
-    if reference.note:
-        lines += ["", _paragraph(reference.note)]
-    for group, entries in _groups(reference):
-        lines += ["", f"## {group}", ""]
-        if group in (WITHOUT_EFFECT, REFUSED):
-            lines += [
-                "These change nothing here, and are taken without a word." if group == WITHOUT_EFFECT else _REFUSING
-            ]
-            lines += ["", f"| setting | {'why' if group == WITHOUT_EFFECT else 'instead'} |", "|---|---|"]
-            for names, why in _reasons(entries):
-                lines.append(f"| {', '.join(f'`{name}`' for name in names)} | {_cell(why)} |")
-            continue
-        lines += _table(entries)
-    return "\n".join(lines) + "\n"
-
-
-_REFUSING = "Each is an error that says what to use instead, before anything is read or written."
-
-
-def _table(entries: list[Setting]) -> list[str]:
-    """Write a table of the columns that are not empty."""
-    columns = {
-        "option": [f"`{entry.name}`" for entry in entries],
-        "value": [f"`{entry.form}`" if entry.form else "" for entry in entries],
-        "default": [_default(entry) for entry in entries],
-        "for": [_scope(entry) for entry in entries],
-        "": ["S" if entry.spark else "" for entry in entries],
-        "meaning": [f"{entry.documentation} *secret*" if entry.sensitive else entry.documentation for entry in entries],
-    }
-    kept = {heading: cells for heading, cells in columns.items() if any(cells)}
-    rows = [kept, ["---"] * len(kept), *([_cell(cell) for cell in row] for row in zip(*kept.values(), strict=True))]
-    return ["| " + " | ".join(row) + " |" for row in rows]
-
-
-def _default(entry: Setting) -> str:
-    plain = entry.shown_default in ("", "required", "none") or " " in entry.shown_default
-    return entry.shown_default if plain else f"`{entry.shown_default}`"
-
-
-def _scope(entry: Setting) -> str:
-    return "" if entry.scope is Scope.BOTH else f"{entry.scope} only"
-
-
-def _cell(written: str) -> str:
-    return written.replace("|", "\\|")
-
-
-def _groups(reference: Reference) -> Iterator[tuple[str, list[Setting]]]:
-    """Yield the entries under their headings, in the order in which the headings first come."""
-    entries = reference.entries()
-    order = list(dict.fromkeys(entry.group for entry in entries))
-    for group, found in groupby(sorted(entries, key=lambda entry: order.index(entry.group)), lambda entry: entry.group):
-        yield group or "Options", list(found)
-
-
-def _reasons(entries: list[Setting]) -> list[tuple[list[str], str]]:
-    reasons: dict[str, list[str]] = {}
-    for entry in entries:
-        reasons.setdefault(entry.documentation, []).append(entry.name)
-    return [(names, why) for why, names in reasons.items()]
-
-
-def _paragraph(said: str) -> str:
-    return textwrap.fill(said, 130, break_on_hyphens=False, break_long_words=False)
 
 
 def _filled(said: str, width: int, margin: int) -> str:

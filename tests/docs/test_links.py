@@ -26,3 +26,11 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert found.exists(), f"{page.name}: {target}"
         if anchor and found.suffix == ".md":
             assert anchor in anchors(found), f"{page.name}: {target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_every_test_and_source_file_that_a_page_names_exists(page: Path) -> None:
+    """Under the guarantees, what tries them: a test that was renamed would leave a claim without its proof."""
+    folders = "broker_lite|conf|connectors|deploy|exactly_once|jobs|offset_store|registry_lite|sparkonce|tests"
+    named = re.findall(rf"`((?:{folders})/[\w/.-]+)`", page.read_text())
+    assert [name for name in named if not (DOCS.parent / name).exists()] == []

@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
+import sparkonce
 from sparkonce.connectors.reference.tables import REFERENCES, Reference, is_used
 from sparkonce.connectors.reference.typed_options import delta_sink_options, kafka_sink_options, source_options
 from sparkonce.connectors.settings.options import OptionError
+from sparkonce.jobs.cli.errors_page import NOT_SEEN, WAYS_OUT
 from sparkonce.jobs.cli.main import main
-from sparkonce.jobs.cli.options import markdown
-from sparkonce.jobs.cli.typed_options import typed_module
+from sparkonce.jobs.cli.options_page import markdown
+from sparkonce.jobs.cli.reference_pages import MADE
 
 PROJECT = Path(__file__).resolve().parents[2]
 DOCS = PROJECT / "docs"
@@ -49,10 +51,25 @@ SPARK_SOURCE = {
 """The options that `KafkaSourceProvider` of Spark 4.2 names, and its readers."""
 
 
-@pytest.mark.parametrize("reference", REFERENCES.values(), ids=lambda reference: reference.name)
-def test_the_page_is_made_from_the_declarations(reference: Reference) -> None:
-    made = markdown(reference)
-    assert (DOCS / reference.page).read_text() == made, "a declaration has changed: run sparkonce options --write ."
+@pytest.mark.parametrize("path", MADE)
+def test_what_is_made_from_the_declarations_is_up_to_date(path: str) -> None:
+    assert (PROJECT / path).read_text() == MADE[path](), "a declaration has changed: run sparkonce options --write ."
+
+
+def test_every_error_of_the_connectors_has_a_way_out() -> None:
+    """Those that a query can end with; a class that the page leaves out is in `NOT_SEEN`."""
+    declared = set()
+    for folder in ("connectors", "exactly_once", "offset_store"):
+        for module in (PROJECT / folder).rglob("*.py"):
+            declared |= set(re.findall(r"^class ([A-Za-z]+Error)\b", module.read_text(), re.MULTILINE))
+    told = {name for ways in WAYS_OUT.values() for name in ways}
+    assert declared - told == NOT_SEEN
+    assert not told & NOT_SEEN
+
+
+def test_the_python_api_names_all_that_is_exported() -> None:
+    page = (DOCS / "python_api.md").read_text()
+    assert set(re.findall(r"^### (\w+)$", page, re.MULTILINE)) == set(sparkonce.__all__) - {"__version__"}
 
 
 @pytest.mark.parametrize("reference", REFERENCES.values(), ids=lambda reference: reference.name)
@@ -128,20 +145,12 @@ def test_it_lists_all_for_people_and_for_programs(capsys: pytest.CaptureFixture[
 
 
 def test_it_makes_all_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for folder in ("docs", "connectors/reference"):
+    for folder in {Path(path).parent for path in MADE}:
         (tmp_path / folder).mkdir(parents=True)
     assert main(["options", "--write", str(tmp_path)]) == 0
-    made = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*")}
-    assert made == {
-        "connectors/reference/typed_options.py",
-        *(f"docs/{reference.page}" for reference in REFERENCES.values()),
-    }
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*")} == set(MADE)
     assert main(["options", "--python"]) == 0
     assert capsys.readouterr().out == TYPED.read_text()
-
-
-def test_the_typed_dictionaries_are_made_from_the_declarations() -> None:
-    assert TYPED.read_text() == typed_module(), "a declaration has changed: run sparkonce options --write ."
 
 
 def test_typed_options_are_checked_at_once_and_become_text() -> None:

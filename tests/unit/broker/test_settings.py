@@ -106,7 +106,7 @@ def test_every_setting_of_kafkas_is_served_or_named_as_not() -> None:
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text() == markdown(), "python -m sparkonce.broker_lite.settings_page > docs/broker_settings.md"
+    assert PAGE.read_text() == markdown(), "sparkonce options --write ."
 
 
 def test_help_lists_every_setting(capsys: pytest.CaptureFixture[str]) -> None:

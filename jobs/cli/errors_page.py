@@ -1,0 +1,245 @@
+"""docs/errors.md: the errors that stop a query, a command or a broker, by what they mean and what to do.
+
+What an error means is the docstring of its class. What to do is here, in short: the message itself says it for the
+case at hand.
+"""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+
+WAYS_OUT: dict[str, dict[str, str]] = {
+    "exactly_once.errors": {
+        "DeliveryError": (
+            "The kind of all errors below it in this table. Look at the class that the message begins with."
+        ),
+        "OffsetMismatchError": (
+            "Start with a new `checkpointLocation`, and `offsetStore` with the same `appId` on the source: "
+            "[when a query stops](guarantees.md#what-to-do-when-a-query-stops)."
+        ),
+        "FencedError": "Stop one of the two drivers, or give each its own `appId`: [two drivers](two_drivers.md).",
+        "StatefulRestartError": "Restore the checkpoint, or write to a new table: [recovery](recovery.md).",
+        "CheckpointError": (
+            "Restore the newest checkpoint; without state, begin with a new one and `offsetStore`: "
+            "[recovery](recovery.md)."
+        ),
+        "UnknownOutcomeError": "Start the query again when the store answers: the batch is compared again.",
+        "FilesGoneError": (
+            "Start the query again: the batch is written anew. Keep `VACUUM` and lifecycle rules away from "
+            "files younger than a batch: [recovery](recovery.md)."
+        ),
+        "TransactionsGoneError": (
+            "Start again; where rows are named as lost, `sparkonce transactions finish --accept`: [into "
+            "Kafka](kafka_sink.md#when-a-query-stops)."
+        ),
+    },
+    "exactly_once.recovery": {
+        "RecoveryError": "The message names what can be done instead; `sparkonce offsets show` lists what is stored.",
+    },
+    "exactly_once.transactions": {
+        "DecisionFormatError": (
+            "Something else writes to the topic of decisions: find it, and give this query its own topic."
+        ),
+    },
+    "offset_store.errors": {
+        "OffsetStoreError": (
+            "Check the address, the network and the rights that the message names: [object "
+            "stores](object_stores.md#when-something-is-wrong)."
+        ),
+        "RowsWithoutOffsetsError": (
+            "`sparkonce offsets copy` or `set`, before the query starts: [recovery](recovery.md)."
+        ),
+        "StoreMissingError": "Check the path; a table that no query has written has no offsets.",
+    },
+    "offset_store.offsets": {
+        "OffsetFormatError": "Give the offsets as [an offset looks like](kafka_once.md#what-an-offset-looks-like).",
+    },
+    "connectors.settings.options": {
+        "OptionError": "Correct the option; `sparkonce options FORMAT NAME` explains it.",
+    },
+    "connectors.kafka_client.client": {
+        "KafkaUnreachableError": (
+            "Check that a broker listens there, and `kafka.security.protocol`; then `sparkonce doctor`."
+        ),
+        "MissingTopicError": "Create the topic, or correct its name.",
+    },
+    "connectors.kafka_client.connection": {
+        "SaslError": "Check `kafka.sasl.mechanism`, user and password, against the broker's listener.",
+    },
+    "connectors.kafka_client.key_stores": {
+        "KeyStoreError": "Check the file, its type and its password, on the machine that the message comes from.",
+    },
+    "connectors.kafka_client.oauth": {
+        "TokenError": "Check the client id and secret, or the file that the message names.",
+        "TokenServerError": (
+            "Check the address of the token endpoint, and its certificate; temporary failures are retried."
+        ),
+    },
+    "connectors.kafka_source.data_loss": {
+        "DataLossError": (
+            "Find out why the records are gone (retention, deletion, another log); `failOnDataLoss=false` "
+            "continues without them: [what is data loss](kafka_once.md)."
+        ),
+    },
+    "connectors.kafka_source.ranges": {
+        "RecreatedTopicError": "A new `checkpointLocation`: the records of the new topic are other records.",
+    },
+    "connectors.kafka_source.decode": {
+        "CorruptBatchError": (
+            "Look at the broker's disk and the log with `kafka-dump-log.sh`; the offset is in the message."
+        ),
+        "TimestampRangeError": "Correct the producer; records of that time cannot be read as Spark's timestamps.",
+    },
+    "connectors.kafka_source.java_regex": {
+        "PatternError": "Write the pattern in the part of Java's syntax that Python has, or use `subscribe`.",
+    },
+    "connectors.kafka_source.hand_over": {
+        "HandOverError": "With `handOver=ranges`, write the rows as the source returns them: [direct](direct.md).",
+    },
+    "connectors.delta_sink.schema": {
+        "SchemaError": (
+            "Cast the columns that are named, or set `mergeSchema` for new ones: [delta_once](delta_once.md)."
+        ),
+    },
+    "connectors.delta_sink.table": {
+        "TableError": (
+            "Write with [AppendWriter](append_with_delta_spark.md) or [MergeWriter](upserts.md), or to another table."
+        ),
+    },
+    "connectors.delta_sink.compaction": {
+        "CompactionError": "The message says what the table or the request lacks: [delta_once](delta_once.md).",
+    },
+    "connectors.ingest.ingestion": {
+        "IngestError": "The message holds the error of the query that failed: look that one up here.",
+    },
+    "connectors.kafka_sink.rows": {
+        "RowError": "Correct the row, or send such rows to [dead letters](dead_letters.md).",
+    },
+    "connectors.kafka_sink.producer": {
+        "DeliveryTimeoutError": (
+            "Look at the broker and the network; `kafka.delivery.timeout.ms` is how long is waited. The batch "
+            "is written again."
+        ),
+        "RecordTooLargeError": "Raise the topic's `max.message.bytes`, or send smaller rows.",
+        "DeliveryRefusedError": (
+            "The message names the reason of the broker: rights, a topic that is gone, a setting of the topic."
+        ),
+    },
+    "connectors.kafka_sink.transactions": {
+        "TransactionError": (
+            "The message names the step and the remedy; `sparkonce transactions list` shows what is open."
+        ),
+        "FencedProducerError": (
+            "Another driver with this `appId` runs, or a transaction timed out: [into "
+            "Kafka](kafka_sink.md#when-a-query-stops)."
+        ),
+    },
+    "connectors.kafka_sink.decisions": {
+        "DecisionTopicError": (
+            "Create the topic as the message says, or grant the right to: [the topic of "
+            "decisions](kafka_sink.md#the-topic-of-decisions)."
+        ),
+    },
+    "connectors.kafka_sink.spool": {
+        "SpoolError": "The folder of the checkpoint must be one that driver and workers share; then start again.",
+    },
+    "connectors.kafka_sink.administration": {
+        "AdministrationError": "The message says what is possible instead: `sparkonce transactions list`.",
+    },
+    "connectors.schema_registry.client": {
+        "RegistryError": "The kind of all errors below it in this table.",
+        "UnreachableRegistryError": (
+            "Check `schemaRegistry.url` and the network: [schema "
+            "registries](schema_registry.md#when-something-is-wrong)."
+        ),
+        "NotARegistryError": "Check the path of `schemaRegistry.url`, and proxies in between.",
+        "RegistryLoginError": "Check the user, its password or token, and its rights.",
+        "UnknownSchemaError": "Check the subject and the registry: the values may be of another one.",
+        "RejectedSchemaError": "Make the schema compatible with those before it, or change the subject's rule.",
+    },
+    "connectors.values.evolution": {
+        "NoSchemaYetError": "Start when something has been written to the topic, or give `valueSchema`.",
+        "SchemaChangedError": "Start the query again: it then reads with the newer schema (`schemaEvolution=restart`).",
+        "NewerThanBegunError": "Start the query again: the batch is completed with the schema that it was begun with.",
+        "UnknownWriterError": "Restore the schema in the registry: [schema registries](schema_registry.md).",
+    },
+    "connectors.values.rows": {
+        "MalformedValueError": "Use mode PERMISSIVE, or [dead letters](dead_letters.md); the message names the record.",
+    },
+    "connectors.values.encoding": {
+        "UnwritableRowError": "Make the column fit the schema, or the schema the column; the message names the field.",
+    },
+    "connectors.values.avro.schema": {
+        "AvroSchemaError": "Correct the schema at the place that is named.",
+    },
+    "connectors.values.json_schema": {
+        "JsonSchemaError": "Correct the schema, or read the values as `json` with types of your own.",
+    },
+    "connectors.values.protobuf.schema": {
+        "ProtobufSchemaError": "Correct the schema at the place that is named.",
+    },
+    "broker_lite.config": {
+        "ConfigError": "Correct the setting: [settings of the broker](broker_settings.md).",
+    },
+    "broker_lite.embedded": {
+        "BrokerStartError": "Read the output that the message holds: a port in use, a folder that is in use.",
+    },
+    "broker_lite.faults.faults": {
+        "FaultNeverFiredError": "The test did not do what the fault waits for: [faults](faults.md).",
+    },
+    "registry_lite.topic": {
+        "RegistryStartError": "The message says what the topic `_schemas` or its broker lacks.",
+    },
+}
+"""By module and class, what to do; in the order of the page."""
+
+NOT_SEEN = frozenset(
+    {
+        "CommitConflictError",
+        "JsonError",
+        "LeadersChangedError",
+        "LogFileMissingError",
+        "LogReplacedError",
+        "MissingEntryError",
+        "OffsetOutOfRangeError",
+        "UnknownOptionError",
+    }
+)
+"""Errors that the connectors catch themselves, and answer with another one or with a retry."""
+
+_HEAD = """\
+# Errors
+
+<!-- Generated from the code: sparkonce options --write . -->
+
+Spark wraps the error of a query in a stack trace, repeats it, and adds the query's plan. Look for the last line that
+begins with `sparkonce.`: it names one of these classes, says what is wrong, where, and what to do. This page is for
+what the line leaves open. Classes that `sparkonce` exports can be caught by name: [Python API](python_api.md).
+
+Exit statuses of commands: 0 all is well, 1 something is wrong, 2 it could not be done as asked."""
+
+_TITLES = {
+    "exactly_once": "Guarantees",
+    "offset_store": "Offsets and stores",
+    "connectors": "Source and sinks",
+    "broker_lite": "The embedded broker",
+    "registry_lite": "The embedded registry",
+}
+
+
+def markdown() -> str:
+    """Return the page."""
+    lines = [_HEAD]
+    for folder, title in _TITLES.items():
+        lines += ["", f"## {title}", "", "| error | what it means | what to do |", "|---|---|---|"]
+        for module, ways in WAYS_OUT.items():
+            if module.split(".")[0] == folder:
+                lines += [_row(module, name, way) for name, way in ways.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _row(module: str, name: str, way: str) -> str:
+    error = getattr(import_module(f"sparkonce.{module}"), name)
+    meaning = " ".join((inspect.getdoc(error) or "").split()).replace("``", "`").replace("|", "\\|")
+    return f"| `{name}` | {meaning} | {way} |"

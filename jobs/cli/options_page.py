@@ -1,0 +1,95 @@
+"""docs/options_*.md: a reference of options as its page in the docs."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from itertools import groupby
+
+from sparkonce.connectors.reference.tables import REFUSED, WITHOUT_EFFECT, Reference
+from sparkonce.settings import Scope, Setting
+
+
+def markdown(reference: Reference) -> str:
+    """Write the reference as its page in the docs."""
+    name = reference.name
+    lines = [
+        f"# {reference.title}",
+        "",
+        _paragraph(
+            f"For {reference.use}. This page is made from the declarations in the code, by `sparkonce options {name} "
+            f"--markdown`; `sparkonce options {name} NAME` shows one of them in the terminal."
+        ),
+        "",
+        _paragraph(
+            "Names are compared without case. A name that is not here is an error, which tells the nearest one. An "
+            "option marked S is one of Spark's own connector, with the same meaning. No message and no log shows the "
+            "text of one that is marked *secret*, nor does a plan in a session of `sparkonce.spark_session`."
+        ),
+    ]
+    if reference.note:
+        lines += ["", _paragraph(reference.note)]
+    for group, entries in groups(reference):
+        lines += ["", f"## {group}", ""]
+        if group in (WITHOUT_EFFECT, REFUSED):
+            lines += [
+                "These change nothing here, and are taken without a word." if group == WITHOUT_EFFECT else _REFUSING
+            ]
+            lines += ["", f"| setting | {'why' if group == WITHOUT_EFFECT else 'instead'} |", "|---|---|"]
+            for names, why in reasons(entries):
+                lines.append(f"| {', '.join(f'`{name}`' for name in names)} | {_cell(why)} |")
+            continue
+        lines += _table(entries)
+    return "\n".join(lines) + "\n"
+
+
+_REFUSING = "Each is an error that says what to use instead, before anything is read or written."
+
+
+def _table(entries: list[Setting]) -> list[str]:
+    """Write a table of the columns that are not empty."""
+    columns = {
+        "option": [f"`{entry.name}`" for entry in entries],
+        "value": [f"`{entry.form}`" if entry.form else "" for entry in entries],
+        "default": [_default(entry) for entry in entries],
+        "for": [scope(entry) for entry in entries],
+        "": ["S" if entry.spark else "" for entry in entries],
+        "meaning": [f"{entry.documentation} *secret*" if entry.sensitive else entry.documentation for entry in entries],
+    }
+    kept = {heading: cells for heading, cells in columns.items() if any(cells)}
+    rows = [kept, ["---"] * len(kept), *([_cell(cell) for cell in row] for row in zip(*kept.values(), strict=True))]
+    return ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def _default(entry: Setting) -> str:
+    plain = entry.shown_default in ("", "required", "none") or " " in entry.shown_default
+    return entry.shown_default if plain else f"`{entry.shown_default}`"
+
+
+def scope(entry: Setting) -> str:
+    """Say which queries an option is for, if not for all."""
+    return "" if entry.scope is Scope.BOTH else f"{entry.scope} only"
+
+
+def _cell(written: str) -> str:
+    return written.replace("|", "\\|")
+
+
+def groups(reference: Reference) -> Iterator[tuple[str, list[Setting]]]:
+    """Yield the entries under their headings, in the order in which the headings first come."""
+    entries = reference.entries()
+    order = list(dict.fromkeys(entry.group for entry in entries))
+    for group, found in groupby(sorted(entries, key=lambda entry: order.index(entry.group)), lambda entry: entry.group):
+        yield group or "Options", list(found)
+
+
+def reasons(entries: list[Setting]) -> list[tuple[list[str], str]]:
+    """Put together the names that have one reason."""
+    reasons: dict[str, list[str]] = {}
+    for entry in entries:
+        reasons.setdefault(entry.documentation, []).append(entry.name)
+    return [(names, why) for why, names in reasons.items()]
+
+
+def _paragraph(said: str) -> str:
+    return textwrap.fill(said, 130, break_on_hyphens=False, break_long_words=False)
