@@ -113,7 +113,7 @@ WAYS_OUT: dict[str, dict[str, str]] = {
     "connectors.ingest.ingestion": {
         "IngestError": "The message holds the error of the query that failed: look that one up here.",
     },
-    "connectors.kafka_sink.rows": {
+    "connectors.kafka_sink.buffers": {
         "RowError": "Correct the row, or send such rows to [dead letters](dead_letters.md).",
     },
     "connectors.kafka_sink.producer": {
@@ -167,7 +167,7 @@ WAYS_OUT: dict[str, dict[str, str]] = {
     "connectors.values.rows": {
         "MalformedValueError": "Use mode PERMISSIVE, or [dead letters](dead_letters.md); the message names the record.",
     },
-    "connectors.values.encoding": {
+    "connectors.values.unwritable": {
         "UnwritableRowError": "Make the column fit the schema, or the schema the column; the message names the field.",
     },
     "connectors.values.avro.schema": {
