@@ -30,6 +30,7 @@ from sparkonce.broker_lite.controller.records import ControllerElected, Record
 from sparkonce.broker_lite.server.zookeeper_client import (
     NO_SESSION,
     BadVersionError,
+    ConnectionGoneError,
     Node,
     NodeExistsError,
     NoNodeError,
@@ -47,7 +48,7 @@ from sparkonce.broker_lite.server.zookeeper_reading import (
 BEATS_PER_TIMEOUT: Final = 6
 """How often a broker shows that it is alive."""
 RETRY_S: Final = 0.5
-"""After a look that has failed although there is a connection."""
+"""After a look that has failed although there is a connection: this broker is out of its session until one succeeds."""
 NOBODY: Final = -1
 """The id of who only looks."""
 URL: Final = "zookeeper://"
@@ -303,15 +304,14 @@ class ZooKeeperCoordination:
         while True:
             try:
                 await self._look_until_lost()
-            except ZooKeeperError as error:
-                if self._client.connected:
-                    self._say_what_is_waited_for(f"ZooKeeper at {self._place}, which answers {error!r}")
-                    await asyncio.sleep(RETRY_S)
-            except (ChrootError, MetadataFormatError) as error:
-                self._lease_until_ms = 0
-                self._say_what_is_waited_for(f"the right data in ZooKeeper: {error}")
+            except ConnectionGoneError:  # which the client notices, too
+                await asyncio.sleep(0)
+            except (ChrootError, MetadataFormatError, ZooKeeperError) as error:
+                self._read_in = NO_SESSION
+                self._say_what_is_waited_for(f"the right data in ZooKeeper at {self._place}: {error or error!r}")
                 await asyncio.sleep(RETRY_S)
             except Exception:
+                self._read_in = NO_SESSION
                 logger.exception("the look at ZooKeeper has failed; it is tried again")
                 await asyncio.sleep(RETRY_S)
 
@@ -324,7 +324,7 @@ class ZooKeeperCoordination:
         found = await find_cluster_id(self._client)
         if found != self.cluster_id:
             raise ChrootError(
-                f"ZooKeeper at {self._place} has {found or 'nothing'} in the place of cluster.id={self.cluster_id}: "
+                f"it has {found or 'nothing'} in the place of cluster.id={self.cluster_id}: "
                 "stop all brokers, and give ZooKeeper its data back"
             )
         beats = self._loop.create_task(self._beat(session))
@@ -448,7 +448,7 @@ class ZooKeeperCoordination:
         head = Head.decode(node.data)
         if head.number < known:
             raise ChrootError(
-                f"ZooKeeper at {self._place} has {head.number} changes, of which this broker has read {known}: "
+                f"it has {head.number} changes, of which this broker has read {known}: "
                 "decisions are lost. Stop all brokers, and give ZooKeeper its latest data back"
             )
         if self._number < head.first - 1 or self._number < 0:

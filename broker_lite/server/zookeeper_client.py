@@ -22,11 +22,14 @@ from typing import Any, Final, NamedTuple
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
     BadVersionError,
+    ConnectionClosedError,
+    ConnectionLoss,
     KazooException,
     NodeExistsError,
     NoNodeError,
     RolledBackError,
     RuntimeInconsistency,
+    SessionExpiredError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.connection import ConnectionDropped
@@ -35,7 +38,15 @@ from kazoo.retry import KazooRetry
 
 from sparkonce.broker_lite.cluster.zookeeper_nodes import Check, Create, Operation, SetData
 
-__all__ = ["BadVersionError", "NoNodeError", "Node", "NodeExistsError", "ZooKeeperClient", "ZooKeeperError"]
+__all__ = [
+    "BadVersionError",
+    "ConnectionGoneError",
+    "NoNodeError",
+    "Node",
+    "NodeExistsError",
+    "ZooKeeperClient",
+    "ZooKeeperError",
+]
 
 RECONNECT_S: Final = 0.05
 MAX_RECONNECT_S: Final = 1.0
@@ -46,6 +57,9 @@ NO_SESSION: Final = 0
 
 ZooKeeperError = KazooException
 """A request that was refused, or of which it is not known what became of it, as the connection was lost."""
+
+ConnectionGoneError = (ConnectionLoss, ConnectionClosedError, SessionExpiredError)
+"""It is not known what became of the request."""
 
 # It reports each attempt to connect; what matters of that is logged by whoever has the session.
 _kazoo_logger = logging.getLogger(f"{__name__}.kazoo")

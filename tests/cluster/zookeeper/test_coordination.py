@@ -17,7 +17,15 @@ from kazoo.client import KazooClient
 from sparkonce.broker_lite.cluster import zookeeper_nodes
 from sparkonce.broker_lite.cluster.coordination import OvertakenError
 from sparkonce.broker_lite.cluster.metadata_log import taken
-from sparkonce.broker_lite.cluster.zookeeper_nodes import ANY_VERSION, CONTROLLER, RETAINED, Delete, nodes_of
+from sparkonce.broker_lite.cluster.zookeeper_nodes import (
+    ANY_VERSION,
+    CHANGES,
+    CONTROLLER,
+    RETAINED,
+    Delete,
+    SetData,
+    nodes_of,
+)
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import (
     PartitionChanged,
@@ -277,6 +285,26 @@ def test_who_is_gone_is_seen_by_the_end_of_its_session(place: str) -> None:
             second.coordination.close()
             await first.until(lambda: first.coordination.is_gone(2))
             assert not first.coordination.is_gone(1)
+
+    run(test())
+
+
+def test_a_zookeeper_that_has_lost_decisions_is_not_followed(place: str) -> None:
+    """As when it was given back an older copy of its data."""
+
+    async def test() -> None:
+        async with candidates(place, 2) as (first, second):
+            await first.lead()
+            client = second.coordination._client
+            older = await client.get(CHANGES)
+            first.decide(*created(1))
+            await first.written()
+            await second.read()
+            await first.until(lambda: second.coordination.in_session)
+            await client.commit([SetData(CHANGES, older.data, ANY_VERSION)])
+            await first.until(lambda: not second.coordination.in_session)
+            assert "decisions are lost" in second.coordination.advice
+            await first.until(lambda: _is_over(first))
 
     run(test())
 
