@@ -307,7 +307,8 @@ def _observer(config: BrokerConfig) -> Observer:
         try:
             return FileCoordination(DiskStorage(), str(config.metadata_log_dir), NOBODY, 0, 0)
         except OSError as error:
-            text = f"{config.metadata_log_dir} cannot be used ({error}): choose another data directory"
+            data_dir = Path(str(config.metadata_log_dir)).parent
+            text = f"{data_dir} cannot be used ({error}): choose another data directory"
             raise BrokerStartError(text) from error
     try:
         from sparkonce.broker_lite.server.zookeeper_observer import ZooKeeperObserver  # needs a package of its own

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import NewTopic
 from kazoo.client import KazooClient
 
 from sparkonce import EmbeddedBroker, EmbeddedCluster
 from sparkonce.broker_lite.config import ConfigError
 from sparkonce.broker_lite.embedded import BrokerStartError
 from sparkonce.broker_lite.server.zookeeper import ZooKeeperCoordination
-from sparkonce.jobs.shared.network import free_port
+from sparkonce.jobs.shared.network import Proxy, free_port
 from tests.cluster.control.clients import QUIET, admin, consumed, create, produce, told_leaders
 from tests.zookeeper import ZooKeeper
 
@@ -100,6 +102,27 @@ def test_nothing_is_acknowledged_without_a_session_and_all_is_there_afterwards(
     produce(whole, "cut-off", 0, [b"after"])
     assert consumed(whole, "cut-off", 0, 3) == [b"before", b"within the session", b"after"]
     create(admin(whole.bootstrap_servers), "after-the-restart")
+
+
+def test_what_zookeeper_has_not_taken_is_not_answered(zookeeper: ZooKeeper) -> None:
+    """The controller is cut off from ZooKeeper while a topic is made: the next one makes it, and it is there then."""
+    place = f"{zookeeper.address}/{uuid.uuid4()}"
+    with ExitStack() as stack:
+        ways = {broker_id: stack.enter_context(Proxy(zookeeper.port)) for broker_id in (1, 2, 3)}
+        connects = {
+            each: {"zookeeper.connect": place.replace(str(zookeeper.port), str(way.port))} for each, way in ways.items()
+        }
+        made = EmbeddedCluster(3, config=CONFIG, of_broker=connects, coordination=f"zookeeper://{place}")
+        cluster = stack.enter_context(made)
+        cluster.wait_until(lambda: sorted(cluster.alive) == [1, 2, 3], "not all brokers are alive")
+        client = admin(cluster.bootstrap_servers)
+        former = cluster.controller_id
+        ways[former].stall()
+        (future,) = client.create_topics([NewTopic("t", 1, 2)], operation_timeout=0, request_timeout=60).values()
+        cluster.wait_until(lambda: cluster.controller_id not in (former, -1), "nobody has taken over")
+        ways[former].heal()
+        future.result(60)
+        assert "t" in cluster.image().topic_ids
 
 
 def test_a_second_broker_of_the_same_id_does_not_start(
