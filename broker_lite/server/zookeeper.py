@@ -376,7 +376,10 @@ class ZooKeeperCoordination:
         )
         before, self._there = self._there, {int(each) for each in there}
         await self._follow(head, known)
-        if controller is not None and controller.session == session and self._term is None:
+        is_ours = controller is not None and controller.session == session
+        if self._term is not None and not is_ours:
+            self._end_term(None)
+        if is_ours and self._term is None:
             # Of a term that has been resigned, or of a claim that was never answered.
             await client.commit([Delete(nodes.CONTROLLER, nodes.ANY_VERSION)])
             controller = None

@@ -190,7 +190,9 @@ def test_a_controller_that_does_not_know_that_it_was_replaced_is_refused_by_the_
         async with candidates(place, 2) as (first, second):
             await first.lead()
             await first.written()
-            # As if ZooKeeper had ended the session, and the news were late.
+            # As if ZooKeeper had ended the session, and the news did not come.
+            assert first.coordination._task is not None
+            first.coordination._task.cancel()
             await first.coordination._client.commit([Delete(CONTROLLER, ANY_VERSION)])
             await second.lead()
             first.decide(*created(1))
@@ -199,6 +201,26 @@ def test_a_controller_that_does_not_know_that_it_was_replaced_is_refused_by_the_
             await second.written()
             assert set((await first.read()).topic_ids) == {"t2"}
             assert set((await second.read()).topic_ids) == {"t2"}
+
+    run(test())
+
+
+def test_a_term_that_is_over_is_followed_by_none_that_the_controller_does_not_know_of(place: str) -> None:
+    """Its image would be the one of the former term, and another broker may have decided in between."""
+
+    async def test() -> None:
+        async with candidates(place, 1) as (first,):
+            await first.lead()
+            await first.written()
+            epoch, client = first.coordination.epoch, first.coordination._client
+            await client.commit([Delete(CONTROLLER, ANY_VERSION)])
+            await first.until(lambda: _is_over(first))
+            await first.coordination._look(client.session)
+            assert await client.find(CONTROLLER) is None
+            assert first.coordination.epoch == epoch
+            first.coordination.resign()
+            await first.lead()
+            assert first.coordination.epoch == epoch + 1
 
     run(test())
 
