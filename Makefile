@@ -9,7 +9,7 @@ STAMP := $(VENV)/.complete
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java classes zookeeper demo test test-oldest versions check bench soak integration kafka-image docs try clean
+.PHONY: help setup java classes browser zookeeper demo test test-oldest versions check bench soak integration kafka-image docs try clean
 OLDEST := .venv-oldest
 
 help: ## Show this list
@@ -41,10 +41,17 @@ zookeeper:
 		&& timeout 300 apt-get install -y -qq --no-install-recommends zookeeper; }; } >/dev/null 2>&1 \
 		|| echo "It cannot be installed: tests that need it are skipped"; }
 
-demo: java ## Flights through broker, Spark and Delta while the job is killed again and again (DIRECT=1: without the JVM)
-	@$(BIN)/python -m sparkonce.jobs.demo $(if $(DIRECT),--direct)
+demo: java ## Flights through broker, Spark and Delta while the job is killed again and again (DIRECT=1: without the JVM; WATCH=1: as live pages)
+	@$(BIN)/python -m sparkonce.jobs.demo $(if $(DIRECT),--direct) $(if $(WATCH),--watch)
 
-test: classes zookeeper ## All tests (25 minutes on two cores)
+browser: # For tests/ui: Debian's, where it is missing and may be installed; without it they are skipped
+	@for name in chromium chromium-browser google-chrome; do command -v $$name && exit; done >/dev/null; \
+	if [ -z "$$CHROMIUM" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "Installing chromium"; \
+		(apt-get update && apt-get install --yes --no-install-recommends chromium) >/dev/null 2>&1 || echo "chromium cannot be installed: tests/ui will be skipped"; \
+	fi
+
+test: classes browser zookeeper ## All tests (25 minutes on two cores)
 	@# Three processes on two cores: one waits for the crash matrix, which is in processes of its own. A test whose time is
 	@# up is interrupted by a signal; one that compiled code keeps from seeing it ends its process, and is named.
 	@$(BIN)/python -m pytest -m "not soak" -n 3 -o faulthandler_timeout=2400 -o faulthandler_exit_on_timeout=true
@@ -67,7 +74,7 @@ check: $(STAMP) ## Format, lint and types
 bench: java ## Ratios against Apache Kafka and Spark's JVM connector, in one run: all, or make bench BENCH="direct source"
 	@$(BIN)/python -m sparkonce.jobs.bench $(BENCH)
 
-soak: classes zookeeper ## Long runs: many seeds, many kills
+soak: classes browser zookeeper ## Long runs: many seeds, many kills
 	@$(BIN)/python -m pytest -m "soak"
 
 kafka-image: $(STAMP) ## Build a local Apache Kafka image from Maven's jars

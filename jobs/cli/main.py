@@ -80,14 +80,15 @@ class _Subparser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand; returns its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         try:
-            options = _parse(list(sys.argv[1:] if arguments is None else arguments))
+            options = _parse(words)
             status: int = options.run(options)
         finally:
             sys.stdout.flush()  # also before exits by argparse, such as --help
     except ModuleNotFoundError as error:
-        remedy = missing_extra(error)
+        remedy = missing_extra(error, _chosen(words))
         if remedy is None:
             raise
         print(f"sparkonce: this command {remedy}", file=sys.stderr)
@@ -99,8 +100,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
+def _chosen(words: Sequence[str]) -> str | None:
+    return next((word for word in words if not word.startswith("-")), None)
+
+
 def _parse(words: Sequence[str]) -> argparse.Namespace:
-    chosen = next((word for word in words if not word.startswith("-")), None)
+    chosen = _chosen(words)
     return _parser(lambda command: command.name == chosen).parse_args(words)
 
 

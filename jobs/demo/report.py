@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from pathlib import Path
 
 from deltalake import DeltaTable
 
@@ -56,18 +55,19 @@ class Timeline:
         """Note something that began at ``start_s`` and ends now."""
         self.events.append(Event(lane, kind, label, start_s, self.now()))
 
-    def add_commits(self, table: Path) -> int:
-        """Add every commit of the table; return how many there are."""
-        history = DeltaTable(table).history()
+    def commits(self, table: DeltaTable) -> list[Event]:
+        """Return every commit of the table."""
+        history = table.history()
         batches = {batch.version: batch.record for batch in read_history(history)}
+        made = []
         for entry in reversed(history):
             record = batches.get(entry["version"])
             label = f"version {entry['version']}: {entry['operation'].lower()}"
             if record is not None:
                 records = sum(extent.end - extent.start for extent in record.ranges.values())
                 label = f"version {entry['version']}: batch {record.batch_id}, {records:,} records"
-            self.events.append(Event("commits", "commit", label, entry["timestamp"] / 1000 - self.began_s))
-        return len(history)
+            made.append(Event("commits", "commit", label, entry["timestamp"] / 1000 - self.began_s))
+        return made
 
 
 LANES = ("broker", "publisher", "job", "commits")
@@ -92,18 +92,19 @@ def page(verdict: Verdict, events: Sequence[Event], result: str) -> str:
 <p>Kafka's protocol to Delta Lake through Spark, with every process ended by SIGKILL again and again.</p>
 <p class="verdict {state}">{words} <code>{escape(result)}</code></p>
 <h2>What happened when</h2>
-<div class="scroll">{_picture(events)}</div>
+<div class="scroll">{picture(events)}</div>
 <p>Bars are processes at work. <span class="bad">Red lines</span> are SIGKILLs (dashed: the checkpoint folder
 deleted). Blue lines are commits of the Delta table, each with rows and offsets in one. Rest
 the pointer on a mark for its name.</p>
 <h2>Step by step</h2>
-<div class="scroll">{table(("seconds", "where", "what"), _steps(events))}</div>
+<div class="scroll">{table(("seconds", "where", "what"), steps(events))}</div>
 <h2>Checksums by column</h2>
 <div class="scroll">{table(("column", "source data", "table", ""), _checksums(verdict))}</div>"""
     return document("sparkonce demo", STYLE, body)
 
 
-def _picture(events: Sequence[Event]) -> str:
+def picture(events: Sequence[Event]) -> str:
+    """Draw processes, kills and commits over time (SVG)."""
     last_s = max((event.end_s or event.start_s for event in events), default=1.0)
     scale = WIDTH / max(last_s, 1.0)
     height = TOP + LANE_HEIGHT * len(LANES) + 30
@@ -145,7 +146,8 @@ def _mark(event: Event, scale: float) -> str:
     return line + sign
 
 
-def _steps(events: Sequence[Event]) -> Iterable[Sequence[str]]:
+def steps(events: Sequence[Event]) -> Iterable[tuple[str, str, str]]:
+    """Yield when, where and what, in order of time."""
     for event in sorted(events, key=lambda event: event.start_s):
         end = "" if event.end_s is None else f" to {event.end_s:.1f}"
         yield f"{event.start_s:.1f}{end}", event.lane, event.label

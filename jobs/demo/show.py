@@ -13,9 +13,8 @@ from deltalake import DeltaTable
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from sparkonce.broker_lite.config import read_properties
 from sparkonce.broker_lite.embedded import EmbeddedBroker
-from sparkonce.jobs.demo.report import Timeline
+from sparkonce.jobs.demo.report import Event, Timeline
 from sparkonce.jobs.demo.settings import Folder, Kill, Settings
 from sparkonce.jobs.demo.supervisor import Job, Outcome
 from sparkonce.jobs.etl import dataset
@@ -95,22 +94,26 @@ class Demo:
     settings: Settings
     folder: Folder
     console: Console
+    broker: EmbeddedBroker
     timeline: Timeline = field(default_factory=Timeline)
     flights: int = 0
+    doing: str = ""
+    """What is going on now."""
+    table: TableWatch | None = None
+    """The table as it was seen last."""
+    commits: list[Event] = field(default_factory=list)
+    """What has been committed so far."""
 
     def run(self) -> None:
         """Do everything up to the point where the table should be complete."""
-        # Any free port: the one of the file may be taken by another broker.
-        config = read_properties(self.settings.broker_properties) | {"port": "0"}
-        broker = EmbeddedBroker(self.folder.broker, process=True, config=config)
-        with broker:
-            started = self.timeline.now()
-            self._say(f"Broker (Kafka's protocol) answers on {broker.bootstrap_servers}, pid {broker.pid}")
-            self._publish(broker)
-            for number, kill in enumerate(self.settings.kills, 1):
-                self._run_into(kill, number, broker)
-            self._finish(broker)
-            self.timeline.span("broker", "span", "broker", started)
+        broker, started = self.broker, self.timeline.now()
+        self._say(f"Broker (Kafka's protocol) answers on {broker.bootstrap_servers}, pid {broker.pid}")
+        self._publish(broker)
+        for number, kill in enumerate(self.settings.kills, 1):
+            self._run_into(kill, number, broker)
+        self._finish(broker)
+        self.timeline.span("broker", "span", "broker", started)
+        self.doing = "comparing the table with the source data"
 
     def _publish(self, broker: EmbeddedBroker) -> None:
         settings = self.settings
@@ -118,7 +121,7 @@ class Demo:
         table = dataset.flights()
         self.flights = table.num_rows
         crash = _Once(lambda: self._kill_broker(broker, "under the publisher"))
-        started = self.timeline.now()
+        started, self.doing = self.timeline.now(), "publishing flights"
         with progress(self.console, "Publishing flights", table.num_rows) as update:
 
             def acknowledged(count: int) -> None:
@@ -181,14 +184,22 @@ class Demo:
         command += ["--direct"] if settings.direct else []
         job = Job(command, folder.logs / f"{name}.log", settings.time_limit)
         aim = "to the end" if kill is None else f"to be killed at {kill}"
-        table = TableWatch(str(folder.table))
+        self.doing, self.table = f"Spark job, {aim}", TableWatch(str(folder.table))
         with progress(self.console, f"Spark job, {aim}", self.flights) as update:
 
             def look() -> None:
-                update(table.refresh().rows)
+                update(self._look_at_table())
                 watch()
 
             return job.run(None if kill is None else (kill.point, kill.batch), look)
+
+    def _look_at_table(self) -> int:
+        """Return its rows; note its commits, if there are new ones."""
+        assert self.table is not None, "a job writes it"
+        before = self.table.version
+        if self.table.refresh().version != before and self.table.table is not None:
+            self.commits = self.timeline.commits(self.table.table)
+        return self.table.rows
 
     def _kill_broker(self, broker: EmbeddedBroker, when: str) -> None:
         old = broker.pid

@@ -21,12 +21,14 @@ EXTRAS = {
     "uvicorn": ("uvicorn", "registry-server"),
 }
 """By the name of the module: the distribution, and the extra."""
+OF_COMMANDS = {"ui": "ui"}
+"""Commands with an extra of their own, which brings all that they need."""
 
 
-def missing_extra(error: ModuleNotFoundError) -> str | None:
+def missing_extra(error: ModuleNotFoundError, command: str | None = None) -> str | None:
     """Return what to install for the module that was not found, or None if no extra brings it."""
     found = EXTRAS.get((error.name or "").partition(".")[0])
     if found is None:
         return None
-    distribution, extra = found
+    distribution, extra = found[0], OF_COMMANDS.get(command or "", found[1])
     return f"needs the package {distribution}, which is not installed: pip install 'sparkonce[{extra}]'"

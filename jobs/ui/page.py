@@ -64,7 +64,7 @@ class Page:
     """Its name in the navigation, if it is there."""
     actions: Mapping[str, Action] = field(default_factory=dict)
     """What can be done by its forms, by the field ``action``."""
-    interval_s: float = 0.25
+    interval_s: float = 0.2
     """The pause between two looks while somebody follows the page."""
 
 

@@ -18,6 +18,7 @@ import uvicorn
 
 from sparkonce.jobs.ui.app import App
 from sparkonce.jobs.ui.guard import LOOPBACK
+from sparkonce.jobs.ui.page import Page
 from sparkonce.jobs.ui.pages.all import PAGES
 from sparkonce.jobs.ui.site import Site
 
@@ -39,6 +40,7 @@ class UiServer:
         port: int = 0,
         names: Sequence[str] = (),
         token: str | None = None,
+        pages: Sequence[Page] = PAGES,
     ) -> None:
         """``names`` are further ones by which browsers may call it.
 
@@ -50,7 +52,7 @@ class UiServer:
         self._socket = _listen(host, port)
         port = int(self._socket.getsockname()[1])
         shown = _called(host)
-        self._app = App(PAGES, site)
+        self._app = App(pages, site)
         config = uvicorn.Config(
             self._app.guarded([*LOOPBACK, shown, *names], token),
             log_config=None,

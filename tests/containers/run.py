@@ -14,7 +14,7 @@ from tests.containers.engine import EngineMissingError, engine, prepare_environm
 from tests.containers.kafka_image import ImageError, image
 
 # These folders hold tests that take their broker from the fixture `kafka`; soak tests are left out.
-FOLDERS = ["tests/containers", "tests/spark", "tests/parity"]
+FOLDERS = ["tests/containers", "tests/spark", "tests/parity", "tests/ui"]
 DEFAULT_ARGUMENTS = [*FOLDERS, "-m", "(spark or kafka) and not soak", "-v"]
 COLLECT_ONLY = "--collect-only"
 

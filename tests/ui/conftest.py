@@ -6,11 +6,11 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Error, Page, expect, sync_playwright
 
-from sparkonce import EmbeddedBroker
 from sparkonce.jobs.ui.server import UiServer
 from sparkonce.jobs.ui.site import Given, Site
 
@@ -62,15 +62,10 @@ def browser_page_without_checks(browser: Browser) -> Iterator[Page]:
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def ui(broker: EmbeddedBroker) -> Iterator[UiServer]:
+def ui(kafka: Any) -> Iterator[UiServer]:
+    """The pages about the broker that KAFKA names."""
     with (
-        closing(Site(Given(kafka={"kafka.bootstrap.servers": broker.bootstrap_servers}))) as site,
+        closing(Site(Given(kafka={"kafka.bootstrap.servers": kafka.bootstrap_servers}))) as site,
         UiServer(site) as made,
     ):
         yield made

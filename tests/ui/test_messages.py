@@ -3,16 +3,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import count
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
-from sparkonce import EmbeddedBroker
 from sparkonce.jobs.cli.peek.decoding import Decoder
 from sparkonce.jobs.cli.peek.reading import TopicReader, Wanted
 from sparkonce.jobs.ui.kafka import messages
 from sparkonce.jobs.ui.kafka.messages import Bounds, Messages, Screen, Search, positions_text, read_positions
 from tests.ui.looking import create_topic
+
+pytestmark = pytest.mark.kafka
 
 ANY = Search()
 # Of each partition the timestamps of its records, which are not in order.
@@ -20,9 +22,9 @@ TIMES = {0: [10, 20, 15, 40], 1: [12, 11, 50], 2: []}
 
 
 @pytest.fixture(scope="module")
-def topic(broker: EmbeddedBroker) -> str:
-    create_topic(broker.bootstrap_servers, "mixed", len(TIMES))
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+def topic(kafka: Any) -> str:
+    create_topic(kafka.bootstrap_servers, "mixed", len(TIMES))
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for partition, times in TIMES.items():
         for at in times:
             producer.produce("mixed", f"value {at}", f"key {at}", partition=partition, timestamp=at * 1000)
@@ -31,8 +33,8 @@ def topic(broker: EmbeddedBroker) -> str:
 
 
 @pytest.fixture
-def reading(broker: EmbeddedBroker, topic: str) -> Iterator[Messages]:
-    with closing(TopicReader({"kafka.bootstrap.servers": broker.bootstrap_servers}, topic)) as reader:
+def reading(kafka: Any, topic: str) -> Iterator[Messages]:
+    with closing(TopicReader({"kafka.bootstrap.servers": kafka.bootstrap_servers}, topic)) as reader:
         yield Messages(reader, Decoder(None))
 
 
@@ -99,10 +101,10 @@ def test_a_search_finds_by_key_and_by_text(reading: Messages, forward: bool) -> 
 
 @pytest.mark.parametrize("forward", [True, False])
 def test_a_search_goes_on_where_it_stopped(
-    broker: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch, forward: bool
+    kafka: Any, topic: str, monkeypatch: pytest.MonkeyPatch, forward: bool
 ) -> None:
     monkeypatch.setattr(messages, "CHUNK", 2)
-    with closing(TopicReader({"kafka.bootstrap.servers": broker.bootstrap_servers}, topic)) as reader:
+    with closing(TopicReader({"kafka.bootstrap.servers": kafka.bootstrap_servers}, topic)) as reader:
         # Each look at the clock is a second later: the budget is spent after one chunk.
         reading = Messages(reader, Decoder(None), count().__next__)
         left, found, rounds = reading.bounds(Wanted()), list[tuple[int, int]](), 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -15,6 +16,8 @@ from sparkonce.jobs.ui.own_brokers import OwnBrokers, started
 from sparkonce.jobs.ui.server import UiServer
 from sparkonce.jobs.ui.site import Given, Site
 from tests.ui.looking import check_accessible, create_topic, produce
+
+pytestmark = pytest.mark.kafka
 
 
 def open_page(page: Page, ui: UiServer, path: str) -> None:
@@ -34,14 +37,14 @@ def test_the_address_without_a_page_leads_to_the_first(ui: UiServer, page: Page)
     expect(page.get_by_role("link", name="To the content")).to_be_focused()
 
 
-def test_a_topic_has_its_partitions_groups_and_settings(broker: EmbeddedBroker, ui: UiServer, page: Page) -> None:
-    create_topic(broker.bootstrap_servers, "flights", 2)
-    produce(broker.bootstrap_servers, "flights", ["a"] * 7)
-    commit(broker.bootstrap_servers, "planes", "flights", 3)
+def test_a_topic_has_its_partitions_groups_and_settings(kafka: Any, ui: UiServer, page: Page) -> None:
+    create_topic(kafka.bootstrap_servers, "flights", 2)
+    produce(kafka.bootstrap_servers, "flights", ["a"] * 7)
+    commit(kafka.bootstrap_servers, "planes", "flights", 3)
     open_page(page, ui, "topics/flights")
     expect(page.locator("#p-0")).to_contain_text("0 0 0 0 0 0 7 7", use_inner_text=True)
     expect(page.locator("#g-planes")).to_contain_text(re.compile(r"4, \d+\.\d s"))
-    produce(broker.bootstrap_servers, "flights", ["b"], partition=1)
+    produce(kafka.bootstrap_servers, "flights", ["b"], partition=1)
     expect(page.locator("#p-1")).to_contain_text("1 0 0 0 0 0 1 1", use_inner_text=True)
     page.get_by_text("as they are by default").click()
     expect(page.locator("#defaults")).to_contain_text("retention.ms")
@@ -49,8 +52,8 @@ def test_a_topic_has_its_partitions_groups_and_settings(broker: EmbeddedBroker, 
     expect(page.locator("#defaults")).to_have_attribute("open", "")
 
 
-def test_messages_are_paged_through_and_searched(broker: EmbeddedBroker, ui: UiServer, page: Page) -> None:
-    servers = broker.bootstrap_servers
+def test_messages_are_paged_through_and_searched(kafka: Any, ui: UiServer, page: Page) -> None:
+    servers = kafka.bootstrap_servers
     create_topic(servers, "letters", 2)
     produce(servers, "letters", [f'{{"number": {number}}}' for number in range(40)])
     open_page(page, ui, "topics/letters/messages?count=25")
@@ -80,8 +83,8 @@ def test_messages_are_paged_through_and_searched(broker: EmbeddedBroker, ui: UiS
     expect(page.get_by_text("Write the offset to begin at: a whole number.")).to_be_visible()
 
 
-def test_a_groups_lag_follows_it(broker: EmbeddedBroker, ui: UiServer, page: Page) -> None:
-    servers = broker.bootstrap_servers
+def test_a_groups_lag_follows_it(kafka: Any, ui: UiServer, page: Page) -> None:
+    servers = kafka.bootstrap_servers
     create_topic(servers, "orders")
     produce(servers, "orders", ["a"] * 1200)
     commit(servers, "billing/eu", "orders", 0)
@@ -99,9 +102,9 @@ def test_a_groups_lag_follows_it(broker: EmbeddedBroker, ui: UiServer, page: Pag
     expect(page.locator("tbody tr")).to_have_count(1)
 
 
-def test_an_open_transaction_is_there_until_it_ends(broker: EmbeddedBroker, ui: UiServer, page: Page) -> None:
-    create_topic(broker.bootstrap_servers, "payments")
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "payer 1"})
+def test_an_open_transaction_is_there_until_it_ends(kafka: Any, ui: UiServer, page: Page) -> None:
+    create_topic(kafka.bootstrap_servers, "payments")
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": "payer 1"})
     producer.init_transactions()
     producer.begin_transaction()
     producer.produce("payments", "a")
@@ -197,8 +200,8 @@ def test_a_broker_is_killed_and_started(own: UiServer, page: Page) -> None:
     check_accessible(page)
 
 
-def test_offsets_of_a_group_are_moved_as_planned(broker: EmbeddedBroker, browser_page_without_checks: Page) -> None:
-    page, servers = browser_page_without_checks, broker.bootstrap_servers
+def test_offsets_of_a_group_are_moved_as_planned(kafka: Any, browser_page_without_checks: Page) -> None:
+    page, servers = browser_page_without_checks, kafka.bootstrap_servers
     create_topic(servers, "moved")
     produce(servers, "moved", ["a"] * 9)
     commit(servers, "mover", "moved", 4)
@@ -221,10 +224,10 @@ def test_offsets_of_a_group_are_moved_as_planned(broker: EmbeddedBroker, browser
         expect(page.locator("#o-moved-0 td").nth(1)).to_have_text("7")
 
 
-def test_offsets_are_not_moved_unless_that_is_allowed(broker: EmbeddedBroker, ui: UiServer, page: Page) -> None:
-    create_topic(broker.bootstrap_servers, "kept")
-    produce(broker.bootstrap_servers, "kept", ["a"] * 3)
-    commit(broker.bootstrap_servers, "keeper", "kept", 3)
+def test_offsets_are_not_moved_unless_that_is_allowed(kafka: Any, ui: UiServer, page: Page) -> None:
+    create_topic(kafka.bootstrap_servers, "kept")
+    produce(kafka.bootstrap_servers, "kept", ["a"] * 3)
+    commit(kafka.bootstrap_servers, "keeper", "kept", 3)
     open_page(page, ui, "groups/one?id=keeper")
     page.get_by_role("button", name="Show what would change").click()
     expect(page.locator("p.said")).to_contain_text("start them with --allow-changes")

@@ -23,7 +23,7 @@ PATIENCE = {
     "kafka.request.timeout.ms": "3000",
 }
 """How long a look waits for the brokers, unless the user says otherwise: one that is gone is shown within a second."""
-TOPICS_S, GROUPS_S, TRANSACTIONS_S = 0.4, 0.6, 1.0
+TOPICS_S, GROUPS_S, TRANSACTIONS_S = 0.3, 0.6, 1.0
 """The pause between two looks while a page is followed."""
 IDLE_S = 5.0
 """The same while none is."""
