@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from pathlib import Path
 
 from deltalake import DeltaTable
 
