@@ -67,9 +67,8 @@ def prove(watch: TableWatch, owner: Owner, start: int, end: int) -> Proof:
     Raises:
         OffsetStoreError: if the log cannot be read.
     """
-    audit = watch.look()
-    reading = watch.followed.reading()
     with watch.followed.lock:
+        audit, reading = watch.look(), watch.followed.reading()
         found = list(reading.ranges.overlapping(owner, start, end))
         reason = _why_unknown(audit, reading.ranges, reading.log.newest_version)
         undone = [each for each in found if any(by.undoes(each) and by.with_offsets for by in reading.ranges.restores)]
@@ -117,17 +116,13 @@ def _verdict(
     if not live:
         return Statement(Level.UNKNOWN, "No kept commit covers it")
     if not rows:
-        text = (
-            f"Version {_listed(stored)} stores the offsets, and no kept commit holds their rows: with at-most-once, a "
-        )
-        return Statement(
-            Level.UNKNOWN, text + "crash between the two loses them; a batch that still runs looks the same"
-        )
+        text = f"Version {_listed(stored)} stores the offsets, and no kept commit of this table holds their rows: they "
+        text += "are in another table; or with at-most-once, a crash has lost them, or the batch still runs"
+        return Statement(Level.UNKNOWN, text)
     if not stored:
-        text = (
-            f"Version {_listed(rows)} holds the rows, and no kept commit stores their offsets: with at-least-once, a "
-        )
-        return Statement(Level.UNKNOWN, text + "crash between the two leaves this, and the rows are written again")
+        text = f"Version {_listed(rows)} holds the rows, and no kept commit of this table stores their offsets: they "
+        text += "are in another table; or with at-least-once, a crash has left them, and the rows are written again"
+        return Statement(Level.UNKNOWN, text)
     if rows[0].start > start or rows[0].end < end:
         return Statement(Level.UNKNOWN, "The commit with the rows covers only a part of it")
     if rows[0] != stored[0] and not _of_one_attempt(watch, rows[0], stored[0]):

@@ -248,7 +248,10 @@ def _rows_at(
     table = load_table(watch.followed.location, watch.followed.storage_options)
     coordinates = coordinates_of(pa.schema(table.schema().to_arrow()))
     if coordinates is None:
-        text = "The table has no columns partition and offset: which row of its batch it is cannot be told"
+        text = (
+            "The table has no columns partition and offset: which row of its batch it is cannot be told, nor whether "
+        )
+        text += "the query has kept one"
         return [], [Statement(Level.UNKNOWN, text)]
     names = {each.topic for each in covering}
     name = topic if topic in names else next(iter(names))
@@ -260,7 +263,7 @@ def _rows_at(
     counts = _count_rows(watch, coordinates, Record(name, partition, offset))
     try:
         _, traces = trace_rows(watch, conditions)
-    except ValueError as error:  # tables whose files cannot be searched
+    except (ValueError, OffsetStoreError) as error:  # tables whose files cannot be searched, or are gone
         return [], [*counts, Statement(Level.UNKNOWN, str(error))]
     return traces, counts
 

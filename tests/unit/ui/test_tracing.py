@@ -13,9 +13,15 @@ from sparkonce.jobs.ui.delta.proof import Level, Statement, prove
 from sparkonce.jobs.ui.delta.rows import Condition, ConditionError, UnsearchableError
 from sparkonce.jobs.ui.delta.tables import TableWatch, TableWatches
 from sparkonce.jobs.ui.delta.tracing import Record, trace_record, trace_rows
-from sparkonce.offset_store.record import Writes
+from sparkonce.offset_store.administration import ChangeKind, ManualChange, Move
+from sparkonce.offset_store.delta import DeltaOffsetStore
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.offsets import Position, SourceOffset
+from sparkonce.offset_store.record import COMMIT_INFO_KEY, Writes
+from sparkonce.offset_store.tables import append
+from sparkonce.offset_store.txn_ids import OffsetTxn
 from tests.unit.audit.logs import APP, TOPIC, Table, key
-from tests.unit.sink.query_by_hand import Query
+from tests.unit.sink.query_by_hand import TP, Query
 
 SCHEMA = t.StructType(
     [
@@ -171,8 +177,8 @@ def test_offsets_without_rows_and_rows_without_offsets_are_unknown(tmp_path: Pat
     watch = watch_of(table.path)
     lost, again = prove(watch, (APP, key(0)), 3, 4), prove(watch, (APP, key(1)), 3, 4)
     assert (lost.level, again.level) == (Level.UNKNOWN, Level.UNKNOWN)
-    assert "no kept commit holds their rows" in lost.statements[0].text
-    assert "no kept commit stores their offsets" in again.statements[0].text
+    assert "no kept commit of this table holds their rows" in lost.statements[0].text
+    assert "no kept commit of this table stores their offsets" in again.statements[0].text
 
 
 def test_an_overlap_anywhere_keeps_everything_from_being_proven(tmp_path: Path) -> None:
@@ -301,3 +307,22 @@ def test_files_that_do_not_show_the_rows_are_not_searched(tmp_path: Path) -> Non
     )
     with pytest.raises(UnsearchableError, match="columnMapping"):
         trace_rows(watch_of(query.table), where("offset = 4"))
+
+
+def test_offsets_that_were_rewound_by_hand_contradict_what_was_written_twice(tmp_path: Path) -> None:
+    query = query_with_columns(tmp_path, batches=2)
+    location = Location.parse(str(query.table))
+    move = Move(OffsetTxn("app", "kafka", TP._replace(topic="")), 20, 10)
+    snapshot = DeltaOffsetStore(location, "app").snapshot()
+    change = ManualChange(ChangeKind.REWIND, (move,))
+    append(snapshot.table, change.transactions(), {COMMIT_INFO_KEY: change.to_commit_info()}, [])
+    again = Query(tmp_path, "again", schema=SCHEMA)
+    line = SourceOffset("kafka", {TP: Position(10, 20)}).to_json()
+    (again.checkpoint / "offsets" / "0").write_text(f"v1\n{{}}\n{line}")
+    again.commit(0, again.tasks(rows=[{"partition": 0, "offset": 12, "city": "again"}]))
+    watch = watch_of(query.table)
+    trace = trace_record(watch, "topic", 0, 12)
+    (proof,) = trace.proofs
+    assert proof.level is Level.CONTRADICTED
+    assert "2 rows with its partition and offset" in trace.statements[0].text
+    assert prove(watch, proof.owner, 3, 4).level is Level.PROVEN
