@@ -19,7 +19,7 @@ from sparkonce.jobs.lab.verify.setback.cells import SetBackCell
 from sparkonce.jobs.lab.verify.setback.tables import section as of_setbacks
 from sparkonce.jobs.ui.delta.paced import Paced
 from sparkonce.jobs.ui.page import Asked, NoSuchThingError, Page
-from sparkonce.jobs.ui.proof.seeds import SeedError, picture_after, run_seed
+from sparkonce.jobs.ui.proof.seeds import SeedError, bugs, picture_after, run_seed
 from sparkonce.jobs.ui.site import Site
 
 AROUND = 12
@@ -34,10 +34,8 @@ def _run(site: Site) -> Progress | None:
 
 
 def _data(site: Site, _: Asked) -> Mapping[str, Any]:
-    from sparkonce.broker_lite.sim.campaign import BUGS
-
     run = _run(site)
-    data: dict[str, Any] = {"run": run, "stories": STORIES, "bugs": BUGS}
+    data: dict[str, Any] = {"run": run, "stories": STORIES, "bugs": bugs()}
     if run is not None:
         crashes = [each for each in run.outcomes if isinstance(each.cell, Cell)]
         chosen = set(run.chosen)
@@ -63,13 +61,11 @@ def _cell(site: Site, asked: Asked) -> Mapping[str, Any]:
 
 
 def _seed(_: Site, asked: Asked) -> Mapping[str, Any]:
-    from sparkonce.broker_lite.sim.campaign import BUGS
-
     bug = asked.query.get("bug", "")
-    if bug and bug not in BUGS:
+    if bug and bug not in bugs():
         raise NoSuchThingError(f"There is no bug {bug} to plant.")
     try:
-        run = run_seed(asked.number("seed", 0), bug)
+        run = run_seed(asked.number("seed", 0), bug, whole=asked.query.get("of") != "cores")
     except SeedError as error:
         raise NoSuchThingError(str(error)) from error
     last = max(len(run.lines) - 1, 0)
@@ -78,7 +74,7 @@ def _seed(_: Site, asked: Asked) -> Mapping[str, Any]:
     first = max(at - AROUND, 0)
     return {
         "run": run,
-        "bugs": BUGS,
+        "bugs": bugs(),
         "at": at,
         "last": last,
         "next_fault": next((each for each in faults if each > at), None),

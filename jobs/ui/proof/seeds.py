@@ -47,6 +47,8 @@ class SeedRun:
     seed: int
     bug: str
     """"" for none."""
+    whole: bool
+    """Whether of whole brokers, else of their cores alone."""
     head: tuple[str, ...]
     """The plan in words: brokers, topics, settings, steps."""
     lines: tuple[TraceLine, ...]
@@ -56,28 +58,41 @@ class SeedRun:
     @property
     def command(self) -> str:
         """How to run it again."""
-        return f"sparkonce sim --seed {self.seed}" + (f" --plant {self.bug}" if self.bug else "")
+        return " ".join(["sparkonce", "sim", *_options(self.seed, self.bug, whole=self.whole)])
+
+
+def bugs() -> tuple[str, ...]:
+    """Return the names of the bugs that can be planted, in cores, whole brokers or both."""
+    from sparkonce.broker_lite.sim.campaign import CORES
+    from sparkonce.broker_lite.sim.whole.campaign import WHOLE
+
+    return tuple(dict.fromkeys((*WHOLE.bugs, *CORES.bugs)))
+
+
+def _options(seed: int, bug: str, *, whole: bool) -> list[str]:
+    return ["--seed", str(seed), *(["--whole"] if whole else []), *(["--plant", bug] if bug else [])]
 
 
 @lru_cache(KEPT)
-def run_seed(seed: int, bug: str = "") -> SeedRun:
+def run_seed(seed: int, bug: str = "", *, whole: bool = True) -> SeedRun:
     """Run a seed.
 
     Raises:
         SeedError: if it cannot be run.
     """
-    command = [sys.executable, "-m", "sparkonce", "sim", "--seed", str(seed), *(["--plant", bug] if bug else [])]
+    command = [sys.executable, "-m", "sparkonce", "sim", *_options(seed, bug, whole=whole)]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False)
     except subprocess.TimeoutExpired:
         raise SeedError(f"seed {seed} took more than {TIME_LIMIT_S:g} s: run {' '.join(command[2:])} by hand") from None
-    run = read_output(seed, bug, ended.stdout.splitlines())
+    run = read_output(seed, bug, ended.stdout.splitlines(), whole=whole)
     if run is None:
-        raise SeedError(f"seed {seed} could not be run: {ended.stderr.strip()[-500:] or 'it printed no trace'}")
+        why = ended.stderr.strip().rpartition("\n")[2] or "it printed no trace"
+        raise SeedError(f"seed {seed} could not be run: {why}")
     return run
 
 
-def read_output(seed: int, bug: str, output: Sequence[str]) -> SeedRun | None:
+def read_output(seed: int, bug: str, output: Sequence[str], *, whole: bool) -> SeedRun | None:
     """Read what the command printed; None if it is not a whole run."""
     end = _END.fullmatch(output[-1]) if output else None
     violations = [line.removeprefix(_VIOLATION) for line in output if line.startswith(_VIOLATION)]
@@ -88,7 +103,7 @@ def read_output(seed: int, bug: str, output: Sequence[str]) -> SeedRun | None:
     found = [match for line in output[begin:] if (match := _LINE.fullmatch(line))]
     lines = tuple(TraceLine(int(each[1]), each[2]) for each in found)
     violation = None if violations[-1] == "none" else violations[-1]
-    return SeedRun(seed, bug, tuple(output[:begin]), lines, violation, end[1])
+    return SeedRun(seed, bug, whole, tuple(output[:begin]), lines, violation, end[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +125,8 @@ class ClusterPicture:
     leaders: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """By partition: leader and epoch; -1 for none."""
     in_sync: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    topics: Mapping[str, str] = field(default_factory=dict)
+    """Names by ids."""
     logs: Mapping[tuple[int, str], ReplicaLog] = field(default_factory=dict)
     """By broker and partition."""
 
@@ -149,6 +166,17 @@ def _elected(before: ClusterPicture, found: re.Match[str]) -> ClusterPicture:
     return replace(before, leaders=leaders, in_sync={**before.in_sync, found[1]: in_sync})
 
 
+def _named(before: ClusterPicture, found: re.Match[str]) -> ClusterPicture:
+    return replace(before, topics={**before.topics, found[2]: found[1]})
+
+
+def _changed(before: ClusterPicture, found: re.Match[str]) -> ClusterPicture:
+    name = f"{before.topics.get(found[1], found[1])}-{found[2]}"
+    in_sync = tuple(int(each) for each in found[3].split(",") if each.strip())
+    leaders = {**before.leaders, name: (int(found[4]), int(found[5]))}
+    return replace(before, leaders=leaders, in_sync={**before.in_sync, name: in_sync})
+
+
 def _appends(before: ClusterPicture, found: re.Match[str]) -> ClusterPicture:
     return _log(before, found, lambda log: replace(log, end=int(found[4]) + 1))
 
@@ -169,10 +197,17 @@ def _log(before: ClusterPicture, found: re.Match[str], change: Callable[[Replica
 
 
 _NAME = r"(\S+-\d+)"
+_CHANGE = (
+    r"log \d+: PartitionChanged\(topic_id=UUID\('([^']+)'\), partition=(\d+), "
+    r"state=PartitionState\(.*in_sync_replicas=\(([\d, ]*)\), leader=(-?\d+), leader_epoch=(\d+),.*"
+)
 _KNOWN: tuple[tuple[re.Pattern[str], _Change], ...] = (
     (re.compile(r"broker (\d+) starts.*"), _is("up")),
     (re.compile(r"broker (\d+) (?:dies|loses power|halts.*|has stopped in order)"), _is("down")),
     (re.compile(r"broker (\d+) is the controller.*"), _controls),
+    (re.compile(r"log \d+: ControllerElected\(controller_id=(\d+),.*"), _controls),
+    (re.compile(r"log \d+: TopicCreated\(name='([^']+)', topic_id=UUID\('([^']+)'\).*"), _named),
+    (re.compile(_CHANGE), _changed),
     (re.compile(rf"broker (\d+) leads {_NAME} in epoch (\d+)"), _leads),
     (re.compile(rf"log \d+: {_NAME} leader (-?\d+) epoch (\d+) in sync \[([\d, ]*)\].*"), _elected),
     (re.compile(rf"broker (\d+) appends {_NAME} (\d+) to (\d+) .*"), _appends),

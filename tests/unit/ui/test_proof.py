@@ -79,7 +79,7 @@ TRACE seed=3 lines=13 hash=abc"""
 
 
 def test_a_trace_is_read_and_drawn() -> None:
-    run = read_output(3, "", OUTPUT.splitlines())
+    run = read_output(3, "", OUTPUT.splitlines(), whole=False)
     assert run is not None
     assert len(run.head) == 4
     assert (len(run.lines), run.violation, run.digest) == (13, None, "abc")
@@ -100,14 +100,22 @@ def test_a_trace_is_read_and_drawn() -> None:
 
 
 def test_a_run_that_broke_off_is_none() -> None:
-    assert read_output(3, "", OUTPUT.splitlines()[:-1]) is None
-    assert read_output(3, "", []) is None
+    assert read_output(3, "", OUTPUT.splitlines()[:-1], whole=False) is None
+    assert read_output(3, "", [], whole=False) is None
 
 
-def test_a_seed_of_the_simulator_has_a_picture() -> None:
-    run = run_seed(3)
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_seed_of_the_simulator_has_a_picture(whole: bool) -> None:
+    run = run_seed(3, whole=whole)
     assert run.violation is None
-    assert "up" in picture_after(run.lines[: len(run.lines) // 2]).brokers.values()
+    picture = picture_after(run.lines[: len(run.lines) // 2])
+    assert "up" in picture.brokers.values()
+    assert picture.controller in picture.brokers
+    assert picture.partitions == ["t0-0", "t1-0"]
+    assert all(len(picture.in_sync[name]) > 0 for name in picture.partitions)
     assert picture_after(run.lines).longest > 1
-    with pytest.raises(SeedError, match="invalid choice"):
+
+
+def test_a_seed_that_cannot_be_run() -> None:
+    with pytest.raises(SeedError, match="no such bug"):
         run_seed(3, "no such bug")
