@@ -28,6 +28,7 @@ from sparkonce.offset_store.delta_log import DeltaLog, StoredTransactions
 from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError, plain
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.notebook import store_table
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
 from sparkonce.offset_store.secrets import hidden_secrets
@@ -172,6 +173,9 @@ class DeltaOffsetStore:
 
     def __str__(self) -> str:
         return f"delta:{self.location}"
+
+    def _repr_html_(self) -> str:
+        return store_table(self)
 
 
 @dataclass(frozen=True, slots=True)

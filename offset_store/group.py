@@ -25,6 +25,7 @@ from typing import Protocol
 from sparkonce.offset_store.clock import now_ms
 from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError
 from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.notebook import store_table
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
 from sparkonce.offset_store.store import Commit, FileT, read_offsets
@@ -159,6 +160,9 @@ class GroupOffsetStore:
 
     def __str__(self) -> str:
         return str(self.group)
+
+    def _repr_html_(self) -> str:
+        return store_table(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 from sparkonce.offset_store.clock import now_ms
 from sparkonce.offset_store.errors import CommitConflictError
 from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.notebook import store_table
 from sparkonce.offset_store.offsets import TopicPartition
 from sparkonce.offset_store.record import CommittedBatch, PartitionKey
 from sparkonce.offset_store.store import Commit, FileT, read_offsets
@@ -46,6 +47,9 @@ class MemoryOffsetStore:
 
     def __str__(self) -> str:
         return "memory"
+
+    def _repr_html_(self) -> str:
+        return store_table(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,11 +31,13 @@ from sparkonce.connectors.ingest.routing import Flow, Route, flows
 from sparkonce.connectors.ingest.settings import IngestSettings, trigger_arguments
 from sparkonce.connectors.ingest.topics import existing_topics
 from sparkonce.connectors.lag.listener import LagListener
+from sparkonce.connectors.lag.state import state_of
 from sparkonce.connectors.runtime.failures import innermost, is_behind
 from sparkonce.connectors.session import active_in_thread
 from sparkonce.connectors.values.evolution import REMEDY, NoSchemaYetError, SchemaChangedError
 from sparkonce.connectors.values.options import VALUE
 from sparkonce.connectors.values.registered import columns_of_latest
+from sparkonce.notebook import table
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -125,6 +127,17 @@ class Ingestion:
     def isActive(self) -> bool:  # noqa: N802
         """Whether it has not ended."""
         return not self._done.is_set()
+
+    def _repr_html_(self) -> str:
+        known = {} if self.lag is None else {query.name: query for query in self.lag.queries()}
+        rows = []
+        for flow in self.flows:
+            query = known.get(flow.app_id)
+            state = "waiting" if flow.name not in self._running else "started" if query is None else state_of(query)
+            counts = None if query is None else (query.batch_id, query.rows, query.offsets_behind_latest)
+            rows.append((flow.topics, flow.place, state, *(counts or (None, None, None))))
+        head = ("topics", "table", "state", "batch", "records read", "behind")
+        return table(head, rows, title="Ingestion", note=str(self._failure or ""))
 
     def exception(self) -> IngestError | None:
         """Return why it has ended; None while it runs, and after it was stopped or has read all there was."""

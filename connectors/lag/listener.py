@@ -28,7 +28,7 @@ from sparkonce.connectors.kafka_source.group_commits import SETTLE_S, GroupCommi
 from sparkonce.connectors.kafka_source.options import group_id as checked_group_id
 from sparkonce.connectors.lag.lines import BatchLines
 from sparkonce.connectors.lag.metrics import LagCollector
-from sparkonce.connectors.lag.state import LagState, QueryLag, Slot, SourceLag, read_batch
+from sparkonce.connectors.lag.state import LagState, QueryLag, Slot, SourceLag, queries_table, read_batch
 from sparkonce.connectors.sinks.batch_reports import BatchReports, shared_reports
 from sparkonce.connectors.telemetry.switches import METRICS, metrics_are_on
 from sparkonce.exactly_once.errors import FencedError
@@ -148,6 +148,9 @@ class LagListener(StreamingQueryListener):
     def queries(self) -> tuple[QueryLag, ...]:
         """Return what is known of each query now."""
         return self._state.queries(self._clock())
+
+    def _repr_html_(self) -> str:
+        return queries_table(self.queries())
 
     def metrics_text(self) -> str:
         """Return what a scrape would."""

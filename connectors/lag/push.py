@@ -27,7 +27,8 @@ from opentelemetry.sdk.metrics.export import (
 )
 from prometheus_client import Metric as Family
 
-from sparkonce.connectors.telemetry.otlp import check_protocol, quieten, resource, scope
+from sparkonce.connectors.telemetry.otlp import quieten, resource, scope
+from sparkonce.connectors.telemetry.switches import check_protocol
 
 INTERVAL = "OTEL_METRIC_EXPORT_INTERVAL"
 DEFAULT_INTERVAL_MS = 60_000

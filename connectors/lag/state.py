@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sparkonce.notebook import table
 from sparkonce.offset_store.offsets import HAND_OVER, MARK, OffsetFormatError, SourceOffset, batch_ranges, is_ours
 from sparkonce.offset_store.record import BatchCounts
 
@@ -85,6 +86,9 @@ class SourceLag:
             "maxOffsetsBehindLatest": self.max_offsets_behind_latest,
             "avgOffsetsBehindLatest": self.offsets_behind_latest / self.partition_count,
         }
+
+    def _repr_html_(self) -> str:
+        return _source_table(self)
 
 
 def source_lag(position: int, source: Any) -> SourceLag:
@@ -192,6 +196,9 @@ class QueryLag:
         """The lag of all sources together after the last batch; None if none of them has a latest offset."""
         behind = [source.offsets_behind_latest for source in self.sources if source.partition_count]
         return sum(behind) if behind else None
+
+    def _repr_html_(self) -> str:
+        return _query_tables(self)
 
     def _rate(self, number: int) -> float:
         return 1000 * number / max(self.batch_duration_ms, 1)
@@ -336,3 +343,50 @@ def _within(sources: Sequence[SourceLag], room: int) -> tuple[SourceLag, ...]:
         room -= len(fits)
         kept.append(replace(source, partitions=fits, partitions_left_out=len(source.partitions) - len(fits)))
     return tuple(kept)
+
+
+_HEAD_OF_SOURCE = ("topic", "partition", "next offset", "latest offset", "behind")
+
+
+def queries_table(queries: Iterable[QueryLag]) -> str:
+    """Return one row for each query."""
+    head = ("query", "state", "batch", "records read", "records/s", "rows written", "behind")
+    rows = [
+        (
+            query.name,
+            state_of(query),
+            None if query.batch_at is None else query.batch_id,
+            query.rows,
+            query.records_per_second,
+            query.counts.rows if query.counted_batches else None,
+            query.offsets_behind_latest,
+        )
+        for query in queries
+    ]
+    return table(head, rows, title="Queries", note="" if rows else "no query has started yet")
+
+
+def _query_tables(query: QueryLag) -> str:
+    """Return a query, and its partitions."""
+    return queries_table([query]) + "".join(_source_table(source) for source in query.sources)
+
+
+def _source_table(source: SourceLag) -> str:
+    """Return one row for each partition, those that are furthest behind first."""
+    furthest_first = sorted(source.partitions, key=lambda each: -each.records)
+    rows = [
+        (each.topic, each.partition, each.next, each.latest, None if each.latest is None else each.records)
+        for each in furthest_first
+    ]
+    left_out = f"{source.partitions_left_out:,} more are in the sum only" if source.partitions_left_out else ""
+    title = f"Source {source.name}: {source.offsets_behind_latest:,} behind"
+    return table(
+        _HEAD_OF_SOURCE, rows, title=title if source.partition_count else f"Source {source.name}", note=left_out
+    )
+
+
+def state_of(query: QueryLag) -> str:
+    """Return what has become of a query, in a word."""
+    if query.ended_at is None:
+        return "running"
+    return "fenced" if query.fenced else "failed" if query.failed else "ended"

@@ -6,7 +6,6 @@ Where the collector is, how it is reached and as whom, its exporter reads from `
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
@@ -18,15 +17,11 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 
 from sparkonce.connectors.telemetry.spans import Span
+from sparkonce.connectors.telemetry.switches import check_protocol
 
 SERVICE = "sparkonce"
-PROTOCOL = "http/protobuf"
 _UNNAMED = "unknown_service"
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-
-
-class UnsupportedProtocolError(ValueError):
-    """The environment asks for another protocol than the one that is here."""
 
 
 def scope() -> InstrumentationScope:
@@ -39,20 +34,6 @@ def resource() -> Resource:
     found = Resource.create()
     unnamed = str(found.attributes.get(SERVICE_NAME, _UNNAMED)).startswith(_UNNAMED)
     return found.merge(Resource({SERVICE_NAME: SERVICE})) if unnamed else found
-
-
-def check_protocol(variables: Sequence[str]) -> None:
-    """Check the first of ``variables`` that is set.
-
-    Raises:
-        UnsupportedProtocolError: if it asks for another protocol.
-    """
-    for name in variables:
-        wanted = os.environ.get(name, "").strip()
-        if wanted and wanted != PROTOCOL:
-            raise UnsupportedProtocolError(f"{name}={wanted}: only {PROTOCOL} is supported")
-        if wanted:
-            return
 
 
 def quieten() -> None:

@@ -6,11 +6,17 @@ OpenTelemetry takes ``otlp`` where a variable is missing. Here that means off: n
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 TRACES = "OTEL_TRACES_EXPORTER"
 METRICS = "OTEL_METRICS_EXPORTER"
 DISABLED = "OTEL_SDK_DISABLED"
 OTLP = "otlp"
+PROTOCOL = "http/protobuf"
+
+
+class UnsupportedProtocolError(ValueError):
+    """The environment asks for another protocol than the one that is here."""
 
 
 def traces_are_on() -> bool:
@@ -21,6 +27,20 @@ def traces_are_on() -> bool:
 def metrics_are_on() -> bool:
     """Whether a `LagListener` sends its metrics."""
     return _is_on(METRICS)
+
+
+def check_protocol(variables: Sequence[str]) -> None:
+    """Check the first of ``variables`` that is set.
+
+    Raises:
+        UnsupportedProtocolError: if it asks for another protocol.
+    """
+    for name in variables:
+        wanted = os.environ.get(name, "").strip()
+        if wanted and wanted != PROTOCOL:
+            raise UnsupportedProtocolError(f"{name}={wanted}: only {PROTOCOL} is supported")
+        if wanted:
+            return
 
 
 def _is_on(variable: str) -> bool:

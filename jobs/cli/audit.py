@@ -29,10 +29,12 @@ from sparkonce.jobs.cli.audit_result import look_at_result
 from sparkonce.jobs.cli.housekeeping.brokers import settings_from
 from sparkonce.jobs.shared.arguments import UsageError, add_kafka, add_table
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
+from sparkonce.offset_store import DELTA
 from sparkonce.offset_store.accounted_rows import is_own_or_elsewhere, stored_in
 from sparkonce.offset_store.clones import CloneSource
 from sparkonce.offset_store.commit_log import CommitLog, StoredState
 from sparkonce.offset_store.errors import OffsetStoreError, counted
+from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.txn_ids import OffsetTxn, intent_txn_id, merge_txn_id
 
 PROGRESS_FROM_COMMITS = 2_000
@@ -91,10 +93,65 @@ def examine(options: argparse.Namespace) -> Examined:
     """
     if options.expect_all_rows and options.coordinates is None:
         raise UsageError("--expect-all-rows says how rows are judged, so --coordinates must say how they are counted")
-    kafka = settings_from(options)
-    log = CommitLog.open(options.table, dict(options.storage))
+    return _examine(
+        options.table,
+        Scope(options.app_id, options.source),
+        settings_from(options),
+        options.coordinates,
+        dict(options.storage),
+        expect_all_rows=options.expect_all_rows,
+        strict=options.strict,
+    )
+
+
+def audit(
+    path: str,
+    *,
+    app_id: str | None = None,
+    source: str | None = None,
+    kafka: Mapping[str, str] | None = None,
+    coordinates: str | None = None,
+    expect_all_rows: bool = False,
+    strict: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+) -> Examined:
+    """Prove from the log of the table at ``path`` that every offset was written once, as ``sparkonce audit`` does.
+
+    ``kafka`` are ``kafka.*`` options of the source, to compare with the brokers' logs. ``coordinates`` names the
+    columns of partition, offset and, if there are several, topic of each row (``"partition,offset,topic"``), to count
+    the rows.
+    The result shows itself in a notebook and as text; ``.proven`` is the verdict.
+
+    Raises:
+        AuditError, OffsetStoreError: if something cannot be checked.
+        ValueError, OptionError: for arguments that cannot be used.
+    """
+    if expect_all_rows and coordinates is None:
+        raise ValueError("expect_all_rows says how rows are judged, so coordinates must say how they are counted")
+    return _examine(
+        Location.parse(path.removeprefix(DELTA)),
+        Scope(app_id, source),
+        kafka or {},
+        None if coordinates is None else Coordinates.parse(coordinates),
+        storage_options or {},
+        expect_all_rows=expect_all_rows,
+        strict=strict,
+    )
+
+
+def _examine(
+    table: Location,
+    scope: Scope,
+    kafka: Mapping[str, str],
+    coordinates: Coordinates | None,
+    storage: Mapping[str, str],
+    *,
+    expect_all_rows: bool,
+    strict: bool,
+) -> Examined:
+    log = CommitLog.open(table, storage)
     kept = log.oldest_state()
-    auditor = Auditor(Scope(options.app_id, options.source), kept, partial(offsets_of_source, dict(options.storage)))
+    auditor = Auditor(scope, kept, partial(offsets_of_source, storage))
     with _progress(log.newest_version - log.oldest_version + 1) as advance:
         for commit in log.commits():
             auditor.add(commit)
@@ -103,23 +160,23 @@ def examine(options: argparse.Namespace) -> Examined:
     app_ids = sorted({chain.app_id for chain in report.chains})
     report = report.adding([*outside_commits(log, kept), *by_delta_spark(log, app_ids)])
     report = report.adding(look_at_result(log, app_ids))
-    _require_chains(options, report)
+    _require_chains(table, scope, report)
     sides: Sequence[BrokerSide] | None = None
     if kafka:
         sides, findings = _ask(kafka, report.chains)
         report = report.adding(findings)
-    rows = _count(log, report.chains, options.coordinates)
+    rows = _count(log, report.chains, coordinates)
     if rows is not None:
-        report = report.adding(_judge_rows(rows, options.expect_all_rows))
+        report = report.adding(_judge_rows(rows, expect_all_rows))
     return Examined(
         str(log.location),
         log.oldest_version,
         log.newest_version,
         kept.version if kept else None,
         report,
-        options.strict,
+        strict,
         sides,
-        options.coordinates,
+        coordinates,
         rows,
     )
 
@@ -173,16 +230,16 @@ def _coordinates(text: str) -> Coordinates:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from error
 
 
-def _require_chains(options: argparse.Namespace, report: Report) -> None:
+def _require_chains(table: Location, scope: Scope, report: Report) -> None:
     if report.chains:
         return
-    asked = [f"{name} {value}" for name, value in (("appId", options.app_id), ("source", options.source)) if value]
+    asked = [f"{name} {value}" for name, value in (("appId", scope.app_id), ("source", scope.source)) if value]
     others = sorted(report.tally.other_apps)
     hint = f"; appIds there: {', '.join(others)}" if others else ""
     if not others:
         hint = ". If they live in another place (offsetStore=delta:<path>, or the table of offsets of an upserted "
         hint += "result), audit that table"
-    raise AuditError(f"{options.table} holds no offsets{' of ' + ' and '.join(asked) if asked else ''}{hint}")
+    raise AuditError(f"{table} holds no offsets{' of ' + ' and '.join(asked) if asked else ''}{hint}")
 
 
 def _ask(options: Mapping[str, str], chains: Sequence[Chain]) -> tuple[Sequence[BrokerSide], list[Finding]]:

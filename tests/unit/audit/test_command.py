@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable, write_deltalake
 
-from sparkonce import EmbeddedBroker
+from sparkonce import AuditError, EmbeddedBroker, audit
 from sparkonce.connectors.kafka_client.client import Client
 from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.exactly_once.audit_findings import Problem
@@ -102,6 +102,26 @@ def test_a_good_table_is_proven(table: Table) -> None:
     assert "Every commit since the table was made is kept" in ended.stdout
     assert re.search(r"app +default +orders-1 +A{21}Q +5 +0 +50 +50", ended.stdout)
     assert not ended.stderr
+
+
+def test_in_python_it_says_the_same(table: Table) -> None:
+    proof = audit(str(table.path))
+    assert proof.proven
+    assert str(proof) == run(table.path).stdout.rstrip("\n")
+    assert "verdict=proven" in proof._repr_html_()
+    table.batch(skip=1)
+    broken = audit(f"delta:{table.path}", app_id="app")
+    assert not broken.proven
+    assert "gap [" in broken._repr_html_()
+
+
+def test_in_python_what_cannot_be_examined_is_an_error(table: Table) -> None:
+    with pytest.raises(AuditError, match="holds no offsets of appId another"):
+        audit(str(table.path), app_id="another")
+    with pytest.raises(ValueError, match="coordinates must say how they are counted"):
+        audit(str(table.path), expect_all_rows=True)
+    with pytest.raises(ValueError, match="expected PARTITION_COLUMN"):
+        audit(str(table.path), coordinates="offset")
 
 
 def test_a_gap_is_named_with_its_commit(table: Table) -> None:

@@ -1,0 +1,118 @@
+"""The outcomes of `sparkonce verify --json FILE`, read again, to be looked at in a notebook."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.jobs.lab.verify.cells import Shows
+from sparkonce.notebook import table
+
+SIGNS = {
+    Shows.NEITHER: "=",
+    Shows.LOSS: "−",  # noqa: RUF001 - as in docs/crash_points.md
+    Shows.MAYBE_LOSS: "−",  # noqa: RUF001
+    Shows.DUPLICATES: "+",
+    Shows.MAYBE_DUPLICATES: "+",
+}
+OTHERS = "other cells"
+"""The row of cells that are no crashes: of checkpoints set back, and of faults of a cluster."""
+_ORDER = (Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedCell:
+    """One cell, and what came of it."""
+
+    name: str
+    point: str
+    kind: str
+    guarantee: Guarantee
+    must_show: Shows
+    records: int
+    lost: int
+    duplicated: int
+    wrong: str | None
+    """Why it did not show what it must; None if it did."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyResults:
+    """All cells of a run, without those that only compare."""
+
+    cells: Sequence[VerifiedCell]
+
+    @property
+    def wrong(self) -> Sequence[VerifiedCell]:
+        """The cells that did not show what they must."""
+        return [cell for cell in self.cells if cell.wrong is not None]
+
+    def __str__(self) -> str:
+        strict = [cell for cell in self.cells if cell.guarantee is Guarantee.EXACTLY_ONCE]
+        lost, duplicated = sum(cell.lost for cell in strict), sum(cell.duplicated for cell in strict)
+        return f"{len(self.cells)} cells: lost={lost} duplicated={duplicated} wrong={len(self.wrong)}"
+
+    def _repr_html_(self) -> str:
+        points = list(dict.fromkeys(cell.point for cell in self.cells))
+        kinds = list(dict.fromkeys(cell.kind for cell in self.cells))
+        rows = [[point, *(_tile(self._at(point, kind)) for kind in kinds)] for point in points]
+        note = "Exactly-once, at-least-once, at-most-once: = nothing lost, nothing twice; + rows twice; "
+        note += "− rows lost, as it must be."  # noqa: RUF001
+        matrix = table(["crash point", *kinds], rows, title=str(self), note=note)
+        wrong = [(cell.name, cell.wrong) for cell in self.wrong]
+        return matrix + (table(("wrong", "why"), wrong) if wrong else "")
+
+    def _at(self, point: str, kind: str) -> list[VerifiedCell]:
+        return [cell for cell in self.cells if (cell.point, cell.kind) == (point, kind)]
+
+
+def verify_results(path: str | Path) -> VerifyResults:
+    """Read the file that ``sparkonce verify --json`` has written.
+
+    Raises:
+        OSError: if it cannot be read.
+        ValueError: if it is another file.
+    """
+    try:
+        outcomes = json.loads(Path(path).read_text())
+        return VerifyResults([_cell(each) for each in outcomes if not each["to_compare"]])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a file of sparkonce verify --json ({error!r})") from error
+
+
+def _cell(outcome: Mapping[str, Any]) -> VerifiedCell:
+    cell = outcome["cell"]
+    wrong = outcome["wrong"] if outcome["fired"] else outcome["wrong"] or "its fault did not happen"
+    return VerifiedCell(
+        name=cell["name"],
+        point=cell.get("point", OTHERS),
+        kind=cell.get("kind") or cell.get("setback") or cell["fault"],
+        guarantee=Guarantee(cell.get("guarantee", Guarantee.EXACTLY_ONCE)),
+        must_show=Shows(outcome["must_show"]),
+        records=int(outcome["records"]),
+        lost=int(outcome["lost"]),
+        duplicated=int(outcome["duplicated"]),
+        wrong=wrong,
+    )
+
+
+def _tile(cells: Iterable[VerifiedCell]) -> str:
+    """Return a sign for each guarantee, as docs/crash_points.md has them."""
+    found = list(cells)
+    if not found:
+        return "·"
+    signs = []
+    for guarantee in _ORDER:
+        own = [cell for cell in found if cell.guarantee is guarantee]
+        if own:
+            signs.append("✗" if any(cell.wrong is not None for cell in own) else _sign(own))
+    return f"{' '.join(signs)} ({len(found)})"
+
+
+def _sign(cells: Iterable[VerifiedCell]) -> str:
+    shown = {SIGNS[cell.must_show] for cell in cells}
+    return shown.pop() if len(shown) == 1 else "".join(sorted(shown))
