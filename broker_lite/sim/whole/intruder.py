@@ -2,7 +2,7 @@
 
 Where a seed has one, brokers have a second listener, on which clients prove who they are, and no access control lists:
 then only super users may do anything, as all others are who use the first listener. So whatever this client asks for,
-an answer without an error is a violation (`authorized`). What is no request at all must end its connection, and nothing
+any answer but a refusal is a violation (`authorized`). What is no request at all must end its connection, and nothing
 else.
 """
 
@@ -24,6 +24,12 @@ from sparkonce.broker_lite.sim.whole.settings import FIRST_PORT, INTRUDER
 if TYPE_CHECKING:
     pass
 
+_REFUSALS: Final = (
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
 _PAUSE_MS: Final = 120
 _MOST_BYTES: Final = 60
 _TOPIC: Final = 2
@@ -140,8 +146,9 @@ class Intruder(Client):
         yield ApiKey.WRITE_TXN_MARKERS, 1, {"markers": [(producer["producer_id"], 0, False, [(topic, [0])], 0)]}
 
     def _judge(self, api_key: ApiKey, codes: list[int]) -> None:
-        if ErrorCode.NONE in codes:
-            text = f"a client that may do nothing is answered without an error: {api_key.name}"
+        wrong = [ErrorCode.of(code).name for code in codes if code not in _REFUSALS]
+        if wrong:
+            text = f"a client that may do nothing asks for {api_key.name}, and hears {wrong[0]}"
             self.world.violated(ViolationError("authorized", text))
 
 

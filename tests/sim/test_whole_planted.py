@@ -1,0 +1,45 @@
+"""Bugs that are planted between the sockets and the state machines are found, and made small."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparkonce.broker_lite.sim.campaign import keep_steps, run_one, run_seeds, search, shrunk
+from sparkonce.broker_lite.sim.plan import plan_of
+from sparkonce.broker_lite.sim.whole.campaign import WHOLE
+
+FOUND_BY = {
+    "acks-before-safe": (0, "acknowledged-is-safe"),
+    "acks-by-end": (0, "acknowledged-is-safe"),
+    "coordinators-answer-at-once": (6, "commits-kept"),
+    "end-not-authorized": (0, "authorized"),
+    "deletion-not-authorized": (0, "authorized"),
+}
+"""A seed that finds each quickly. A change of the brokers may move them; then the next ones are searched."""
+MORE_SEEDS = 40
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bug", FOUND_BY)
+def test_a_bug_of_the_shell_is_found(bug: str) -> None:
+    seed, invariant = FOUND_BY[bug]
+    outcome, _ = search(bug, [seed, *range(MORE_SEEDS)], WHOLE)
+    assert outcome is not None, f"{bug} is not found in {MORE_SEEDS} seeds"
+    assert outcome.invariant == invariant
+    assert not run_seeds([outcome.seed], WHOLE).violations, "the seed fails without the bug, too"
+
+
+@pytest.mark.timeout(600)
+def test_a_failing_seed_shrinks_to_few_steps() -> None:
+    kept = shrunk(0, "acks-before-safe", "acknowledged-is-safe", WHOLE)
+    again = run_one(keep_steps(plan_of(0), set(kept)), "acks-before-safe", WHOLE)
+    assert again.invariant == "acknowledged-is-safe"
+    assert len(kept) < len(plan_of(0).steps) // 2
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(4 * 3600)
+@pytest.mark.parametrize("bug", WHOLE.bugs)
+def test_every_bug_is_found_within_a_thousand_seeds(bug: str) -> None:
+    outcome, _ = search(bug, range(1_000), WHOLE)
+    assert outcome is not None
