@@ -179,10 +179,8 @@ WAYS_OUT: dict[str, dict[str, str]] = {
     "connectors.values.protobuf.schema": {
         "ProtobufSchemaError": "Correct the schema at the place that is named.",
     },
-    "connectors.telemetry.switches": {
-        "UnsupportedProtocolError": (
-            "Set `OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf`: [traces](observability.md#traces)."
-        ),
+    "connectors.telemetry.otlp": {
+        "UnsupportedProtocolError": "Set the variable to `http/protobuf`: [traces](observability.md#traces).",
     },
     "broker_lite.config": {
         "ConfigError": "Correct the setting: [settings of the broker](broker_settings.md).",
