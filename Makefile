@@ -83,6 +83,9 @@ kafka-image: $(STAMP) ## Build a local Apache Kafka image from Maven's jars
 integration: classes ## The connectors' tests on a real Kafka in a container (needs Docker)
 	@$(BIN)/python -m tests.containers.run
 
+try: java ## A Python shell with a broker, a Spark session and a topic
+	@$(BIN)/python -m sparkonce.jobs.demo.sandbox
+
 docs: $(STAMP) ## The documentation as a site, in site/; no dead link (PUBLISH=folder: also there, beside other versions)
 	@$(BIN)/python docs/build.py site $(if $(PUBLISH),--publish '$(PUBLISH)')
 	@echo "The site is in site/index.html"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -111,3 +113,15 @@ def test_the_table_of_the_tutorial_is_on_s3(tmp_path: Path, monkeypatch: pytest.
             typed.check(ended.stdout)
     finally:
         started.stop()
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_the_shell_of_make_try_copies_each_order_once(tmp_path: Path) -> None:
+    counts = "read().count(), table().count(), table().distinct().count()"
+    typed = f"copy()\nsend(10)\ncopy()\nprint('counts', {counts})\n"
+    command = [sys.executable, "-m", "sparkonce.jobs.demo.sandbox"]
+    shell = subprocess.run(command, input=typed, cwd=tmp_path, capture_output=True, text=True)
+    assert shell.returncode == 0, shell.stderr
+    assert "counts 1010 1010 1010" in shell.stdout, shell.stdout + shell.stderr
