@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import Final, TypeVar
 
 from sparkonce.broker_lite.cluster.coordination import Coordination, OvertakenError
@@ -33,6 +34,8 @@ Decision = Callable[[Controller], tuple[list[Record], Result]]
 
 class ControllerService:
     """The controller role on one broker; not thread-safe."""
+
+    is_shared = True
 
     def __init__(
         self,
@@ -128,6 +131,27 @@ class ControllerService:
         """Call back when all that this controller has decided so far is durable; with False if it is over before."""
         assert self._controller is not None, "this broker is the controller"
         self._waiting.append((self._controller.image.next_offset, then))
+
+    def prepare(
+        self, _name: str, _topic_id: uuid.UUID, _indexes: Collection[int], _settings: Mapping[str, str]
+    ) -> Generator[int, None, None]:
+        """Do nothing: what is decided says which brokers get a partition."""
+        yield from ()
+
+    def end_preparation(self, _name: str, _topic_id: uuid.UUID) -> None:
+        """Do nothing, as nothing was prepared."""
+
+    def decide_together(self, decisions: Sequence[Decision[object]]) -> Generator[int, None, None]:
+        """Let the controller decide several things in one write of its log; as `decide`."""
+
+        def all_of_them(controller: Controller) -> tuple[list[Record], None]:
+            return [record for decision in decisions for record in decision(controller)[0]], None
+
+        self.decide(all_of_them)
+        yield from ()
+
+    def settle(self) -> None:
+        """Do nothing: what is decided is applied as it is read from the log."""
 
     def close(self) -> None:
         """Let another broker lead."""

@@ -1,4 +1,7 @@
-"""One broker as a member of its cluster: it follows the controller's log, and notifies its listeners.
+"""One broker as a member of its cluster: it follows what the controller decides, and notifies its listeners.
+
+A standalone broker is a cluster of one. Its controller is in the same process, and hands over what it has decided
+(`StandaloneController`): there is no log to follow, and nothing to be done by the clock.
 
 Theory of operation: many times a second the broker reads what is new in the controller's log, batch by batch. After
 each batch the image listeners are called, then its replicas take their new roles, and the event listeners are called
@@ -16,22 +19,24 @@ a Kafka cluster have to expect as well.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sparkonce.broker_lite.cluster.acknowledgements import Acknowledgements
-from sparkonce.broker_lite.cluster.controller_service import ControllerService
-from sparkonce.broker_lite.cluster.coordination import Coordination
-from sparkonce.broker_lite.cluster.in_sync import InSyncProposals
-from sparkonce.broker_lite.cluster.lifecycle import Lifecycle
-from sparkonce.broker_lite.cluster.metadata_log import taken
 from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.replication.replica_log import ReplicaLog
 from sparkonce.broker_lite.replication.replicas import Event, Replicas, ReplicationSettings
 from sparkonce.broker_lite.scheduling import Scheduler, Timer
+
+if TYPE_CHECKING:
+    import uuid
+
+    from sparkonce.broker_lite.cluster.controller_service import Decision, Result
+    from sparkonce.broker_lite.cluster.in_sync import InSyncProposals
+    from sparkonce.broker_lite.controller.records import Record
 
 POLL_MS: Final = 20
 """How often the controller's log is checked, and whether others are alive."""
@@ -46,6 +51,98 @@ Answer = Callable[[Any], None]
 """Called with a response, or None if none came: the broker died, took too long, or is not connected."""
 
 logger = logging.getLogger(__name__)
+
+
+class ControllerRole(Protocol):
+    """What a broker has of the controller, which it may be or not."""
+
+    @property
+    def active(self) -> bool:
+        """Whether this broker is the controller."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that it decides in, or has decided in last."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it decides for other brokers, too."""
+
+    @property
+    def is_written(self) -> bool:
+        """Whether all that this controller has decided is durable."""
+
+    def when_written(self, then: Callable[[bool], None]) -> None:
+        """Call back when all that this controller has decided so far is durable; with False if it is over before."""
+
+    def decide(self, decision: Decision[Result]) -> Result:
+        """Let the controller decide; what follows counts once it is durable: `is_written`.
+
+        Raises:
+            KafkaError: NOT_CONTROLLER; KAFKA_STORAGE_ERROR if nothing could be decided; and what the decision raises.
+        """
+
+    def prepare(
+        self, name: str, topic_id: uuid.UUID, indexes: Collection[int], settings: Mapping[str, str]
+    ) -> Generator[int, None, None]:
+        """Make what this broker needs of new partitions, if it is sure to get them; yields units of work.
+
+        To be followed by `end_preparation` when it is decided whether there are to be any.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, or TOPIC_ALREADY_EXISTS if the same is under way for this name.
+        """
+
+    def end_preparation(self, name: str, topic_id: uuid.UUID) -> None:
+        """Remove what was made of partitions that were not decided."""
+
+    def decide_together(self, decisions: Sequence[Decision[object]]) -> Generator[int, None, None]:
+        """Let the controller decide several things in one write; yields units of work; raises as `decide`."""
+
+    def settle(self) -> None:
+        """Have applied here what was decided, as far as that is up to this broker."""
+
+    def tick(self) -> None:
+        """Do what is due, many times a second."""
+
+    def close(self) -> None:
+        """Be the controller no more."""
+
+
+class BrokerRole(Protocol):
+    """What a broker is to its cluster (`Lifecycle`)."""
+
+    @property
+    def registered(self) -> bool:
+        """Whether what was decided until this start of the broker has been applied."""
+
+    @property
+    def broker_epoch(self) -> int:
+        """The epoch of this start of the broker; NO_BROKER_EPOCH before it has registered."""
+
+    def close(self) -> None:
+        """Take no more part."""
+
+
+class Surroundings(Protocol):
+    """What a broker sees of the others (`Coordination`)."""
+
+    @property
+    def in_session(self) -> bool:
+        """Whether the cluster counts this broker as there: else it must lead nothing, as others may take its place."""
+
+    def is_gone(self, broker_id: int) -> bool:
+        """Whether a broker is known to be dead, or cut off from the cluster."""
+
+    def poll(self) -> Iterable[ClusterImage | list[Record]]:
+        """Return what the controllers have decided since the last call, as far as it counts.
+
+        Raises:
+            OSError: if it cannot be read.
+        """
+
+    def close(self) -> None:
+        """Take no more part; a second call does nothing."""
 
 
 class Peers(Protocol):
@@ -63,7 +160,7 @@ class ClusterMember:
         broker_id: int,
         log_of: Callable[[PartitionKey], ReplicaLog],
         settings: ReplicationSettings,
-        peers: Peers,
+        peers: Peers | None,
         scheduler: Scheduler,
         monotonic_ms: Callable[[], int],
     ) -> None:
@@ -73,7 +170,7 @@ class ClusterMember:
             broker_id: who this is.
             log_of: returns the log of a partition that this broker has a replica of; creates it if needed.
             settings: what replication goes by.
-            peers: how other brokers are reached.
+            peers: how brokers are reached, see `connect`; None where there is nobody to ask.
             scheduler: the event loop.
             monotonic_ms: a clock that never goes back.
         """
@@ -94,19 +191,31 @@ class ClusterMember:
         self._looked_for_lag_ms = monotonic_ms()
         self._waiting: list[_ToController] = []
         self._after_failover: list[tuple[int, Callable[[], None]]] = []
-        self._proposals = InSyncProposals(self.replicas, self.send_to_controller, self.poll, self.publish, monotonic_ms)
+        self._proposals: InSyncProposals | None = None
         self._polls = 0
         self._timer: Timer | None = None
         self._membership: Membership | None = None
         self._in_session = True
 
+    def connect(self, peers: Peers) -> None:
+        """Reach other brokers over this network."""
+        self._peers = peers
+
     def join(self, membership: Membership) -> None:
         """Begin to follow the log, and to take part in writing it; `lifecycle.start` then makes this broker known."""
+        from sparkonce.broker_lite.cluster.in_sync import InSyncProposals  # a standalone broker never proposes
+
         self._membership = membership
-        coordination = membership.coordination
-        self.replicas.in_session = lambda: coordination.in_session
-        membership.coordination.on_change.append(self._poll_soon)
+        self.replicas.in_session = lambda: membership.coordination.in_session
+        self._proposals = InSyncProposals(
+            self.replicas, self.send_to_controller, self.poll, self.publish, self._monotonic_ms
+        )
         self._tick()
+
+    def stand_alone(self, membership: Membership, image: ClusterImage) -> None:
+        """Be a cluster of one, whose controller hands over what it decides; take all roles of this image."""
+        self._membership, self.image = membership, image
+        self._take_roles()
 
     def leave(self) -> None:
         """Stop following the log, and let another broker be the controller."""
@@ -131,7 +240,7 @@ class ClusterMember:
         return NO_BROKER_EPOCH if self._membership is None else self._membership.lifecycle.broker_epoch
 
     @property
-    def controller(self) -> ControllerService:
+    def controller(self) -> ControllerRole:
         """What this broker has of the controller, which it may be or not."""
         assert self._membership is not None, "the broker has joined"
         return self._membership.controller
@@ -164,6 +273,7 @@ class ClusterMember:
 
     def send(self, broker_id: int, request: Any, then: Answer) -> None:
         """Send a request to a broker, this one too; never answers before it returns."""
+        assert self._peers is not None, "a standalone broker asks nobody"
         self._peers.send(broker_id, request, then)
 
     def send_to_controller(self, request: Any, then: Answer, timeout_ms: int = CONTROLLER_TIMEOUT_MS) -> None:
@@ -177,9 +287,7 @@ class ClusterMember:
         epoch = waiting.controller_epoch
         if self.image.controller_id != NO_LEADER:
             waiting.under_way = True
-            self._peers.send(
-                self.image.controller_id, waiting.request, lambda answer: self._answered(waiting, epoch, answer)
-            )
+            self.send(self.image.controller_id, waiting.request, lambda answer: self._answered(waiting, epoch, answer))
 
     def _answered(self, waiting: _ToController, epoch: int, answer: Any) -> None:
         if waiting not in self._waiting or waiting.controller_epoch != epoch:
@@ -247,10 +355,23 @@ class ClusterMember:
             logger.warning("the controller's log cannot be read: %s", error)
             return
         for step in steps:
-            self.image = taken(self.image, step)
+            if isinstance(step, ClusterImage):
+                self.image = step
+            else:
+                for record in step:
+                    self.image.apply(record)
             self._applied()
 
     def _applied(self) -> None:
+        self.notify()
+        if self.registered:
+            self._take_roles()
+
+    def _take_roles(self) -> None:
+        self.publish(self.replicas.apply(self.image, self._monotonic_ms()))
+
+    def notify(self) -> None:
+        """Call the listeners of `on_image`, before this broker's roles change."""
         for listener in self.on_image:
             try:
                 listener(self.image)
@@ -260,21 +381,18 @@ class ClusterMember:
                 )
             except Exception:  # the log has been read already: the listeners after this one must be called, too
                 logger.exception("what the controller has decided is not done; after its next word again")
-        assert self._membership is not None
-        if self._in_session and self._membership.lifecycle.registered:
-            self.publish(self.replicas.apply(self.image, self._monotonic_ms()))
 
     def _look_at_session(self, in_session: bool) -> None:
         if in_session == self._in_session:
             return
         self._in_session = in_session
-        if in_session:
-            if self.registered:
-                self.publish(self.replicas.apply(self.image, self._monotonic_ms()))
-        else:
+        if not in_session:
             self.publish(self.replicas.step_down())
+        elif self.registered:
+            self._take_roles()
 
-    def _poll_soon(self) -> None:
+    def poll_soon(self) -> None:
+        """Apply what is new in the next turn of the event loop."""
         self._scheduler.call_soon(self.poll)
 
     def _tick(self) -> None:
@@ -298,7 +416,7 @@ class ClusterMember:
         if now_ms - self._looked_for_lag_ms >= self._lag_look_ms:
             self._looked_for_lag_ms = now_ms
             self.publish(self.replicas.tick(now_ms))
-        if self.broker_epoch != NO_BROKER_EPOCH:
+        if self.broker_epoch != NO_BROKER_EPOCH and self._proposals is not None:
             self._proposals.send(self.broker_id, self.broker_epoch)
 
 
@@ -306,9 +424,9 @@ class ClusterMember:
 class Membership:
     """What a broker takes part with."""
 
-    coordination: Coordination
-    controller: ControllerService
-    lifecycle: Lifecycle
+    coordination: Surroundings
+    controller: ControllerRole
+    lifecycle: BrokerRole
 
 
 @dataclass(slots=True, eq=False)

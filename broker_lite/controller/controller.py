@@ -51,6 +51,8 @@ class ControllerSettings:
     """How often leadership goes back to the preferred leaders; 0 for never."""
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     """The initial values for a log that does not have these settings yet; afterwards the log's values count."""
+    first_leader_epoch: int = 0
+    """The leader epoch in which new partitions begin."""
 
 
 class InSyncProposal(NamedTuple):
@@ -271,10 +273,16 @@ class Controller:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
         """
         topic_id = self._topic(name).topic_id
+        before = self._safety(topic_id)
         records = self._record([TopicSettingsChanged(topic_id, tuple(sorted(settings.items())))])
-        for index, state in list(self.image.topics[topic_id].partitions.items()):
+        moves = list(self.image.topics[topic_id].partitions.items()) if self._safety(topic_id) != before else []
+        for index, state in moves:
             records += self._move((topic_id, index), state, state.in_sync_replicas)
         return records
+
+    def _safety(self, topic_id: uuid.UUID) -> tuple[int, bool]:
+        """Return what decides who may lead partitions of a topic."""
+        return self.image.min_in_sync_replicas(topic_id), self.image.allows_unclean_election(topic_id)
 
     def change_default_settings(self, settings: Mapping[str, str]) -> list[Record]:
         """Set the values for topics without these settings of their own; those not named keep their values.
@@ -453,9 +461,14 @@ class Controller:
     def _begin_partitions(self, topic: TopicImage, placed: Sequence[tuple[int, ...]]) -> list[Record]:
         first = len(topic.partitions)
         begun: list[Record] = []
+        epoch = self._settings.first_leader_epoch
+        states: dict[tuple[int, ...], PartitionState] = {}
         for index, replicas in enumerate(placed, first):
-            there = tuple(each for each in replicas if self.image.may_join(each))
-            begun.append(PartitionChanged(topic.topic_id, index, PartitionState(replicas, there, there[0], 0, 0)))
+            state = states.get(replicas)
+            if state is None:
+                there = tuple(each for each in replicas if self.image.may_join(each))
+                state = states[replicas] = PartitionState(replicas, there, there[0], epoch, 0)
+            begun.append(PartitionChanged(topic.topic_id, index, state))
         return self._record(begun)
 
     # Queries.
@@ -484,7 +497,7 @@ class Controller:
         return place(there, away, partitions, replication_factor, first)
 
     def _check_placed(self, placed: Sequence[tuple[int, ...]]) -> None:
-        for replicas in placed:
+        for replicas in dict.fromkeys(placed):
             if not replicas or len(set(replicas)) != len(replicas) or not set(replicas) <= set(self.image.brokers):
                 raise KafkaError(
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,

@@ -89,6 +89,15 @@ class ClusterImage:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def copy(self) -> ClusterImage:
+        """Return an image that does not change with this one."""
+        image = ClusterImage()
+        vars(image).update(vars(self))
+        image.brokers, image.topic_ids = self.brokers.copy(), self.topic_ids.copy()
+        image.topics = {key: replace(topic, partitions=topic.partitions.copy()) for key, topic in self.topics.items()}
+        image.documents = self.documents.copy()
+        return image
+
     def topic(self, name: str) -> TopicImage | None:
         """Return a topic by its name."""
         topic_id = self.topic_ids.get(name)

@@ -37,6 +37,8 @@ def place(
     if not there:
         text = f"none of the brokers {list(away)} is there: start one, as a partition needs a leader"
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
+    if count == replication_factor == 1:
+        return [(there[0],)] * partitions
     placed = []
     for index in range(partitions):
         leader = (first + index) % count

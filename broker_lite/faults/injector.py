@@ -22,6 +22,7 @@ from sparkonce.broker_lite.faults import messages
 from sparkonce.broker_lite.faults.rules import NOTHING, Effect, Facts, Place, Plan, Rule, RuleBook
 from sparkonce.broker_lite.handlers import dispatch
 from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.leader import Led
 from sparkonce.broker_lite.node.request import DROP, Body, Request
 from sparkonce.broker_lite.protocol import apis, fetch, produce
 from sparkonce.broker_lite.protocol.apis import ApiKey
@@ -246,21 +247,18 @@ class Injector:
     def _fail_partitions(self, request: Request, rule: Rule) -> Body | None:
         """Have the handler of Produce or Fetch meet the error at each partition that the rule is about."""
         broker = self._broker
-        partition, leading = broker.partition, broker.leading
+        leading = broker.leading
 
-        def failing(real: Callable[[str, int], Any]) -> Callable[[str, int], Any]:
-            def find(topic: str, index: int) -> Any:
-                if rule.spec.is_at((topic, index)):
-                    raise KafkaError(ErrorCode(rule.spec.error_code), "injected by a fault")
-                return real(topic, index)
+        def failing(topic: str, index: int) -> Led:
+            if rule.spec.is_at((topic, index)):
+                raise KafkaError(ErrorCode(rule.spec.error_code), "injected by a fault")
+            return leading(topic, index)
 
-            return find
-
-        broker.partition, broker.leading = failing(partition), failing(leading)
+        broker.leading = failing
         try:
             return dispatch.handle(broker, request)
         finally:
-            broker.partition, broker.leading = partition, leading
+            broker.leading = leading
 
     def check_write(self, path: str, _size: int) -> None:
         """Hold up or refuse a write.

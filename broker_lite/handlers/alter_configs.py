@@ -132,12 +132,10 @@ def _change_topic(broker: Broker, request: Request, name: str, values: NewValues
         after = checked(before)
         return (controller.change_settings(name, after) if after != before else []), None
 
-    if broker.member is not None and not validate_only:
+    if validate_only:
+        checked(topic.settings)
+    else:
         broker.member.controller.decide(change)
-        return
-    after = checked(topic.settings)
-    if after != topic.settings and not validate_only:
-        broker.logs.change_settings(name, after)
 
 
 def _change_broker(broker: Broker, request: Request, name: str, values: NewValues, validate_only: bool) -> None:
@@ -154,7 +152,7 @@ def _change_broker(broker: Broker, request: Request, name: str, values: NewValue
     }
     before = broker.dynamic.of_broker(name)
     after = values(_Inherited(dict(before), lists), known)
-    if broker.member is not None:
+    if broker.dynamic.decided:
         if name == ALL_BROKERS and request.api_key == ApiKey.ALTER_CONFIGS:
             after = {each: before[each] for each in DECIDED_IN_CLUSTER if each in before} | after
         _check_decided(name, before, after)
@@ -163,7 +161,7 @@ def _change_broker(broker: Broker, request: Request, name: str, values: NewValue
         return
     broker.change_settings(name, after)
     decided = {each: _plain(known[each], after[each]) for each in DECIDED_IN_CLUSTER if each in after}
-    if broker.member is not None and decided:
+    if broker.dynamic.decided and decided:
         broker.member.controller.decide(lambda controller: (controller.change_default_settings(decided), None))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
-from sparkonce.broker_lite.cluster.controller_service import ControllerService
+from sparkonce.broker_lite.cluster.member import ControllerRole
 from sparkonce.broker_lite.controller.controller import Controller, Heartbeat, InSyncProposal
 from sparkonce.broker_lite.controller.image import PartitionKey
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, PartitionState, Record
@@ -33,14 +33,14 @@ NOTHING_READ = -1
 Answer = TypeVar("Answer")
 
 
-def controller_of(broker: Broker, request: Request) -> ControllerService:
+def controller_of(broker: Broker, request: Request) -> ControllerRole:
     """Return this broker's controller role, for a request that only brokers may send.
 
     Raises:
-        ProtocolError: if this broker is in no cluster.
+        ProtocolError: if this broker decides for no other.
         KafkaError: CLUSTER_AUTHORIZATION_FAILED.
     """
-    if broker.member is None:
+    if not broker.member.controller.is_shared:
         raise ProtocolError(f"{APIS[request.api_key].codec_name} is for brokers of a cluster, and this one is in none")
     if not authorized_on_cluster(broker, request, Operation.CLUSTER_ACTION):
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -62,8 +62,8 @@ def _once_written(handler: Callable[[Broker, Request], Body]) -> Callable[[Broke
     @wraps(handler)
     def handle(broker: Broker, request: Request) -> Body | None:
         answer = handler(broker, request)
-        controller = None if broker.member is None else broker.member.controller
-        if controller is None or not controller.active:
+        controller = broker.member.controller
+        if not controller.active:
             return answer
         refusal = request.response(error_code=int(ErrorCode.NOT_CONTROLLER))
         return answer_when_written(controller, request, answer, lambda: request.answer(refusal))
@@ -109,7 +109,7 @@ def handle_heartbeat(broker: Broker, request: Request) -> Body:
     """Handle a broker's heartbeat, and whether it wants to stop."""
     wanted = request.message()
     now_ms = broker.clock.monotonic_ms()
-    is_gone = broker.member is not None and broker.member.is_gone(wanted.broker_id)
+    is_gone = broker.member.is_gone(wanted.broker_id)
 
     def hear(controller: Controller) -> tuple[list[Record], Heartbeat]:
         return controller.heartbeat(

@@ -1,7 +1,4 @@
-"""CreatePartitions, versions 0 to 3 (KIP-195); in a cluster, the controller's to do.
-
-Assignments are checked; to a standalone broker, all they can say is this broker.
-"""
+"""CreatePartitions, versions 0 to 3 (KIP-195): the controller's to do."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Sequence
 from typing import Any
 
-from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.broker import Broker, Topic
 from sparkonce.broker_lite.node.forwarding import by_the_controller
 from sparkonce.broker_lite.node.request import Request
 from sparkonce.broker_lite.node.turns import ITEM, WRITTEN, Steps
@@ -76,22 +73,24 @@ def _create(broker: Broker, request: Request, wanted: Any, validate_only: bool) 
         for each in wanted.assignments:
             check_replicas(broker, each.broker_ids)
     if not validate_only:
-        yield from _make(
-            broker, wanted.name, wanted.count, [tuple(each.broker_ids) for each in wanted.assignments or ()]
-        )
+        yield from _make(broker, topic, wanted.count, [tuple(each.broker_ids) for each in wanted.assignments or ()])
 
 
-def _make(broker: Broker, name: str, count: int, replicas: Sequence[tuple[int, ...]]) -> Generator[int, None, None]:
-    if broker.member is None:
-        yield from broker.create_partitions(name, count)
-        return
+def _make(broker: Broker, topic: Topic, count: int, replicas: Sequence[tuple[int, ...]]) -> Generator[int, None, None]:
+    role, name, topic_id = broker.member.controller, topic.name, topic.topic_id
     yield WRITTEN
-    broker.member.controller.decide(lambda controller: (controller.create_partitions(name, count, replicas), None))
+    yield from role.prepare(name, topic_id, range(topic.partition_count, count), topic.settings)
+    try:
+        yield from role.decide_together(
+            [lambda controller: (controller.create_partitions(name, count, replicas), None)]
+        )
+    finally:
+        role.end_preparation(name, topic_id)
 
 
 def known_brokers(broker: Broker) -> Collection[int]:
-    """Return the ids of the brokers that have registered; of a standalone broker, its own id."""
-    return (broker.config.node_id,) if broker.member is None else broker.member.image.brokers.keys()
+    """Return the ids of the brokers that have registered."""
+    return broker.member.image.brokers.keys()
 
 
 def check_replicas(broker: Broker, node_ids: Sequence[int], as_many_as: Sequence[int] | None = None) -> None:

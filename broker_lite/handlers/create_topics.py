@@ -1,7 +1,7 @@
-"""CreateTopics, versions 2 to 7 (KIP-464, KIP-525); in a cluster, the controller's to do.
+"""CreateTopics, versions 2 to 7 (KIP-464, KIP-525): the controller's to do.
 
 A topic without a replication factor gets `default.replication.factor`, which is refused too if it exceeds the number of
-brokers: 1 for a standalone broker.
+brokers.
 
 As with Kafka's controller, one request makes no more than fits into one write of its log (`MAX_RECORDS`): a record for
 each topic, each setting and each partition. What is beyond is refused as a whole.
@@ -12,6 +12,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparkonce.broker_lite.handlers.create_partitions import (
@@ -22,7 +23,6 @@ from sparkonce.broker_lite.handlers.create_partitions import (
 )
 from sparkonce.broker_lite.handlers.describe_configs import Entry, topic_entries
 from sparkonce.broker_lite.log.directories import check_not_metadata_log
-from sparkonce.broker_lite.log.log_manager import NewTopic
 from sparkonce.broker_lite.node.authorization import check_topic
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.forwarding import by_the_controller
@@ -74,10 +74,8 @@ def handle(broker: Broker, request: Request) -> Steps:
     made: dict[str, uuid.UUID | KafkaError]
     if wanted.validate_only:
         made = {name: broker.new_uuid() for name in planned}
-    elif broker.member is None:
-        made = yield from _make(broker, planned)
     else:
-        made = _decide(broker, planned)
+        made = yield from _make(broker, planned)
     results = []
     for each in once:
         outcome = refused.get(each.name) or made[each.name]
@@ -128,36 +126,37 @@ def _plan(
 
 
 def _make(broker: Broker, planned: Mapping[str, Planned]) -> Generator[int, None, dict[str, uuid.UUID | KafkaError]]:
-    """Make the topics of a standalone broker; returns their ids."""
-    wanted = [
-        NewTopic(name, layout.partitions, broker.new_uuid(), settings) for name, (layout, settings) in planned.items()
-    ]
-    made = yield from broker.create_topics(wanted)
-    return {
-        each.name: topic if isinstance(topic, KafkaError) else topic.topic_id
-        for each, topic in zip(wanted, made, strict=True)
-    }
-
-
-def _decide(broker: Broker, planned: Mapping[str, Planned]) -> dict[str, uuid.UUID | KafkaError]:
-    """Let the controller create the topics, in one write of its log; return their ids."""
-    assert broker.member is not None
+    """Let the controller create the topics, in one write; return their ids."""
+    role = broker.member.controller
     made: dict[str, uuid.UUID | KafkaError] = {}
+    ids = {name: broker.new_uuid() for name in planned}
 
-    def decision(controller: Controller) -> tuple[list[Record], None]:
-        records: list[Record] = []
+    def decision(name: str, controller: Controller) -> tuple[list[Record], None]:
+        layout, settings = planned[name]
+        try:
+            return controller.create_topic(
+                name, ids[name], layout.partitions, layout.replication_factor, settings, layout.replicas
+            ), None
+        except KafkaError as error:
+            made[name] = error
+            return [], None
+
+    try:
+        broker.make_way(planned)
         for name, (layout, settings) in planned.items():
-            topic_id = broker.new_uuid()
             try:
-                records += controller.create_topic(
-                    name, topic_id, layout.partitions, layout.replication_factor, settings, layout.replicas
-                )
-                made[name] = topic_id
+                yield from role.prepare(name, ids[name], range(layout.partitions), settings)
+                made[name] = ids[name]
             except KafkaError as error:
                 made[name] = error
-        return records, None
-
-    broker.member.controller.decide(decision)
+        yield from role.decide_together([partial(decision, name) for name in planned if made[name] == ids[name]])
+    except KafkaError as error:
+        if error.code is ErrorCode.NOT_CONTROLLER:
+            raise
+        made |= {name: error for name in planned if not isinstance(made.get(name), KafkaError)}
+    finally:
+        for name, topic_id in ids.items():
+            role.end_preparation(name, topic_id)
     return made
 
 

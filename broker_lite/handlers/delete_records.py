@@ -1,6 +1,6 @@
 """DeleteRecords, versions 0 to 2 (KIP-107): a partition begins at a later offset.
 
-In a cluster the answer waits until the followers begin there, too: `deletions.py`.
+The answer waits until the followers begin there, too: `deletions.py`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ def handle(broker: Broker, request: Request) -> Steps:
             partitions.append(_delete(broker, request, topic.name, each))
             yield WRITTEN
         deleted.append((topic.name, partitions))
-    if broker.cluster is None:
-        return _answer(request, deleted)
     return _answer_when_deleted(broker.cluster, request, deleted, wanted.timeout_ms)
 
 
@@ -46,6 +44,7 @@ class _Deleted:
     index: int
     low_watermark: int = NO_WATERMARK
     code: ErrorCode = ErrorCode.NONE
+    has_followers: bool = False
 
 
 _All = list[tuple[str, list[_Deleted]]]
@@ -75,7 +74,7 @@ def _answer(request: Request, deleted: _All) -> Body:
 
 def _answer_when_deleted(cluster: ClusterPartitions, request: Request, deleted: _All, timeout_ms: int) -> Body | None:
     """Answer when the followers have deleted, too: at once, if there is no follower to wait for."""
-    waits = [(name, each) for name, partitions in deleted for each in partitions if each.code is ErrorCode.NONE]
+    waits = [(name, each) for name, partitions in deleted for each in partitions if each.has_followers]
     left = len(waits)
     at_once = True
 
@@ -99,9 +98,11 @@ def _delete(broker: Broker, request: Request, topic: str, wanted: Any) -> _Delet
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if broker.is_internal(topic):
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic}")
-        log = broker.leading(topic, wanted.partition_index).log
+        led = broker.leading(topic, wanted.partition_index)
+        log = led.log
         if "delete" not in log.config.cleanup_policy and log.config.cleanup_policy:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{topic} has no cleanup.policy delete")
-        return _Deleted(wanted.partition_index, log.delete_records(wanted.offset))
+        low_watermark = log.delete_records(wanted.offset)
+        return _Deleted(wanted.partition_index, low_watermark, has_followers=led.replicas is not None)
     except KafkaError as error:
         return _Deleted(wanted.partition_index, code=error.code)

@@ -1,4 +1,4 @@
-"""DeleteTopics, versions 1 to 6; by name, or from version 6 by id (KIP-516). In a cluster, the controller's to do.
+"""DeleteTopics, versions 1 to 6; by name, or from version 6 by id (KIP-516): the controller's to do.
 
 Kafka's controller deletes internal topics too, by which all groups' offsets, or all transactions under way, are lost.
 Here the coordinators are in the same process and hold what is in those topics, so they are refused, with the error that
@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Generator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparkonce.broker_lite.handlers.create_partitions import MAX_RECORDS, too_many_records
@@ -24,7 +25,6 @@ from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized, authorized_on_cluster
 
 if TYPE_CHECKING:
-    from sparkonce.broker_lite.cluster.member import ClusterMember
     from sparkonce.broker_lite.controller.controller import Controller
     from sparkonce.broker_lite.controller.records import Record
 
@@ -118,32 +118,23 @@ def _drop(broker: Broker, topics: list[Topic]) -> Generator[int, None, dict[uuid
     """Delete topics together; returns those that are not, and why."""
     if len(topics) > MAX_RECORDS:
         return {topic.topic_id: too_many_records() for topic in topics}
-    if broker.member is not None:
-        return _decide(broker.member, topics)
-    here = [topic for topic in topics if broker.topic_by_id(topic.topic_id) is not None]
-    try:
-        yield from broker.delete_topics(here)
-    except KafkaError as error:
-        return {topic.topic_id: error for topic in topics}
-    return {}
-
-
-def _decide(member: ClusterMember, topics: list[Topic]) -> dict[uuid.UUID, KafkaError]:
-    """Let the controller delete topics, in one write of its log."""
     failures: dict[uuid.UUID, KafkaError] = {}
 
-    def decision(controller: Controller) -> tuple[list[Record], None]:
-        records: list[Record] = []
-        for topic in topics:
-            try:
-                # By its id: the controller may have another topic of that name by now, which the client did not ask
-                # for.
-                records += controller.delete_topic(topic.topic_id)
-            except KafkaError as error:
-                failures[topic.topic_id] = error
-        return records, None
+    def decision(topic: Topic, controller: Controller) -> tuple[list[Record], None]:
+        try:
+            # By its id: the controller may have another topic of that name by now, which the client did not ask for.
+            return controller.delete_topic(topic.topic_id), None
+        except KafkaError as error:
+            failures[topic.topic_id] = error
+            return [], None
 
-    member.controller.decide(decision)
+    try:
+        yield from broker.member.controller.decide_together([partial(decision, topic) for topic in topics])
+    except KafkaError as error:
+        if error.code is ErrorCode.NOT_CONTROLLER:
+            raise
+        return {topic.topic_id: error for topic in topics} | failures
+    yield from broker.clean_up(topics)
     return failures
 
 

@@ -2,12 +2,11 @@
 
 There is no quorum: the brokers of a cluster share the files of one metadata log, and any of them may be the controller.
 So each is a voter, and all are at the offset that this broker has read up to; a fenced one is shown as never seen. A
-standalone broker has no such log, and is shown as the leader of an empty one.
+standalone broker is shown as the leader of what it has decided since its start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from sparkonce.broker_lite.log.directories import KRAFT_METADATA_TOPIC
@@ -41,10 +40,7 @@ def handle(broker: Broker, request: Request) -> Body:
 
 
 def _log(broker: Broker, request: Request) -> Any:
-    member = broker.member
-    if member is None:
-        return _partition(request, broker.config.node_id, broker.logs.leader_epoch, _voters(broker, request, 0, {}))
-    image = member.image
+    image = broker.member.image
     alive = {each.broker_id: not each.fenced for each in image.brokers.values()}
     voters = _voters(broker, request, image.next_offset, alive)
     return _partition(request, image.controller_id, image.controller_epoch, voters, image.next_offset)
@@ -54,7 +50,7 @@ def _voters(broker: Broker, request: Request, end: int, alive: dict[int, bool]) 
     kind, version = apis.response_class(request.api_key).TopicData.PartitionData.ReplicaState, request.version
     now_ms = broker.clock.now_ms()
     found = []
-    for node_id, runs in (alive or {broker.config.node_id: True}).items():
+    for node_id, runs in alive.items():
         time_ms = now_ms if runs else NEVER
         times = {"last_fetch_timestamp": time_ms, "last_caught_up_timestamp": time_ms}
         more: dict[str, Any] = times if version >= TIMES_FROM else {}
@@ -66,10 +62,10 @@ def _voters(broker: Broker, request: Request, end: int, alive: dict[int, bool]) 
 
 def _nodes(broker: Broker, request: Request) -> list[Any]:
     kind, version = apis.response_class(request.api_key).Node, request.version
-    here = (("CONTROLLER", request.endpoint.host, request.endpoint.port),)
-    brokers: Iterable[tuple[int, tuple[tuple[str, str, int], ...]]] = [(broker.config.node_id, here)]
-    if broker.member is not None:
-        brokers = [(each.broker_id, each.listeners) for each in broker.member.image.brokers.values()]
+    image = broker.member.image
+    brokers = [(each.broker_id, each.listeners) for each in image.brokers.values()]
+    if not broker.member.controller.is_shared:
+        brokers = [(image.controller_id, (("CONTROLLER", request.endpoint.host, request.endpoint.port),))]
     return [
         kind(
             version=version,

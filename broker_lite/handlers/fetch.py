@@ -1,9 +1,9 @@
 """Fetch, versions 4 to 18, with long polls.
 
 Incremental fetches (KIP-227) are `coordinators/fetch_sessions.py`'s. A read_committed fetch ends at the last stable
-offset, and gets the aborted transactions that overlap what it gets. In a cluster consumers read up to the high
-watermark, and followers up to the end of the log; where a fetch's records end in an epoch that ended earlier here, it
-is told so in place of records (KIP-320, KIP-595). Absent: reading from followers (KIP-392).
+offset, and gets the aborted transactions that overlap what it gets. Consumers read up to the high watermark, and
+followers up to the end of the log; where a fetch's records end in an epoch that ended earlier here, it is told so in
+place of records (KIP-320, KIP-595). Absent: reading from followers (KIP-392).
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ class _Read(NamedTuple):
 def handle(broker: Broker, request: Request) -> Body | None:
     """Answer at once if there is enough, an error, or no patience; else wait."""
     wanted = fetch.decode_request(request.version, request.body)
-    follower = wanted.replica_id >= 0 and broker.cluster is not None
-    if follower and not authorized_on_cluster(broker, request, Operation.CLUSTER_ACTION):
+    if wanted.replica_id >= 0 and not authorized_on_cluster(broker, request, Operation.CLUSTER_ACTION):
         code = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return fetch.encode_response(request.version, fetch.FetchResponse([], error_code=code))
     context = None
@@ -55,7 +54,7 @@ def handle(broker: Broker, request: Request) -> Body | None:
                 return fetch.encode_response(request.version, fetch.FetchResponse([], error_code=int(context.error)))
             wanted = wanted._replace(topics=context.topics)
     deadline_ms = broker.clock.monotonic_ms() + wanted.max_wait_ms
-    if wanted.replica_id >= 0 and broker.cluster is not None:
+    if wanted.replica_id >= 0:
         idle = broker.cluster.fetched(wanted, uses_topic_ids=request.version >= fetch.TOPIC_ID_FROM)
         if idle and min(wanted.min_bytes, wanted.max_bytes, wanted.max_wait_ms) > 0:
             _wait(broker, request, wanted, context, deadline_ms, idle, wanted.min_bytes)
@@ -71,7 +70,7 @@ def _answer_or_wait(
     deadline_ms: int,
     final: bool,
 ) -> Body | None:
-    if final and context is not None and wanted.replica_id >= 0 and _is_quiet(broker, context):
+    if final and context is not None and wanted.replica_id >= 0 and broker.cluster.is_quiet(context.partitions()):
         response = context.response([], broker.clock.monotonic_ms())
         return fetch.encode_response(request.version, response)
     read = _read(broker, request, wanted)
@@ -84,16 +83,11 @@ def _answer_or_wait(
         response = fetch.FetchResponse(read.topics)
         if context is not None:
             response = context.response(read.topics, broker.clock.monotonic_ms())
-        if read.failed and broker.member is not None:
+        if read.failed:
             response = _with_endpoints(broker, request, response)
         return fetch.encode_response(request.version, response)
     _wait(broker, request, wanted, context, deadline_ms, read.keys, missing)
     return None
-
-
-def _is_quiet(broker: Broker, context: FetchContext) -> bool:
-    """Whether there is nothing to report to a follower whose fetch has timed out."""
-    return broker.cluster is not None and broker.cluster.is_quiet(context.partitions())
 
 
 def _wait(
@@ -120,16 +114,13 @@ def _wait(
 
     only_committed = wanted.isolation_level == READ_COMMITTED
     waiter = Waiter(keys, missing_bytes, deadline_ms, retry, only_committed)
-    purgatory = broker.purgatory
-    if wanted.replica_id >= 0 and broker.cluster is not None:
-        purgatory = broker.cluster.purgatory.followers
+    purgatory = broker.cluster.purgatory if wanted.replica_id < 0 else broker.cluster.followers
     purgatory.wait(waiter, broker.clock.monotonic_ms())
     request.on_abandoned = lambda: purgatory.cancel(waiter)
 
 
 def _with_endpoints(broker: Broker, request: Request, response: fetch.FetchResponse) -> fetch.FetchResponse:
     """Say where to find the leaders that an answer hints at."""
-    assert broker.member is not None
     hints = [each.current_leader for topic in response.topics for each in topic.partitions if each.current_leader]
     nodes = endpoints_of_leaders(broker.member.image, broker.member.broker_id, request.endpoint, hints)
     return response._replace(node_endpoints=nodes)
@@ -140,11 +131,11 @@ def _read(broker: Broker, request: Request, wanted: fetch.FetchRequest) -> _Read
     left = min(wanted.max_bytes, broker.config.fetch_max_bytes)
     size, failed, keys = 0, False, []
     only_committed = wanted.isolation_level == READ_COMMITTED
-    follower = wanted.replica_id if broker.cluster is not None else None
+    follower = wanted.replica_id >= 0
     topics = []
     for name, topic_id, partitions in wanted.topics:
         by_id = request.version >= fetch.TOPIC_ID_FROM
-        find = find_topic if follower is None or follower < 0 else _find_for_follower
+        find = _find_for_follower if follower else find_topic
         topic, refusal = find(broker, request, Operation.READ, name, topic_id if by_id else None)
         results = []
         for partition in partitions:
@@ -152,7 +143,7 @@ def _read(broker: Broker, request: Request, wanted: fetch.FetchRequest) -> _Read
                 if topic is None:
                     raise KafkaError(refusal)
                 result, got = _read_partition(broker, topic.name, partition, left, size == 0, only_committed, follower)
-                if follower is not None and result.diverging_epoch is not None:
+                if result.diverging_epoch is not None:
                     failed = True
                 keys.append((topic.name, partition.partition))
                 size += got
@@ -167,8 +158,7 @@ def _read(broker: Broker, request: Request, wanted: fetch.FetchRequest) -> _Read
 
 def _noted(broker: Broker, error: KafkaError | OSError) -> KafkaError:
     """Note a disk error; return the partition's error: the others are answered all the same."""
-    if broker.cluster is not None:
-        broker.cluster.logs.note_failure(error)
+    broker.logs.note_failure(error)
     return error if isinstance(error, KafkaError) else KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
 
@@ -195,14 +185,9 @@ def _read_partition(
     left: int,
     first: bool,
     only_committed: bool,
-    follower: int | None,
+    follower: bool,
 ) -> tuple[fetch.FetchPartitionResult, int]:
-    # A fast path where no other broker can lead: this runs for every partition of every fetch.
-    log, leader_epoch, replicas = (
-        broker.leading(topic, wanted.partition)
-        if broker.cluster is not None
-        else (broker.partition(topic, wanted.partition), broker.logs.leader_epoch, None)
-    )
+    log, leader_epoch, replicas = broker.leading(topic, wanted.partition)
     if 0 <= wanted.current_leader_epoch != leader_epoch:
         Led(log, leader_epoch).check_epoch(wanted.current_leader_epoch)
     # The first partition with records returns a batch whatever its size, or a small fetch would never get past it.
@@ -213,8 +198,7 @@ def _read_partition(
             parted = replicas.check_fetch(-1, wanted.last_fetched_epoch, offset)
             if parted is not None:
                 return _diverging(wanted.partition, log, parted), 0
-        is_follower = follower is not None and follower >= 0
-        limit = None if is_follower else stable if only_committed else log.high_watermark
+        limit = None if follower else stable if only_committed else log.high_watermark
     most = max(min(wanted.max_bytes, left), 0)
     stretch = log.read(offset, most, first, limit)
     aborted = None

@@ -1,13 +1,12 @@
 """FindCoordinator, versions 0 to 6.
 
-A standalone broker coordinates everything. In a cluster the coordinator is the leader of the partition of
-`__consumer_offsets` or `__transaction_state` that keeps the group or transactional id; the topic is created on first
-use.
+The coordinator is the leader of the partition of `__consumer_offsets` or `__transaction_state` that keeps the group or
+transactional id; the topic is created on first use.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.leader import endpoints_of_leaders
@@ -18,9 +17,6 @@ from sparkonce.broker_lite.protocol.produce import LeaderHint
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized
 
-if TYPE_CHECKING:
-    from sparkonce.broker_lite.cluster.member import ClusterMember
-
 GROUP_KEY = 0
 TRANSACTION_KEY = 1
 SEVERAL_KEYS_FROM = 4
@@ -29,7 +25,7 @@ SEVERAL_KEYS_FROM = 4
 def handle(broker: Broker, request: Request) -> Body | None:
     """Name the coordinators of groups or transactional ids; share groups (KIP-932) have none."""
     wanted = request.message()
-    if broker.member is not None and broker.member.misses_a_death():
+    if broker.member.misses_a_death():
         broker.member.after_failover(lambda: request.answer(_found(broker, request, wanted)))
         return None
     return _found(broker, request, wanted)
@@ -60,12 +56,10 @@ def _coordinator(broker: Broker, request: Request, key_type: int, key: str) -> d
     resource_type, refusal = _KINDS[key_type]
     if not authorized(broker, request, Operation.DESCRIBE, resource_type, key):
         return _no_coordinator(refusal, None)
-    node_id, endpoint = broker.config.node_id, request.endpoint
-    if broker.member is not None:
-        try:
-            node_id, endpoint = _in_cluster(broker, broker.member, request, key_type, key)
-        except KafkaError as error:
-            return _no_coordinator(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message or None)
+    try:
+        node_id, endpoint = _leader(broker, request, key_type, key)
+    except KafkaError as error:
+        return _no_coordinator(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message or None)
     return {
         "error_code": 0,
         "error_message": None,
@@ -75,9 +69,7 @@ def _coordinator(broker: Broker, request: Request, key_type: int, key: str) -> d
     }
 
 
-def _in_cluster(
-    broker: Broker, member: ClusterMember, request: Request, key_type: int, key: str
-) -> tuple[int, Endpoint]:
+def _leader(broker: Broker, request: Request, key_type: int, key: str) -> tuple[int, Endpoint]:
     """Return the leader of the partition that keeps a key, and its listener that is like the one that the client uses.
 
     Raises:
@@ -88,8 +80,10 @@ def _in_cluster(
     leader = partitions.leader_of(key)
     if leader is None:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"nobody leads the partition of {partitions.topic}")
+    if leader == broker.config.node_id:
+        return leader, request.endpoint
     hint = LeaderHint(leader, 0)
-    for found in endpoints_of_leaders(member.image, member.broker_id, request.endpoint, [hint]):
+    for found in endpoints_of_leaders(broker.member.image, broker.config.node_id, request.endpoint, [hint]):
         return found.node_id, Endpoint(found.host, found.port)
     raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {leader} has no listener of this name")
 

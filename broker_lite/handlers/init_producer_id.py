@@ -29,7 +29,7 @@ def handle(broker: Broker, request: Request) -> Body | None:
     refusal = _refusal(broker, request, name)
     if refusal is not ErrorCode.NONE:
         return request.response(error_code=int(refusal), producer_id=-1, producer_epoch=-1)
-    if broker.producer_ids.is_ready:
+    if broker.producer_ids.is_ready():
         return _answer_when_ended(broker, request, wanted)
 
     def then() -> None:

@@ -39,7 +39,7 @@ def handle(broker: Broker, request: Request) -> Steps:
     wanted, version = request.message(), request.version
     types = apis.response_class(request.api_key)
     only_committed = version >= ISOLATION_FROM and wanted.isolation_level == READ_COMMITTED
-    follower = wanted.replica_id >= 0 and broker.cluster is not None
+    follower = wanted.replica_id >= 0
     topics = []
     for topic in wanted.topics:
         partitions = []

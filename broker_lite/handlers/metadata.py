@@ -1,6 +1,7 @@
 """Metadata, versions 0 to 13; topics by name or id, made on first use if the broker is set so (KIP-430, KIP-516).
 
-In a cluster the controller creates the topic meanwhile, and the client gets LEADER_NOT_AVAILABLE until it exists.
+Where another broker is the controller, that creates the topic meanwhile, and the client gets LEADER_NOT_AVAILABLE until
+it exists.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def handle(broker: Broker, request: Request) -> Body | None:
         if body is not None:
             request.answer(body)
 
-    if broker.member is not None and broker.member.misses_a_death():
+    if broker.member.misses_a_death():
         broker.member.after_failover(tell_later)
         return None
     return tell()
@@ -104,15 +105,12 @@ class _Answer:
 
     def _create(self, name: str) -> Topic:
         broker = self._broker
-        if broker.member is not None:
-            broker.check_new_topic(name, broker.config.num_partitions, {})
-            broker.request_topic(name)
+        broker.check_new_topic(name, broker.config.num_partitions, {})
+        broker.request_topic(name)
+        topic = broker.topic(name)
+        if topic is None:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
-        if broker.config.default_replication_factor > 1:
-            raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR)
-        if broker.is_internal(name):
-            return broker.internal_topic(name)
-        return broker.create_topic(name, broker.config.num_partitions, {})
+        return topic
 
     def _check_create(self, name: str) -> None:
         if not authorized_on_cluster(self._broker, self._request, Operation.CREATE, log_denial=False):

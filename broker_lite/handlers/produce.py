@@ -1,7 +1,6 @@
 """Produce, versions 3 to 13; from version 12 on the first write of a transaction adds the partition to it (KIP-890).
 
-With acks=all in a cluster, the answer waits until all in-sync replicas have the records. A standalone broker
-answers at once.
+With acks=all the answer waits until all in-sync replicas have the records: without followers they have them at once.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ def _steps(broker: Broker, request: Request, wanted: produce.ProduceRequest, sai
     failed = False
     topics = []
     # With acks=all, and followers: what must be safe before it is acknowledged.
-    unsafe: list[Unsafe] | None = [] if wanted.acks == ACKS_ALL and broker.cluster is not None else None
+    unsafe: list[Unsafe] = []
     for (name, topic_id, partitions), (topic, refusal) in zip(
         wanted.topics, _topics(broker, request, wanted), strict=True
     ):
@@ -106,7 +105,7 @@ def _steps(broker: Broker, request: Request, wanted: produce.ProduceRequest, sai
                 if version < ZSTD_FROM and records:
                     _refuse_zstd(version, records)
                 result, last_offset = _append(broker, topic.name, index, records, now_ms, said, wanted.acks)
-                if unsafe is not None:
+                if last_offset is not None:
                     unsafe.append(Unsafe(results, len(results), topic.name, last_offset))
                 results.append(result)
             except KafkaError as error:
@@ -157,14 +156,10 @@ def _refuse_zstd(version: int, records: Buffer) -> None:
 
 def _append(
     broker: Broker, topic: str, index: int, records: Buffer | None, now_ms: int, said: Said, acks: int
-) -> tuple[produce.ProducePartitionResult, int]:
-    """Append one batch; returns the result, and the offset of the last record."""
-    cluster = broker.cluster
-    log, leader_epoch, replicas = (
-        broker.leading(topic, index)
-        if cluster is not None
-        else (broker.partition(topic, index), broker.logs.leader_epoch, None)
-    )
+) -> tuple[produce.ProducePartitionResult, int | None]:
+    """Append one batch; returns the result, and the offset of the last record if it must become safe first."""
+    led = broker.leading(topic, index)
+    log, leader_epoch, replicas = led
     if broker.is_internal(topic):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by the broker alone")
     if not records:
@@ -178,17 +173,13 @@ def _append(
     reach(BrokerPoint.APPENDING)
     appended = log.append(records, leader_epoch, now_ms, verification)
     reach(BrokerPoint.APPENDED)
-    # In a cluster consumers wait for a high watermark, whatever is stable; to tell what is can take a look at a disk.
-    stable = cluster is None and log.last_stable_offset > appended.last_offset
-    broker.purgatory.appended(topic, index, len(records), stable)
-    if cluster is not None:
-        cluster.appended(topic, index)
+    broker.cluster.appended(topic, index, led, len(records), appended.last_offset)
     if broker.metrics is not None:
         broker.metrics.produced(topic, appended.last_offset - appended.base_offset + 1, len(records))
     result = produce.ProducePartitionResult(
         index, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
     )
-    return result, appended.last_offset
+    return result, None if replicas is None or acks != ACKS_ALL else appended.last_offset
 
 
 def _refused(
@@ -216,8 +207,8 @@ class Unsafe(NamedTuple):
 def answer(broker: Broker, request: Request, topics: list[produce.ProduceTopicResult]) -> Body:
     """Encode an answer, with where to find the leaders that it hints at."""
     nodes: Sequence[produce.NodeEndpoint] = ()
-    if broker.member is not None:
-        hints = [each.current_leader for topic in topics for each in topic.partitions if each.current_leader]
+    hints = [each.current_leader for topic in topics for each in topic.partitions if each.current_leader]
+    if hints:
         nodes = endpoints_of_leaders(broker.member.image, broker.member.broker_id, request.endpoint, hints)
     return [produce.encode_response(request.version, produce.ProduceResponse(topics, node_endpoints=nodes))]
 
@@ -231,7 +222,6 @@ def answer_when_safe(
 ) -> Body | None:
     """Answer once all is safe, or cannot become so: at once, if it is already."""
     member = broker.member
-    assert member is not None
     left = len(unsafe)
     at_once = True
 

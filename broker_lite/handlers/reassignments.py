@@ -44,7 +44,7 @@ def handle_elect(broker: Broker, request: Request) -> Steps:
     for topic in wanted.topic_partitions:
         partitions = []
         for index in topic.partitions:
-            yield ITEM if broker.member is None else WRITTEN
+            yield WRITTEN
             error, text = _election(broker, topic.topic, index, kind)
             partitions.append(types(version=version, partition_id=index, error_code=int(error), error_message=text))
         results.append((topic.topic, partitions))
@@ -59,7 +59,7 @@ def _elect_all(broker: Broker, request: Request, kind: int) -> Generator[int, No
         for index in range(topic.partition_count):
             error, text = _election(broker, topic.name, index, kind)
             needed = error is not ErrorCode.ELECTION_NOT_NEEDED
-            yield WRITTEN if needed and broker.member is not None else ITEM
+            yield WRITTEN if needed else ITEM
             if needed:
                 partitions.append(
                     types(version=request.version, partition_id=index, error_code=int(error), error_message=text)
@@ -76,8 +76,6 @@ def _election(broker: Broker, name: str, index: int, kind: int) -> tuple[ErrorCo
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}"
     if not 0 <= index < topic.partition_count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}"
-    if broker.member is None:
-        return ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
     key = (topic.topic_id, index)
     try:
         broker.member.controller.decide(lambda controller: (controller.elect(key, unclean=kind == UNCLEAN), None))
@@ -97,7 +95,7 @@ def _elected(request: Request, code: ErrorCode, results: list[tuple[str, list[An
 
 @by_the_controller
 def handle_alter(broker: Broker, request: Request) -> Steps:
-    """Begin moves, or cancel them; a standalone broker has all partitions where they can be."""
+    """Begin moves, or cancel them."""
     wanted, version = request.message(), request.version
     if not authorized_on_cluster(broker, request, Operation.ALTER):
         return request.response(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), responses=[])
@@ -108,7 +106,7 @@ def handle_alter(broker: Broker, request: Request) -> Steps:
         partitions = []
         for each in topic.partitions:
             code, text = ErrorCode.NONE, None
-            yield ITEM if broker.member is None else WRITTEN
+            yield WRITTEN
             try:
                 _move(broker, topic.name, each, may_change_factor)
             except KafkaError as error:
@@ -137,10 +135,6 @@ def _move(broker: Broker, name: str, wanted: Any, may_change_factor: bool) -> No
     target = wanted.replicas
     if target is not None:
         check_replicas(broker, target)
-    if broker.member is None:
-        if target is None:
-            raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-        return
     key = (topic.topic_id, wanted.partition_index)
 
     def reassign(controller: Controller) -> tuple[list[Record], None]:
@@ -165,7 +159,7 @@ def handle_list(broker: Broker, request: Request) -> Body:
         asked = {each.name: frozenset(each.partition_indexes) for each in wanted.topics}
     kind = apis.response_class(request.api_key).OngoingTopicReassignment
     topics = []
-    for topic in () if broker.member is None else broker.member.image.topics.values():
+    for topic in broker.member.image.topics.values():
         partitions = [
             kind.OngoingPartitionReassignment(
                 version=version,

@@ -42,10 +42,10 @@ def handle(broker: Broker, request: Request) -> Body | None:
         errors: _Errors = {}
         for place in [(topic.name, index) for topic in each.topics for index in topic.partition_indexes]:
             errors[place], end = _write(broker, *place, marker, allowed)
-            if errors[place] is ErrorCode.NONE:
+            if end is not None:
                 waits.append((errors, place, end))
         results.append((each.producer_id, errors))
-    if broker.member is None or not waits:
+    if not waits:
         return _response(request, results)
     _answer_when_safe(broker.member, request, results, waits)
     return None
@@ -80,12 +80,12 @@ def _response(request: Request, results: list[tuple[int, _Errors]]) -> Body:
     return request.response(markers=markers)
 
 
-def _write(broker: Broker, topic: str, index: int, marker: Marker, allowed: bool) -> tuple[ErrorCode, int]:
-    """Write one marker; returns the log's end after it."""
+def _write(broker: Broker, topic: str, index: int, marker: Marker, allowed: bool) -> tuple[ErrorCode, int | None]:
+    """Write one marker; returns the log's end after it, if that is to become safe."""
     if not allowed:
-        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, -1
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None
     try:
         return ErrorCode.NONE, broker.transactions.write_marker(topic, index, marker)
     except KafkaError as error:
         broker.note_refusal(f"WriteTxnMarkers for {topic}-{index}: {error}")
-        return error.code, -1
+        return error.code, None

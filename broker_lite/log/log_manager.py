@@ -1,14 +1,21 @@
-"""All partitions of one broker: the directory that they live in, and which topics there are.
+"""All partitions of one broker: the directory that they live in, and the topics that they belong to.
 
-`topics.json` says which topics exist, with their ids and settings: a topic is created when the file names it, and
-deleted when it no longer does. Folders that a crash leaves of one that was being created are renamed at the next start
-(`…-stray`), and those of one that was being deleted, whose id the file keeps until then, are removed. However many
-topics are created or deleted together, it is written once. A partition gets its directory with its first record (see
-`partition_log`), so one without a directory is a partition without records; a topic's last one has it from the
-beginning. What takes its time for thousands of partitions is a generator that yields after each, so that its caller can
-serve clients in between. Beside it lie Kafka's own files: `meta.properties`, the checkpoints, the mark of a clean
-shutdown, one directory for each partition. A directory from a Kafka broker, which has no `topics.json`, is taken over
-by its `partition.metadata`.
+Theory of operation: the controller decides which topics exist, and which brokers have replicas of them; logs are made
+and removed to match (`take`). A standalone broker keeps what its controller decides in `topics.json` (`keep`): a topic
+is created when the file names it, and deleted when it no longer does. However many topics are created or deleted
+together, it is written once. Folders of topics that are not in it are renamed at the next start (`…-stray`), and those
+of one that was being deleted, whose id the file keeps until then, are removed. In a cluster the file only says what is
+here. Logs that are found at the start are opened, and stay until the cluster image is known; those that the cluster
+does not know are put aside, as Kafka does with stray logs, since it may be the wrong directory.
+
+A partition gets its directory with its first record (see `partition_log`), so one without a directory is a partition
+without records; a topic's last one has it from the beginning. What takes its time for thousands of partitions is a
+generator that yields after each, so that its caller can serve clients in between.
+
+Beside them lie Kafka's own files: `meta.properties`, the checkpoints, the mark of a clean shutdown. High watermarks
+are written every few seconds and, in a cluster, read back, so that a broker that restarts alone shows what it showed
+before; one that is too low does no harm, so the file need not be on the disk. A directory from a Kafka broker, which
+has no `topics.json`, is taken over by its `partition.metadata`.
 """
 
 from __future__ import annotations
@@ -16,18 +23,22 @@ from __future__ import annotations
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 from sparkonce.broker_lite.log import checkpoints, directories, meta_properties, topics_file
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.directories import LogDirectoryError
+from sparkonce.broker_lite.log.flush_state import FAILED
+from sparkonce.broker_lite.log.offset_files import OffsetFiles
 from sparkonce.broker_lite.log.partition_log import PartitionLog
-from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.log.storage import Lock, Storage
+from sparkonce.broker_lite.log.topics import Topic, WantedTopic
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+
+__all__ = ["LogManager", "Topic", "WantedTopic"]
 
 TOPICS_FILE: Final = "topics.json"
 LOCK_FILE: Final = ".lock"
@@ -42,35 +53,18 @@ else use the same epochs for different records, and no reader could tell the two
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """One topic: `settings` are its own, `config` is what they come to on top of the broker's."""
-
-    name: str
-    topic_id: uuid.UUID
-    partition_count: int
-    logs: Mapping[int, PartitionLog]
-    """The partitions that this broker has a replica of; all, unless it belongs to a cluster."""
-    settings: Mapping[str, str]
-    config: LogConfig
-
-
-class NewTopic(NamedTuple):
-    """A topic that is to be made."""
-
-    name: str
-    partitions: int
-    topic_id: uuid.UUID
-    settings: Mapping[str, str]
-
-
 class LogManager:
     """The topics of one log directory. Not safe for use by several threads at once."""
 
     log_class: type[PartitionLog] = PartitionLog
+    high_watermark_interval_ms = 5_000
+    """How often a member of a cluster writes its high watermarks (`replica.high.watermark.checkpoint.interval.ms`)."""
 
-    def __init__(self, storage: Storage, log_dir: str, config: LogConfig, new_uuid: Callable[[], uuid.UUID]) -> None:
+    def __init__(
+        self, storage: Storage, log_dir: str, config: LogConfig, new_uuid: Callable[[], uuid.UUID], of_cluster: bool
+    ) -> None:
         """Not to be called: see `open`."""
+        self._of_cluster = of_cluster
         self._storage = storage
         self.log_dir = log_dir
         self.config = config
@@ -81,11 +75,19 @@ class LogManager:
         self._last_checkpoint_ms = 0
         self._deleted: dict[str, list[tuple[int, PartitionLog]]] = {}
         """What is left of deleted topics: partitions whose files are still to be removed."""
+        self._prepared: dict[str, tuple[uuid.UUID, dict[int, PartitionLog]]] = {}
+        """Logs of partitions that are about to be decided, by the names of their topics."""
         self.deletions: dict[uuid.UUID, str] = {}
         """The names of topics whose deletion is not finished, also one that a crash cut short."""
-        self._checkpointed: set[str] = set()
-        """The topics that the checkpoints may name, those among them too that were deleted since."""
+        self._kept: Mapping[str, topics_file.Entry] = {}
+        """The topics that `topics.json` names."""
+        self._is_written = True
+        """Whether `topics.json` says what there is."""
+        self._has_taken = False
+        self._failure: OSError | None = None
+        self._next_high_watermarks_ms = 0
         self.topics: Mapping[str, Topic] = MappingProxyType(self._topics)
+        self._offsets = OffsetFiles(storage, log_dir, self.topics)
         self.cluster_id = ""
         self.clean = False
         """Whether the broker before this one stopped cleanly."""
@@ -104,16 +106,18 @@ class LogManager:
         node_id: int = 0,
         internal_topics: Mapping[str, Mapping[str, str]] | None = None,
         new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
+        of_cluster: bool = False,
     ) -> LogManager:
         """Open a log directory, or begin it, and recover every partition if its broker did not stop cleanly.
 
         An empty `cluster_id` means the one found there, or a new one. `internal_topics` are the settings that internal
-        topics get if they are found in a directory of another broker.
+        topics get if they are found in a directory of another broker. `of_cluster`: other brokers may have replicas,
+        and which topics there are is not kept here.
 
         Raises:
             LogDirectoryError: if another broker uses it, it belongs to another cluster or node, or it cannot be made.
         """
-        manager = cls(storage, log_dir, config, new_uuid)
+        manager = cls(storage, log_dir, config, new_uuid, of_cluster)
         manager._last_checkpoint_ms = now_ms
         try:
             storage.make_directory(log_dir)
@@ -147,7 +151,7 @@ class LogManager:
         return log
 
     def check_new_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> LogConfig:
-        """Check whether `create_topic` would accept this, as far as there is room; return the settings it would have.
+        """Check whether there could be such a topic, as far as there is room; return the settings that it would have.
 
         Raises:
             KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS or INVALID_CONFIG;
@@ -162,45 +166,8 @@ class LogManager:
             )
         return self.config.with_topic_settings(settings)
 
-    def create_topic(
-        self, name: str, partitions: int, topic_id: uuid.UUID, settings: Mapping[str, str], now_ms: int
-    ) -> Topic:
-        """Create a topic; when this returns it is durable.
-
-        Raises:
-            KafkaError: as `check_new_topic`, or KAFKA_STORAGE_ERROR.
-        """
-        self.check_new_topic(name, partitions, settings)
-        (made,) = finish(self.create_topics([NewTopic(name, partitions, topic_id, settings)], now_ms))
-        if isinstance(made, KafkaError):
-            raise made
-        return made
-
-    def create_topics(self, wanted: Sequence[NewTopic], now_ms: int) -> Generator[bool, None, list[Topic | KafkaError]]:
-        """Make topics that have been checked; when this ends, they are there for good, and before none is.
-
-        Yields after each partition. Returns for each what it has become, or what keeps it from being made.
-        """
-        made: list[Topic | KafkaError] = []
-        for name, partitions, topic_id, settings in wanted:
-            try:
-                self._forget_namesake(name)
-                config = self.config.with_topic_settings(settings)
-                logs = yield from self._new_partitions(name, range(partitions), topic_id, config, now_ms)
-                made.append(Topic(name, topic_id, partitions, logs, MappingProxyType(dict(settings)), config))
-            except KafkaError as error:
-                made.append(error)
-        for index, topic in enumerate(made):  # others may have come in between
-            if isinstance(topic, Topic) and topic.name in self._topics:
-                made[index] = KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name} already exists")
-        try:
-            self._commit([topic for topic in made if isinstance(topic, Topic)])
-        except KafkaError as error:
-            return [error if isinstance(topic, Topic) else topic for topic in made]
-        return made
-
     def check_new_partitions(self, name: str, count: int) -> Topic:
-        """Check whether `more_partitions` would accept this; return the topic as it is.
+        """Check whether a topic could have so many partitions; return it as it is.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or INVALID_PARTITIONS if that is no increase or too many.
@@ -220,35 +187,107 @@ class LogManager:
         topics_file.check_room(sum(each.partition_count for each in self._topics.values()), count - have)
         return topic
 
-    def more_partitions(self, name: str, count: int, now_ms: int) -> Generator[bool, None, Topic]:
-        """Add partitions to a topic; when this ends they are there for good. Yields after each, as `create_topics`.
+    def log_of(self, key: tuple[uuid.UUID, int]) -> PartitionLog:
+        """Return the log of a partition that `take` has made.
 
         Raises:
-            KafkaError: as `check_new_partitions`, or KAFKA_STORAGE_ERROR.
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
         """
-        before = self.check_new_partitions(name, count)
-        indexes = range(before.partition_count, count)
-        new = yield from self._new_partitions(name, indexes, before.topic_id, before.config, now_ms)
-        topic = self._topics.get(name)
-        if topic is None or topic.topic_id != before.topic_id:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # deleted in between
-        topic = replace(topic, partition_count=count, logs={**topic.logs, **new})
-        self._commit([topic])
-        return topic
+        topic = self._by_id.get(key[0])
+        log = None if topic is None else topic.logs.get(key[1])
+        if log is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no log of partition {key}")
+        return log
 
-    def change_settings(self, name: str, settings: Mapping[str, str]) -> None:
-        """Replace a topic's own settings, from now on.
+    def failure(self) -> OSError | None:
+        """Return what the directory has failed with for good, as far as any of its logs has noticed."""
+        if self._failure is None:
+            failures = (log.failure for topic in self._topics.values() for log in topic.logs.values())
+            self._failure = next((each for each in failures if each is not None), None)
+        return self._failure
+
+    def note_failure(self, error: BaseException) -> None:
+        """Note that something failed with a log, if the disk is the cause, and the error is permanent."""
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if isinstance(cause, OSError) and cause.errno in FAILED:
+            self._failure = self._failure or cause
+
+    def prepare(
+        self, name: str, topic_id: uuid.UUID, indexes: Collection[int], settings: Mapping[str, str], now_ms: int
+    ) -> Generator[bool, None, None]:
+        """Make the logs of partitions before it is decided that there are any; to be followed by `end_preparation`.
+
+        Yields after each partition whether it worked on files.
 
         Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG or KAFKA_STORAGE_ERROR.
+            KafkaError: KAFKA_STORAGE_ERROR; TOPIC_ALREADY_EXISTS if the same is under way for a topic of this name.
         """
-        topic = self._topics.get(name)
-        if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-        config = self.config.with_topic_settings(settings)
-        self._commit([replace(topic, settings=MappingProxyType(dict(settings)), config=config)])
-        for log in topic.logs.values():
-            log.config = config
+        if name in self._prepared:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} is being created or extended")
+        self._prepared[name] = topic_id, {}
+        try:
+            self._offsets.forget_namesake(name)
+            config = self.config.with_topic_settings(settings)
+            logs = yield from self._new_partitions(name, indexes, topic_id, config, now_ms)
+        except KafkaError:
+            del self._prepared[name]
+            raise
+        self._prepared[name] = topic_id, logs
+
+    def end_preparation(self, name: str, topic_id: uuid.UUID) -> None:
+        """Remove logs that were prepared and are not needed: their partitions were not decided."""
+        if name in self._prepared and self._prepared[name][0] == topic_id:
+            self._take_back(self._prepared.pop(name)[1].values())
+
+    def keep(self, topics: Mapping[str, topics_file.Entry]) -> None:
+        """Write down which topics a standalone broker has: when this returns, that is decided.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR; then it is as it was.
+        """
+        before, deletions = self._kept, self.deletions
+        ids = {each.topic_id for each in topics.values()}
+        gone = {each.topic_id: each.name for each in self._topics.values() if each.topic_id not in ids}
+        self._kept, self.deletions = topics, deletions | gone
+        try:
+            self._write_topics()
+        except OSError as error:
+            self._kept, self.deletions = before, deletions
+            # The file may say it already, and the next start would go by that.
+            with contextlib.suppress(OSError):
+                self._write_topics()
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
+
+    def take(self, wanted: Iterable[WantedTopic], gone: Iterable[Topic], now_ms: int) -> Generator[bool, None, bool]:
+        """Make and change logs to match these topics, and forget those that are gone; return whether that is a change.
+
+        Yields after each partition whether it worked on files. A topic that the disk has no room for does not block the
+        others, and is retried the next time. Files of topics that are gone are left to `remove_deleted`.
+        """
+        first, self._has_taken = not self._has_taken, True
+        changed = False
+        for topic in gone:
+            changed = True
+            self._drop(topic, stray=first and self._of_cluster)
+        for each in wanted:
+            try:
+                changed |= yield from self._take(each, now_ms)
+            except (KafkaError, OSError) as error:
+                logger.error("topic %s: its logs cannot be made here: %s; it is tried again", each.name, error)
+                self.note_failure(error)
+        if self._of_cluster and (changed or not self._is_written):
+            self._write_down()
+        return changed
+
+    def _write_down(self) -> None:
+        """Have `topics.json` say which topics of the cluster are here."""
+        self._is_written = False
+        self._kept = self._entries()
+        try:
+            self._write_topics()
+            self._is_written = True
+        except OSError as error:
+            logger.error("%s: the topics cannot be written down: %s; it is tried again", self.log_dir, error)
 
     def change_defaults(self, config: LogConfig) -> None:
         """Set the values for topics without these settings of their own, from now on."""
@@ -261,44 +300,71 @@ class LogManager:
             for log in topic.logs.values():
                 log.config = changed
 
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic and its files; slices of it that are being sent keep their bytes.
-
-        It is deleted when that is written down. What remains of its files then, because they cannot be removed, goes at
-        the next start, or when the name is used again.
-
-        Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR; then the topic is as it was.
-        """
-        topic = self._topics.get(name)
+    def _take(self, wanted: WantedTopic, now_ms: int) -> Generator[bool, None, bool]:
+        """Create or remove the logs of one topic; return whether something has changed."""
+        topic = self._topics.get(wanted.name)
         if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
-        self.forget_topics([topic])
-        while self.remove_deleted(name):
-            pass
-        self.finish_deletions([topic.topic_id])
+            config = self._config_of(wanted)
+            if wanted.name not in self._prepared:
+                self._offsets.forget_namesake(wanted.name)
+            logs = yield from self._new_logs(wanted, sorted(wanted.here), config, now_ms)
+            settings = MappingProxyType(dict(wanted.settings))
+            self._add(Topic(wanted.name, wanted.topic_id, wanted.partition_count, logs, settings, config))
+            return True
+        now = topic
+        if topic.settings != wanted.settings:
+            config = self._config_of(wanted)
+            now = replace(now, settings=MappingProxyType(dict(wanted.settings)), config=config)
+            self._add(now)
+            for log in topic.logs.values():
+                log.config = config
+        if topic.partition_count != wanted.partition_count or topic.logs.keys() != set(wanted.here):
+            logs = yield from self._right_logs(now, wanted, now_ms)
+            now = replace(self._topics[now.name], partition_count=wanted.partition_count, logs=logs)
+        if now is topic:
+            return False
+        self._add(now)
+        return True
 
-    def forget_topics(self, topics: Sequence[Topic]) -> None:
-        """Delete topics, but leave their files for `remove_deleted` to remove.
+    def _right_logs(
+        self, topic: Topic, wanted: WantedTopic, now_ms: int
+    ) -> Generator[bool, None, dict[int, PartitionLog]]:
+        here = set(wanted.here)
+        new = yield from self._new_logs(wanted, sorted(here - topic.logs.keys()), topic.config, now_ms)
+        for index in topic.logs.keys() - here:
+            self._remove_log(topic.name, index, topic.logs[index])
+        return {index: log for index, log in topic.logs.items() if index in here} | new
 
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR; then they are as they were.
-        """
-        for topic in topics:
-            del self._topics[topic.name], self._by_id[topic.topic_id]
-            self.deletions[topic.topic_id] = topic.name
+    def _new_logs(
+        self, wanted: WantedTopic, indexes: Collection[int], config: LogConfig, now_ms: int
+    ) -> Generator[bool, None, dict[int, PartitionLog]]:
+        topic_id, logs = self._prepared.pop(wanted.name, (None, {}))
+        if topic_id != wanted.topic_id or logs.keys() != set(indexes):
+            logs = yield from self._new_partitions(wanted.name, indexes, wanted.topic_id, config, now_ms)
+        if self._of_cluster:
+            for log in logs.values():
+                log.be_one_of_several(0)  # until its role here is known
+        return logs
+
+    def _config_of(self, wanted: WantedTopic) -> LogConfig:
         try:
-            self._write_topics()
-        except OSError as error:
-            for topic in topics:
-                self._add(topic)
-                del self.deletions[topic.topic_id]
-            # The file may say already that they are deleted, and the next start would remove them.
-            with contextlib.suppress(OSError):
-                self._write_topics()
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
-        for topic in topics:
+            return self.config.with_topic_settings(wanted.settings)
+        except KafkaError as error:
+            logger.error("topic %s: going on with the broker's settings alone: %s", wanted.name, error)
+            return self.config
+
+    def _drop(self, topic: Topic, *, stray: bool) -> None:
+        del self._topics[topic.name], self._by_id[topic.topic_id]
+        if not stray:
             self._put_to_be_removed(topic)
+            return
+        for index, log in topic.logs.items():
+            log.abandon()
+            if not log.is_made:
+                continue
+            aside = directories.aside_path(self.log_dir, topic.name, index, directories.STRAY_SUFFIX, self._new_uuid)
+            logger.warning("%s belongs to no topic of this cluster: moving it to %s", log.directory, aside)
+            self._storage.rename(log.directory, aside)
 
     def finish_deletions(self, topic_ids: Iterable[uuid.UUID]) -> None:
         """Note that nothing is left of deleted topics: neither files nor, with the groups, offsets."""
@@ -349,57 +415,17 @@ class LogManager:
         if now_ms - self._last_checkpoint_ms >= CHECKPOINT_INTERVAL_MS:
             self._last_checkpoint_ms = now_ms
             self.checkpoint()
+        if self._of_cluster and now_ms >= self._next_high_watermarks_ms:
+            self._next_high_watermarks_ms = now_ms + self.high_watermark_interval_ms
+            self._offsets.write_high_watermarks()
 
     def checkpoint(self) -> None:
         """Write recovery points, start offsets and high watermarks to their files."""
-        recovery_points: dict[tuple[str, int], int] = {}
-        start_offsets: dict[tuple[str, int], int] = {}
-        high_watermarks: dict[tuple[str, int], int] = {}
-        for topic in self._topics.values():
-            for index, log in topic.logs.items():
-                recovery_points[topic.name, index] = log.recovery_point
-                high_watermarks[topic.name, index] = log.high_watermark
-                if log.log_start_offset > log.first_base_offset:
-                    start_offsets[topic.name, index] = log.log_start_offset
-        self._checkpointed.update(self._topics)
-        for name, offsets in (
-            (checkpoints.RECOVERY_POINTS, recovery_points),
-            (checkpoints.LOG_START_OFFSETS, start_offsets),
-            (checkpoints.HIGH_WATERMARKS, high_watermarks),
-        ):
-            self._write_offsets(name, offsets)
+        self._offsets.write()
 
     def checkpoint_cleaner(self) -> None:
         """Write up to where each log was compacted to its file; when this returns it is there."""
-        offsets = {
-            (topic.name, index): log.cleaned_offset
-            for topic in self._topics.values()
-            for index, log in topic.logs.items()
-            if log.cleaned_offset is not None
-        }
-        self._checkpointed.update(topic for topic, _ in offsets)
-        self._write_offsets(checkpoints.CLEANER_OFFSETS, offsets)
-
-    def _write_offsets(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        self._storage.write(f"{self.log_dir}/{name}", checkpoints.encode_offsets(offsets), durable=True)
-
-    def _forget_namesake(self, name: str) -> None:
-        """Ensure that no checkpoint has entries of an older topic of this name, whose offsets the new one would get.
-
-        Kafka rewrites its checkpoints when a topic is deleted (LogManager.asyncDelete). Here that is done no later than
-        when the name is used again, so it holds whatever came between, a crash or a full disk.
-
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
-        """
-        if name not in self._checkpointed:
-            return
-        try:
-            self.checkpoint()
-            self.checkpoint_cleaner()
-        except OSError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
-        self._checkpointed = set(self._topics)
+        self._offsets.write_cleaned()
 
     def close(self, now_ms: int) -> None:
         """Stop cleanly: every partition on the disk, checkpoints written, and last the mark that says so.
@@ -410,6 +436,8 @@ class LogManager:
         try:
             while self.remove_deleted():
                 pass
+            for name, (topic_id, _) in list(self._prepared.items()):
+                self.end_preparation(name, topic_id)
             failures: list[OSError] = []
             for log in self._partitions():
                 try:
@@ -472,30 +500,6 @@ class LogManager:
             log.abandon()
             directories.remove_log_if_there(self._storage, log.directory)
 
-    def _commit(self, topics: Sequence[Topic]) -> None:
-        """Save these topics durably; if that fails, they stay as they were.
-
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
-        """
-        before = [self._topics.get(topic.name) for topic in topics]
-        for topic in topics:
-            self._add(topic)
-        try:
-            if topics:
-                self._write_topics()
-        except OSError as error:
-            for topic, former in zip(topics, before, strict=True):
-                if former is not None:
-                    self._add(former)
-                else:
-                    del self._topics[topic.name], self._by_id[topic.topic_id]
-                self._take_back(log for index, log in topic.logs.items() if former is None or index not in former.logs)
-            # The file may hold them already, and the next start would take them from there.
-            with contextlib.suppress(OSError):
-                self._write_topics()
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
-
     @staticmethod
     def _note_lost(directory: str, recovery_point: int) -> None:
         """Log that a folder with records is gone; as in Kafka, the partition starts again without them."""
@@ -520,10 +524,9 @@ class LogManager:
         else:
             wanted = directories.find_topics(self._storage, self.log_dir, names, internal_topics, self._new_uuid)
         directories.clear_leftovers(self._storage, self.log_dir, names, wanted, self.deletions, self._new_uuid)
-        recovery_points = self._read_offsets(checkpoints.RECOVERY_POINTS)
-        start_offsets = self._read_offsets(checkpoints.LOG_START_OFFSETS)
-        cleaned_offsets = self._read_offsets(checkpoints.CLEANER_OFFSETS)
-        self._checkpointed = {topic for topic, _ in (*recovery_points, *start_offsets, *cleaned_offsets)}
+        recovery_points = self._offsets.read(checkpoints.RECOVERY_POINTS)
+        start_offsets = self._offsets.read(checkpoints.LOG_START_OFFSETS)
+        cleaned_offsets = self._offsets.read(checkpoints.CLEANER_OFFSETS)
         here = frozenset(names)
         for name, (topic_id, count, settings) in wanted.items():
             config = self.config.with_topic_settings(settings)
@@ -551,25 +554,32 @@ class LogManager:
             for index, log in logs.items():
                 log.cleaned_offset = cleaned_offsets.get((name, index))
             self._add(Topic(name, topic_id, count, logs, MappingProxyType(settings), config))
-        self._begin_epoch(is_known=known)
+        self._kept = self._entries()
+        if self._of_cluster:
+            self._offsets.take_high_watermarks()
+        else:
+            self._begin_epoch(is_known=known)
+        if not (self._of_cluster and known):
+            self._write_topics()
         if self.clean:
             self._storage.remove(f"{self.log_dir}/{checkpoints.CLEAN_SHUTDOWN}")
             self._storage.flush_later([self.log_dir]).result()
 
     def _begin_epoch(self, *, is_known: bool) -> None:
-        """Choose the leader epoch of this start: above all that were before, those in a Kafka broker's logs too.
-
-        Raises:
-            OSError: if it cannot be written down.
-        """
+        """Choose the leader epoch of this start: above all that were before, those in a Kafka broker's logs too."""
         if is_known or self._topics:
             known = max((log.leader_epochs.latest for log in self._partitions()), default=0)
             self.leader_epoch = max(known, self.leader_epoch) + 1 + self._new_uuid().int % EPOCH_JUMP
-        self._write_topics()
 
-    def _indexes(self, _topic: str, count: int, _here: Collection[str]) -> Iterable[int]:
-        """Return the partitions of a topic that are here, among the names that are `here`, in the log directory."""
-        return range(count)
+    def _indexes(self, topic: str, count: int, here: Collection[str]) -> Iterable[int]:
+        """Return the partitions of a topic whose logs are to be opened; `here` is what lies in the log directory."""
+        return [index for index in range(count) if f"{topic}-{index}" in here] if self._of_cluster else range(count)
+
+    def _entries(self) -> dict[str, topics_file.Entry]:
+        return {
+            each.name: topics_file.Entry(each.topic_id, each.partition_count, each.settings)
+            for each in self._topics.values()
+        }
 
     def _read_topics(self) -> dict[str, directories.Entry]:
         path = f"{self.log_dir}/{TOPICS_FILE}"
@@ -585,9 +595,5 @@ class LogManager:
         return {name: (topic_id, count, dict(settings)) for name, (topic_id, count, settings) in found.topics.items()}
 
     def _write_topics(self) -> None:
-        entries = {each.name: (each.topic_id, each.partition_count, each.settings) for each in self._topics.values()}
-        content = topics_file.Content(entries, self.leader_epoch, self.deletions)
+        content = topics_file.Content(self._kept, self.leader_epoch, self.deletions)
         self._storage.write(f"{self.log_dir}/{TOPICS_FILE}", topics_file.encode(content), durable=True)
-
-    def _read_offsets(self, name: str) -> dict[tuple[str, int], int]:
-        return checkpoints.read_offsets(self._storage, f"{self.log_dir}/{name}")

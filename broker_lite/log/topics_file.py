@@ -23,11 +23,18 @@ class DamagedTopicsError(Exception):
     """The file is not what `encode` writes."""
 
 
+class Entry(NamedTuple):
+    """One topic."""
+
+    topic_id: uuid.UUID
+    partitions: int
+    settings: Mapping[str, str]
+
+
 class Content(NamedTuple):
     """What the file says."""
 
-    topics: Mapping[str, tuple[uuid.UUID, int, Mapping[str, str]]]
-    """Id, number of partitions and settings of each topic."""
+    topics: Mapping[str, Entry]
     leader_epoch: int = 0
     deleted: Mapping[uuid.UUID, str] = MappingProxyType({})
     """The names of deleted topics, by id, of which files or groups' offsets may be left."""
@@ -56,7 +63,7 @@ def decode(data: bytes) -> Content:
     try:
         document: dict[str, Any] = json.loads(data)
         topics = {
-            name: (checkpoints.decode_uuid(entry["id"]), int(entry["partitions"]), dict(entry["settings"]))
+            name: Entry(checkpoints.decode_uuid(entry["id"]), int(entry["partitions"]), dict(entry["settings"]))
             for name, entry in document["topics"].items()
         }
         deleted = {checkpoints.decode_uuid(each): str(name) for each, name in document.get("deleted", {}).items()}

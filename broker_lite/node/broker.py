@@ -13,37 +13,35 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
+from sparkonce.broker_lite.cluster.member import ClusterMember
 from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, PendingOffsets
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.log.checkpoints import BROKER_EPOCH
 from sparkonce.broker_lite.log.directories import LogDirectoryError
-from sparkonce.broker_lite.log.log_manager import LogManager, NewTopic, Topic
+from sparkonce.broker_lite.log.log_manager import LogManager, Topic
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.log.storage import Files, Storage
+from sparkonce.broker_lite.node.cluster_partitions import ClusterPartitions
 from sparkonce.broker_lite.node.dynamic_settings import DynamicSettings
-from sparkonce.broker_lite.node.leader import Led
 from sparkonce.broker_lite.node.new_topics import NewTopics, internal_topic_settings
-from sparkonce.broker_lite.node.producer_ids import ProducerIds
-from sparkonce.broker_lite.node.purgatory import FetchPurgatory
+from sparkonce.broker_lite.node.producer_ids import ProducerIds, blocks_in_file
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.node.turns import FILES, ITEM, WRITTEN, Turns, in_units
+from sparkonce.broker_lite.node.turns import FILES, ITEM, Turns
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from sparkonce.broker_lite.protocol.records import NO_PRODUCER_ID
+from sparkonce.broker_lite.replication.replicas import ReplicationSettings
 from sparkonce.broker_lite.scheduling import Scheduler
 from sparkonce.broker_lite.security.authorizer import Authorizer, SecurityFileError, super_users
 from sparkonce.broker_lite.security.credentials import ScramCredentials, configured_credentials
 
 if TYPE_CHECKING:
-    from sparkonce.broker_lite.cluster.member import ClusterMember
     from sparkonce.broker_lite.coordinators.fetch_sessions import FetchSessions
-    from sparkonce.broker_lite.node.cluster_partitions import ClusterPartitions
-    from sparkonce.broker_lite.node.cluster_topics import WantedTopics
     from sparkonce.broker_lite.node.group_coordinator import GroupCoordinator
+    from sparkonce.broker_lite.node.leader import Led
     from sparkonce.broker_lite.node.metrics import Metrics
-    from sparkonce.broker_lite.node.producer_ids import ProducerIdBlocks
     from sparkonce.broker_lite.node.transaction_coordinator import TransactionCoordinator
 
 __all__ = ["Broker", "Clock", "Topic"]
@@ -95,8 +93,11 @@ class Broker:
         clock: Clock,
         scheduler: Scheduler,
         new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
+        listeners: Sequence[tuple[str, str, int]] = (),
     ) -> None:
         """Open the log directory and read back what it holds.
+
+        `listeners` is where clients of a standalone broker reach it: name, host and port of each.
 
         Raises:
             LogDirectoryError: if it is in use, or another cluster's or node's.
@@ -112,7 +113,7 @@ class Broker:
         now_ms = clock.now_ms()
         if not config.is_member:
             _check_alone(storage, log_dir)
-        self.logs = _kind_of_logs(config).open(
+        self.logs = LogManager.open(
             storage,
             log_dir,
             config.log,
@@ -121,9 +122,9 @@ class Broker:
             node_id=config.node_id,
             new_uuid=new_uuid,
             internal_topics={name: settings for name, (_, settings) in internal_topic_settings(config).items()},
+            of_cluster=config.is_member,
         )
         self.cluster_id = self.logs.cluster_id
-        self.purgatory = FetchPurgatory(scheduler)
         self.turns = Turns(scheduler, self._note_failed)
         self._deleted: dict[str, Topic] = {}
         """Topics that are gone, and that groups may still have offsets of; these go before the name is used again."""
@@ -131,10 +132,18 @@ class Broker:
         self.pending_offsets = PendingOffsets()
         self.faults: RequestFaults | None = None
         """The fault injector while there are faults to inject; else None."""
-        self.member: ClusterMember | None = None
-        """This broker as a member of its cluster; None for a standalone one."""
-        self.cluster: ClusterPartitions | None = None
-        """What a member leads and follows; None for a standalone one."""
+        replication = ReplicationSettings(config.replica_lag_time_max_ms)
+        self.member = ClusterMember(config.node_id, self.logs.log_of, replication, None, scheduler, clock.monotonic_ms)
+        """This broker as a member of its cluster."""
+        self.cluster = ClusterPartitions(self, self.member)
+        """What it leads and follows."""
+        self.leading: Callable[[str, int], Led] = self.cluster.leading
+        """Return a partition that this broker leads, to read or write its records.
+
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER.
+        """
+        self.request_topic: Callable[[str], object] = self._make_topic
+        """Have the controller make a topic as on first use, an internal one as its coordinator needs it."""
         self.metrics: Metrics | None = None
         """The metrics, if they are enabled."""
         self.on_settings_changed: list[Callable[[BrokerConfig], object]] = []
@@ -143,15 +152,10 @@ class Broker:
         self._refusals_since_ms = clock.monotonic_ms()
         self.partition: Callable[[str, int], PartitionLog] = self.logs.partition
         """Return a partition's log; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
-        self.leading: Callable[[str, int], Led] = self._leads_all
-        """Return a partition that this broker leads, to read or write its records.
-
-        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION; in a cluster, NOT_LEADER_OR_FOLLOWER too.
-        """
         self.topic_by_id: Callable[[uuid.UUID], Topic | None] = self.logs.topic_by_id
         self.topic: Callable[[str], Topic | None] = self.logs.topics.get
         try:
-            self._load(storage, log_dir)
+            self._load(storage, log_dir, tuple(listeners))
         except SecurityFileError:
             self.logs.close(now_ms)
             raise
@@ -160,11 +164,11 @@ class Broker:
             self.logs.abandon()
             raise
 
-    def _load(self, storage: Storage, log_dir: str) -> None:
+    def _load(self, storage: Storage, log_dir: str, listeners: tuple[tuple[str, str, int], ...]) -> None:
         """Read what the log directory holds besides the logs, and what the coordinators have in theirs."""
         config = self.config
-        self.producer_ids: ProducerIds | ProducerIdBlocks = ProducerIds(
-            storage, f"{log_dir}/producer-id-block", self._largest_producer_id
+        self.producer_ids = ProducerIds(
+            blocks_in_file(storage, f"{log_dir}/producer-id-block", self._largest_producer_id)
         )
         if config.authorizer_class_name:
             supers = super_users(config.super_users)
@@ -173,6 +177,9 @@ class Broker:
         self.scram_credentials = ScramCredentials(self.shared_files, log_dir, configured)
         if config.is_member:
             return  # a member of a cluster coordinates what it leads, as soon as it knows that
+        from sparkonce.broker_lite.node.standalone import stand_alone
+
+        stand_alone(self, listeners)
         if OFFSETS_TOPIC in self.logs.topics:
             _ = self.groups
         self._resume_deletions()
@@ -219,12 +226,6 @@ class Broker:
 
         return TransactionCoordinator(self)
 
-    @cached_property
-    def _wanted_topics(self) -> WantedTopics:
-        from sparkonce.broker_lite.node.cluster_topics import WantedTopics
-
-        return WantedTopics(self)
-
     def _largest_producer_id(self) -> int:
         logs = [log for topic in self.topics() for log in topic.logs.values()]
         ids = [each.producer_id for log in logs for each in log.producers.entries()]
@@ -232,10 +233,6 @@ class Broker:
             for each in self.transactions.transactions.all():
                 ids += (each.producer_id, each.next_producer_id)
         return max(ids, default=NO_PRODUCER_ID)
-
-    def _leads_all(self, topic: str, index: int) -> Led:
-        """Return a partition of a standalone broker."""
-        return Led(self.partition(topic, index), self.logs.leader_epoch)
 
     def topics(self) -> Iterable[Topic]:
         """Return all topics."""
@@ -245,38 +242,46 @@ class Broker:
         """Whether clients may read but not write or delete this topic."""
         return topic in INTERNAL_TOPICS
 
-    def create_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> Topic:
-        """Make a topic under a new id.
+    def create_topic(self, name: str, partitions: int, settings: Mapping[str, str], replicas: int = 1) -> Topic:
+        """Have this broker, which is the controller, make a topic under a new id.
 
         Raises:
-            KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS or INVALID_CONFIG.
+            KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS or INVALID_CONFIG;
+                KAFKA_STORAGE_ERROR if it cannot be written down.
         """
         self.check_new_topic(name, partitions, settings)
-        self._make_way([name])
-        topic = self.logs.create_topic(name, partitions, self.new_uuid(), settings, self.clock.now_ms())
-        self._topics_changed()
-        return topic
+        self.make_way([name])
+        role, topic_id = self.member.controller, self.new_uuid()
+        finish(role.prepare(name, topic_id, range(partitions), settings))
+        try:
+            role.decide(
+                lambda controller: (controller.create_topic(name, topic_id, partitions, replicas, settings), None)
+            )
+        finally:
+            role.end_preparation(name, topic_id)
+        return self.logs.topics[name]
+
+    def _make_topic(self, name: str) -> None:
+        if self.is_internal(name):
+            self.create_topic(name, *internal_topic_settings(self.config)[name])
+        else:
+            self.create_topic(name, self.config.num_partitions, {}, self.config.default_replication_factor)
 
     def internal_topic(self, name: str) -> Topic:
         """Return one of the coordinators' own topics, created with the settings that they need, if it does not exist.
 
         Raises:
-            KafkaError: as `create_topic`; in a cluster, COORDINATOR_NOT_AVAILABLE until the controller has made it.
+            KafkaError: as `create_topic`; COORDINATOR_NOT_AVAILABLE until the controller has made it.
         """
         topic = self.topic(name)
-        if topic is None and self.member is not None:
-            self.request_topic(name)
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the controller is asked to make {name}")
         if topic is None:
-            partitions, settings = internal_topic_settings(self.config)[name]
-            topic = self.create_topic(name, partitions, settings)
+            self.request_topic(name)
+            topic = self.topic(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the controller is asked to make {name}")
         return topic
 
-    def request_topic(self, name: str) -> None:
-        """Have the cluster's controller make a topic as on first use, an internal one as its coordinator needs it."""
-        self._wanted_topics.request(name)
-
-    def _make_way(self, names: Iterable[str]) -> None:
+    def make_way(self, names: Iterable[str]) -> None:
         """Ensure that nothing of deleted topics is found under the names of new ones, not even after a power failure.
 
         Raises:
@@ -284,10 +289,12 @@ class Broker:
         """
         deleted = set(self.logs.deletions.values())
         again = [name for name in names if name in deleted]
+        if again:
+            self.member.controller.settle()
         groups = self._loaded_groups()
         for name in again:
-            self._forget_deleted(name)
-            if groups is not None:  # its removal may have failed at the start of this broker
+            self._deleted.pop(name, None)
+            if groups is not None:
                 groups.forget_topic(name)
         if again:
             self._flush_group_offsets()
@@ -296,30 +303,9 @@ class Broker:
         """Check whether a topic could be created; as `create_topic`."""
         NewTopics(self.logs).add(name, partitions, settings)
 
-    def create_topics(self, wanted: Sequence[NewTopic]) -> Generator[int, None, list[Topic | KafkaError]]:
-        """Make topics that have been checked together; yields units of work, and returns what each has become."""
-        self._make_way([each.name for each in wanted])
-        made = yield from in_units(self.logs.create_topics(wanted, self.clock.now_ms()))
-        self._topics_changed()
-        return made
-
-    def create_partitions(self, name: str, count: int) -> Generator[int, None, None]:
-        """Add partitions to a topic; yields units of work.
-
-        Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION or INVALID_PARTITIONS.
-        """
-        yield from in_units(self.logs.more_partitions(name, count, self.clock.now_ms()))
-        self._topics_changed()
-
     def _loaded_groups(self) -> GroupCoordinator | None:
         """Return the groups, if they have been needed yet."""
         return self.__dict__.get("groups")
-
-    def _topics_changed(self) -> None:
-        groups = self._loaded_groups()
-        if groups is not None:
-            groups.topics_changed()
 
     def change_settings(self, resource: str, values: Mapping[str, str]) -> None:
         """Change settings of this broker, or of all brokers, from now on.
@@ -345,21 +331,13 @@ class Broker:
         for listener in self.on_settings_changed:
             listener(self.config)
 
-    def delete_topic(self, topic: Topic) -> None:
-        """Delete a topic, its groups' offsets included."""
-        finish(self.delete_topics([topic]))
+    def clean_up(self, topics: Iterable[Topic]) -> Generator[int, None, None]:
+        """Remove what is left of topics that are deleted here by now: groups' offsets, then files.
 
-    def delete_topics(self, topics: Sequence[Topic]) -> Generator[int, None, None]:
-        """Delete topics, their groups' offsets included, then their files; yields units of work.
-
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR; then they are as they were.
+        Yields units of work.
         """
-        self.logs.forget_topics(topics)
-        self._deleted |= {topic.name: topic for topic in topics}
-        yield WRITTEN
         finished = []
-        for topic in topics:
+        for topic in [each for each in topics if each.topic_id in self.logs.deletions]:
             try:
                 self._forget_deleted(topic.name)
                 finished.append(topic.topic_id)
@@ -369,7 +347,8 @@ class Broker:
             yield ITEM * topic.partition_count
             while self.logs.remove_deleted(topic.name):
                 yield FILES
-        self._finish_deletions(finished)
+        if finished:
+            self._finish_deletions(finished)
 
     def _finish_deletions(self, topic_ids: Sequence[uuid.UUID]) -> None:
         """Note that topics are deleted for good, once the removal of their offsets is on the disk."""
@@ -395,21 +374,31 @@ class Broker:
 
     def _forget_deleted(self, name: str) -> None:
         """Remove what groups have of a topic that has been deleted, unless that is done."""
-        topic = self._deleted.get(name)
-        if topic is not None:
-            self.topics_were_changed([topic])
+        groups = self._loaded_groups()
+        if name in self._deleted:
+            if groups is not None:
+                groups.forget_topic(name)
             del self._deleted[name]
 
-    def topics_were_changed(self, gone: Iterable[Topic]) -> None:
+    def forget_deleted(self) -> None:
+        """Remove what groups have of all topics that have been deleted; what cannot be removed goes when it expires."""
+        for name in list(self._deleted):
+            try:
+                self._forget_deleted(name)
+            except KafkaError as error:
+                del self._deleted[name]
+                self.note_refusal(f"offsets of the deleted topic {name} could not be removed: {error}")
+
+    def topics_changed(self, gone: Iterable[Topic]) -> None:
         """Notify all that topics exist, or have changed, or are `gone`."""
-        groups = self._loaded_groups()
         for topic in gone:
             if self.metrics is not None:
                 self.metrics.forget_topic(topic.name, topic.topic_id)
-            self.purgatory.gone((topic.name, index) for index in range(topic.partition_count))
-            if groups is not None:
-                groups.forget_topic(topic.name)
-        self._topics_changed()
+            self.cluster.gone((topic.name, index) for index in range(topic.partition_count))
+            self._deleted[topic.name] = topic
+        groups = self._loaded_groups()
+        if groups is not None:
+            groups.topics_changed()
 
     def note_refusal(self, text: str) -> bool:
         """Log what a client did wrong, up to a rate; returns whether it was logged."""
@@ -440,6 +429,8 @@ class Broker:
     def close(self) -> None:
         """Stop cleanly, with everything on disk; requests that are not done in time are not answered."""
         self.turns.close()
+        self.member.leave()
+        self.cluster.close()
         with contextlib.suppress(KafkaError):
             for name in list(self._deleted):
                 self._forget_deleted(name)
@@ -453,12 +444,3 @@ def _shared_files(config: BrokerConfig, storage: Storage) -> Files:
     from sparkonce.broker_lite.node.shared_files import AnnouncedFiles
 
     return AnnouncedFiles(storage)
-
-
-def _kind_of_logs(config: BrokerConfig) -> type[LogManager]:
-    """Return what manages the logs: loaded only where it is needed."""
-    if not config.is_member:
-        return LogManager
-    from sparkonce.broker_lite.log.replicated_logs import ReplicatedLogs
-
-    return ReplicatedLogs

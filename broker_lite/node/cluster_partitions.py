@@ -1,9 +1,10 @@
-"""The partitions of a broker that belongs to a cluster: which it leads, and which waiting fetches to wake.
+"""The partitions of a broker: which it leads, and which waiting fetches to wake.
 
 Theory of operation: the cluster image says which topics exist and which partitions have a replica here; logs are
 created and removed to match it, before the replicas take their roles. Two kinds of fetches wait. Those of followers
 read up to the end of a log, and an append wakes them. Those of consumers read up to the high watermark, and wait for
-that to move. When a partition changes its leader, all of them are woken, and return that to their clients.
+that to move; where there are no followers, an append moves it. When a partition changes its leader, all of them are
+woken, and return that to their clients.
 """
 
 from __future__ import annotations
@@ -11,67 +12,56 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from sparkonce.broker_lite.controller.image import ClusterImage
+from sparkonce.broker_lite.controller.image import ClusterImage, TopicImage
 from sparkonce.broker_lite.controller.image import PartitionKey as ClusterKey
-from sparkonce.broker_lite.log.replicated_logs import ReplicatedLogs, WantedTopic
+from sparkonce.broker_lite.controller.records import (
+    PartitionChanged,
+    TopicCreated,
+    TopicDeleted,
+    TopicSettingsChanged,
+)
+from sparkonce.broker_lite.log.log_manager import WantedTopic
+from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.node.deletions import Deletions, Then
 from sparkonce.broker_lite.node.leader import Led
 from sparkonce.broker_lite.node.purgatory import FetchPurgatory, PartitionKey
+from sparkonce.broker_lite.node.turns import ITEM, in_units
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.fetch import FetchPartition, FetchRequest
 from sparkonce.broker_lite.replication.leader import PartitionLeader
 from sparkonce.broker_lite.replication.replicas import Event, HighWatermarkMoved
-from sparkonce.broker_lite.scheduling import Scheduler, Timer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    import uuid
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from sparkonce.broker_lite.cluster.member import ClusterMember
+    from sparkonce.broker_lite.controller.records import Record
     from sparkonce.broker_lite.coordinators.fetch_sessions import CachedPartition
     from sparkonce.broker_lite.log.partition_log import PartitionLog
     from sparkonce.broker_lite.node.broker import Broker
+    from sparkonce.broker_lite.scheduling import Timer
 
+RECORDS_PER_UNIT: Final = 10
+"""How many records are applied to the image for a unit of work."""
+ROLE: Final = 2
+"""The units of work of a role that is taken or left."""
 RETRY_S: Final = 1.0
 """After how long an operation that the disk has failed is retried."""
 
 logger = logging.getLogger(__name__)
 
 
-class ReplicatedPurgatory(FetchPurgatory):
-    """All waiting fetches of a broker in a cluster: those of consumers itself, those of followers within."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        super().__init__(scheduler)
-        self.followers = FetchPurgatory(scheduler)
-
-    def appended(self, topic: str, partition: int, size: int, stable: bool = True) -> None:  # noqa: ARG002
-        """Note that `size` bytes have been appended: followers may have them, consumers not yet."""
-        self.followers.appended(topic, partition, size)
-
-    def advanced(self, topic: str, partition: int) -> None:
-        """Note that a high watermark has moved."""
-        super().decided(topic, partition)
-
-    def decided(self, topic: str, partition: int) -> None:
-        """Wake the fetches of a partition in which the end of a transaction was written."""
-        super().decided(topic, partition)
-        self.followers.decided(topic, partition)
-
-    def gone(self, keys: Iterable[PartitionKey]) -> None:
-        """Wake the fetches of partitions that have been deleted, or that other brokers lead now."""
-        keys = list(keys)
-        super().gone(keys)
-        self.followers.gone(keys)
-
-
 class ClusterPartitions:
     """Keeps a broker's logs and waiting requests in line with the cluster image."""
 
     def __init__(self, broker: Broker, member: ClusterMember) -> None:
-        assert isinstance(broker.logs, ReplicatedLogs)
         self.logs = broker.logs
         self.member = member
-        self.purgatory = ReplicatedPurgatory(broker.scheduler)
+        self.purgatory = FetchPurgatory(broker.scheduler)
+        """The waiting fetches of consumers."""
+        self.followers = FetchPurgatory(broker.scheduler)
+        """The waiting fetches of followers."""
         self.deletions = Deletions(member, broker.scheduler)
         self._broker = broker
         self._retry: Timer | None = None
@@ -79,10 +69,9 @@ class ClusterPartitions:
         """What has been logged of partitions without a role."""
         self._monotonic_ms = broker.clock.monotonic_ms
         self.logs.high_watermark_interval_ms = broker.config.replica_high_watermark_checkpoint_interval_ms
-        broker.purgatory = self.purgatory
-        broker.leading = self.leading
-        broker.cluster = self
-        member.on_image.append(self.take)
+        self._led: dict[PartitionKey, Led] = {}
+        """Partitions that were asked for since a role has changed."""
+        member.replicas.on_change = self._led.clear
         member.listen(self._on_event)
 
     def leading(self, topic: str, index: int) -> Led:
@@ -91,16 +80,41 @@ class ClusterPartitions:
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER.
         """
+        led = self._led.get((topic, index))
+        if led is None or not self.member.replicas.in_session():
+            led = self._led[topic, index] = self._find(topic, index)
+        return led
+
+    def _find(self, topic: str, index: int) -> Led:
         found = self.logs.topics.get(topic)
         if found is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} does not exist")
-        replicas = self.member.replicas.leader((found.topic_id, index))
-        return Led(cast("PartitionLog", replicas.log), replicas.state.leader_epoch, replicas)
+        leader = self.member.replicas.leader((found.topic_id, index))
+        return Led(cast("PartitionLog", leader.log), leader.state.leader_epoch, leader if leader.followers else None)
 
-    def appended(self, topic: str, index: int) -> None:
+    def appended(self, topic: str, index: int, led: Led, size: int, last_offset: int) -> None:
         """Note that this broker, as the leader, has appended: alone in sync, it has made the records safe."""
+        if led.replicas is None:
+            if self.purgatory.waits_for(topic, index):
+                self.purgatory.appended(topic, index, size, led.log.last_stable_offset > last_offset)
+            return
+        self.followers.appended(topic, index, size)
         found = self.logs.topics[topic]
         self.member.publish(self.member.replicas.appended((found.topic_id, index), self._monotonic_ms()))
+
+    def ended(self, topic: str, index: int, led: Led) -> None:
+        """Note that this broker, as the leader, has written the end of a transaction."""
+        self.purgatory.decided(topic, index)
+        self.followers.decided(topic, index)
+        if led.replicas is not None:
+            found = self.logs.topics[topic]
+            self.member.publish(self.member.replicas.appended((found.topic_id, index), self._monotonic_ms()))
+
+    def gone(self, keys: Iterable[PartitionKey]) -> None:
+        """Wake the fetches of partitions that have been deleted, or that other brokers lead now."""
+        keys = list(keys)
+        self.purgatory.gone(keys)
+        self.followers.gone(keys)
 
     def fetched(self, wanted: FetchRequest, *, uses_topic_ids: bool) -> tuple[PartitionKey, ...]:
         """Note how far a follower is: it has everything before the offset that it asks for.
@@ -172,7 +186,7 @@ class ClusterPartitions:
         Raises:
             KafkaError: NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION.
         """
-        self.purgatory.followers.answer_now((topic, index))
+        self.followers.answer_now((topic, index))
         self.deletions.when_deleted((self.logs.topics[topic].topic_id, index), offset, timeout_ms, then)
 
     def take(self, image: ClusterImage) -> None:
@@ -183,21 +197,45 @@ class ClusterPartitions:
         """
         if not self.member.registered:
             return
-        us = self.member.broker_id
-        wanted = [
-            WantedTopic(
-                topic.name,
-                topic.topic_id,
-                len(topic.partitions),
-                [index for index, state in topic.partitions.items() if us in state.replicas],
-                topic.settings,
-            )
-            for topic in image.topics.values()
-        ]
-        gone = self.logs.take(wanted, self._broker.clock.now_ms())
-        if gone is not None:
-            self._broker.topics_were_changed(gone)
+        gone = [topic for topic in self.logs.topics.values() if topic.topic_id not in image.topics]
+        wanted = map(self._wanted, image.topics.values())
+        if finish(self.logs.take(wanted, gone, self._broker.clock.now_ms())):
+            self._broker.topics_changed(gone)
+            self._broker.forget_deleted()
         self._broker.scheduler.call_soon(self._look_for_failures)
+
+    def change(self, records: Sequence[Record]) -> Generator[int, None, None]:
+        """Apply what this broker's own controller has decided for no other; yields units of work.
+
+        What groups have of topics that are gone, and their files, are left to `Broker.clean_up`.
+        """
+        member, image = self.member, self.member.image
+        keys: list[ClusterKey] = []
+        topic_ids: dict[uuid.UUID, None] = {}
+        for record in records:
+            image.apply(record)
+            if isinstance(record, PartitionChanged):
+                keys.append((record.topic_id, record.partition))
+            if isinstance(record, PartitionChanged | TopicCreated | TopicDeleted | TopicSettingsChanged):
+                topic_ids[record.topic_id] = None
+        yield len(records) // RECORDS_PER_UNIT
+        gone = [topic for each in topic_ids if each not in image.topics and (topic := self.logs.topic_by_id(each))]
+        wanted = [self._wanted(image.topics[each]) for each in topic_ids if each in image.topics]
+        yield from in_units(self.logs.take(wanted, gone, self._broker.clock.now_ms()))
+        keys += [(topic.topic_id, index) for topic in gone for index in topic.logs]
+        yield ITEM * len(keys)
+        self._broker.topics_changed(gone)
+        for key in keys:
+            member.publish(member.replicas.apply_to(key, image, self._monotonic_ms()))
+            yield ROLE
+        member.notify()
+        if member.replicas.failed:
+            self._look_for_failures()
+
+    def _wanted(self, topic: TopicImage) -> WantedTopic:
+        us = self.member.broker_id
+        here = [index for index, state in topic.partitions.items() if us in state.replicas]
+        return WantedTopic(topic.name, topic.topic_id, len(topic.partitions), here, topic.settings)
 
     def _look_for_failures(self) -> None:
         """Retry, after a while, the roles that replicas could not take."""
@@ -229,7 +267,7 @@ class ClusterPartitions:
         if topic is None:
             return
         if isinstance(event, HighWatermarkMoved):
-            self.purgatory.advanced(topic.name, event.key[1])
+            self.purgatory.decided(topic.name, event.key[1])
         else:
-            self.purgatory.gone([(topic.name, event.key[1])])
+            self.gone([(topic.name, event.key[1])])
             self.deletions.lost(event.key)

@@ -13,6 +13,7 @@ from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.forwarding import enclose, enclosed_answer
 from sparkonce.broker_lite.node.new_topics import internal_topic_settings
+from sparkonce.broker_lite.node.producer_ids import ProducerIds, blocks_of_controller
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
@@ -34,7 +35,6 @@ class WantedTopics:
     def request(self, name: str) -> None:
         """Request a topic from the controller, unless that is under way."""
         member = self._broker.member
-        assert member is not None, "a broker by itself makes its topics at once"
         if name in self._under_way:
             return
         self._under_way.add(name)
@@ -70,9 +70,19 @@ class WantedTopics:
             why = "nobody has answered" if answer is None else ErrorCode.of(answer.error_code).name
             logger.warning("topic %s is not made by the controller: %s", name, why)
             return
-        assert self._broker.member is not None
         self._broker.member.poll()
         for each in enclosed_answer(ApiKey.CREATE_TOPICS, VERSION, answer).topics:
             if each.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 code = ErrorCode.of(each.error_code).name
                 logger.warning("topic %s is not made: %s (%s)", name, code, each.error_message)
+
+
+def follow(broker: Broker) -> None:
+    """Let a broker take what other brokers decide: topics, partitions, blocks of producer ids; it has yet to join them.
+
+    What it is to coordinate it loads when it comes to lead it.
+    """
+    broker.member.on_image.append(broker.cluster.take)
+    broker.request_topic = WantedTopics(broker).request
+    broker.producer_ids = ProducerIds(blocks_of_controller(broker.member), asks_early=True)
+    _ = broker.groups, broker.transactions

@@ -1,30 +1,43 @@
 """Which partitions of an internal topic this broker coordinates, and when a coordinator's answers may be sent.
 
 Theory of operation: a group or a transactional id belongs to the partition of `__consumer_offsets` or
-`__transaction_state` that Kafka's hash of its name selects, and the leader of that partition coordinates it. A
-standalone broker leads all of them, from the start on, and answers at once. In a cluster (`coordinated_in_cluster.py`)
-partitions come and go, and an answer waits until all that is in the coordinator's partition by then is safe: otherwise
-a client could see what the next coordinator does not know.
+`__transaction_state` that Kafka's hash of its name selects, and the leader of that partition coordinates it. When this
+broker becomes the leader of a partition, the partition is loaded, a few milliseconds at a time between the requests;
+until that is done clients get COORDINATOR_LOAD_IN_PROGRESS. What it leads when a coordinator begins, as a standalone
+broker does at its start, and partitions without records are loaded at once. When another broker leads a partition, or
+none, its state is dropped at once, and clients get NOT_COORDINATOR.
 
-A coordinator's partition is read back at the start, or when this broker comes to lead it, oldest record first. A record
-that cannot be read, as a later Kafka may have written it, is logged and ignored: the others still count, and a broker
-that did not start would serve none of them. Kafka's CoordinatorLoaderImpl ignores records of unknown types, too.
+What was appended here but not replicated then may or may not be known to the next coordinator, so it was never
+reported: each answer waits for the high watermark to pass the end that the partition had when the answer was built,
+which without followers it has already. The same holds for reads, since what they show may depend on a record that could
+still be lost.
+
+A partition is read back oldest record first. A record that cannot be read, as a later Kafka may have written it, is
+logged and ignored: the others still count, and a broker that did not start would serve none of them. Kafka's
+CoordinatorLoaderImpl ignores records of unknown types, too.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.coordinators.offsets import partition_of
 from sparkonce.broker_lite.coordinators.producer_state import Verification
 from sparkonce.broker_lite.log.partition_log import Appended, PartitionLog
+from sparkonce.broker_lite.node.client_errors import coordinator_error
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.protocol.errors import ErrorCode, ProtocolError
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from sparkonce.broker_lite.protocol.records import BatchHeader, Record, decode_records, scan
+from sparkonce.broker_lite.replication.replicas import Event, HighWatermarkMoved, Leads
 
 if TYPE_CHECKING:
+    import uuid
+
     from sparkonce.broker_lite.node.broker import Broker
 
 Refusals = Mapping[str, ErrorCode]
@@ -41,13 +54,21 @@ SLICE_BYTES = 128 * 1024
 """The same where requests are served in between: some ten milliseconds of work."""
 
 
+SAFE_TIMEOUT_MS: Final = 5_000
+"""How long an answer waits to be safe; Kafka's default of `offsets.commit.timeout.ms`."""
+
+LOAD_TURN_MS: Final = 5
+"""For how long partitions are loaded before other requests have their turn."""
+
+LOAD_RETRY_S: Final = 1.0
+"""After how long a partition that could not be loaded is loaded again."""
+
+
 class Placed(NamedTuple):
     """Where a coordinator's batch was put."""
 
     partition: int
     appended: Appended
-    is_stable: bool
-    """Whether it is below the last stable offset already."""
 
 
 class Coordinator(Protocol):
@@ -64,39 +85,68 @@ class Coordinator(Protocol):
 
 
 class Coordinated:
-    """All partitions of one internal topic, of a standalone broker."""
+    """The partitions of one internal topic that this broker leads."""
 
     def __init__(self, broker: Broker, topic: str) -> None:
         self._broker = broker
+        self._member = broker.member
         self.topic = topic
+        self._topic_id: uuid.UUID | None = None
+        """Of the topic whose partitions are kept, which may be gone from the image already."""
+        self._partition_count = 0
+        self._active: set[int] = set()
+        self._loading: dict[int, Iterator[None]] = {}
+        self._queue: deque[int] = deque()
+        self._coordinator: Coordinator | None = None
 
     def begin(self, coordinator: Coordinator) -> None:
-        """Let a coordinator load its partitions."""
+        """Load what is led here, all of it, and go with the leadership from now on."""
+        self._coordinator = coordinator
+        self._member.listen(self._on_event)
         topic = self._broker.topic(self.topic)
-        logs = topic.logs if topic is not None else {}
-        for _ in coordinator.load(logs):
-            pass
-        coordinator.loaded(logs)
+        led = [index for index in topic.logs if self._leads(index)] if topic is not None else []
+        if topic is not None and led:
+            self._topic_id, self._partition_count = topic.topic_id, topic.partition_count
+            for _ in coordinator.load({index: topic.logs[index] for index in led}):
+                pass
+            self._active.update(led)
+            coordinator.loaded(led)
 
     def close(self) -> None:
         """Coordinate nothing any more: the broker stops."""
+        self._active.clear()
+        self._loading.clear()
+        self._queue.clear()
 
     @property
     def is_loading(self) -> bool:
-        """Whether there is a partition that will be coordinated here, but is not yet."""
-        return False
+        """Whether there is a partition that will be coordinated here, but is not yet.
 
-    def error_of(self, _name: str) -> ErrorCode:
-        """Return whether this broker coordinates a group or transactional id: NONE, or the client's error."""
-        return ErrorCode.NONE
+        One that could not be loaded is not counted: lists of what is here would be empty as long as that lasts.
+        """
+        return bool(self._queue)
 
-    def leader_of(self, _name: str) -> int | None:
+    def error_of(self, name: str) -> ErrorCode:
+        """Return whether this broker coordinates a name: NONE, COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR."""
+        topic = self._broker.topic(self.topic)
+        if topic is None:  # a standalone broker will lead what it makes
+            return ErrorCode.NOT_COORDINATOR if self._member.controller.is_shared else ErrorCode.NONE
+        index = partition_of(name, topic.partition_count)
+        if index in self._active:
+            return ErrorCode.NONE
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if index in self._loading else ErrorCode.NOT_COORDINATOR
+
+    def leader_of(self, name: str) -> int | None:
         """Return the broker that coordinates a name; None if there is none now."""
-        return self._broker.config.node_id
+        topic = self._member.image.topic(self.topic)
+        if topic is None:
+            return None
+        leader = topic.partitions[partition_of(name, len(topic.partitions))].leader
+        return None if leader == NO_LEADER else leader
 
-    def has(self, _partition: int) -> bool:
-        """Whether the names of a partition are coordinated here."""
-        return True
+    def has(self, partition: int) -> bool:
+        """Whether the names of a partition are coordinated here by now."""
+        return partition in self._active
 
     def epoch_of(self, name: str) -> int:
         """Return the epoch in which this broker coordinates a name."""
@@ -111,8 +161,8 @@ class Coordinated:
         return partition_of(name, self._broker.internal_topic(self.topic).partition_count)
 
     def kept_in(self, partition: int, names: Iterable[str]) -> list[str]:
-        """Return those of some names that a partition keeps."""
-        return [name for name in names if self.index_of(name) == partition]
+        """Return those of some names that a partition keeps or has kept."""
+        return [name for name in names if partition_of(name, self._partition_count) == partition]
 
     def append(
         self,
@@ -121,51 +171,169 @@ class Coordinated:
         verification: Verification | None = None,
         by_coordinator: bool = False,
     ) -> Placed:
-        """Append a batch to a name's partition, and wake its waiting fetches; the rest as `PartitionLog.append`.
+        """Append a batch as a producer with acks=all would.
 
         Raises:
-            KafkaError: if it could not be written; then nothing was.
+            KafkaError: as there; NOT_COORDINATOR, or COORDINATOR_NOT_AVAILABLE where too few replicas are in sync.
         """
-        broker, index = self._broker, self.index_of(name)
-        led = broker.leading(self.topic, index)
-        size = len(batch)
+        broker, index, size = self._broker, self.index_of(name), len(batch)
+        try:
+            led = broker.leading(self.topic, index)
+            if led.replicas is not None:
+                led.replicas.check_acks_all()
+        except KafkaError as error:
+            raise KafkaError(coordinator_error(error.code), error.message) from error
         appended = led.log.append(batch, led.leader_epoch, broker.clock.now_ms(), verification, by_coordinator)
-        # In a cluster nothing is stable yet, and no fetch waits for it: what is safe is reported later
-        # (`cluster.appended`).
-        is_stable = broker.cluster is None and led.log.last_stable_offset > appended.last_offset
-        broker.purgatory.appended(self.topic, index, size, is_stable)
-        return Placed(index, appended, is_stable)
+        broker.cluster.appended(self.topic, index, led, size, appended.last_offset)
+        return Placed(index, appended)
 
-    def when_safe(self, _names: Iterable[str], then: Callable[[Refusals], None]) -> None:
-        """Call back once all that the partitions of these names hold now is safe."""
-        then(NO_REFUSALS)
+    def when_safe(self, names: Iterable[str], then: Callable[[Refusals], None]) -> None:
+        """Call back once all that the partitions of these names hold now is safe; with what could not wait for it."""
+        by_index: dict[int, list[str]] = {}
+        topic = self._broker.topic(self.topic)
+        for name in names if topic is not None else ():
+            assert topic is not None
+            by_index.setdefault(partition_of(name, topic.partition_count), []).append(name)
+        waits: dict[int, int] = {}
+        refusals: dict[str, ErrorCode] = {}
+        for index in self._active & by_index.keys():
+            try:
+                log = self._broker.leading(self.topic, index).log
+            except KafkaError:  # lost just now; what follows from that is under way
+                refusals.update(dict.fromkeys(by_index[index], ErrorCode.NOT_COORDINATOR))
+                continue
+            if log.high_watermark < log.log_end_offset:
+                waits[index] = log.log_end_offset
+        if not waits:
+            then(refusals)
+            return
+        left = set(waits)
+
+        def safe(index: int, error: ErrorCode) -> None:
+            left.discard(index)
+            if error is not ErrorCode.NONE:
+                refusals.update(dict.fromkeys(by_index[index], coordinator_error(error)))
+            if not left:
+                then(refusals)
+
+        for index, end in waits.items():
+            key = self._member.key(self.topic, index)
+            self._member.when_safe(key, end - 1, SAFE_TIMEOUT_MS, partial(safe, index))
 
     def answer(
-        self,
-        _request: Request,
-        _names: Collection[str],
-        body: Body,
-        _refused: Callable[[Refusals], Body],
+        self, request: Request, names: Collection[str], body: Body, refused: Callable[[Refusals], Body]
     ) -> Body | None:
-        """Return an answer about these names, now or (then this is None) when all that it depends on is safe.
+        """Return the answer if it is safe already; else send it when it is."""
+        now: list[Body] = []
+        answered_at_once = True
 
-        `_refused` builds the answer instead if some names cannot be answered for after all.
-        """
-        return body
+        def send(refusals: Refusals) -> None:
+            told = refused(refusals) if refusals else body
+            if answered_at_once:
+                now.append(told)
+            else:
+                request.answer(told)
+
+        self.when_safe(names, send)
+        answered_at_once = False
+        return now[0] if now else None
+
+    # Leadership.
+
+    def _is_ours(self, topic_id: uuid.UUID) -> bool:
+        if topic_id == self._topic_id:
+            return True
+        topic = self._member.image.topic(self.topic)
+        return topic is not None and topic.topic_id == topic_id
+
+    def _leads(self, index: int) -> bool:
+        try:
+            self._broker.leading(self.topic, index)
+        except KafkaError:
+            return False
+        return True
+
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, HighWatermarkMoved) or not self._is_ours(event.key[0]):
+            return
+        index = event.key[1]
+        self._drop(index)
+        if isinstance(event, Leads):
+            self._take(index)
+
+    def _take(self, index: int) -> None:
+        assert self._coordinator is not None
+        log = self._broker.leading(self.topic, index).log
+        topic = self._broker.topic(self.topic)
+        assert topic is not None
+        self._topic_id, self._partition_count = topic.topic_id, topic.partition_count
+        self._loading[index] = self._coordinator.load({index: log})
+        if log.log_start_offset == log.log_end_offset:
+            for _ in self._loading[index]:
+                pass
+            self._loaded(index)
+            return
+        if not self._queue:
+            self._broker.scheduler.call_soon(self._load)
+        self._queue.append(index)
+
+    def _drop(self, index: int) -> None:
+        assert self._coordinator is not None
+        if index in self._loading or index in self._active:
+            self._loading.pop(index, None)
+            self._active.discard(index)
+            if index in self._queue:
+                self._queue.remove(index)
+            self._coordinator.drop(index)
+            logger.info("%s-%d is no longer coordinated here", self.topic, index)
+
+    def _load(self) -> None:
+        """Read back for one turn; in the next one the rest."""
+        assert self._coordinator is not None
+        clock = self._broker.clock
+        until_ms = clock.monotonic_ms() + LOAD_TURN_MS
+        while self._queue and clock.monotonic_ms() < until_ms:
+            index = self._queue[0]
+            try:
+                next(self._loading[index])
+            except StopIteration:
+                self._queue.popleft()
+                self._loaded(index)
+                logger.info("%s-%d is coordinated here", self.topic, index)
+            except Exception:  # an error in one partition must not keep the others from being loaded
+                self._failed(index)
+        if self._queue:
+            self._broker.scheduler.call_soon(self._load)
+
+    def _loaded(self, index: int) -> None:
+        assert self._coordinator is not None
+        del self._loading[index]
+        self._active.add(index)
+        try:
+            self._coordinator.loaded([index])
+        except Exception:
+            self._failed(index)
+
+    def _failed(self, index: int) -> None:
+        """Load again after a while; until then clients get COORDINATOR_LOAD_IN_PROGRESS."""
+        assert self._coordinator is not None
+        logger.exception("%s-%d could not be read back; it is tried again", self.topic, index)
+        if index in self._queue:
+            self._queue.remove(index)
+        self._active.discard(index)
+        self._loading[index] = iter(())
+        self._coordinator.drop(index)
+        self._broker.scheduler.call_later(LOAD_RETRY_S, partial(self._again, index))
+
+    def _again(self, index: int) -> None:
+        if index in self._loading and index not in self._queue:
+            del self._loading[index]
+            self._take(index)
 
 
 def error_answer(request: Request, **fields: Any) -> Callable[[Refusals], Body]:
     """Return what answers a request about one name with nothing but an error, and these fields."""
     return lambda refusals: request.response(error_code=int(next(iter(refusals.values()))), **fields)
-
-
-def coordinated(broker: Broker, topic: str) -> Coordinated:
-    """Return the partitions of an internal topic that this broker coordinates by."""
-    if broker.member is None:
-        return Coordinated(broker, topic)
-    from sparkonce.broker_lite.node.coordinated_in_cluster import CoordinatedInCluster
-
-    return CoordinatedInCluster(broker, topic, broker.member)
 
 
 def replay(log: PartitionLog, take: Callable[[BatchHeader, Record], None]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any, Final
 
-from sparkonce.broker_lite.cluster.controller_service import ControllerService
+from sparkonce.broker_lite.cluster.member import ControllerRole
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import DROP, Body, Request
 from sparkonce.broker_lite.node.turns import Steps, one_after_the_other
@@ -29,17 +29,12 @@ LOOPBACK: Final = "127.0.0.1"
 
 
 def by_the_controller(handler: Callable[[Broker, Request], Steps]) -> Callable[[Broker, Request], Body | None]:
-    """Run a handler on the controller's broker only, one request after the other.
-
-    A standalone broker is its own controller.
-    """
+    """Run a handler on the controller's broker only, one request after the other."""
 
     @one_after_the_other
     @wraps(handler)
     def handle(broker: Broker, request: Request) -> Steps:
         member = broker.member
-        if member is None:
-            return (yield from handler(broker, request))
         body = bytes(request.body)  # a forwarded request may outlive the read buffer
         controller = member.controller
         if controller.active:
@@ -60,7 +55,7 @@ def by_the_controller(handler: Callable[[Broker, Request], Steps]) -> Callable[[
 
 
 def answer_when_written(
-    controller: ControllerService, request: Request, answer: Body | None, otherwise: Callable[[], None]
+    controller: ControllerRole, request: Request, answer: Body | None, otherwise: Callable[[], None]
 ) -> Body | None:
     """Return an answer if all that this controller has decided is durable; else send it when that is so.
 
@@ -93,7 +88,6 @@ def enclosed_answer(api_key: int, version: int, envelope: Any) -> Any:
 
 def _send_on(broker: Broker, request: Request, body: bytes) -> None:
     member = broker.member
-    assert member is not None
     header = encode_request_header(request.api_key, request.version, request.correlation_id, request.client_id)
     envelope = apis.request(
         ApiKey.ENVELOPE,

@@ -32,7 +32,7 @@ from sparkonce.broker_lite.coordinators.group_storage import Replayed, new_group
 from sparkonce.broker_lite.coordinators.offset_expiry import expired
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, OffsetTable, encode
 from sparkonce.broker_lite.log.partition_log import PartitionLog
-from sparkonce.broker_lite.node.coordinated import Refusals, coordinated
+from sparkonce.broker_lite.node.coordinated import Coordinated, Refusals
 from sparkonce.broker_lite.node.group_answers import send
 from sparkonce.broker_lite.node.offsets_log import OffsetsLog
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -88,7 +88,7 @@ class GroupCoordinator:
             tuple(name.strip() for name in config.group_consumer_assignors.split(",")),
         )
         self.topics = BrokerTopics(broker)
-        self.partitions = coordinated(broker, OFFSETS_TOPIC)
+        self.partitions = Coordinated(broker, OFFSETS_TOPIC)
         """Those of `__consumer_offsets` whose groups are here."""
         self._log = OffsetsLog(broker, self.partitions)
         self._groups: dict[str, Group] = {}
@@ -386,7 +386,12 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
     def forget_topic(self, topic: str) -> None:
-        """Remove every offset of a topic that has been deleted, also those that wait for a transaction's end."""
+        """Remove every offset of a topic that has been deleted, also those that wait for a transaction's end.
+
+        Raises:
+            KafkaError: if those of some groups could not be removed; the others' are.
+        """
+        failure: KafkaError | None = None
         by_group: dict[str, list[tuple[str, int]]] = {}
         for key in {*self.offsets.keys_of_topic(topic), *self._broker.pending_offsets.keys_of_topic(topic)}:
             by_group.setdefault(key.group_id, []).append((key.topic, key.partition))
@@ -394,10 +399,9 @@ class GroupCoordinator:
             try:
                 self._remove_offsets(group_id, removals)
             except KafkaError as error:
-                if self._broker.member is None:
-                    raise
-                # The topic is gone all the same; what is left of it goes when it expires.
-                self._broker.note_refusal(f"group {group_id}: offsets of topic {topic} could not be removed: {error}")
+                failure = error
+        if failure is not None:
+            raise failure
 
     def remove_expired(self) -> None:
         """Remove expired offsets, and the groups that have neither members nor offsets."""

@@ -1,8 +1,5 @@
 """What leadership means to handlers: a log, the epoch that it is led in, and what a request may say of that epoch.
 
-A standalone broker leads every partition of its topics, in one epoch from its start to its end
-(`LogManager.leader_epoch`). A member of a cluster leads what the cluster's image says (`Broker.leading`).
-
 A client that asked the wrong broker gets a hint, the current leader, and need not ask for metadata first (KIP-951).
 """
 
@@ -29,7 +26,7 @@ class Led(NamedTuple):
     log: PartitionLog
     leader_epoch: int
     replicas: PartitionLeader | None = None
-    """What is known of the followers; None where there cannot be any."""
+    """What is known of the followers; None where there are none, and what is appended is safe at once."""
 
     def check_epoch(self, told: int) -> None:
         """Compare the epoch that a request names, -1 if it names none (KIP-320).
@@ -44,9 +41,7 @@ class Led(NamedTuple):
 
 
 def leader_hint(broker: Broker, topic: str, index: int) -> LeaderHint | None:
-    """Return the current leader of a partition; None if there is none, or this broker is standalone."""
-    if broker.member is None:
-        return None
+    """Return the current leader of a partition; None if there is none."""
     image = broker.member.image
     found = image.topic(topic)
     state = None if found is None else found.partitions.get(index)

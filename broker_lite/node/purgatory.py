@@ -62,6 +62,10 @@ class FetchPurgatory:
         if waiter in self._ready:
             self._ready.remove(waiter)
 
+    def waits_for(self, topic: str, partition: int) -> bool:
+        """Whether there is a fetch that waits for a partition."""
+        return (topic, partition) in self._waiters
+
     def appended(self, topic: str, partition: int, size: int, stable: bool = True) -> None:
         """Note that `size` bytes have been appended; `stable`: whether they are below the last stable offset."""
         waiters = self._waiters.get((topic, partition))
@@ -82,7 +86,8 @@ class FetchPurgatory:
     def gone(self, keys: Iterable[PartitionKey]) -> None:
         """Wake the fetches of partitions that have been deleted."""
         for key in keys:
-            self._wake(list(self._waiters.get(key, ())))
+            if key in self._waiters:
+                self._wake(list(self._waiters[key]))
 
     def answer_now(self, key: PartitionKey) -> None:
         """Answer the fetches of a partition, with nothing if there is nothing."""

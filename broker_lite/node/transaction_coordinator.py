@@ -1,9 +1,9 @@
 """The transactional ids of this broker: the state machine's decisions carried out, its timers, its log.
 
 Theory of operation: a decision's change is appended to `__transaction_state` first, and counts only then. If it decides
-a transaction, the markers go into its partitions (`markers.py`; in a cluster `markers_in_cluster.py`), and after the
-last of them the change that completes it into the log. A partition of `__transaction_state` is read back before its ids
-are served (`coordinated.py`), and the transactions of it that were decided are completed first of all.
+a transaction, the markers go into its partitions (`markers.py`), and after the last of them the change that completes
+it into the log. A partition of `__transaction_state` is read back before its ids are served (`coordinated.py`), and the
+transactions of it that were decided are completed first of all.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from sparkonce.broker_lite.coordinators.transaction_messages import (
 )
 from sparkonce.broker_lite.coordinators.transactions import Transactions
 from sparkonce.broker_lite.log.partition_log import PartitionLog
-from sparkonce.broker_lite.node.coordinated import coordinated, replay_slices
-from sparkonce.broker_lite.node.markers import MarkerWriter
+from sparkonce.broker_lite.node.coordinated import Coordinated, replay_slices
+from sparkonce.broker_lite.node.markers import MarkerSender
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.records import BatchHeader, Record, encode_batch
@@ -40,7 +40,6 @@ from sparkonce.broker_lite.scheduling import Timer
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.node.broker import Broker
-    from sparkonce.broker_lite.node.markers_in_cluster import MarkerSender
 
 logger = logging.getLogger(__name__)
 
@@ -54,18 +53,11 @@ class TransactionCoordinator:
         config = broker.config
         settings = TransactionSettings(config.transaction_max_timeout_ms, config.transactional_id_expiration_ms)
         self.transactions = Transactions(settings, broker.producer_ids.take)
-        self.partitions = coordinated(broker, TRANSACTIONS_TOPIC)
+        self.partitions = Coordinated(broker, TRANSACTIONS_TOPIC)
         """Those of `__transaction_state` whose transactional ids are here."""
         self._timers: dict[str, Timer] = {}
-        self._markers = self._marker_writer()
+        self._markers = MarkerSender(broker, self)
         self.partitions.begin(self)
-
-    def _marker_writer(self) -> MarkerWriter | MarkerSender:
-        if self._broker.member is None:
-            return MarkerWriter(self)
-        from sparkonce.broker_lite.node.markers_in_cluster import MarkerSender
-
-        return MarkerSender(self._broker, self, self._broker.member)
 
     # Partitions of `__transaction_state`.
 
@@ -115,7 +107,7 @@ class TransactionCoordinator:
         return decision
 
     def when_ended(self, transactional_id: str, then: Callable[[], None]) -> None:
-        """Call back when no transaction of an id is being ended; in a cluster, after a while in any case."""
+        """Call back when no transaction of an id is being ended, and after a while in any case."""
         self._markers.when_ended(transactional_id, then)
 
     def answer_when_ended(
@@ -136,12 +128,14 @@ class TransactionCoordinator:
         at_once = False
         return now[0] if now else None
 
-    def write_marker(self, topic: str, index: int, marker: Marker) -> int:
-        """Write the end of a transaction into one partition, and wake its waiting fetches; return the log's end then.
+    def write_marker(self, topic: str, index: int, marker: Marker) -> int | None:
+        """Write the end of a transaction into one partition, and wake its waiting fetches.
+
+        Returns the log's end then, which must become safe; None if it is.
 
         Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED or
-                KAFKA_STORAGE_ERROR; in a cluster, NOT_LEADER_OR_FOLLOWER and NOT_ENOUGH_REPLICAS too.
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED,
+                KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER or NOT_ENOUGH_REPLICAS.
         """
         broker = self._broker
         led = broker.leading(topic, index)
@@ -154,10 +148,8 @@ class TransactionCoordinator:
                 key = decode_key(record.key)
                 assert key is not None
                 broker.groups.offsets.put(key, None if record.value is None else decode_value(record.value))
-        broker.purgatory.decided(topic, index)
-        if broker.cluster is not None:
-            broker.cluster.appended(topic, index)
-        return end
+        broker.cluster.ended(topic, index, led)
+        return None if led.replicas is None else end
 
     def close(self) -> None:
         """Cancel the timers."""

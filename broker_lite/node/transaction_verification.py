@@ -51,7 +51,7 @@ def verify(
 ) -> None:
     """Ask the coordinator about partitions that a producer begins to write to; `then` gets its answer for each.
 
-    A standalone broker answers at once. `adds`: the client lets its writes add partitions. `abortable`: it knows
+    `adds`: the client lets its writes add partitions. `abortable`: it knows
     TRANSACTION_ABORTABLE.
     """
 
@@ -89,7 +89,6 @@ def _ask_coordinator(
 ) -> None:
     """Ask the broker that coordinates the transaction."""
     member = broker.member
-    assert member is not None, "a broker by itself coordinates all transactions"
     away = dict.fromkeys(places, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     leader = broker.transactions.partitions.leader_of(producer.transactional_id)
     if leader is None:

@@ -143,13 +143,12 @@ class Turns:
 
 
 def in_units(steps: Generator[bool, None, Result]) -> Generator[int, None, Result]:
-    """Let what yields after each partition, whether its files were made, yield units of work."""
+    """Let what yields after each partition, whether it worked on files, yield units of work."""
     while True:
         try:
             units = FILES if next(steps) else ITEM
         except StopIteration as end:
             result: Result = end.value
-            yield WRITTEN
             return result
         yield units
 

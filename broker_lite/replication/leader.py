@@ -107,7 +107,8 @@ class PartitionLeader:
         self.followers: dict[int, FollowerState] = {}
         log.begin_epoch(state.leader_epoch, with_first_record=len(state.replicas) == 1)
         self._know_replicas(now_ms)
-        self.advance(now_ms)
+        if self.followers:
+            self.advance(now_ms)
 
     @property
     def min_in_sync_replicas(self) -> int:
@@ -263,11 +264,11 @@ class PartitionLeader:
 
     def _know_replicas(self, now_ms: int) -> None:
         """Begin with every replica that is new: one in sync has its whole time to fetch, another none."""
-        others = [each for each in self.state.replicas if each != self.broker_id]
-        if not others:
+        if len(self.state.replicas) == 1:
             self.followers.clear()
             self.log.be_sole_replica()
             return
+        others = [each for each in self.state.replicas if each != self.broker_id]
         if self.log.latest_epoch < self.state.leader_epoch:  # so far there was nobody who could ask for it
             self.log.begin_epoch(self.state.leader_epoch)
         self.log.be_one_of_several()

@@ -56,6 +56,10 @@ class HighWatermarkMoved:
     key: PartitionKey
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 Event = Leads | Follows | Gone | HighWatermarkMoved
 Role = PartitionLeader | PartitionFollower
 
@@ -83,6 +87,8 @@ class Replicas:
         self._settings = settings
         self._image = ClusterImage()
         self._partition_epochs: dict[PartitionKey, int] = {}
+        self.on_change: Callable[[], object] = _nothing
+        """Called when a role, or what a leader knows of its replicas, has changed; before that is reported."""
         self.failed: dict[PartitionKey, Exception] = {}
         """Partitions whose log could not be opened, cut or read, since the last `apply`: the next one tries it again.
 
@@ -109,17 +115,34 @@ class Replicas:
             if self.broker_id in state.replicas:
                 ours.add(key)
                 if state.partition_epoch > self._partition_epochs.get(key, -1):
-                    try:
-                        events += self._take(key, state, now_ms)
-                    except Exception as error:
-                        self.failed[key] = error
-                        ours.discard(key)
-                    else:
-                        self._partition_epochs[key] = state.partition_epoch
+                    events += self._take_role(key, state, now_ms)
         for key in self.roles.keys() - ours:
-            del self.roles[key], self._partition_epochs[key]
-            events.append(Gone(key))
+            events.append(self._leave(key))
         return events + self._advanced(now_ms)
+
+    def apply_to(self, key: PartitionKey, image: ClusterImage, now_ms: int) -> list[Event]:
+        """Apply an image in which nothing has changed for this broker but one partition."""
+        self._image = image
+        state = image.partition(key)
+        if state is not None and self.broker_id in state.replicas:
+            return self._take_role(key, state, now_ms)
+        return [self._leave(key)] if key in self.roles else []
+
+    def _take_role(self, key: PartitionKey, state: PartitionState, now_ms: int) -> list[Event]:
+        try:
+            events = self._take(key, state, now_ms)
+        except Exception as error:
+            self.failed[key] = error
+            return [self._leave(key)] if key in self.roles else []
+        finally:
+            self.on_change()
+        self._partition_epochs[key] = state.partition_epoch
+        return events
+
+    def _leave(self, key: PartitionKey) -> Event:
+        del self.roles[key], self._partition_epochs[key]
+        self.on_change()
+        return Gone(key)
 
     def leader(self, key: PartitionKey) -> PartitionLeader:
         """Return a partition that this broker leads.
@@ -142,6 +165,7 @@ class Replicas:
             self.roles[key] = PartitionFollower(role.log, NO_LEADER, state.leader_epoch, TruncationRule.LEADER_EPOCH)
             self._partition_epochs[key] = -1
             events.append(Follows(key, NO_LEADER))
+        self.on_change()
         return events
 
     def followed(self, leader: int) -> Iterator[tuple[PartitionKey, PartitionFollower]]:

@@ -401,8 +401,8 @@ class Connection(asyncio.BufferedProtocol):
     def _lost(self, error: OSError) -> None:
         """Note what ends the connection: the network's error, or the disk's, from which records are sent."""
         logger.debug("connection from %s lost: %s", self.peer, error)
-        if self._broker.cluster is not None and type(error).__module__ != "ssl":  # whose numbers are none of the system
-            self._broker.cluster.logs.note_failure(error)
+        if type(error).__module__ != "ssl":  # whose numbers are none of the system
+            self._broker.logs.note_failure(error)
 
     # What the table's sweep sees.
 

@@ -15,7 +15,7 @@ from sparkonce.broker_lite.cluster.controller_service import ControllerService
 from sparkonce.broker_lite.cluster.coordination import Coordination
 from sparkonce.broker_lite.cluster.file_coordination import FileCoordination
 from sparkonce.broker_lite.cluster.lifecycle import Identity, Lifecycle
-from sparkonce.broker_lite.cluster.member import ClusterMember, Membership
+from sparkonce.broker_lite.cluster.member import Membership
 from sparkonce.broker_lite.cluster.metadata_log import CLUSTER_FILE, FOLDER
 from sparkonce.broker_lite.config import BrokerConfig, broker_settings
 from sparkonce.broker_lite.controller.controller import ControllerSettings
@@ -23,12 +23,9 @@ from sparkonce.broker_lite.controller.image import MIN_IN_SYNC_REPLICAS, UNCLEAN
 from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.log import checkpoints, meta_properties
 from sparkonce.broker_lite.log.directories import holds_log
-from sparkonce.broker_lite.log.replicated_logs import ReplicatedLogs
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.node.cluster_partitions import ClusterPartitions
-from sparkonce.broker_lite.node.coordinated_in_cluster import coordinate
+from sparkonce.broker_lite.node.cluster_topics import follow
 from sparkonce.broker_lite.node.shared_files import AnnouncedFiles, SharedFiles
-from sparkonce.broker_lite.replication.replicas import ReplicationSettings
 from sparkonce.broker_lite.server.listener import Listener, ServerError
 from sparkonce.broker_lite.server.peers import PeerNetwork
 from sparkonce.broker_lite.server.replica_fetcher import ReplicaFetchers
@@ -156,7 +153,6 @@ class ClusterShell:
             ServerError: if there is no listener for other brokers.
         """
         config = broker.config
-        assert isinstance(broker.logs, ReplicatedLogs)
         between = _between_brokers(config, listeners)
         storage = host.storage
         self._broker = broker
@@ -165,15 +161,12 @@ class ClusterShell:
         self._network = PeerNetwork(loop, broker, between.endpoint)
         self._coordination = coordination
         clock = broker.clock
-        self.member = member = ClusterMember(
-            config.node_id, broker.logs.log_of, _replication(config), self._network, loop, clock.monotonic_ms
-        )
-        broker.member = member
+        self.member = member = broker.member
+        member.connect(self._network)
         assert isinstance(broker.shared_files, AnnouncedFiles)
         SharedFiles(broker, member, broker.shared_files)
-        self._partitions = ClusterPartitions(broker, member)
         self._fetchers = ReplicaFetchers(broker, member, self._network.connection)
-        coordinate(broker, member)
+        follow(broker)
         controller = ControllerService(
             config.node_id,
             coordination,
@@ -202,6 +195,7 @@ class ClusterShell:
         )
         self._lifecycle.on_alive = self._alive.set
         self._membership = Membership(coordination, controller, self._lifecycle)
+        coordination.on_change.append(member.poll_soon)
         meta = meta_properties.read(storage.read(f"{broker.logs.log_dir}/{checkpoints.META_PROPERTIES}"))
         coordination.announce(identity.listeners, meta.get("directory.id", ""))
         self._loop = loop
@@ -272,7 +266,6 @@ class ClusterShell:
         if pulse is not None:
             pulse.stop()
         self._fetchers.stop()
-        self._partitions.close()
         self.member.leave()
         self._coordination.close()
         self._network.close()
@@ -288,10 +281,6 @@ def _between_brokers(config: BrokerConfig, listeners: list[Listener]) -> Listene
         f"brokers of a cluster need a {PLAINTEXT} listener among themselves"
         + (f", and inter.broker.listener.name={name} is none" if name else ": add one, for this machine only")
     )
-
-
-def _replication(config: BrokerConfig) -> ReplicationSettings:
-    return ReplicationSettings(config.replica_lag_time_max_ms)
 
 
 def _controller(config: BrokerConfig) -> ControllerSettings:

@@ -85,18 +85,14 @@ def _families(broker: Broker, connections: Counter[str]) -> Iterator[Family]:
 
 def _replicas(broker: Broker) -> dict[str, int]:
     logs = {(topic.topic_id, index): log for topic in broker.topics() for index, log in topic.logs.items()}
-    led, lacking = list(logs), 0
-    if broker.member is not None:
-        us = broker.member.broker_id
-        states = {key: state for key, state in broker.member.image.partitions() if state.leader == us}
-        led = list(states)
-        lacking = sum(len(state.in_sync_replicas) < len(state.replicas) for state in states.values())
+    us = broker.member.broker_id
+    led = {key: state for key, state in broker.member.image.partitions() if state.leader == us}
     late_since_ms = broker.clock.now_ms() - broker.config.transaction_max_timeout_ms - LATE_TRANSACTION_MS
     written = [logs[key].producers.oldest_transaction_written_ms for key in led if key in logs]
     return {
         "PartitionCount": len(logs),
         "LeaderCount": len(led),
-        "UnderReplicatedPartitions": lacking,
+        "UnderReplicatedPartitions": sum(len(each.in_sync_replicas) < len(each.replicas) for each in led.values()),
         "PartitionsWithLateTransactionsCount": sum(at_ms is not None and at_ms < late_since_ms for at_ms in written),
         "OfflineReplicaCount": 0,
     }
@@ -111,24 +107,16 @@ def _held_back(broker: Broker) -> Iterator[Sample]:
 
 def _controller(broker: Broker) -> dict[str, int]:
     """Count what the controller knows; on a broker that is not the controller all is 0, so that sums are right."""
-    if broker.member is None:
-        topics = list(broker.topics())
-        partitions = sum(topic.partition_count for topic in topics)
-        offline, brokers, fenced, active = 0, 1, 0, 1
-        topic_count = len(topics)
-    else:
-        image, active = broker.member.image, int(broker.member.controller.active)
-        states = [state for _, state in image.partitions()]
-        partitions, topic_count = len(states), len(image.topics)
-        offline = sum(state.leader < 0 for state in states)
-        fenced = sum(each.fenced for each in image.brokers.values())
-        brokers = len(image.brokers) - fenced
+    image, active = broker.member.image, int(broker.member.controller.active)
+    states = [state for _, state in image.partitions()]
+    offline = sum(state.leader < 0 for state in states)
+    fenced = sum(each.fenced for each in image.brokers.values())
     return {
         "ActiveControllerCount": active,
         "OfflinePartitionsCount": offline * active,
-        "GlobalPartitionCount": partitions * active,
-        "GlobalTopicCount": topic_count * active,
-        "ActiveBrokerCount": brokers * active,
+        "GlobalPartitionCount": len(states) * active,
+        "GlobalTopicCount": len(image.topics) * active,
+        "ActiveBrokerCount": (len(image.brokers) - fenced) * active,
         "FencedBrokerCount": fenced * active,
     }
 

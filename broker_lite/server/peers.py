@@ -259,7 +259,6 @@ class PeerNetwork:
         self._connections.clear()
 
     def _address(self, broker_id: int) -> tuple[str, int] | None:
-        assert self._broker.member is not None
         found = self._broker.member.image.brokers.get(broker_id)
         return None if found is None else (found.host, found.port)
 

@@ -267,8 +267,7 @@ class LeaderFetcher:
     def _failed(self, followed: Followed, error: Exception) -> None:
         """Say what could not be done here, and do it again after a while, unless it is the disk that does not work."""
         logger.error("%s: cannot follow broker %d: %s", followed.log.directory, self._leader, error)
-        assert self._broker.cluster is not None
-        self._broker.cluster.logs.note_failure(error)
+        self._broker.logs.note_failure(error)
         self._back_off_one(followed)
 
     def _append(self, followed: Followed, result: fetch.FetchPartitionResult, now_ms: int) -> None:

@@ -64,7 +64,7 @@ class Server:
         self._timers: list[asyncio.TimerHandle] = []
         self._housekeeper: Housekeeper | None = None
         self._metrics: MetricsServer | None = None
-        self._cluster: ClusterShell | None = None
+        self._cluster: ClusterShell | _NoCluster = _NoCluster()
         self.broker: Broker | None = None
 
     async def start(self) -> None:
@@ -89,7 +89,8 @@ class Server:
                 undo.callback(coordination.close)
             try:
                 host = self._host
-                self.broker = Broker(config, host.storage, self._data_dir, host.clock, loop, host.new_uuid)
+                listeners = [(each.config.name, *each.endpoint) for _, each in bound]
+                self.broker = Broker(config, host.storage, self._data_dir, host.clock, loop, host.new_uuid, listeners)
             except SecurityFileError as error:
                 raise ServerError(str(error)) from error
             except OSError as error:  # a file in it that is not ours to read, say
@@ -102,8 +103,7 @@ class Server:
                 undo.callback(self._cluster.leave)
             await self._listen(self.broker, bound)
             self._keep_house(self.broker)
-            if self._cluster is not None:
-                await self._cluster.register()
+            await self._cluster.register()
             undo.pop_all()
         for listener in self._listeners:
             protocol = "" if listener.config.name == listener.config.protocol else f" ({listener.config.protocol})"
@@ -164,8 +164,7 @@ class Server:
 
     async def stop(self) -> None:
         """Let others lead, close listener and connections, then bring everything onto the disk."""
-        if self._cluster is not None:
-            await self._cluster.hand_over()
+        await self._cluster.hand_over()
         for timer in self._timers:
             timer.cancel()
         if self._housekeeper is not None:
@@ -173,8 +172,7 @@ class Server:
         await self._stop_listening()
         if self._metrics is not None:
             self._metrics.stop()
-        if self._cluster is not None:
-            self._cluster.leave()
+        self._cluster.leave()
         if self.broker is not None:
             self.broker.close()
             logger.info("stopped cleanly")
@@ -246,6 +244,19 @@ class Server:
                 self._timers[index] = loop.call_later(seconds, run)
 
         self._timers.append(loop.call_later(seconds, run))
+
+
+class _NoCluster:
+    """What joins a standalone broker to others: nothing."""
+
+    async def register(self) -> None:
+        """Be there for nobody else."""
+
+    async def hand_over(self) -> None:
+        """Let nobody lead in its place."""
+
+    def leave(self) -> None:
+        """Leave nobody."""
 
 
 class _Refusal(asyncio.Protocol):

@@ -1,6 +1,6 @@
 """What the coordinators of a simulated broker share: partitions of an internal topic come and go with their leadership.
 
-Theory of operation: as in a real broker (`node/coordinated_in_cluster.py`). When the broker comes to lead a
+Theory of operation: as in a real broker (`node/coordinated.py`). When the broker comes to lead a
 partition, that is read back, which takes a while; what was kept of it is dropped as soon as the broker knows that it
 leads no more. A change is appended as a producer with acks=all would do it, and what is answered waits until all that
 the partition holds by then is safe.

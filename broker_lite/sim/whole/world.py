@@ -22,7 +22,7 @@ from sparkonce.broker_lite.controller.records import (
 )
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
-from sparkonce.broker_lite.log.replicated_logs import ReplicatedLogs
+from sparkonce.broker_lite.log.log_manager import LogManager
 from sparkonce.broker_lite.replication.invariants import (
     PartitionHistory,
     Replica,
@@ -162,7 +162,7 @@ class World:
         logger.setLevel(logging.ERROR)
         logger.addHandler(handler)
         try:
-            with replaced(ReplicatedLogs, "log_class", ObservedLog):
+            with replaced(LogManager, "log_class", ObservedLog):
                 yield
         finally:
             logger.removeHandler(handler)
@@ -324,7 +324,9 @@ class World:
 
     def joined(self, machine: Machine, member: ClusterMember) -> None:
         """Watch a broker's membership."""
-        poll, send = member.poll, member._peers.send
+        poll, peers = member.poll, member._peers
+        assert peers is not None
+        send = peers.send
         process = machine.process
 
         def late_poll() -> None:
@@ -338,7 +340,7 @@ class World:
             send(broker_id, request, then)
 
         member.poll = late_poll  # type: ignore[method-assign]
-        member._peers.send = sent  # type: ignore[method-assign]
+        peers.send = sent  # type: ignore[method-assign]
         member.listen(lambda event: self._event(machine, member, event))
 
     def _proposes(self, machine: Machine, request: Any) -> int:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sparkonce.broker_lite.cluster.member import ClusterMember
+from sparkonce.broker_lite.cluster.member import Membership
 from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import (
@@ -29,10 +29,8 @@ from sparkonce.broker_lite.coordinators.transaction_messages import Producer
 from sparkonce.broker_lite.handlers import dispatch
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.partition_log import PartitionLog
-from sparkonce.broker_lite.log.replicated_logs import ReplicatedLogs
 from sparkonce.broker_lite.node.broker import Broker, Clock
-from sparkonce.broker_lite.node.cluster_partitions import ClusterPartitions
-from sparkonce.broker_lite.node.coordinated_in_cluster import coordinate
+from sparkonce.broker_lite.node.cluster_topics import follow
 from sparkonce.broker_lite.node.request import Body, Endpoint, Request
 from sparkonce.broker_lite.protocol import apis, produce
 from sparkonce.broker_lite.protocol.apis import ApiKey
@@ -40,7 +38,6 @@ from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
 from sparkonce.broker_lite.protocol.records import Record as LogRecord
 from sparkonce.broker_lite.protocol.records import encode_batch
-from sparkonce.broker_lite.replication.replicas import ReplicationSettings
 from sparkonce.broker_lite.sim.disk import SimulatedDisk
 from tests.unit.broker.test_transaction_coordinator import World
 
@@ -48,11 +45,23 @@ HOST = "127.0.0.1"
 ENDPOINT = Endpoint(HOST, 9092)
 
 
-class Member(ClusterMember):
-    """One that is told its image by the test."""
+class Told:
+    """What a broker has of a cluster whose image the test tells it."""
 
+    active = False
+    is_shared = True
     registered = True
     broker_epoch = 7
+    in_session = True
+
+    def is_gone(self, _broker_id: int) -> bool:
+        return False
+
+    def poll(self) -> tuple[()]:
+        return ()
+
+    def close(self) -> None:
+        pass
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,21 +112,13 @@ class Cluster:
         log = LogConfig(min_insync_replicas=2)
         config = BrokerConfig(node_id=broker_id, metadata_log_dir="/metadata", log=log, **settings)
         broker = Broker(config, SimulatedDisk(), "/data", clock, world)
-        assert isinstance(broker.logs, ReplicatedLogs)
-        member = Member(
-            broker_id,
-            broker.logs.log_of,
-            ReplicationSettings(),
-            Peers(self, broker_id),
-            world,
-            clock.monotonic_ms,
-        )
+        member, told = broker.member, Told()
+        member.connect(Peers(self, broker_id))
+        member.stand_alone(Membership(told, told, told), ClusterImage())  # type: ignore[arg-type]
         member.send_to_controller = (  # type: ignore[method-assign]
             lambda request, then, timeout_ms=0: self.to_controller.append((broker_id, request, then))
         )
-        broker.member = member
-        ClusterPartitions(broker, member)
-        coordinate(broker, member)
+        follow(broker)
         return broker
 
     # The controller's part.
@@ -363,7 +364,6 @@ class Client:
 
 
 def _log(broker: Broker, key: tuple[uuid.UUID, int]) -> PartitionLog:
-    assert isinstance(broker.logs, ReplicatedLogs)
     return broker.logs.log_of(key)
 
 

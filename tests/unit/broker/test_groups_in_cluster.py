@@ -10,7 +10,7 @@ import pytest
 
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode, partition_of
 from sparkonce.broker_lite.log.partition_log import PartitionLog
-from sparkonce.broker_lite.node.coordinated_in_cluster import LOAD_RETRY_S, SAFE_TIMEOUT_MS
+from sparkonce.broker_lite.node.coordinated import LOAD_RETRY_S, SAFE_TIMEOUT_MS
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.protocol.records import encode_batch

@@ -10,7 +10,7 @@ import pytest
 
 from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.coordinators.transaction_messages import Markers
-from sparkonce.broker_lite.node.markers_in_cluster import MAX_RETRY_S, RETRY_S, MarkerSender
+from sparkonce.broker_lite.node.markers import MAX_RETRY_S, RETRY_S, MarkerSender
 
 Place = tuple[str, int]
 

@@ -9,7 +9,7 @@ import pytest
 
 from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Producer
 from sparkonce.broker_lite.coordinators.transactions import MAX_EPOCH
-from sparkonce.broker_lite.node.producer_ids import BLOCK_SIZE, ProducerIds
+from sparkonce.broker_lite.node.producer_ids import BLOCK_SIZE, ProducerIds, blocks_in_file
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.sim.disk import SimulatedDisk
@@ -46,15 +46,15 @@ def new_producer(asker: Asker, transactional_id: str | None = None) -> Any:
 
 def test_ids_go_on_over_restarts_and_skip_what_was_left_of_a_block() -> None:
     storage = SimulatedDisk()
-    ids = ProducerIds(storage, "/ids", lambda: -1)
+    ids = ProducerIds(blocks_in_file(storage, "/ids", lambda: -1))
     assert [ids.take() for _ in range(BLOCK_SIZE + 1)] == list(range(BLOCK_SIZE + 1))
-    assert ProducerIds(storage, "/ids", lambda: 5).take() == 2 * BLOCK_SIZE
+    assert ProducerIds(blocks_in_file(storage, "/ids", lambda: 5)).take() == 2 * BLOCK_SIZE
 
 
 @pytest.mark.parametrize(("largest", "first"), [(-1, 0), (0, BLOCK_SIZE), (BLOCK_SIZE, 2 * BLOCK_SIZE)])
 def test_without_a_file_they_begin_with_a_block_that_nobody_knows(largest: int, first: int) -> None:
     storage = SimulatedDisk()
-    ids = ProducerIds(storage, "/ids", lambda: largest)
+    ids = ProducerIds(blocks_in_file(storage, "/ids", lambda: largest))
     assert [ids.take(), ids.take()] == [first, first + 1]
     assert storage.read("/ids") == b"%d\n" % (first + BLOCK_SIZE)
 

@@ -7,8 +7,8 @@ import errno
 import pytest
 
 from sparkonce.broker_lite.handlers import dispatch
+from sparkonce.broker_lite.log.log_manager import LogManager
 from sparkonce.broker_lite.log.partition_log import PartitionLog
-from sparkonce.broker_lite.log.replicated_logs import ReplicatedLogs
 from sparkonce.broker_lite.log.segment import Slice
 from sparkonce.broker_lite.log.storage import File
 from sparkonce.broker_lite.node.request import Body, Endpoint, Request
@@ -73,7 +73,7 @@ def test_a_partition_that_cannot_be_read_is_refused_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     logs = cluster.brokers[1].logs
-    assert isinstance(logs, ReplicatedLogs)
+    assert isinstance(logs, LogManager)
     bad: File = cluster.brokers[1].leading("t", 0).log.segments[0].file
     whole = fetched(cluster, replica_id, isolation_level)
     assert whole[0] == whole[1]
@@ -97,7 +97,7 @@ def test_an_error_that_no_log_has_translated_is_refused_and_noted_alike(
         raise OSError(errno.EIO, "?")
 
     logs = cluster.brokers[1].logs
-    assert isinstance(logs, ReplicatedLogs)
+    assert isinstance(logs, LogManager)
     monkeypatch.setattr(PartitionLog, "read", failing)
     assert fetched(cluster, 2, 0) == dict.fromkeys((0, 1), (ErrorCode.KAFKA_STORAGE_ERROR, 0))
     assert logs.failure() is not None

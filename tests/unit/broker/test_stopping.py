@@ -49,10 +49,10 @@ async def _fetch_and_leave(data_dir: Path) -> None:
     frame = bytes(encode_request_header(ApiKey.FETCH, 12, 1, "test")) + bytes(body)
     _, writer = await asyncio.open_connection(host, int(port))
     writer.write(struct.pack(">i", len(frame)) + frame)
-    while not server.broker.purgatory.size:
+    while not server.broker.cluster.purgatory.size:
         await asyncio.sleep(0)
     writer.close()
-    while server.broker.purgatory.size:
+    while server.broker.cluster.purgatory.size:
         await asyncio.sleep(0)
     await server.stop()
 

@@ -18,7 +18,7 @@ from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, 
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.protocol.records import Record, encode_batch
-from tests.unit.broker.test_transaction_coordinator import TIMEOUT_MS, World, state
+from tests.unit.broker.test_transaction_coordinator import TIMEOUT_MS, World, delete, state
 
 KEY = OffsetKey("g", "t", 0)
 GROUPS = {partition_of(f"g{n}", 2): f"g{n}" for n in range(20)}
@@ -101,10 +101,10 @@ def test_a_group_whose_only_offsets_wait_for_a_transaction_does_not_expire(world
 def test_offsets_that_wait_go_with_their_topic(world: World) -> None:
     """The commit that comes later is none of the next topic of that name."""
     broker = world.start(offsets_topic_num_partitions=1)
-    first = broker.create_topic("t", 1, {})
+    broker.create_topic("t", 1, {})
     producer = begin(broker)
     commit(broker, producer, "g", 5)
-    broker.delete_topic(first)
+    delete(broker, "t")
     assert not broker.pending_offsets
     broker.create_topic("t", 1, {})
     end(broker, producer, True)

@@ -10,8 +10,8 @@ from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedO
 from sparkonce.broker_lite.coordinators.producer_state import Marker
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_messages import Producer, TransactionState
-from sparkonce.broker_lite.node.markers_in_cluster import ENDING_WAIT_S
-from sparkonce.broker_lite.node.producer_ids import ProducerIdBlocks
+from sparkonce.broker_lite.node.markers import ENDING_WAIT_S
+from sparkonce.broker_lite.node.producer_ids import ProducerIds
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from tests.unit.broker.cluster_transactions import (
@@ -84,7 +84,7 @@ def test_one_who_waits_for_a_producer_id_and_fails_keeps_no_other_waiting(cluste
         raise ZeroDivisionError("by the test")
 
     client, ids = cluster.client(1), cluster.brokers[1].producer_ids
-    assert isinstance(ids, ProducerIdBlocks)
+    assert isinstance(ids, ProducerIds)
     ids.when_asked(mistaken)
     assert client.ask(ApiKey.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout_ms=1) is None
     give_block(cluster)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,13 +31,18 @@ class Deleting:
         _, epoch = controller.register(1, uuid.uuid4(), "h", 1, NO_BROKER_EPOCH, 0)
         controller.heartbeat(1, epoch, self.image.next_offset, False, 0)
         controller.create_topic("t", NEW, 1, 1, {})
+
+        def decide_together(decisions: list[Any]) -> Iterator[int]:
+            yield from (len(decision(controller)[0]) for decision in decisions)
+
         applied = SimpleNamespace(name="t", topic_id=OLD)
         self.broker: Any = SimpleNamespace(
             topic={"t": applied}.get,
             topic_by_id={OLD: applied}.get,
             is_internal=lambda _: False,
             config=SimpleNamespace(delete_topic_enable=True),
-            member=SimpleNamespace(controller=SimpleNamespace(decide=lambda decision: decision(controller)[1])),
+            member=SimpleNamespace(controller=SimpleNamespace(decide_together=decide_together)),
+            clean_up=lambda _: (),
         )
         monkeypatch.setattr(delete_topics, "_may_delete", lambda *_: True)
 

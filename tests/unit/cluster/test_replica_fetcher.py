@@ -49,7 +49,7 @@ class World:
         clock = SimpleNamespace(now_ms=lambda: NOW, monotonic_ms=lambda: self.now_ms)
         broker = SimpleNamespace(
             config=BrokerConfig.of({}), clock=clock, scheduler=self, topic_by_id=lambda _: SimpleNamespace(name="t"),
-            cluster=SimpleNamespace(logs=SimpleNamespace(note_failure=self.failures.append)),
+            logs=SimpleNamespace(note_failure=self.failures.append),
         )  # fmt: skip
         self.fetchers = ReplicaFetchers(broker, member, lambda *_: self)  # type: ignore[arg-type]
 

@@ -15,6 +15,7 @@ from sparkonce.broker_lite.log.storage import DiskStorage
 from sparkonce.broker_lite.protocol import records
 from sparkonce.broker_lite.protocol.records import Record
 from sparkonce.jobs.shared import peers
+from tests.unit.log.managing import create_topic
 
 NOW = 1_700_000_000_000
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
@@ -30,7 +31,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("data")
     rng = random.Random(7)
     manager = LogManager.open(DiskStorage(), str(directory), LogConfig(segment_bytes=60_000), NOW)
-    manager.create_topic("t", 1, uuid.uuid4(), {}, NOW)
+    create_topic(manager, "t", 1, uuid.uuid4(), {}, NOW)
     for half in range(2):
         log = manager.partition("t", 0)
         for _ in range(1500):

@@ -19,13 +19,14 @@ import pytest
 from sparkonce.broker_lite.log import directories
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.directories import LogDirectoryError
-from sparkonce.broker_lite.log.log_manager import LogManager
-from sparkonce.broker_lite.log.replicated_logs import ReplicatedLogs, WantedTopic
+from sparkonce.broker_lite.log.log_manager import LogManager, WantedTopic
+from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.log.storage import DiskStorage
 from sparkonce.broker_lite.protocol import records
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.records import Record
 from sparkonce.broker_lite.sim.disk import SimulatedDisk
+from tests.unit.log.managing import create_topic, delete_topic
 
 NOW = 1_700_000_000_000
 METADATA = "__cluster_metadata"
@@ -50,7 +51,7 @@ def test_the_name_of_kafkas_metadata_log_is_refused(tmp_path: Path) -> None:
     manager = LogManager.open(DiskStorage(), str(tmp_path), LogConfig(), NOW)
     for ask in (
         lambda: manager.check_new_topic(METADATA, 1, {}),
-        lambda: manager.create_topic(METADATA, 1, uuid.uuid4(), {}, NOW),
+        lambda: create_topic(manager, METADATA, 1, uuid.uuid4(), {}, NOW),
     ):
         with pytest.raises(KafkaError) as caught:
             ask()
@@ -62,9 +63,8 @@ def test_the_name_of_kafkas_metadata_log_is_refused(tmp_path: Path) -> None:
 
 def test_a_member_of_a_cluster_makes_no_log_of_that_name_either(caplog: pytest.LogCaptureFixture) -> None:
     disk = SimulatedDisk()
-    logs = ReplicatedLogs.open(disk, "/data", LogConfig(), NOW)
-    assert isinstance(logs, ReplicatedLogs)
-    logs.take([WantedTopic(name, uuid.uuid4(), 1, [0], {}) for name in (METADATA, "t")], NOW)
+    logs = LogManager.open(disk, "/data", LogConfig(), NOW, of_cluster=True)
+    finish(logs.take([WantedTopic(name, uuid.uuid4(), 1, [0], {}) for name in (METADATA, "t")], [], NOW))
     assert list(logs.topics) == ["t"]
     assert f"topic {METADATA}: its logs cannot be made here" in caplog.text
 
@@ -74,10 +74,10 @@ def test_a_folder_in_the_way_is_put_aside_or_refused(tmp_path: Path, caplog: pyt
     put(tmp_path / "t-0" / f"{0:020d}.log", b"somebody's log")
     put(tmp_path / "u-0" / "notes.txt", b"somebody's notes")
     (tmp_path / "v-0").mkdir()
-    manager.create_topic("t", 1, uuid.uuid4(), {}, NOW)
-    manager.create_topic("v", 1, uuid.uuid4(), {}, NOW)
+    create_topic(manager, "t", 1, uuid.uuid4(), {}, NOW)
+    create_topic(manager, "v", 1, uuid.uuid4(), {}, NOW)
     with pytest.raises(KafkaError, match=r"u-0 is there, and holds what is no log: move it away") as caught:
-        manager.create_topic("u", 1, uuid.uuid4(), {}, NOW)
+        create_topic(manager, "u", 1, uuid.uuid4(), {}, NOW)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     manager.close(NOW)
     assert {b"somebody's log", b"somebody's notes"} <= contents(tmp_path).keys()
@@ -88,11 +88,11 @@ def test_a_creation_that_fails_takes_back_what_it_made(tmp_path: Path) -> None:
     manager = LogManager.open(DiskStorage(), str(tmp_path), LogConfig(), NOW)
     put(tmp_path / "t-2", b"a file in the way")
     with pytest.raises(KafkaError) as caught:
-        manager.create_topic("t", 4, uuid.uuid4(), {}, NOW)
+        create_topic(manager, "t", 4, uuid.uuid4(), {}, NOW)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert [path.name for path in sorted(tmp_path.iterdir()) if path.name.startswith("t-")] == ["t-2"]
     (tmp_path / "t-2").unlink()
-    manager.create_topic("t", 4, uuid.uuid4(), {}, NOW)
+    create_topic(manager, "t", 4, uuid.uuid4(), {}, NOW)
     manager.close(NOW)
     assert not list(tmp_path.glob("*-stray"))
 
@@ -170,10 +170,10 @@ class Trial:
 
     def create(self) -> None:
         topic = self.rng.choice((*NAMES, METADATA))
-        self.manager.create_topic(topic, self.rng.randint(1, 3), uuid.uuid4(), {}, NOW)
+        create_topic(self.manager, topic, self.rng.randint(1, 3), uuid.uuid4(), {}, NOW)
 
     def delete(self) -> None:
-        self.manager.delete_topic(self.rng.choice(NAMES))
+        delete_topic(self.manager, self.rng.choice(NAMES), NOW)
 
     def write(self) -> None:
         log = self.manager.partition(self.rng.choice(NAMES), 0)

@@ -16,6 +16,7 @@ from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.protocol import records
 from sparkonce.broker_lite.protocol.records import Record
 from sparkonce.broker_lite.sim.disk import SimulatedDisk, SimulatedFile
+from tests.unit.log.managing import create_topic, delete_topic
 
 NOW = 1_700_000_000_000
 LOG_DIR = "/data"
@@ -35,7 +36,7 @@ class Place:
         self.after(0)
 
     def make(self, name: str, settings: dict[str, str]) -> PartitionLog:
-        return self.logs.create_topic(name, 1, uuid.uuid4(), settings, NOW).logs[0]
+        return create_topic(self.logs, name, 1, uuid.uuid4(), settings, NOW).logs[0]
 
     def fill(self, log: PartitionLog, count: int = 60) -> None:
         for index in range(count):
@@ -133,7 +134,7 @@ def test_a_topic_may_be_deleted_and_made_again_in_the_middle() -> None:
     for _ in range(40):
         place.work.step(NOW, 100)
     assert place.work.cleaning is log
-    place.logs.delete_topic("c")
+    delete_topic(place.logs, "c", NOW)
     place.after(100)
     assert place.work.cleaning is None
     assert not [name for name in place.storage.files if name.endswith(".cleaned")]

@@ -21,6 +21,7 @@ from sparkonce.broker_lite.protocol import records
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.records import Record
 from sparkonce.broker_lite.sim.disk import SimulatedDisk
+from tests.unit.log.managing import change_topic, create_topic, delete_topic, forget_topics
 
 NOW = 1_700_000_000_000
 LOG_DIR = "/data"
@@ -45,7 +46,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Storage, str]
 
 def test_topics_survive_a_clean_restart(place: tuple[Storage, str]) -> None:
     manager = open_manager(*place)
-    topic = manager.create_topic("t", 3, TOPIC_ID, {"segment.bytes": "5000"}, NOW)
+    topic = create_topic(manager, "t", 3, TOPIC_ID, {"segment.bytes": "5000"}, NOW)
     assert manager.topics["t"] is manager.topic_by_id(TOPIC_ID) is topic
     append(manager, "t", 2, 5)
     cluster_id = manager.cluster_id
@@ -67,13 +68,11 @@ def test_topics_survive_a_clean_restart(place: tuple[Storage, str]) -> None:
 
 def test_unknown_partitions() -> None:
     manager = open_manager(SimulatedDisk())
-    manager.create_topic("t", 1, TOPIC_ID, {}, NOW)
+    create_topic(manager, "t", 1, TOPIC_ID, {}, NOW)
     for topic, index in (("u", 0), ("t", 1), ("t", -1)):
         with pytest.raises(KafkaError) as caught:
             manager.partition(topic, index)
         assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    with pytest.raises(KafkaError):
-        manager.delete_topic("u")
     assert manager.topic_by_id(uuid.UUID(int=1)) is None
 
 
@@ -93,10 +92,10 @@ def test_unknown_partitions() -> None:
 def test_topics_that_cannot_be(name: str, partitions: int, settings: dict[str, str], code: ErrorCode) -> None:
     storage = SimulatedDisk()
     manager = open_manager(storage)
-    manager.create_topic("t", 1, TOPIC_ID, {}, NOW)
+    create_topic(manager, "t", 1, TOPIC_ID, {}, NOW)
     before = storage.list_directory(LOG_DIR)
     with pytest.raises(KafkaError) as caught:
-        manager.create_topic(name, partitions, uuid.UUID(int=5), settings, NOW)
+        create_topic(manager, name, partitions, uuid.UUID(int=5), settings, NOW)
     assert caught.value.code is code
     assert storage.list_directory(LOG_DIR) == before
     check_topic_name("x" * 249)
@@ -105,13 +104,13 @@ def test_topics_that_cannot_be(name: str, partitions: int, settings: dict[str, s
 def test_a_deleted_topic_is_gone_and_its_name_is_free(place: tuple[Storage, str]) -> None:
     storage, log_dir = place
     manager = open_manager(*place)
-    manager.create_topic("t", 2, TOPIC_ID, {}, NOW)
+    create_topic(manager, "t", 2, TOPIC_ID, {}, NOW)
     append(manager, "t", 0, 5)
-    manager.delete_topic("t")
+    delete_topic(manager, "t", NOW)
     assert manager.topics == {}
     assert manager.topic_by_id(TOPIC_ID) is None
     assert not [name for name in storage.list_directory(log_dir) if name.startswith("t-")]
-    manager.create_topic("t", 1, uuid.UUID(int=78), {}, NOW)
+    create_topic(manager, "t", 1, uuid.UUID(int=78), {}, NOW)
     manager.abandon()
     manager = open_manager(*place)
     assert manager.topics["t"].topic_id == uuid.UUID(int=78)
@@ -123,15 +122,15 @@ def test_a_deleted_topic_is_gone_and_its_name_is_free(place: tuple[Storage, str]
 def test_a_topic_made_again_gets_no_offsets_of_the_one_that_was_deleted(between: str) -> None:
     storage = SimulatedDisk()
     manager = open_manager(storage)
-    manager.create_topic("kept", 1, uuid.UUID(int=76), {}, NOW)
-    manager.create_topic("t", 2, TOPIC_ID, {}, NOW)
+    create_topic(manager, "kept", 1, uuid.UUID(int=76), {}, NOW)
+    create_topic(manager, "t", 2, TOPIC_ID, {}, NOW)
     for topic in ("kept", "t"):
         append(manager, topic, 0, 100)
         manager.partition(topic, 0).delete_records(60)
         manager.partition(topic, 0).cleaned_offset = 70
     manager.checkpoint()
     manager.checkpoint_cleaner()
-    manager.delete_topic("t")
+    delete_topic(manager, "t", NOW)
     if between == "crash":
         manager.abandon()
         manager = open_manager(storage)
@@ -140,11 +139,11 @@ def test_a_topic_made_again_gets_no_offsets_of_the_one_that_was_deleted(between:
     elif between == "full disk":
         storage.write_error = OSError(28, "No space left on device")
         with pytest.raises(KafkaError) as caught:
-            manager.create_topic("t", 1, uuid.UUID(int=78), {}, NOW)
+            create_topic(manager, "t", 1, uuid.UUID(int=78), {}, NOW)
         assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         assert list(manager.topics) == ["kept"]
         storage.write_error = None
-    manager.create_topic("t", 1, uuid.UUID(int=78), {}, NOW)
+    create_topic(manager, "t", 1, uuid.UUID(int=78), {}, NOW)
     append(manager, "t", 0, 10)
     manager.abandon()
     manager = open_manager(storage)
@@ -156,15 +155,15 @@ def test_a_topic_made_again_gets_no_offsets_of_the_one_that_was_deleted(between:
 
 def test_the_longest_topic_name_can_be_deleted(tmp_path: Path) -> None:
     manager = open_manager(DiskStorage(), str(tmp_path))
-    manager.create_topic("x" * 249, 1, TOPIC_ID, {}, NOW)
-    manager.delete_topic("x" * 249)
+    create_topic(manager, "x" * 249, 1, TOPIC_ID, {}, NOW)
+    delete_topic(manager, "x" * 249, NOW)
     manager.abandon()
 
 
 def test_creations_and_deletions_that_were_cut_short(caplog: pytest.LogCaptureFixture) -> None:
     storage = SimulatedDisk()
     manager = open_manager(storage)
-    manager.create_topic("t", 1, TOPIC_ID, {}, NOW)
+    create_topic(manager, "t", 1, TOPIC_ID, {}, NOW)
     append(manager, "t", 0, 1)
     manager.abandon()
     storage.make_directory(f"{LOG_DIR}/t-1")
@@ -187,11 +186,11 @@ def test_creations_and_deletions_that_were_cut_short(caplog: pytest.LogCaptureFi
 def test_a_deletion_of_many_partitions_that_was_cut_short_is_finished(caplog: pytest.LogCaptureFixture) -> None:
     storage = SimulatedDisk()
     manager = open_manager(storage)
-    topic = manager.create_topic("t", 3, TOPIC_ID, {}, NOW)
-    other = manager.create_topic("other", 1, uuid.UUID(int=7), {}, NOW)
+    topic = create_topic(manager, "t", 3, TOPIC_ID, {}, NOW)
+    other = create_topic(manager, "other", 1, uuid.UUID(int=7), {}, NOW)
     for index in range(3):
         append(manager, "t", index, 1)
-    manager.forget_topics([topic])
+    forget_topics(manager, [topic], NOW)
     manager.remove_deleted("t")
     manager.abandon()
     storage.make_directory(f"{LOG_DIR}/t-7")  # not of that topic
@@ -212,7 +211,7 @@ def test_a_deletion_that_was_refused_after_all_is_none_at_the_next_start(monkeyp
     """The file may be there, and the flush of its folder have failed."""
     storage = SimulatedDisk()
     manager = open_manager(storage)
-    topic = manager.create_topic("t", 1, TOPIC_ID, {}, NOW)
+    topic = create_topic(manager, "t", 1, TOPIC_ID, {}, NOW)
     append(manager, "t", 0, 1)
     whole = storage.write
     failures = [OSError(errno.EIO, "the folder's flush fails")]
@@ -224,7 +223,7 @@ def test_a_deletion_that_was_refused_after_all_is_none_at_the_next_start(monkeyp
 
     monkeypatch.setattr(storage, "write", write)
     with pytest.raises(KafkaError):
-        manager.forget_topics([topic])
+        forget_topics(manager, [topic], NOW)
     append(manager, "t", 0, 1)
     manager.abandon()
     manager = open_manager(storage)
@@ -234,7 +233,7 @@ def test_a_deletion_that_was_refused_after_all_is_none_at_the_next_start(monkeyp
 def test_a_change_that_was_refused_after_all_is_none_at_the_next_start(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = SimulatedDisk()
     manager = open_manager(storage)
-    manager.create_topic("t", 1, TOPIC_ID, {}, NOW)
+    create_topic(manager, "t", 1, TOPIC_ID, {}, NOW)
     whole = storage.write
     failures = [OSError(errno.EIO, "the folder's flush fails")]
 
@@ -245,7 +244,7 @@ def test_a_change_that_was_refused_after_all_is_none_at_the_next_start(monkeypat
 
     monkeypatch.setattr(storage, "write", write)
     with pytest.raises(KafkaError):
-        manager.create_topic("u", 1, uuid.uuid4(), {}, NOW)
+        create_topic(manager, "u", 1, uuid.uuid4(), {}, NOW)
     manager.abandon()
     assert set(open_manager(storage).topics) == {"t"}
 
@@ -253,7 +252,7 @@ def test_a_change_that_was_refused_after_all_is_none_at_the_next_start(monkeypat
 def test_a_directory_without_topics_file_is_taken_over() -> None:
     storage = SimulatedDisk()
     manager = open_manager(storage)
-    manager.create_topic("a-1", 2, TOPIC_ID, {}, NOW)
+    create_topic(manager, "a-1", 2, TOPIC_ID, {}, NOW)
     append(manager, "a-1", 0, 1)
     append(manager, "a-1", 1, 3)
     manager.close(NOW)
@@ -274,7 +273,7 @@ def test_nothing_of_a_topic_that_is_taken_over_is_deleted(caplog: pytest.LogCapt
     manager = open_manager(storage)
     compacted = {"cleanup.policy": "compact", "segment.bytes": "2000"}
     for index, name in enumerate(("__consumer_offsets", "old", "older")):
-        manager.create_topic(name, 2, uuid.UUID(int=index + 1), compacted, NOW)
+        create_topic(manager, name, 2, uuid.UUID(int=index + 1), compacted, NOW)
         manager.partition(name, 1).append(records.encode_batch([Record(b"k", b"v", NOW)]), 0, NOW)
         manager.partition(name, 1).roll(NOW)
     manager.close(NOW)
@@ -291,7 +290,8 @@ def test_nothing_of_a_topic_that_is_taken_over_is_deleted(caplog: pytest.LogCapt
         manager.close(NOW)
     assert caplog.text.count("whose settings are not known (old, older)") == 1
     manager = open_manager(storage)
-    manager.change_settings("old", {"retention.ms": "1000"})
+    old = manager.topics["old"]
+    change_topic(manager, "old", 2, old.topic_id, {"retention.ms": "1000"}, NOW)
     assert delete_old_segments(manager.partition("old", 1), NOW + 1001) == 1
 
 
@@ -363,7 +363,7 @@ def test_a_damaged_topics_file_is_an_error_that_says_what_to_do() -> None:
 def test_checkpoints_are_written_and_a_damaged_one_costs_only_time(caplog: pytest.LogCaptureFixture) -> None:
     storage = SimulatedDisk()
     manager = open_manager(storage)
-    manager.create_topic("t", 2, TOPIC_ID, {"flush.ms": "100"}, NOW)
+    create_topic(manager, "t", 2, TOPIC_ID, {"flush.ms": "100"}, NOW)
     append(manager, "t", 1, 4)
     manager.checkpoint()
     assert storage.read(f"{LOG_DIR}/recovery-point-offset-checkpoint") == b"0\n2\nt 0 0\nt 1 0\n"
@@ -389,7 +389,7 @@ def test_checkpoints_are_written_and_a_damaged_one_costs_only_time(caplog: pytes
 def test_a_disk_that_fails_one_log_leaves_the_others_durable(caplog: pytest.LogCaptureFixture) -> None:
     storage = SimulatedDisk()
     manager = open_manager(storage)
-    manager.create_topic("t", 3, TOPIC_ID, {"flush.ms": "100"}, NOW)
+    create_topic(manager, "t", 3, TOPIC_ID, {"flush.ms": "100"}, NOW)
     for index in range(3):
         append(manager, "t", index, 4)
     storage.flush_errors = [OSError(5, "fsync failed")]
@@ -416,11 +416,11 @@ def test_topics_that_were_answered_for_survive_a_loss_of_power(seed: int) -> Non
     wanted: dict[str, uuid.UUID] = {}
     for step in range(rng.randint(1, 15)):
         if wanted and rng.random() < 0.3:
-            manager.delete_topic(wanted.popitem()[0])
+            delete_topic(manager, wanted.popitem()[0], NOW)
         else:
             name = f"t{step}"
             wanted[name] = uuid.UUID(int=step + 1)
-            manager.create_topic(name, rng.randint(1, 3), wanted[name], {}, NOW)
+            create_topic(manager, name, rng.randint(1, 3), wanted[name], {}, NOW)
             append(manager, name, 0, rng.randint(0, 3))
         if rng.random() < 0.2:
             manager.checkpoint()
@@ -455,7 +455,7 @@ def test_a_partition_that_is_a_link_is_deleted_and_what_it_leads_to_stays(tmp_pa
     """As of Kafka's logs that somebody has moved to another disk."""
     data, other = tmp_path / "data", tmp_path / "other"
     manager = open_manager(DiskStorage(), str(data))
-    topic = manager.create_topic("t", 1, TOPIC_ID, {}, NOW)
+    topic = create_topic(manager, "t", 1, TOPIC_ID, {}, NOW)
     append(manager, "t", 0, 1)
     manager.close(NOW)
     other.mkdir()
@@ -463,7 +463,7 @@ def test_a_partition_that_is_a_link_is_deleted_and_what_it_leads_to_stays(tmp_pa
     (data / "t-0").symlink_to(other / "t-0")
     manager = open_manager(DiskStorage(), str(data))
     topic = manager.topics["t"]
-    manager.forget_topics([topic])
+    forget_topics(manager, [topic], NOW)
     manager.abandon()
     manager = open_manager(DiskStorage(), str(data))
     assert not manager.topics
@@ -474,7 +474,7 @@ def test_a_partition_that_is_a_link_is_deleted_and_what_it_leads_to_stays(tmp_pa
 
 def test_a_folder_that_is_gone_with_its_records_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     manager = open_manager(DiskStorage(), str(tmp_path))
-    manager.create_topic("t", 2, TOPIC_ID, {}, NOW)
+    create_topic(manager, "t", 2, TOPIC_ID, {}, NOW)
     append(manager, "t", 0, 3)
     manager.close(NOW)
     shutil.rmtree(tmp_path / "t-0")

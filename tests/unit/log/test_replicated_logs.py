@@ -10,7 +10,8 @@ import pytest
 
 from sparkonce.broker_lite.log import directories
 from sparkonce.broker_lite.log.config import LogConfig
-from sparkonce.broker_lite.log.replicated_logs import ReplicatedLogs, WantedTopic
+from sparkonce.broker_lite.log.log_manager import LogManager, Topic, WantedTopic
+from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.protocol import records
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.records import Record
@@ -21,11 +22,10 @@ LOG_DIR = "/data"
 ID = uuid.UUID(int=77)
 
 
-def open_logs(storage: SimulatedDisk) -> ReplicatedLogs:
+def open_logs(storage: SimulatedDisk) -> LogManager:
     ids = iter(range(1000, 2000))
-    logs = ReplicatedLogs.open(storage, LOG_DIR, LogConfig(), NOW, new_uuid=lambda: uuid.UUID(int=next(ids)))
-    assert isinstance(logs, ReplicatedLogs)
-    return logs
+    new_uuid = lambda: uuid.UUID(int=next(ids))  # noqa: E731
+    return LogManager.open(storage, LOG_DIR, LogConfig(), NOW, new_uuid=new_uuid, of_cluster=True)
 
 
 def topic(
@@ -35,11 +35,18 @@ def topic(
     return WantedTopic(name, topic_id, count, here, named)
 
 
-def fill(logs: ReplicatedLogs, index: int, count: int, safe: int) -> None:
+def fill(logs: LogManager, index: int, count: int, safe: int) -> None:
     log = logs.log_of((ID, index))
     for _ in range(count):
         log.append(records.encode_batch([Record(None, b"v", NOW)]), 0, NOW)
     log.advance_high_watermark(safe)
+
+
+def take(logs: LogManager, wanted: Collection[WantedTopic]) -> list[Topic] | None:
+    """Have all logs match these topics; return the topics that are gone, None if nothing has changed."""
+    ids = {each.topic_id for each in wanted}
+    gone = [each for each in logs.topics.values() if each.topic_id not in ids]
+    return gone if finish(logs.take(wanted, gone, NOW)) else None
 
 
 def names(storage: SimulatedDisk) -> list[str]:
@@ -49,9 +56,9 @@ def names(storage: SimulatedDisk) -> list[str]:
 def test_only_the_partitions_that_have_a_replica_here_have_a_log() -> None:
     storage = SimulatedDisk()
     logs = open_logs(storage)
-    assert logs.take([topic()], NOW) == []
+    assert take(logs, [topic()]) == []
     assert (logs.topics["t"].partition_count, sorted(logs.topics["t"].logs)) == (3, [0, 2])
-    assert logs.take([topic()], NOW) is None
+    assert take(logs, [topic()]) is None
     with pytest.raises(KafkaError) as refused:
         logs.log_of((ID, 1))
     assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -59,15 +66,15 @@ def test_only_the_partitions_that_have_a_replica_here_have_a_log() -> None:
     logs.close(NOW)
     again = open_logs(storage)
     assert (again.topics["t"].partition_count, sorted(again.topics["t"].logs)) == (3, [0, 2])
-    assert again.take([topic()], NOW) is None
+    assert take(again, [topic()]) is None
 
 
 def test_settings_replicas_and_the_number_of_partitions_change() -> None:
     logs = open_logs(SimulatedDisk())
-    logs.take([topic()], NOW)
+    take(logs, [topic()])
     kept = logs.log_of((ID, 2))
     fill(logs, 2, 3, 3)
-    assert logs.take([topic(count=5, here=(1, 2), segment_bytes="5000")], NOW) == []
+    assert take(logs, [topic(count=5, here=(1, 2), segment_bytes="5000")]) == []
     assert (logs.topics["t"].partition_count, sorted(logs.topics["t"].logs)) == (5, [1, 2])
     assert logs.log_of((ID, 2)) is kept
     assert {each.config.segment_bytes for each in logs.topics["t"].logs.values()} == {5000}
@@ -76,17 +83,17 @@ def test_settings_replicas_and_the_number_of_partitions_change() -> None:
 def test_a_topic_that_is_deleted_takes_its_files_with_it_and_its_namesake_begins_anew() -> None:
     storage = SimulatedDisk()
     logs = open_logs(storage)
-    logs.take([topic()], NOW)
+    take(logs, [topic()])
     fill(logs, 0, 5, 4)
     logs.checkpoint()
-    gone = logs.take([topic(topic_id=uuid.UUID(int=78))], NOW)
+    gone = take(logs, [topic(topic_id=uuid.UUID(int=78))])
     assert gone is not None
     assert [each.topic_id for each in gone] == [ID]
     assert logs.topics["t"].logs[0].log_end_offset == 0
     logs.abandon()
     again = open_logs(storage)
     assert again.log_of((uuid.UUID(int=78), 2)).high_watermark == 0
-    gone = again.take([], NOW)
+    gone = take(again, [])
     assert gone is not None
     assert again.topics == {}
 
@@ -94,16 +101,16 @@ def test_a_topic_that_is_deleted_takes_its_files_with_it_and_its_namesake_begins
 def test_what_a_cluster_does_not_know_at_first_is_put_aside_and_what_it_deletes_later_is_removed() -> None:
     storage = SimulatedDisk()
     logs = open_logs(storage)
-    logs.take([topic()], NOW)
+    take(logs, [topic()])
     fill(logs, 0, 1, 1)
     logs.close(NOW)
     logs = open_logs(storage)
-    logs.take([], NOW)
+    take(logs, [])
     assert all(each.endswith("-stray") for each in names(storage))
     assert len(names(storage)) == 2
-    logs.take([topic(here=(1,))], NOW)
+    take(logs, [topic(here=(1,))])
     assert len(names(storage)) == 3
-    logs.take([], NOW)
+    take(logs, [])
     while logs.remove_deleted():
         pass
     assert len(names(storage)) == 2
@@ -118,7 +125,7 @@ def warned_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_partition_whose_folder_is_gone_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     storage = SimulatedDisk()
     logs = open_logs(storage)
-    logs.take([topic()], NOW)
+    take(logs, [topic()])
     fill(logs, 0, 5, 3)
     fill(logs, 2, 2, 2)
     logs.flush_due(NOW)
@@ -131,7 +138,7 @@ def test_a_partition_whose_folder_is_gone_is_told_once(caplog: pytest.LogCapture
 def test_high_watermarks_are_read_back_and_never_beyond_the_end(caplog: pytest.LogCaptureFixture) -> None:
     storage = SimulatedDisk()
     logs = open_logs(storage)
-    logs.take([topic()], NOW)
+    take(logs, [topic()])
     fill(logs, 0, 5, 3)
     fill(logs, 2, 2, 2)
     logs.flush_due(NOW)
@@ -149,14 +156,14 @@ def test_high_watermarks_are_read_back_and_never_beyond_the_end(caplog: pytest.L
 
 def test_settings_that_no_broker_takes_do_not_keep_a_topic_away() -> None:
     logs = open_logs(SimulatedDisk())
-    logs.take([topic(segment_bytes="none")], NOW)
+    take(logs, [topic(segment_bytes="none")])
     assert logs.topics["t"].config == LogConfig()
-    assert logs.take([topic(segment_bytes="none")], NOW) is None
+    assert take(logs, [topic(segment_bytes="none")]) is None
 
 
 def test_a_follower_begins_with_the_whole_batch_that_its_leaders_log_begins_within() -> None:
     logs = open_logs(SimulatedDisk())
-    logs.take([topic(here=(0,)), topic("leader", here=(0,), topic_id=uuid.UUID(int=5))], NOW)
+    take(logs, [topic(here=(0,)), topic("leader", here=(0,), topic_id=uuid.UUID(int=5))])
     leader, follower = logs.log_of((uuid.UUID(int=5), 0)), logs.log_of((ID, 0))
     for _ in range(2):
         leader.append(records.encode_batch([Record(None, b"v", NOW) for _ in range(4)]), 0, NOW)
@@ -174,14 +181,14 @@ def test_a_follower_begins_with_the_whole_batch_that_its_leaders_log_begins_with
 def test_a_topic_that_the_disk_refuses_is_made_later_and_written_down_then() -> None:
     storage = SimulatedDisk()
     logs = open_logs(storage)
-    logs.take([topic()], NOW)
+    take(logs, [topic()])
     storage.write_error = OSError("no space")
     wanted = [topic(), topic("late", topic_id=uuid.UUID(int=9))]
-    assert logs.take(wanted, NOW) is None
+    assert take(logs, wanted) is None
     assert sorted(logs.topics) == ["t"]
     storage.write_error = None
-    assert logs.take(wanted, NOW) == []
-    assert logs.take(wanted, NOW) is None
+    assert take(logs, wanted) == []
+    assert take(logs, wanted) is None
     logs.abandon()
     assert sorted(open_logs(storage).topics) == ["late", "t"]
 

@@ -11,12 +11,13 @@ import pytest
 
 from sparkonce.broker_lite.log.checkpoints import PARTITION_METADATA, encode_partition_metadata
 from sparkonce.broker_lite.log.config import LogConfig
-from sparkonce.broker_lite.log.log_manager import LogManager, NewTopic, Topic
+from sparkonce.broker_lite.log.log_manager import LogManager, Topic, WantedTopic
 from sparkonce.broker_lite.log.partition_log import PartitionLog
-from sparkonce.broker_lite.log.steps import finish
+from sparkonce.broker_lite.log.topics_file import Entry
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.records import Record, encode_batch
 from sparkonce.broker_lite.sim.disk import CutShort, SimulatedDisk
+from tests.unit.log.managing import create_topic, delete_topic
 
 NOW = 1_700_000_000_000
 TOPIC_ID = uuid.UUID(int=77)
@@ -43,9 +44,9 @@ def test_a_topic_of_many_partitions_is_one_folder_and_one_write() -> None:
     written = []
     write = storage.write
     storage.write = lambda path, *rest, **more: (written.append(path), write(path, *rest, **more))  # type: ignore
-    wanted = [NewTopic(name, 500, uuid.uuid4(), {}) for name in "abcd"]
-    steps = manager.create_topics(wanted, NOW)
-    assert sum(1 for _ in steps) == 2000
+    wanted = [WantedTopic(name, uuid.uuid4(), 500, range(500), {}) for name in "abcd"]
+    manager.keep({each.name: Entry(each.topic_id, 500, {}) for each in wanted})
+    assert sum(1 for _ in manager.take(wanted, [], NOW)) == 2000
     assert folders(storage) == ["a-499", "b-499", "c-499", "d-499"]
     assert written.count(f"{LOG_DIR}/topics.json") == 1
     append(manager.partition("b", 7))
@@ -54,7 +55,7 @@ def test_a_topic_of_many_partitions_is_one_folder_and_one_write() -> None:
     manager = manager_on(storage)
     assert {topic.name: len(topic.logs) for topic in manager.topics.values()} == dict.fromkeys("abcd", 500)
     assert [manager.partition("b", index).log_end_offset for index in (6, 7)] == [0, 1]
-    manager.delete_topic("b")
+    delete_topic(manager, "b", NOW)
     assert folders(storage) == ["a-499", "c-499", "d-499"]
     assert len(folders(storage)) == 3
     storage.remove(f"{LOG_DIR}/topics.json")
@@ -66,32 +67,17 @@ def manager_again(manager: LogManager, storage: SimulatedDisk) -> list[Topic]:
     return list(manager_on(storage).topics.values())
 
 
-def test_a_topic_is_there_only_when_all_of_them_are_written_down() -> None:
-    storage = SimulatedDisk()
-    manager = manager_on(storage)
-    steps = manager.create_topics([NewTopic(name, 3, uuid.uuid4(), {}) for name in "ab"], NOW)
-    for _ in range(6):
-        assert not manager.topics
-        next(steps)
-    manager.create_topic("a", 1, TOPIC_ID, {}, NOW)  # another client, in between
-    with pytest.raises(StopIteration) as end:
-        next(steps)
-    first, second = end.value.value
-    assert isinstance(first, KafkaError)
-    assert first.code is ErrorCode.TOPIC_ALREADY_EXISTS
-    assert second is manager.topics["b"]
-    assert manager.topics["a"].topic_id == TOPIC_ID
-
-
 def test_topics_that_cannot_be_written_down_leave_no_folder() -> None:
     storage = SimulatedDisk()
     manager = manager_on(storage)
     storage.room = 1_000
-    wanted = [NewTopic("t" * 200 + str(number), 2, uuid.uuid4(), {}) for number in range(10)]
-    made = finish(manager.create_topics(wanted, NOW))
-    assert {each.code for each in made if isinstance(each, KafkaError)} == {ErrorCode.KAFKA_STORAGE_ERROR}
+    with pytest.raises(KafkaError) as refused:
+        manager.keep({"t" * 200 + str(number): Entry(uuid.uuid4(), 2, {}) for number in range(10)})
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert not manager.topics
     assert not folders(storage)
+    manager.abandon()
+    assert not manager_on(storage).topics
 
 
 def test_a_death_anywhere_in_a_first_append_leaves_a_log_that_opens() -> None:
@@ -99,7 +85,7 @@ def test_a_death_anywhere_in_a_first_append_leaves_a_log_that_opens() -> None:
     while True:
         storage = SimulatedDisk()
         manager = manager_on(storage)
-        manager.create_topic("t", 2, TOPIC_ID, {}, NOW)
+        create_topic(manager, "t", 2, TOPIC_ID, {}, NOW)
         storage.fuse = died_at
         try:
             append(manager.partition("t", 0))
@@ -123,7 +109,7 @@ def test_a_death_anywhere_in_a_first_append_leaves_a_log_that_opens() -> None:
 def test_an_append_that_fails_is_tried_again() -> None:
     storage = SimulatedDisk()
     manager = manager_on(storage)
-    manager.create_topic("t", 2, TOPIC_ID, {}, NOW)
+    create_topic(manager, "t", 2, TOPIC_ID, {}, NOW)
     storage.room = 0
     with pytest.raises(KafkaError) as refused:
         append(manager.partition("t", 0))

@@ -1,0 +1,117 @@
+"""The files that say how far the partitions of a log directory are: Kafka's checkpoints."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from sparkonce.broker_lite.log import checkpoints
+from sparkonce.broker_lite.log.storage import Storage
+from sparkonce.broker_lite.log.topics import Topic
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
+
+
+class OffsetFiles:
+    """Recovery points, start offsets, high watermarks, and up to where logs were compacted."""
+
+    def __init__(self, storage: Storage, log_dir: str, topics: Mapping[str, Topic]) -> None:
+        """`topics` is what there is at any time."""
+        self._storage = storage
+        self._log_dir = log_dir
+        self._topics = topics
+        self._named: set[str] = set()
+        """The topics that the files may name, those among them too that were deleted since."""
+        self._written_high_watermarks: Mapping[tuple[str, int], int] = MappingProxyType({})
+
+    def read(self, name: str) -> dict[tuple[str, int], int]:
+        """Return what a file says of each partition."""
+        found = checkpoints.read_offsets(self._storage, f"{self._log_dir}/{name}")
+        self._named.update(topic for topic, _ in found)
+        return found
+
+    def write(self) -> None:
+        """Write recovery points, start offsets and high watermarks to their files."""
+        recovery_points: dict[tuple[str, int], int] = {}
+        start_offsets: dict[tuple[str, int], int] = {}
+        high_watermarks: dict[tuple[str, int], int] = {}
+        for topic in self._topics.values():
+            for index, log in topic.logs.items():
+                recovery_points[topic.name, index] = log.recovery_point
+                high_watermarks[topic.name, index] = log.high_watermark
+                if log.log_start_offset > log.first_base_offset:
+                    start_offsets[topic.name, index] = log.log_start_offset
+        self._named.update(self._topics)
+        for name, offsets in (
+            (checkpoints.RECOVERY_POINTS, recovery_points),
+            (checkpoints.LOG_START_OFFSETS, start_offsets),
+            (checkpoints.HIGH_WATERMARKS, high_watermarks),
+        ):
+            self._write(name, offsets)
+
+    def write_cleaned(self) -> None:
+        """Write up to where each log was compacted to its file; when this returns it is there."""
+        offsets = {
+            (topic.name, index): log.cleaned_offset
+            for topic in self._topics.values()
+            for index, log in topic.logs.items()
+            if log.cleaned_offset is not None
+        }
+        self._named.update(topic for topic, _ in offsets)
+        self._write(checkpoints.CLEANER_OFFSETS, offsets)
+
+    def write_high_watermarks(self) -> None:
+        """Write the high watermarks, which need not be on the disk."""
+        found = {
+            (topic.name, index): log.high_watermark
+            for topic in self._topics.values()
+            for index, log in topic.logs.items()
+        }
+        if found != self._written_high_watermarks:
+            path = f"{self._log_dir}/{checkpoints.HIGH_WATERMARKS}"
+            self._storage.write(path, checkpoints.encode_offsets(found), durable=False)
+            self._written_high_watermarks = found
+
+    def take_high_watermarks(self) -> None:
+        """Begin with the high watermarks that were written down last."""
+        known = self.read(checkpoints.HIGH_WATERMARKS)
+        for topic in self._topics.values():
+            for index, log in topic.logs.items():
+                log.be_one_of_several(known.get((topic.name, index), 0))
+        self._warn_of_less_than_known(known)
+
+    def _warn_of_less_than_known(self, known: Mapping[tuple[str, int], int]) -> None:
+        """Log which partitions have less than every replica in sync once had; their leaders send it again."""
+        for (name, index), offset in known.items():
+            topic = self._topics.get(name)
+            log = None if topic is None else topic.logs.get(index)
+            end = 0 if log is None else log.log_end_offset
+            if topic is not None and end < offset:
+                logger.warning(
+                    "%s/%s-%d: it ends at offset %d, but was replicated up to %d: unless it was made anew, or has "
+                    "moved away, data was removed or lost here",
+                    *(self._log_dir, name, index, end, offset),
+                )
+
+    def forget_namesake(self, name: str) -> None:
+        """Ensure that no checkpoint has entries of an older topic of this name, whose offsets the new one would get.
+
+        Kafka rewrites its checkpoints when a topic is deleted (LogManager.asyncDelete). Here that is done no later than
+        when the name is used again, so it holds whatever came between, a crash or a full disk.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        if name not in self._named:
+            return
+        try:
+            self.write()
+            self.write_cleaned()
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._log_dir}: {error}") from error
+        self._named = set(self._topics)
+
+    def _write(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        self._storage.write(f"{self._log_dir}/{name}", checkpoints.encode_offsets(offsets), durable=True)

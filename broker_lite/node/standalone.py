@@ -1,0 +1,199 @@
+"""A standalone broker: a cluster of one, whose controller is in the same process.
+
+Theory of operation: nobody else decides, so there is no lock but that of the log directory, no log that others follow,
+no registration and no heartbeat. The logs of new partitions are made first, as far as they have files. A decision is
+made on the controller's own image, written down (`LogManager.keep`), and only then applied here, before it is answered.
+If it cannot be written, the controller begins again with what is kept. A decision about thousands of partitions is made
+and applied in turns; what others decide in between is applied in order, after it.
+
+The image begins with the topics of the log directory; all partitions are led in the leader epoch of this start.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from sparkonce.broker_lite.cluster.member import Membership
+from sparkonce.broker_lite.controller.image import BrokerImage, ClusterImage, TopicImage
+from sparkonce.broker_lite.controller.records import PartitionState
+from sparkonce.broker_lite.log.steps import finish
+from sparkonce.broker_lite.log.topics_file import Entry
+from sparkonce.broker_lite.node.turns import ITEM, WRITTEN, in_units
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    import uuid
+
+    from sparkonce.broker_lite.cluster.controller_service import Decision, Result
+    from sparkonce.broker_lite.controller.controller import Controller
+    from sparkonce.broker_lite.controller.records import Record
+    from sparkonce.broker_lite.node.broker import Broker
+
+BROKER_EPOCH: Final = 0
+
+
+class StandaloneController:
+    """Decides for one broker, and has it apply what is decided; not thread-safe."""
+
+    active = True
+    is_shared = False
+    is_written = True
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.epoch = broker.logs.leader_epoch
+        self._controller: Controller | None = None
+        self._unapplied: deque[_Steps] = deque()
+        """What is decided, and applied as far as that has gone."""
+
+    def decide(self, decision: Decision[Result]) -> Result:
+        """Decide; when this returns, all that was decided so far is applied.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR if it cannot be written down, then nothing is decided; and what the decision
+                raises.
+        """
+        records, result = decision(self._begin())
+        self._settle([records])
+        finish(self.apply())
+        return result
+
+    def when_written(self, then: Callable[[bool], None]) -> None:
+        """Call back at once: what is decided is written."""
+        then(True)
+
+    def prepare(
+        self, name: str, topic_id: uuid.UUID, indexes: Collection[int], settings: Mapping[str, str]
+    ) -> Generator[int, None, None]:
+        """Make the logs of new partitions, so that what the disk refuses is refused before anything is decided."""
+        broker = self._broker
+        yield from in_units(broker.logs.prepare(name, topic_id, indexes, settings, broker.clock.now_ms()))
+
+    def end_preparation(self, name: str, topic_id: uuid.UUID) -> None:
+        """Remove the logs of partitions that were not decided."""
+        self._broker.logs.end_preparation(name, topic_id)
+
+    def decide_together(self, decisions: Sequence[Decision[object]]) -> Generator[int, None, None]:
+        """Decide several things in one write; yields units of work; as `decide`."""
+        controller = self._begin()
+        decided = []
+        for decision in decisions:
+            decided.append(decision(controller)[0])
+            yield ITEM + len(decided[-1])
+            self._check(controller)
+        yield WRITTEN
+        self._check(controller)
+        self._settle(decided)
+        yield WRITTEN
+        yield from self.apply()
+
+    def apply(self) -> Generator[int, None, None]:
+        """Apply what has been decided, in order; yields units of work."""
+        while waiting := [each for each in self._unapplied if not each.is_running]:
+            units = waiting[0].next()
+            if units is None:
+                self._unapplied.remove(waiting[0])
+            else:
+                yield units
+
+    def settle(self) -> None:
+        """Apply what is decided."""
+        finish(self.apply())
+
+    def tick(self) -> None:
+        """Nothing is due by the clock."""
+
+    def close(self) -> None:
+        """Stop, with all applied that is decided."""
+        self.settle()
+
+    def _begin(self) -> Controller:
+        if self._controller is None:
+            # Imported lazily: few brokers decide anything in their first second.
+            from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings
+
+            self.settle()
+            settings = ControllerSettings(first_leader_epoch=self._broker.logs.leader_epoch)
+            self._controller = Controller(self._broker.member.image.copy(), settings, 0)
+        return self._controller
+
+    def _check(self, controller: Controller) -> None:
+        """Check that what this controller has decided still counts."""
+        if self._controller is not controller:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "a change before this one could not be written down")
+
+    def _settle(self, decided: Sequence[list[Record]]) -> None:
+        """Write down what has been decided."""
+        if not any(decided):
+            return
+        assert self._controller is not None
+        topics = self._controller.image.topics.values()
+        try:
+            self._broker.logs.keep(
+                {each.name: Entry(each.topic_id, len(each.partitions), each.settings) for each in topics}
+            )
+        except KafkaError:
+            self._controller = None
+            raise
+        self._unapplied += [_Steps(self._broker.cluster.change(records)) for records in decided if records]
+
+
+class _Steps:
+    """The application of one decision, in which another one may be made."""
+
+    __slots__ = ("_steps", "is_running")
+
+    def __init__(self, steps: Generator[int, None, None]) -> None:
+        self._steps = steps
+        self.is_running = False
+
+    def next(self) -> int | None:
+        """Go on for a step; return its units of work, or None if there is nothing left."""
+        self.is_running = True
+        try:
+            return next(self._steps, None)
+        finally:
+            self.is_running = False
+
+
+class _Alone:
+    """What a standalone broker has of a cluster: itself."""
+
+    registered = True
+    broker_epoch = BROKER_EPOCH
+    in_session = True
+
+    def is_gone(self, _broker_id: int) -> bool:
+        """Whether another broker is dead: there is none."""
+        return False
+
+    def poll(self) -> tuple[()]:
+        """Return what others have decided: nothing."""
+        return ()
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def stand_alone(broker: Broker, listeners: tuple[tuple[str, str, int], ...]) -> None:
+    """Make a broker a cluster of one, with the topics that its log directory has."""
+    alone = _Alone()
+    membership = Membership(alone, StandaloneController(broker), alone)
+    broker.member.stand_alone(membership, _image(broker, listeners))
+
+
+def _image(broker: Broker, listeners: tuple[tuple[str, str, int], ...]) -> ClusterImage:
+    us, epoch = broker.config.node_id, broker.logs.leader_epoch
+    host, port = listeners[0][1:] if listeners else ("", 0)
+    image = ClusterImage()
+    image.controller_id, image.controller_epoch = us, epoch
+    image.brokers[us] = BrokerImage(us, BROKER_EPOCH, ZERO_UUID, host, port, fenced=False, listeners=listeners)
+    state = PartitionState((us,), (us,), us, epoch, 0)
+    for topic in broker.logs.topics.values():
+        partitions = dict.fromkeys(range(topic.partition_count), state)
+        image.topics[topic.topic_id] = TopicImage(topic.name, topic.topic_id, dict(topic.settings), partitions)
+        image.topic_ids[topic.name] = topic.topic_id
+    return image
