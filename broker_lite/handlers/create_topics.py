@@ -155,8 +155,8 @@ def _make(broker: Broker, planned: Mapping[str, Planned]) -> Generator[int, None
             raise
         made |= {name: error for name in planned if not isinstance(made.get(name), KafkaError)}
     finally:
-        for name, topic_id in ids.items():
-            role.end_preparation(name, topic_id)
+        for name in [each for each in ids if made.get(each) != ids[each]]:
+            role.end_preparation(name, ids[name])
     return made
 
 

@@ -92,10 +92,10 @@ class StandaloneController:
 
     def apply(self) -> Generator[int, None, None]:
         """Apply what has been decided, in order; yields units of work."""
-        while waiting := [each for each in self._unapplied if not each.is_running]:
-            units = waiting[0].next()
+        while steps := next((each for each in self._unapplied if not each.is_running), None):
+            units = steps.next()
             if units is None:
-                self._unapplied.remove(waiting[0])
+                self._unapplied.remove(steps)
             else:
                 yield units
 

@@ -52,10 +52,9 @@ class Sender:
         )
         self.coordinator = Coordinator()
         scheduler = SimpleNamespace(call_soon=self.soon.append, call_later=lambda *_: None)
-        broker: Any = SimpleNamespace(scheduler=scheduler)
+        broker: Any = SimpleNamespace(scheduler=scheduler, member=self.member)
         coordinator: Any = self.coordinator
-        member: Any = self.member
-        self.sender = MarkerSender(broker, coordinator, member)
+        self.sender = MarkerSender(broker, coordinator)
 
     def run(self) -> None:
         while self.soon:

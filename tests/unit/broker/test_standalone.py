@@ -1,0 +1,135 @@
+"""A standalone broker is a cluster of one: what its controller decides, and what of that is there after a failure."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+
+import pytest
+
+from sparkonce.broker_lite.controller.controller import Controller
+from sparkonce.broker_lite.controller.records import PartitionState, Record
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from tests.unit.broker.admin_support import NODE, Asked
+
+FULL_DISK = OSError(errno.ENOSPC, "no space left on device")
+
+
+@pytest.fixture
+def asked() -> Asked:
+    return Asked()
+
+
+def topics(asked: Asked) -> dict[str, int]:
+    """Return the topics and their numbers of partitions, by all who know of them."""
+    broker = asked.broker
+    known = {topic.name: len(topic.partitions) for topic in broker.member.image.topics.values()}
+    assert known == {topic.name: len(topic.logs) for topic in broker.topics()}
+    assert broker.member.image.topic_ids == {topic.name: topic.topic_id for topic in broker.topics()}
+    assert set(broker.member.replicas.roles) == {
+        (topic.topic_id, index) for topic in broker.topics() for index in topic.logs
+    }
+    return known
+
+
+def creating(asked: Asked, *names: str) -> Iterator[int]:
+    """Create topics of two partitions in one write, step by step."""
+
+    def one(name: str, controller: Controller) -> tuple[list[Record], None]:
+        return controller.create_topic(name, asked.broker.new_uuid(), 2, 1, {}), None
+
+    decisions = [lambda controller, name=name: one(name, controller) for name in names]
+    return asked.broker.member.controller.decide_together(decisions)
+
+
+def test_it_leads_all_in_the_epoch_of_its_start(asked: Asked) -> None:
+    asked.create("t", 2)
+    asked.append("t", b"v", partition=1)
+    before = asked.broker.logs.leader_epoch
+    asked.restart()
+    epoch = asked.broker.logs.leader_epoch
+    assert epoch > before
+    asked.create("u", 1)
+    assert topics(asked) == {"t": 2, "u": 1}
+    states = [state for _, state in asked.broker.member.image.partitions()]
+    assert states == [PartitionState((NODE,), (NODE,), NODE, epoch, 0)] * 3
+    assert asked.broker.leading("t", 1).leader_epoch == asked.broker.leading("u", 0).leader_epoch == epoch
+    assert asked.broker.leading("t", 1).replicas is None
+    assert asked.broker.leading("t", 1).log.high_watermark == 1
+
+
+def test_its_log_directory_has_no_files_of_a_cluster(asked: Asked) -> None:
+    asked.create("t", 1)
+    asked.restart()
+    asked.create("u", 1)
+    asked.broker.close()
+    assert {name for name in asked._storage.list_directory("/log") if not name.startswith(("t-", "u-"))} == {
+        ".kafka_cleanshutdown",
+        "log-start-offset-checkpoint",
+        "meta.properties",
+        "recovery-point-offset-checkpoint",
+        "replication-offset-checkpoint",
+        "topics.json",
+    }
+
+
+def test_what_cannot_be_written_down_is_not_decided(asked: Asked) -> None:
+    asked.create("t", 1)
+    asked._storage.write_error = FULL_DISK
+    with pytest.raises(KafkaError) as refused:
+        asked.create("u", 1)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    asked._storage.write_error = None
+    assert topics(asked) == {"t": 1}
+    asked.create("u", 2)
+    assert topics(asked) == {"t": 1, "u": 2}
+    asked.crash()
+    assert topics(asked) == {"t": 1, "u": 2}
+
+
+def test_a_decision_in_turns_is_seen_when_it_is_written_down(asked: Asked) -> None:
+    asked.create("t", 1)
+    steps = creating(asked, "a", "b")
+    next(steps)
+    assert topics(asked) == {"t": 1}
+    for _ in steps:
+        assert set(asked.broker.logs.topics) <= set(asked.broker.member.image.topic_ids)
+    assert topics(asked) == {"t": 1, "a": 2, "b": 2}
+
+
+def test_what_is_decided_in_between_is_applied_in_order(asked: Asked) -> None:
+    steps = creating(asked, "a", "b")
+    while "a" not in asked.broker.logs.topics:
+        next(steps)
+    asked.create("c", 1)
+    assert topics(asked) == {"a": 2, "b": 2, "c": 1}
+    assert list(steps) == []
+
+
+def test_nobody_else_makes_a_topic_that_is_being_decided(asked: Asked) -> None:
+    steps = creating(asked, "a", "b")
+    next(steps)
+    with pytest.raises(KafkaError) as refused:
+        asked.create("a", 1)
+    assert refused.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
+    assert list(steps)
+    assert topics(asked) == {"a": 2, "b": 2}
+
+
+def test_a_write_that_fails_in_between_takes_back_what_is_not_written_yet(asked: Asked) -> None:
+    asked.create("t", 1)
+    steps = creating(asked, "a", "b")
+    next(steps)
+    asked._storage.write_error = FULL_DISK
+    with pytest.raises(KafkaError):
+        asked.broker.member.controller.decide(
+            lambda controller: (controller.change_settings("t", {"retention.ms": "1"}), None)
+        )
+    asked._storage.write_error = None
+    with pytest.raises(KafkaError) as refused:
+        list(steps)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert topics(asked) == {"t": 1}
+    asked.create("a", 1)
+    asked.crash()
+    assert topics(asked) == {"t": 1, "a": 1}
