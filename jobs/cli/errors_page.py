@@ -179,7 +179,7 @@ WAYS_OUT: dict[str, dict[str, str]] = {
     "connectors.values.protobuf.schema": {
         "ProtobufSchemaError": "Correct the schema at the place that is named.",
     },
-    "connectors.telemetry.otlp": {
+    "connectors.telemetry.switches": {
         "UnsupportedProtocolError": "Set the variable to `http/protobuf`: [traces](observability.md#traces).",
     },
     "broker_lite.config": {

@@ -21,8 +21,8 @@ from sparkonce.broker_lite.handlers import (
 )
 from sparkonce.broker_lite.log.local_log import LocalLog
 from sparkonce.broker_lite.log.partition_log import PartitionLog
-from sparkonce.broker_lite.node.coordinated_in_cluster import CoordinatedInCluster
-from sparkonce.broker_lite.node.markers_in_cluster import MarkerSender
+from sparkonce.broker_lite.node.coordinated import Coordinated
+from sparkonce.broker_lite.node.markers import MarkerSender
 from sparkonce.broker_lite.protocol.records import encode_batch
 from sparkonce.broker_lite.replication.leader import PartitionLeader
 from sparkonce.broker_lite.sim.planted import PLANTED as OF_CORES
@@ -94,10 +94,10 @@ def _offsets_outside_transaction() -> AbstractContextManager[None]:
 def _coordinators_answer_at_once() -> AbstractContextManager[None]:
     """Let coordinators answer what is not safe yet."""
 
-    def answer(_: CoordinatedInCluster, _request: Request, _names: Collection[str], body: Body, _refused: Any) -> Body:
+    def answer(_: Coordinated, _request: Request, _names: Collection[str], body: Body, _refused: Any) -> Body:
         return body
 
-    return replaced(CoordinatedInCluster, "answer", answer)
+    return replaced(Coordinated, "answer", answer)
 
 
 def _markers_answered_at_once() -> AbstractContextManager[None]:
@@ -125,7 +125,7 @@ def _forgotten(module: Any) -> Callable[[], AbstractContextManager[None]]:
 
 def _loaded_groups_stay() -> AbstractContextManager[None]:
     """Let a coordinator keep what it knew when it has lost its leadership."""
-    return replaced(CoordinatedInCluster, "_drop", lambda *_: None)
+    return replaced(Coordinated, "_drop", lambda *_: None)
 
 
 OF_SHELL = (
