@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 from deltalake import DeltaTable
 from kafka import KafkaProducer
 
-from sparkonce import EmbeddedBroker, spark_session
+from sparkonce.broker_lite.embedded import EmbeddedBroker
+from sparkonce.connectors.session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader
