@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Error, Page, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Playwright, expect, sync_playwright
 
 from sparkonce.jobs.ui.server import UiServer
 from sparkonce.jobs.ui.site import Given, Site
@@ -18,16 +18,25 @@ expect.set_options(timeout=30_000)  # a busy machine is slow
 PLACES = ("chromium", "chromium-browser", "google-chrome")
 
 
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """Chromium, or CHROMIUM's; the test is skipped where there is none."""
-    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, PLACES)), None)
-    if path is None:
-        pytest.skip("there is no browser: apt-get install chromium, or name one in CHROMIUM")
+def browser_path() -> str | None:
+    """Chromium's place, or what CHROMIUM names."""
+    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, PLACES)), None)
+
+
+def launch(playwright: Playwright, path: str) -> Browser:
     # A root without user namespaces, as in a container, has no sandbox; the pages are our own.
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    return playwright.chromium.launch(executable_path=path, args=arguments)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """The browser; the test is skipped where there is none."""
+    path = browser_path()
+    if path is None:
+        pytest.skip("there is no browser: apt-get install chromium, or name one in CHROMIUM")
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=arguments)
+        started = launch(playwright, path)
         yield started
         started.close()
 

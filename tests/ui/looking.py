@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from playwright.sync_api import Page
 
 
-def create_topic(servers: str, name: str, partitions: int = 1) -> None:
+def create_topic(servers: str, name: str, partitions: int = 1, replicas: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
-    for created in admin.create_topics([NewTopic(name, partitions, 1)]).values():
+    for created in admin.create_topics([NewTopic(name, partitions, replicas)]).values():
         created.result()
 
 
-def produce(servers: str, topic: str, values: list[str], partition: int = 0) -> None:
+def produce(servers: str, topic: str, values: Sequence[str | bytes], partition: int = 0) -> None:
     producer = Producer({"bootstrap.servers": servers})
     for number, value in enumerate(values):
         producer.produce(topic, value, f"k{number}", partition=partition)

@@ -232,3 +232,19 @@ def test_offsets_are_not_moved_unless_that_is_allowed(kafka: Any, ui: UiServer, 
     page.get_by_role("button", name="Show what would change").click()
     expect(page.locator("p.said")).to_contain_text("start them with --allow-changes")
     expect(page.get_by_role("button", name="Move these offsets")).to_have_count(0)
+
+
+def test_of_1000_partitions_only_what_changes_is_sent(kafka: Any, ui: UiServer, page: Page) -> None:
+    servers = kafka.bootstrap_servers
+    create_topic(servers, "wide", 1000)
+    open_page(page, ui, "topics/wide")
+    expect(page.locator("#p-249")).to_be_visible()
+    kept = page.locator("#p-8").element_handle()
+    produce(servers, "wide", ["a"], partition=7)
+    expect(page.locator("#p-7 td").nth(6)).to_have_text("1")
+    assert kept.evaluate("element => element.isConnected"), "its row was replaced, too"
+    page.get_by_role("link", name="Next").click()
+    expect(page.locator("#p-250")).to_be_visible()
+    expect(page.get_by_text("Part 2 of 4")).to_be_visible()
+    open_page(page, ui, "topics/wide/messages")
+    expect(page.get_by_text("one is shown at a time")).to_be_visible()
