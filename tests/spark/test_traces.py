@@ -17,8 +17,8 @@ from tests.spark.source_support import Topics
 from tests.spark.traced_job import RUNS
 
 PROJECT = Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.spark
-DEADLINE_S = 200
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+DEADLINE_S = 500
 SECRET, TOKEN = "value-of-a-record", "token-of-the-collector"
 STEPS = {"plan", "begin", "read", "write", "commit"}
 IDS = {"sparkonce.query.id", "sparkonce.query.run_id", "sparkonce.batch.id"}
