@@ -14,6 +14,9 @@ FOUND_BY = {
     "coordinators-answer-at-once": (6, "commits-kept"),
     "end-not-authorized": (0, "authorized"),
     "deletion-not-authorized": (0, "authorized"),
+    "consumers-read-to-the-end": (0, "read-is-safe"),
+    "offsets-outside-transaction": (37, "offsets-atomic"),
+    "marker-sent-twice": (37, "transactions-atomic"),
 }
 """A seed that finds each quickly. A change of the brokers may move them; then the next ones are searched."""
 MORE_SEEDS = 40
