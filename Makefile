@@ -7,6 +7,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+# Where it is set, as in many containers, each of the many processes that tests start compiles all of its modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup java classes browser zookeeper demo test test-oldest versions check bench soak integration kafka-image docs try clean
