@@ -11,24 +11,12 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from sparkonce.broker_lite.controller.records import (
-    NO_BROKER_EPOCH,
-    NO_LEADER,
-    BrokerChanged,
-    BrokerRegistered,
-    ControllerElected,
-    DefaultSettingsChanged,
-    DocumentChanged,
-    PartitionChanged,
-    PartitionState,
-    ProducerIdsAllocated,
-    Record,
-    TopicCreated,
-    TopicDeleted,
-    TopicSettingsChanged,
-)
+from sparkonce.broker_lite.controller.partition_state import NO_BROKER_EPOCH, NO_LEADER, PartitionState
+
+if TYPE_CHECKING:
+    from sparkonce.broker_lite.controller.records import Record
 
 PartitionKey = tuple[uuid.UUID, int]
 
@@ -138,8 +126,10 @@ class ClusterImage:
 
     def apply(self, record: Record) -> None:
         """Apply the record at `next_offset`."""
+        from sparkonce.broker_lite.controller import records  # a standalone broker has none at its start
+
         match record:
-            case BrokerRegistered():
+            case records.BrokerRegistered():
                 self.brokers[record.broker_id] = BrokerImage(
                     record.broker_id,
                     self.next_offset,
@@ -148,28 +138,28 @@ class ClusterImage:
                     record.port,
                     listeners=record.listeners,
                 )
-            case BrokerChanged():
+            case records.BrokerChanged():
                 broker = self.brokers[record.broker_id]
                 if broker.broker_epoch == record.broker_epoch:
                     self.brokers[record.broker_id] = replace(
                         broker, fenced=record.fenced, shutting_down=record.shutting_down
                     )
-            case TopicCreated():
+            case records.TopicCreated():
                 self.topics[record.topic_id] = TopicImage(record.name, record.topic_id, dict(record.settings))
                 self.topic_ids[record.name] = record.topic_id
-            case TopicDeleted():
+            case records.TopicDeleted():
                 del self.topic_ids[self.topics.pop(record.topic_id).name]
-            case TopicSettingsChanged():
+            case records.TopicSettingsChanged():
                 topic = self.topics[record.topic_id]
                 self.topics[record.topic_id] = replace(topic, settings=dict(record.settings))
-            case DefaultSettingsChanged():
+            case records.DefaultSettingsChanged():
                 self.default_settings = dict(record.settings)
-            case PartitionChanged():
+            case records.PartitionChanged():
                 self.topics[record.topic_id].partitions[record.partition] = record.state
-            case ProducerIdsAllocated():
+            case records.ProducerIdsAllocated():
                 self.next_producer_id = record.next_producer_id
-            case ControllerElected():
+            case records.ControllerElected():
                 self.controller_id, self.controller_epoch = record.controller_id, record.controller_epoch
-            case DocumentChanged():
+            case records.DocumentChanged():
                 self.documents[record.name] = record.text
         self.next_offset += 1

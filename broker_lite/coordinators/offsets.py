@@ -22,11 +22,11 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+from sparkonce.broker_lite.coordinators.internal_topics import OFFSETS_TOPIC as OFFSETS_TOPIC
 from sparkonce.broker_lite.protocol.errors import ProtocolError
 from sparkonce.broker_lite.protocol.primitives import ZERO_UUID, Reader, put_string, put_tagged_fields
 from sparkonce.broker_lite.protocol.records import Record
 
-OFFSETS_TOPIC = "__consumer_offsets"
 _KEY_VERSIONS = (0, 1)
 _KEY_VERSION = 1
 _VALUE_VERSION = 4

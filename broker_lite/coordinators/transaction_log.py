@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 
+from sparkonce.broker_lite.coordinators.internal_topics import TRANSACTIONS_TOPIC as TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_messages import (
     LEGACY,
     TopicPartition,
@@ -17,8 +18,6 @@ from sparkonce.broker_lite.coordinators.transaction_messages import (
 from sparkonce.broker_lite.protocol.errors import ProtocolError
 from sparkonce.broker_lite.protocol.primitives import Reader, put_array_length, put_string, put_tagged_fields
 from sparkonce.broker_lite.protocol.records import NO_PRODUCER_ID, Record
-
-TRANSACTIONS_TOPIC = "__transaction_state"
 
 _KEY_VERSION = 0
 _VALUE_VERSION = 1

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
-from sparkonce.broker_lite.cluster.member import ControllerRole
+from sparkonce.broker_lite.cluster.roles import ControllerRole
 from sparkonce.broker_lite.controller.controller import Controller, Heartbeat, InSyncProposal
 from sparkonce.broker_lite.controller.image import PartitionKey
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, PartitionState, Record

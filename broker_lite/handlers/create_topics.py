@@ -150,6 +150,7 @@ def _make(broker: Broker, planned: Mapping[str, Planned]) -> Generator[int, None
             except KafkaError as error:
                 made[name] = error
         yield from role.decide_together([partial(decision, name) for name in planned if made[name] == ids[name]])
+        yield ITEM * len(planned)
     except KafkaError as error:
         if error.code is ErrorCode.NOT_CONTROLLER:
             raise

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from sparkonce.broker_lite.cluster.member import ClusterMember
 from sparkonce.broker_lite.config import BrokerConfig
-from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, PendingOffsets
-from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from sparkonce.broker_lite.coordinators.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.log.checkpoints import BROKER_EPOCH
 from sparkonce.broker_lite.log.directories import LogDirectoryError
 from sparkonce.broker_lite.log.log_manager import LogManager, Topic
@@ -39,6 +38,7 @@ from sparkonce.broker_lite.security.credentials import ScramCredentials, configu
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.coordinators.fetch_sessions import FetchSessions
+    from sparkonce.broker_lite.coordinators.offsets import PendingOffsets
     from sparkonce.broker_lite.node.group_coordinator import GroupCoordinator
     from sparkonce.broker_lite.node.leader import Led
     from sparkonce.broker_lite.node.metrics import Metrics
@@ -129,7 +129,6 @@ class Broker:
         self._deleted: dict[str, Topic] = {}
         """Topics that are gone, and that groups may still have offsets of; these go before the name is used again."""
         self.authorizer: Authorizer | None = None
-        self.pending_offsets = PendingOffsets()
         self.faults: RequestFaults | None = None
         """The fault injector while there are faults to inject; else None."""
         replication = ReplicationSettings(config.replica_lag_time_max_ms)
@@ -211,6 +210,13 @@ class Broker:
 
         slots = self.config.max_incremental_fetch_session_cache_slots
         return FetchSessions(slots, lambda: self.new_uuid().int & _INT32_MAX)
+
+    @cached_property
+    def pending_offsets(self) -> PendingOffsets:
+        """The offsets that wait for the end of their transaction."""
+        from sparkonce.broker_lite.coordinators.offsets import PendingOffsets
+
+        return PendingOffsets()
 
     @cached_property
     def groups(self) -> GroupCoordinator:

@@ -14,12 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from sparkonce.broker_lite.controller.image import ClusterImage, TopicImage
 from sparkonce.broker_lite.controller.image import PartitionKey as ClusterKey
-from sparkonce.broker_lite.controller.records import (
-    PartitionChanged,
-    TopicCreated,
-    TopicDeleted,
-    TopicSettingsChanged,
-)
 from sparkonce.broker_lite.log.log_manager import WantedTopic
 from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.node.deletions import Deletions, Then
@@ -209,14 +203,17 @@ class ClusterPartitions:
 
         What groups have of topics that are gone, and their files, are left to `Broker.clean_up`.
         """
+        from sparkonce.broker_lite.controller import records as kinds  # a standalone broker has none at its start
+
         member, image = self.member, self.member.image
         keys: list[ClusterKey] = []
         topic_ids: dict[uuid.UUID, None] = {}
+        of_topics = (kinds.PartitionChanged, kinds.TopicCreated, kinds.TopicDeleted, kinds.TopicSettingsChanged)
         for record in records:
             image.apply(record)
-            if isinstance(record, PartitionChanged):
+            if isinstance(record, kinds.PartitionChanged):
                 keys.append((record.topic_id, record.partition))
-            if isinstance(record, PartitionChanged | TopicCreated | TopicDeleted | TopicSettingsChanged):
+            if isinstance(record, of_topics):
                 topic_ids[record.topic_id] = None
         yield len(records) // RECORDS_PER_UNIT
         gone = [topic for each in topic_ids if each not in image.topics and (topic := self.logs.topic_by_id(each))]

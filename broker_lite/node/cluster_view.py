@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from sparkonce.broker_lite.controller.records import PartitionState
+from sparkonce.broker_lite.controller.partition_state import PartitionState
 from sparkonce.broker_lite.node.broker import Broker, Topic
 from sparkonce.broker_lite.node.request import Request
 from sparkonce.broker_lite.protocol.errors import ErrorCode

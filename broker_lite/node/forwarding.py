@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any, Final
 
-from sparkonce.broker_lite.cluster.member import ControllerRole
+from sparkonce.broker_lite.cluster.roles import ControllerRole
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import DROP, Body, Request
 from sparkonce.broker_lite.node.turns import Steps, one_after_the_other

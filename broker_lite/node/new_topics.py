@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sparkonce.broker_lite.config import BrokerConfig
-from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
-from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from sparkonce.broker_lite.coordinators.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.log.topics_file import check_room
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 

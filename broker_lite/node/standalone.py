@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparkonce.broker_lite.cluster.member import Membership
 from sparkonce.broker_lite.controller.image import BrokerImage, ClusterImage, TopicImage
-from sparkonce.broker_lite.controller.records import PartitionState
+from sparkonce.broker_lite.controller.partition_state import PartitionState
 from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.log.topics_file import Entry
 from sparkonce.broker_lite.node.turns import ITEM, WRITTEN, in_units

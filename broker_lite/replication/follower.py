@@ -14,10 +14,12 @@ The older rules are kept, to show what they lose: truncating to the high waterma
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from sparkonce.broker_lite.controller.records import NO_LEADER
-from sparkonce.broker_lite.replication.replica_log import EpochEnd, ReplicaLog
+from sparkonce.broker_lite.controller.partition_state import NO_LEADER
+
+if TYPE_CHECKING:
+    from sparkonce.broker_lite.replication.replica_log import EpochEnd, ReplicaLog
 
 
 class TruncationRule(Enum):

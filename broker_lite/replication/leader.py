@@ -18,10 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
-from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, PartitionState
+from sparkonce.broker_lite.controller.partition_state import NO_BROKER_EPOCH, PartitionState
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.replication.replica_log import EpochEnd, ReplicaLog
+
+if TYPE_CHECKING:
+    from sparkonce.broker_lite.replication.replica_log import EpochEnd, ReplicaLog
 
 _UNKNOWN_OFFSET = -1
 _FINAL_REFUSALS = frozenset(
@@ -60,8 +63,7 @@ class FollowerState:
         return self.log_end_offset == leader_end or now_ms - self.last_caught_up_ms <= lag_time_max_ms
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(NamedTuple):
     """The proposed in-sync replicas: broker ids with their epochs."""
 
     leader_epoch: int

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
-from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState
+from sparkonce.broker_lite.controller.partition_state import NO_BROKER_EPOCH, NO_LEADER, PartitionState
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.replication.follower import PartitionFollower, TruncationRule
 from sparkonce.broker_lite.replication.leader import PartitionLeader, Proposal
-from sparkonce.broker_lite.replication.replica_log import ReplicaLog
+
+if TYPE_CHECKING:
+    from sparkonce.broker_lite.replication.replica_log import ReplicaLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,40 +30,60 @@ class ReplicationSettings:
     truncation_rule: TruncationRule = TruncationRule.LEADER_EPOCH
 
 
-@dataclass(frozen=True, slots=True)
-class Leads:
+class Event:
+    """What has changed of a partition."""
+
+    # Written out: classes that dataclasses make would be a good part of what a broker's start takes.
+    __slots__ = ("key",)
+
+    def __init__(self, key: PartitionKey) -> None:
+        self.key = key
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and repr(other) == repr(self)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.key})"
+
+
+class Leads(Event):
     """The partition is led by this broker, in a new epoch."""
 
-    key: PartitionKey
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Follows:
+class Follows(Event):
     """Another broker leads the partition, or, if that is -1, none; this one may have led before."""
 
-    key: PartitionKey
-    leader: int
+    __slots__ = ("leader",)
+
+    def __init__(self, key: PartitionKey, leader: int) -> None:
+        super().__init__(key)
+        self.leader = leader
+
+    def __repr__(self) -> str:
+        return f"Follows({self.key}, {self.leader})"
 
 
-@dataclass(frozen=True, slots=True)
-class Gone:
+class Gone(Event):
     """The partition, or this replica of it, is no more."""
 
-    key: PartitionKey
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class HighWatermarkMoved:
+class HighWatermarkMoved(Event):
     """Records that this broker leads have become safe."""
 
-    key: PartitionKey
+    __slots__ = ()
 
 
 def _nothing() -> None:
     """Do nothing."""
 
 
-Event = Leads | Follows | Gone | HighWatermarkMoved
 Role = PartitionLeader | PartitionFollower
 
 
