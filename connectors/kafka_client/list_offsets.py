@@ -52,11 +52,11 @@ def encode_request(
     return out
 
 
-def decode_response(version: int, body: Buffer) -> dict[tuple[str, int], int]:
+def decode_response(version: int, body: Buffer, *, skip_errors: bool = False) -> dict[tuple[str, int], int]:
     """Return the offset of each topic and partition of a response's body, -1 where none has the timestamp.
 
     Raises:
-        KafkaError: of the first partition that has one.
+        KafkaError: of the first partition that has one; with ``skip_errors`` such partitions are left out.
         ProtocolError: if the body is not exactly one such response.
     """
     flexible = version >= FLEXIBLE_FROM
@@ -69,9 +69,10 @@ def decode_response(version: int, body: Buffer) -> dict[tuple[str, int], int]:
         name = reader.string(flexible)
         for _ in range(reader.array_length(flexible)):
             partition, code, _, offset, *_ = reader.unpack(layout)
-            if code:
+            if not code:
+                found[name, partition] = offset
+            elif not skip_errors:
                 raise KafkaError(_error(code), f"offsets of {name}-{partition}")
-            found[name, partition] = offset
             if flexible:
                 reader.tagged_fields()
         if flexible:

@@ -14,7 +14,9 @@ from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Playwright
 from sparkonce.jobs.ui.server import UiServer
 from sparkonce.jobs.ui.site import Given, Site
 
-expect.set_options(timeout=30_000)  # a busy machine is slow
+BUSY_MS = 120_000
+"""A busy machine is slow, and compiles what reads messages."""
+expect.set_options(timeout=60_000)
 PLACES = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -54,6 +56,7 @@ def page(browser: Browser) -> Iterator[Page]:
         wrong.append(str(error))
 
     context = browser.new_context()
+    context.set_default_timeout(BUSY_MS)
     made = context.new_page()
     made.on("console", on_console)
     made.on("pageerror", on_error)
@@ -66,6 +69,7 @@ def page(browser: Browser) -> Iterator[Page]:
 def browser_page_without_checks(browser: Browser) -> Iterator[Page]:
     """A tab in which something is refused, which browsers call an error."""
     context = browser.new_context()
+    context.set_default_timeout(BUSY_MS)
     yield context.new_page()
     context.close()
 

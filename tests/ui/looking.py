@@ -6,14 +6,18 @@ from collections.abc import Sequence
 
 from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
 from playwright.sync_api import Page
+
+_NOTHING = TopicMetadata()
 
 
 def create_topic(servers: str, name: str, partitions: int = 1, replicas: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
     for created in admin.create_topics([NewTopic(name, partitions, replicas)]).values():
         created.result()
+    while len(admin.list_topics().topics.get(name, _NOTHING).partitions) < partitions:
+        pass  # a broker of a real cluster may not have heard of it yet
 
 
 def produce(servers: str, topic: str, values: Sequence[str | bytes], partition: int = 0) -> None:

@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from playwright.sync_api import Page, expect
 
 from sparkonce import EmbeddedBroker
@@ -20,6 +20,10 @@ from tests.ui.looking import check_accessible, create_topic, produce
 pytestmark = pytest.mark.kafka
 
 
+NOT_READY = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
+"""While a cluster makes the topic of its groups' offsets."""
+
+
 def open_page(page: Page, ui: UiServer, path: str) -> None:
     page.goto(f"{ui.url}{path}")
     expect(page.locator("#connection")).to_have_text("live")
@@ -27,7 +31,13 @@ def open_page(page: Page, ui: UiServer, path: str) -> None:
 
 def commit(servers: str, group: str, topic: str, offset: int) -> None:
     with closing(Consumer({"bootstrap.servers": servers, "group.id": group})) as consumer:
-        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+        while True:
+            try:
+                consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+                return
+            except KafkaException as error:
+                if error.args[0].code() not in NOT_READY:
+                    raise
 
 
 def test_the_address_without_a_page_leads_to_the_first(ui: UiServer, page: Page) -> None:

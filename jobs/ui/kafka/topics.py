@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ProtocolError
 from sparkonce.connectors.kafka_client.client import (
     EARLIEST,
     LATEST,
@@ -15,6 +18,7 @@ from sparkonce.connectors.kafka_client.client import (
     TopicMetadata,
     topic_id_text,
 )
+from sparkonce.connectors.kafka_client.list_offsets import Asked, decode_response, encode_request
 from sparkonce.connectors.kafka_client.settings import ClientSettings
 from sparkonce.jobs.ui.kafka.past import Past
 from sparkonce.jobs.ui.kafka.state import BrokerState, ClusterState, PartitionState, TopicState
@@ -38,13 +42,15 @@ class TopicsLook:
         cluster = self._client.cluster()
         if self._described is None or self._described[0] is not cluster:
             self._described = cluster, cluster.metadata()
-        known = dict(self._described[1])
+        known = self._described[1]
         led = [(name, number) for name, topic in known.items() for number, leader in topic.partitions.items() if leader]
-        start = self._client.offsets(dict.fromkeys(led, EARLIEST), known)
-        stable = self._committed.offsets(dict.fromkeys(led, LATEST), known)
-        end = self._client.offsets(dict.fromkeys(led, LATEST), known)
+        start = _offsets_now(self._client, led, known, EARLIEST)
+        stable = _offsets_now(self._committed, led, known, LATEST)
+        end = _offsets_now(self._client, led, known, LATEST)
         now_s = time.monotonic()
-        self._past.note(now_s, end)
+        _, last = self._past.before(now_s, 0.0)
+        everything = ((name, number) for name, topic in known.items() for number in topic.partitions)
+        self._past.note(now_s, {slot: last[slot] for slot in everything if slot in last} | end)
         ago_s, before = self._past.before(now_s, RATE_S)
 
         def partition(topic: str, each: Any) -> PartitionState:
@@ -79,6 +85,34 @@ class TopicsLook:
         """Close all connections."""
         self._client.close()
         self._committed.close()
+
+
+def _offsets_now(
+    client: Client, partitions: Iterable[Slot], known: Mapping[str, TopicMetadata], at: int
+) -> dict[Slot, int]:
+    """Return offsets in one attempt, without partitions whose leader does not answer, or is none any more.
+
+    `Client.offsets` wants them all, and tries until it has them; a page is to show the others meanwhile.
+    """
+    by_leader: dict[tuple[str, int], dict[str, list[Asked]]] = defaultdict(lambda: defaultdict(list))
+    for topic, partition in partitions:
+        leader = known[topic].partitions[partition]
+        if leader is not None:
+            by_leader[leader.address][topic].append((partition, leader.epoch, at))
+    found: dict[Slot, int] = {}
+    settings = client.settings
+    for address, asked in by_leader.items():
+        try:
+            connection = client.connection(address)
+            version = connection.version(ApiKey.LIST_OFFSETS)
+            body = encode_request(
+                version, asked, read_committed=settings.read_committed, timeout_ms=settings.request_timeout_ms
+            )
+            answer = connection.request(ApiKey.LIST_OFFSETS, version, body)
+            found |= decode_response(version, answer, skip_errors=True)
+        except (OSError, ProtocolError):
+            client.drop(address)
+    return found
 
 
 def _rate(before: Mapping[Slot, int], end: Mapping[Slot, int], slot: Slot, ago_s: float) -> float | None:
