@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,12 +29,14 @@ def test_cells_appear_as_they_are_judged(tmp_path: Path, proof: UiServer, page: 
     file.outcome(outcome_of(cells[0]))
     expect(page.locator("#run")).to_contain_text("1 of 4 cells judged")
     file.outcome(outcome_of(cells[1], "it lost a record"))
+    file.outcome(replace(outcome_of(cells[2]), fired=False))
     file.result("RESULT cells=2 lost=1 duplicated=0 wrong=1")
     expect(page.locator("#run")).to_contain_text("✗ RESULT cells=2")
     expect(page.locator("#run")).to_contain_text(f"{cells[1].name}: it lost a record")
-    expect(page.locator("#matrix a.tile")).to_have_count(2)
+    expect(page.locator("#run")).to_contain_text(f"{cells[2].name}: its fault did not happen")
+    expect(page.locator("#matrix a.tile")).to_have_count(3)
     check_accessible(page)
-    page.locator("#matrix a.wrong").click()
+    page.locator(f"#matrix a[href$='{cells[1].name}']").click()
     expect(page.locator("main")).to_contain_text("Wrong: it lost a record")
     check_accessible(page)
 

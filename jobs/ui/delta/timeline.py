@@ -19,6 +19,8 @@ from sparkonce.offset_store.record import Writes
 
 MAX_BATCHES = 14
 MAX_EVENTS = 40
+BESIDE_MS = 5 * 60_000
+"""How long before the first batch and after the last one events are shown: Spark may be killed before it plans one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The newest batches, oldest first, and what happened between the first and the last moment."""
+    """The newest batches, oldest first, and what happened meanwhile, shortly before and after."""
 
     lines: tuple[BatchLine, ...]
     events: tuple[Event, ...]
@@ -138,9 +140,10 @@ def timeline(
         return Timeline((), ())
     first, last = min(each.first_ms or 0 for each in shown), max(each.last_ms or 0 for each in shown)
     again = [event for line in shown for event in _written_again(line)]
-    found_events = [each for each in (*events, *again) if first <= each.at_ms <= last]
-    found_events.sort(key=lambda each: each.at_ms)
-    return Timeline(shown, tuple(found_events[-MAX_EVENTS:]), first, last)
+    near = [each for each in (*events, *again) if first - BESIDE_MS <= each.at_ms <= last + BESIDE_MS]
+    near = sorted(near, key=lambda each: each.at_ms)[-MAX_EVENTS:]
+    moments = [first, last, *(each.at_ms for each in near)]
+    return Timeline(shown, tuple(near), min(moments), max(moments))
 
 
 def events_of(switches: Iterable[Switch], app_ids: Iterable[str], unnamed: Iterable[FolderFile]) -> list[Event]:
