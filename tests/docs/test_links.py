@@ -24,6 +24,8 @@ def test_every_link_leads_somewhere(page: Path) -> None:
     for target, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)", prose):
         found = (page.parent / target).resolve() if target else page
         assert found.exists(), f"{page.name}: {target}"
+        outside = found.suffix == ".md" and DOCS not in found.parents and page.name != "changelog.md"
+        assert not outside, f"{page.name}: {target} is no page of the site; link to one of docs/"
         if anchor and found.suffix == ".md":
             assert anchor in anchors(found), f"{page.name}: {target}#{anchor}"
 
