@@ -15,12 +15,12 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from sparkonce.broker_lite.config import broker_settings
-from sparkonce.broker_lite.handlers.create_partitions import known_brokers
-from sparkonce.broker_lite.handlers.describe_configs import ConfigResource, check_broker_name
 from sparkonce.broker_lite.log.config import topic_settings
 from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.described_settings import ConfigResource, check_broker_name
 from sparkonce.broker_lite.node.dynamic_settings import ALL_BROKERS, DECIDED_IN_CLUSTER, group_settings
 from sparkonce.broker_lite.node.forwarding import by_the_controller
+from sparkonce.broker_lite.node.replica_assignments import known_brokers
 from sparkonce.broker_lite.node.request import Request
 from sparkonce.broker_lite.node.turns import WRITTEN, Steps
 from sparkonce.broker_lite.protocol import apis

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 from sparkonce.broker_lite.node.broker import Broker, Topic
 from sparkonce.broker_lite.node.forwarding import by_the_controller
+from sparkonce.broker_lite.node.replica_assignments import MAX_RECORDS, check_replicas, too_many_records
 from sparkonce.broker_lite.node.request import Request
 from sparkonce.broker_lite.node.turns import ITEM, WRITTEN, Steps
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized
-
-MAX_RECORDS = 10_000
-"""How many records one request may have the controller write (QuorumController.MAX_RECORDS_PER_USER_OP)."""
 
 
 @by_the_controller
@@ -44,11 +42,6 @@ def handle(broker: Broker, request: Request) -> Steps:
             code, text = error.code, error.message or None
         results.append(types(version=version, name=each.name, error_code=int(code), error_message=text))
     return request.response(results=results)
-
-
-def too_many_records() -> KafkaError:
-    """Return what Kafka's controller answers to a request that is more than one write of its log."""
-    return KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
 
 
 def _count(broker: Broker, wanted: Iterable[Any]) -> int:
@@ -86,32 +79,3 @@ def _make(broker: Broker, topic: Topic, count: int, replicas: Sequence[tuple[int
         )
     finally:
         role.end_preparation(name, topic_id)
-
-
-def known_brokers(broker: Broker) -> Collection[int]:
-    """Return the ids of the brokers that have registered."""
-    return broker.member.image.brokers.keys()
-
-
-def check_replicas(broker: Broker, node_ids: Sequence[int], as_many_as: Sequence[int] | None = None) -> None:
-    """Check whether a partition can be assigned to these brokers.
-
-    Raises:
-        KafkaError: INVALID_REPLICA_ASSIGNMENT if one is not known, or named twice, or there are not `as_many_as` those
-            of the partitions before.
-    """
-    text = "The manual partition assignment includes"
-    if not node_ids:
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{text} an empty replica list.")
-    for index, node_id in enumerate(node_ids):
-        if node_id in node_ids[:index]:
-            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{text} the broker {node_id} more than once.")
-        if node_id not in known_brokers(broker):
-            unknown = f"{text} broker {node_id}, but no such broker is registered."
-            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, unknown)
-    if as_many_as is not None and len(as_many_as) != len(node_ids):
-        uneven = (
-            f"{text} a partition with {len(node_ids)} replica(s), but this is not consistent with previous "
-            f"partitions, which have {len(as_many_as)} replica(s)."
-        )
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, uneven)

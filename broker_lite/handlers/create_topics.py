@@ -15,18 +15,18 @@ from collections.abc import Generator, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sparkonce.broker_lite.handlers.create_partitions import (
+from sparkonce.broker_lite.log.directories import check_not_metadata_log
+from sparkonce.broker_lite.node.authorization import check_topic
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.described_settings import Entry, topic_entries
+from sparkonce.broker_lite.node.forwarding import by_the_controller
+from sparkonce.broker_lite.node.new_topics import NewTopics
+from sparkonce.broker_lite.node.replica_assignments import (
     MAX_RECORDS,
     check_replicas,
     known_brokers,
     too_many_records,
 )
-from sparkonce.broker_lite.handlers.describe_configs import Entry, topic_entries
-from sparkonce.broker_lite.log.directories import check_not_metadata_log
-from sparkonce.broker_lite.node.authorization import check_topic
-from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.node.forwarding import by_the_controller
-from sparkonce.broker_lite.node.new_topics import NewTopics
 from sparkonce.broker_lite.node.request import Request
 from sparkonce.broker_lite.node.turns import DESCRIBED, ITEM, Steps
 from sparkonce.broker_lite.protocol import apis

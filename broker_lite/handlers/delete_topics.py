@@ -13,9 +13,9 @@ from collections.abc import Generator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sparkonce.broker_lite.handlers.create_partitions import MAX_RECORDS, too_many_records
 from sparkonce.broker_lite.node.broker import Broker, Topic
 from sparkonce.broker_lite.node.forwarding import by_the_controller
+from sparkonce.broker_lite.node.replica_assignments import MAX_RECORDS, too_many_records
 from sparkonce.broker_lite.node.request import Request
 from sparkonce.broker_lite.node.turns import ITEM, Steps
 from sparkonce.broker_lite.protocol import apis

@@ -5,9 +5,9 @@ Version 0 asks for subscriptions to clients' metrics only, of which there are no
 
 from __future__ import annotations
 
-from sparkonce.broker_lite.handlers.create_partitions import known_brokers
-from sparkonce.broker_lite.handlers.describe_configs import ConfigResource
 from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.described_settings import ConfigResource
+from sparkonce.broker_lite.node.replica_assignments import known_brokers
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.errors import ErrorCode

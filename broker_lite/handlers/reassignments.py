@@ -1,16 +1,15 @@
 """ElectLeaders v0 to v2, AlterPartitionReassignments v0 and v1, ListPartitionReassignments v0 (KIP-460, KIP-455).
 
-A standalone broker leads all partitions and is the preferred leader of each, so no election is needed; moving a
-partition to where it is succeeds, and any other move is refused. In a cluster the controller elects and moves.
+The controller elects and moves. Where there is one broker, it is the preferred leader of all partitions.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sparkonce.broker_lite.handlers.create_partitions import check_replicas
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.forwarding import by_the_controller
+from sparkonce.broker_lite.node.replica_assignments import check_replicas
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.node.turns import ITEM, WRITTEN, Steps
 from sparkonce.broker_lite.protocol import apis

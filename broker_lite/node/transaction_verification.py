@@ -141,7 +141,7 @@ def verify_writes(
 ) -> None:
     """Ask the coordinator once about all batches of a Produce that begin a transaction on their partition.
 
-    A standalone broker calls `then` before this returns; in a cluster that may be later.
+    `then` may be called before this returns.
     """
     producers: set[tuple[int, int]] = set()
     begun: dict[TopicPartition, Verification] = {}

@@ -14,8 +14,8 @@ import pytest
 from sparkonce import BrokerConfig
 from sparkonce.broker_lite.coordinators.consumer_group import ConsumerGroup
 from sparkonce.broker_lite.handlers.alter_configs import Change
-from sparkonce.broker_lite.handlers.describe_configs import ConfigResource, Source
 from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.node.described_settings import ConfigResource, Source
 from sparkonce.broker_lite.node.dynamic_settings import FILE
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
