@@ -196,13 +196,15 @@ class Coordinated:
             by_index.setdefault(partition_of(name, topic.partition_count), []).append(name)
         waits: dict[int, int] = {}
         refusals: dict[str, ErrorCode] = {}
-        for index in self._active & by_index.keys():
-            try:
-                log = self._broker.leading(self.topic, index).log
-            except KafkaError:  # lost just now; what follows from that is under way
-                refusals.update(dict.fromkeys(by_index[index], ErrorCode.NOT_COORDINATOR))
+        for index, asked in by_index.items():
+            if index not in self._active:
                 continue
-            if log.high_watermark < log.log_end_offset:
+            try:
+                log, _, replicas = self._broker.leading(self.topic, index)
+            except KafkaError:  # lost just now; what follows from that is under way
+                refusals.update(dict.fromkeys(asked, ErrorCode.NOT_COORDINATOR))
+                continue
+            if replicas is not None and log.high_watermark < log.log_end_offset:
                 waits[index] = log.log_end_offset
         if not waits:
             then(refusals)

@@ -162,6 +162,7 @@ class MarkerSender:
             return
         wanted = sorted(sending.left - sending.under_way.keys())
         written, here = [], []
+        marker = marker_of(sending.markers, sending.epoch)
         for place in wanted[:MARKERS_PER_TURN]:
             leader = self._leader_of(place)
             if leader is None:
@@ -170,7 +171,7 @@ class MarkerSender:
                 here.append(place)
             elif leader != NO_LEADER:
                 self._post(leader, sending, place)
-        written += [place for place in here if self._write_here(sending, place)]
+        written += [place for place in here if self._write_here(sending, place, marker)]
         if len(wanted) > MARKERS_PER_TURN:
             self._broker.scheduler.call_soon(partial(self._go_on, sending))
         self._written(sending, written)
@@ -199,10 +200,10 @@ class MarkerSender:
 
     # Partitions that are led here.
 
-    def _write_here(self, sending: _Sending, place: TopicPartition) -> bool:
+    def _write_here(self, sending: _Sending, place: TopicPartition, marker: Marker) -> bool:
         """Write a marker; return whether nothing more is to be done for this partition."""
         try:
-            end = self._coordinator.write_marker(*place, marker_of(sending.markers, sending.epoch))
+            end = self._coordinator.write_marker(*place, marker)
         except KafkaError as error:
             logger.info("transactional id %s: marker for %s-%d: %s", sending.name, *place, error)
             return is_done(error.code)
