@@ -79,13 +79,18 @@ class StandaloneController:
     def decide_together(self, decisions: Sequence[Decision[object]]) -> Generator[int, None, None]:
         """Decide several things in one write; yields units of work; as `decide`."""
         controller = self._begin()
-        decided = []
-        for decision in decisions:
-            decided.append(decision(controller)[0])
-            yield ITEM + len(decided[-1])
+        decided: list[list[Record]] = []
+        try:
+            for decision in decisions:
+                decided.append(decision(controller)[0])
+                yield ITEM + len(decided[-1])
+                self._check(controller)
+            yield WRITTEN
             self._check(controller)
-        yield WRITTEN
-        self._check(controller)
+        except BaseException:  # the request has ended, too: nobody is to write down what it has decided so far
+            if any(decided) and self._controller is controller:
+                self._controller = None
+            raise
         self._settle(decided)
         yield WRITTEN
         yield from self.apply()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import pytest
 
@@ -32,7 +32,7 @@ def topics(asked: Asked) -> dict[str, int]:
     return known
 
 
-def creating(asked: Asked, *names: str) -> Iterator[int]:
+def creating(asked: Asked, *names: str) -> Generator[int, None, None]:
     """Create topics of two partitions in one write, step by step."""
 
     def one(name: str, controller: Controller) -> tuple[list[Record], None]:
@@ -104,6 +104,16 @@ def test_what_is_decided_in_between_is_applied_in_order(asked: Asked) -> None:
     asked.create("c", 1)
     assert topics(asked) == {"a": 2, "b": 2, "c": 1}
     assert list(steps) == []
+
+
+def test_what_a_request_has_decided_that_ends_halfway_is_forgotten(asked: Asked) -> None:
+    steps = creating(asked, "a", "b")
+    next(steps)
+    steps.close()
+    asked.create("c", 1)
+    assert topics(asked) == {"c": 1}
+    asked.crash()
+    assert topics(asked) == {"c": 1}
 
 
 def test_nobody_else_makes_a_topic_that_is_being_decided(asked: Asked) -> None:
