@@ -74,6 +74,11 @@ class Proposal(NamedTuple):
 class PartitionLeader:
     """The leader of one partition in one leader epoch."""
 
+    __slots__ = (
+        *("_broker_epoch", "_min_in_sync_replicas", "_unsent", "broker_id", "epoch_start_offset", "followers"),
+        *("lag_time_max_ms", "log", "proposal", "state"),
+    )  # a broker may have many thousands
+
     def __init__(
         self,
         broker_id: int,
