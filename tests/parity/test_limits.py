@@ -5,6 +5,7 @@ The clock is the test's: nothing here waits.
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -29,7 +30,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("sparkonce.connectors.kafka_source.source.time", SimpleNamespace(monotonic=clock.monotonic))
+    played = SimpleNamespace(monotonic=clock.monotonic, time_ns=time.time_ns)
+    monkeypatch.setattr("sparkonce.connectors.kafka_source.source.time", played)
     return clock
 
 
