@@ -31,9 +31,13 @@ def launch(playwright: Playwright, path: str) -> Browser:
     return playwright.chromium.launch(executable_path=path, args=arguments)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """The browser; the test is skipped where there is none."""
+    """The browser; the test is skipped where there is none.
+
+    Not for longer than a module: as long as it is driven, this thread counts as running an event loop, and other
+    modules' tests run loops of their own.
+    """
     path = browser_path()
     if path is None:
         pytest.skip("there is no browser: apt-get install chromium, or name one in CHROMIUM")
