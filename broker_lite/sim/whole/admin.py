@@ -53,11 +53,11 @@ class Admin(Client):
         return await self._alter(_TOPIC, topic.name, _settings(topic, topic.minimums[0], unclean=False))
 
     async def change_settings(self, topic: TopicPlan, minimum: int, *, unclean: bool) -> None:
-        """Give a topic other settings."""
+        """Change settings of a topic."""
         await self._alter(_TOPIC, topic.name, _settings(topic, minimum, unclean=unclean))
 
     async def change_default(self, minimum: int) -> None:
-        """Give the cluster another `min.insync.replicas`."""
+        """Change the `min.insync.replicas` of the cluster."""
         await self._alter(_BROKER, "", {"min.insync.replicas": str(minimum)})
 
     async def _alter(self, kind: int, name: str, settings: dict[str, str]) -> bool:
