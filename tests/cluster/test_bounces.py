@@ -87,7 +87,9 @@ def test_what_is_acknowledged_is_read_once_through_bounces(
 ) -> None:
     producing = ("--value-prefix", "p", "--throughput", "1000", "--repeating-keys", "17")
     producer = start(cluster, tmp_path, clients, "verifiable_producer", "producer", *producing)
-    member = start(cluster, tmp_path, clients, "verifiable_consumer", "member", "--verbose", "--group-id", "g")
+    (tmp_path / "member.properties").write_text("debug=cgrp,metadata\n")  # shown if it never gets a record
+    joining = ("--verbose", "--group-id", "g", "--command-config", str(tmp_path / "member.properties"))
+    member = start(cluster, tmp_path, clients, "verifiable_consumer", "member", *joining)
     acknowledged = 0
     for _ in range(1 if times == "one" else ROLLING):
         acknowledged = producer.counts.get("producer_send_success", 0) + BETWEEN

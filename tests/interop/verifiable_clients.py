@@ -48,7 +48,10 @@ class Client:
         """Wait until that many events of a name have come."""
         with self._news:
             came = self._news.wait_for(lambda: self.counts.get(name, 0) >= count or self._ended, DEADLINE_S)
-        assert came, f"no {count} {name} within {DEADLINE_S} s, only {self.counts}"
+        if not came:
+            only = dict(self.counts)
+            self.kill()
+            raise AssertionError(f"no {count} {name} within {DEADLINE_S} s, only {only}: {self.errors.decode()}")
         assert self.counts.get(name, 0) >= count, f"it ended with {self.counts}: {self.errors.decode()}"
 
     def wait(self) -> int:
