@@ -14,7 +14,6 @@ after it fail too, as the head of the log has another version than they expect.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import uuid
@@ -328,8 +327,12 @@ class ZooKeeperCoordination:
                 "stop all brokers, and give ZooKeeper its data back"
             )
         beats = self._loop.create_task(self._beat(session))
+        beats.add_done_callback(self._beats_ended)
         try:
             while self._client.connected and self._client.session == session:
+                if beats.done():  # the connection was lost, say, and there again before this task has seen that
+                    beats.result()
+                    return
                 self._event.clear()
                 await self._look(session)
                 self._read_in = session
@@ -341,14 +344,18 @@ class ZooKeeperCoordination:
 
     async def _beat(self, session: int) -> None:
         """Show that this broker is alive, and note until when that counts."""
-        with contextlib.suppress(ZooKeeperError):
-            while True:
-                sent_ms = self._monotonic_ms()
-                await self._client.find(nodes.CHANGES)
-                if self._client.session != session:
-                    return
-                self._lease_until_ms = sent_ms + self._client.timeout_ms
-                await asyncio.sleep(self._client.timeout_ms / 1000 / BEATS_PER_TIMEOUT)
+        while True:
+            sent_ms = self._monotonic_ms()
+            await self._client.find(nodes.CHANGES)
+            if self._client.session != session:
+                return
+            self._lease_until_ms = sent_ms + self._client.timeout_ms
+            await asyncio.sleep(self._client.timeout_ms / 1000 / BEATS_PER_TIMEOUT)
+
+    def _beats_ended(self, beats: asyncio.Task[None]) -> None:
+        if not beats.cancelled():
+            beats.exception()  # asked for, or asyncio would log it although the next look takes it
+        self._wake()
 
     def _say_what_is_waited_for(self, what: str) -> None:
         if what == self._waits_for:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionLoss
 
 from sparkonce.broker_lite.cluster import zookeeper_nodes
 from sparkonce.broker_lite.cluster.coordination import OvertakenError
@@ -307,6 +308,30 @@ def test_who_is_gone_is_seen_by_the_end_of_its_session(place: str) -> None:
             second.coordination.close()
             await first.until(lambda: first.coordination.is_gone(2))
             assert not first.coordination.is_gone(1)
+
+    run(test())
+
+
+def test_a_sign_of_life_that_was_lost_with_a_connection_is_not_the_last(place: str) -> None:
+    """A busy event loop sees a connection go and come at once; what was under way has failed all the same."""
+
+    async def test() -> None:
+        async with candidates(place, 1) as (first,):
+            await first.until(lambda: first.coordination.in_session)
+            client = first.coordination._client
+            find, lost = client.find, False
+
+            async def find_once_in_vain(path: str, *, watch: bool = False) -> Any:
+                nonlocal lost
+                if path == CHANGES and not lost:
+                    lost = True
+                    raise ConnectionLoss
+                return await find(path, watch=watch)
+
+            client.find = find_once_in_vain  # type: ignore[method-assign]
+            await first.until(lambda: lost)
+            known_ms = first.coordination._lease_until_ms
+            await first.until(lambda: first.coordination._lease_until_ms > known_ms)
 
     run(test())
 
