@@ -153,9 +153,9 @@ class ControllerLocks:
 
     def resign(self) -> None:
         """Resign; nothing happens if this broker is not the controller."""
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
 
     def hold_broker(self, broker_id: int) -> bool:
         """Lock this broker's id; return whether no other process has it."""

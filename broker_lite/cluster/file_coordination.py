@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from sparkonce.broker_lite.cluster.controller_locks import ControllerLocks
@@ -10,6 +11,8 @@ from sparkonce.broker_lite.cluster.metadata_log import MetadataLog, MetadataRead
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import Record
 from sparkonce.broker_lite.log.storage import Storage
+
+logger = logging.getLogger(__name__)
 
 
 class FileCoordination:
@@ -64,10 +67,13 @@ class FileCoordination:
 
     def resign(self) -> None:
         """See `Coordination`."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-        self.locks.resign()
+        writer, self._writer = self._writer, None
+        self.locks.resign()  # whatever comes: an epoch that is begun once more would replace what it has
+        if writer is not None:
+            try:
+                writer.close()
+            except OSError as error:
+                logger.warning("the controller's log of epoch %d is not closed as it should be: %s", self.epoch, error)
 
     @property
     def is_log_long(self) -> bool:

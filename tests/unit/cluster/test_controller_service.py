@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import uuid
 
 import pytest
@@ -13,6 +14,7 @@ from sparkonce.broker_lite.cluster.controller_locks import MAX_STEP_MS
 from sparkonce.broker_lite.cluster.controller_service import MAX_BACKOFF_MS, MIN_BACKOFF_MS
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.sim.disk import SimulatedFile
 from tests.unit.cluster.shared import Candidate, SharedClock, SharedStorage
 
 BROKERS = st.sampled_from([1, 2, 3])
@@ -52,6 +54,24 @@ def test_a_controller_that_cannot_write_is_over() -> None:
     assert second.service.active
     second.read()
     assert list(second.image.topic_ids) == []
+
+
+def test_a_log_that_does_not_close_stays_when_its_controller_leads_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: SimulatedFile) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    storage, clock = SharedStorage(), SharedClock()
+    candidate = Candidate(storage, clock, 1)
+    candidate.service.tick()
+    candidate.register(clock)
+    candidate.create("t")
+    with monkeypatch.context() as failing:
+        failing.setattr(SimulatedFile, "close", fail)
+        candidate.service.close()
+    candidate.service.tick()
+    candidate.read()
+    assert candidate.service.active
+    assert list(candidate.image.topic_ids) == ["t"]
 
 
 def test_a_full_disk_is_not_tried_over_and_over(caplog: pytest.LogCaptureFixture) -> None:
