@@ -225,9 +225,9 @@ class DiskFile:
 
     def close(self) -> None:
         """See `File`; a second call does nothing."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1  # it is free even if this fails, and may be another file's
+        if descriptor >= 0:
+            os.close(descriptor)
 
     __del__ = close
     """A deleted segment's file is closed by its last sender."""
@@ -283,9 +283,9 @@ class DiskLock:
 
     def release(self) -> None:
         """See `Lock`."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 class DiskStorage:

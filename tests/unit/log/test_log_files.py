@@ -205,3 +205,23 @@ def test_a_flush_does_not_wait_for_ever_nor_for_anything_else(
     assert len(waited) == tries - 1
     monkeypatch.undo()
     disk.close()
+
+
+def test_a_close_that_fails_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number is free all the same, and by then another file's."""
+    close, closed = os.close, []
+
+    def fail(descriptor: int) -> None:
+        closed.append(descriptor)
+        close(descriptor)
+        raise OSError(errno.EIO, "Input/output error")
+
+    disk = storage.DiskStorage()
+    file, lock = disk.open(str(tmp_path / "file")), disk.lock(str(tmp_path / "lock"))
+    with monkeypatch.context() as failing:
+        failing.setattr(storage.os, "close", fail)
+        for end in (file.close, lock.release):
+            with pytest.raises(OSError, match="Input/output"):
+                end()
+            end()
+    assert len(closed) == 2
