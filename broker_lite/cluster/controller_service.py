@@ -212,7 +212,7 @@ class ControllerService:
         if self.is_written:
             self._backoff_ms, self._told = 0, set()
         while self._waiting and self._waiting[0][0] <= durable_offset:
-            self._waiting.popleft()[1](True)
+            _tell(self._waiting.popleft()[1], True)
 
     def _end(self, reason: str) -> None:
         logger.info("broker %d is not the controller any more: %s", self._broker_id, reason)
@@ -220,4 +220,12 @@ class ControllerService:
         self._coordination.resign()
         waiting, self._waiting = self._waiting, deque()
         for _, then in waiting:
-            then(False)
+            _tell(then, False)
+
+
+def _tell(then: Callable[[bool], None], is_written: bool) -> None:
+    """Call one back; an error in it does not keep the others from being called back, nor stops who has decided."""
+    try:
+        then(is_written)
+    except Exception:
+        logger.exception("an answer that waited for the controller's log was not given")

@@ -102,6 +102,24 @@ def test_a_full_disk_is_not_tried_over_and_over(caplog: pytest.LogCaptureFixture
     assert candidate.service.active
 
 
+def test_an_answer_that_fails_stops_neither_the_others_nor_who_decides(caplog: pytest.LogCaptureFixture) -> None:
+    def mistaken(_: bool) -> None:
+        raise ZeroDivisionError("by the test")
+
+    clock, told = SharedClock(), []
+    candidate = Candidate(SharedStorage(), clock, 1)
+    candidate.service.tick()
+    candidate.register(clock)
+    for then in (mistaken, told.append):
+        candidate.service.when_written(then)
+    candidate.create("t")
+    for then in (mistaken, told.append):
+        candidate.service.when_written(then)
+    candidate.service.close()
+    assert told == [True, False]
+    assert caplog.text.count("ZeroDivisionError: by the test") == 2
+
+
 def test_a_mistake_of_the_core_ends_the_controller() -> None:
     candidate = Candidate(SharedStorage(), SharedClock(), 1)
     candidate.service.tick()
