@@ -110,7 +110,7 @@ class ClusterMember:
     def stand_alone(self, membership: Membership, image: ClusterImage) -> None:
         """Be a cluster of one, whose controller hands over what it decides; take all roles of this image."""
         self._membership, self.image = membership, image
-        self._take_roles()
+        self.take_roles()
 
     def leave(self) -> None:
         """Stop following the log, and let another broker be the controller."""
@@ -259,11 +259,15 @@ class ClusterMember:
 
     def _applied(self) -> None:
         self.notify()
-        if self.registered:
-            self._take_roles()
+        self.take_roles()
 
-    def _take_roles(self) -> None:
-        self.publish(self.replicas.apply(self.image, self._monotonic_ms()))
+    def take_roles(self) -> None:
+        """Have the replicas take the roles that the image has for them, if this broker may have any.
+
+        Out of session it has none, or what follows from a role would be refused then, and not be tried again.
+        """
+        if self.registered and self._in_session:
+            self.publish(self.replicas.apply(self.image, self._monotonic_ms()))
 
     def notify(self) -> None:
         """Call the listeners of `on_image`, before this broker's roles change."""
@@ -283,8 +287,8 @@ class ClusterMember:
         self._in_session = in_session
         if not in_session:
             self.publish(self.replicas.step_down())
-        elif self.registered:
-            self._take_roles()
+        else:
+            self.take_roles()
 
     def poll_soon(self) -> None:
         """Apply what is new in the next turn of the event loop."""

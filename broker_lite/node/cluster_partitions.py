@@ -250,9 +250,8 @@ class ClusterPartitions:
 
     def _try_again(self) -> None:
         self._retry = None
-        image = self.member.image
-        self.take(image)
-        self.member.publish(self.member.replicas.apply(image, self._monotonic_ms()))
+        self.take(self.member.image)
+        self.member.take_roles()
 
     def close(self) -> None:
         """Cancel all retries."""

@@ -247,6 +247,21 @@ def test_a_mistake_of_one_listener_keeps_no_other_from_hearing(caplog: pytest.Lo
     assert "by the test" in caplog.text
 
 
+def test_who_is_out_of_session_takes_its_roles_when_it_is_back() -> None:
+    """Whoever listens could do nothing with a role before, and would not hear of it again."""
+    setup, key = Setup(), (uuid.UUID(int=1), 0)
+    setup.register()
+    setup.decide(lambda controller: controller.create_topic("t", key[0], 1, 1, {}, [(2,)]))
+    setup.told.clear()
+    setup.second.coordination.in_session = False
+    setup.run()
+    setup.decide(lambda controller: controller.create_topic("u", uuid.UUID(int=2), 1, 1, {}, [(1,)]))
+    assert setup.told == [Follows(key, -1), ["t", "u"]]
+    setup.second.coordination.in_session = True
+    setup.run()
+    assert setup.told[2:] == [Leads(key)]
+
+
 def test_nobody_is_waited_for_after_a_broker_has_left() -> None:
     setup = Setup()
     setup.register()
