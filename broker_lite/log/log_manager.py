@@ -364,7 +364,11 @@ class LogManager:
                 continue
             aside = directories.aside_path(self.log_dir, topic.name, index, directories.STRAY_SUFFIX, self._new_uuid)
             logger.warning("%s belongs to no topic of this cluster: moving it to %s", log.directory, aside)
-            self._storage.rename(log.directory, aside)
+            try:
+                self._storage.rename(log.directory, aside)
+            except OSError as error:  # the others are strays all the same
+                logger.error("%s stays where it is, until the next start: %s", log.directory, error)
+                self.note_failure(error)
 
     def finish_deletions(self, topic_ids: Iterable[uuid.UUID]) -> None:
         """Note that nothing is left of deleted topics: neither files nor, with the groups, offsets."""

@@ -116,6 +116,26 @@ def test_what_a_cluster_does_not_know_at_first_is_put_aside_and_what_it_deletes_
     assert len(names(storage)) == 2
 
 
+def test_what_cannot_be_put_aside_is_not_removed_either() -> None:
+    storage = SimulatedDisk()
+    logs = open_logs(storage)
+    other = topic("t-other", topic_id=uuid.UUID(int=9))
+    take(logs, [topic(), other])
+    before = names(storage)
+    logs.close(NOW)
+    logs = open_logs(storage)
+    storage.broken = True
+    take(logs, [])
+    storage.broken = False
+    take(logs, [])
+    assert not logs.remove_deleted()
+    assert names(storage) == before
+    logs.abandon()
+    open_logs(storage)
+    assert [each.partition(".")[0] for each in names(storage)] == before
+    assert all(each.endswith("-stray") for each in names(storage))
+
+
 def warned_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return what was said of partitions that have less than they had, without where they are and why that may be."""
     said = [each.message for each in caplog.records if "was replicated up to" in each.message]
