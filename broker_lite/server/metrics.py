@@ -21,6 +21,7 @@ from sparkonce.broker_lite.coordinators.group_messages import GroupState
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.metrics import TopicMetrics
 from sparkonce.broker_lite.protocol.apis import APIS
+from sparkonce.broker_lite.protocol.errors import KafkaError
 
 MAX_REQUEST_BYTES: Final = 8 * 1024
 MAX_CONNECTIONS: Final = 16
@@ -101,8 +102,11 @@ def _replicas(broker: Broker) -> dict[str, int]:
 def _held_back(broker: Broker) -> Iterator[Sample]:
     for topic in broker.topics():
         for index, log in topic.logs.items():
-            where = {"partition": str(index), "topic": topic.name}
-            yield {"name": "LastStableOffsetLag", **where}, max(log.high_watermark - log.last_stable_offset, 0)
+            try:
+                lag = max(log.high_watermark - log.last_stable_offset, 0)
+            except KafkaError:  # the disk has failed: the other figures are needed all the more
+                continue
+            yield {"name": "LastStableOffsetLag", "partition": str(index), "topic": topic.name}, lag
 
 
 def _controller(broker: Broker) -> dict[str, int]:

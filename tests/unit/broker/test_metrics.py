@@ -14,6 +14,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from sparkonce import BrokerStartError, EmbeddedBroker
+from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.server import metrics as endpoint
 
 TIMEOUT_S = 30
@@ -150,6 +152,24 @@ def test_a_head_without_an_end_is_cut_off(broker: EmbeddedBroker, port: int) -> 
         client.sendall(b"x" * (endpoint.MAX_REQUEST_BYTES + 1))
         assert client.recv(65536).startswith(b"HTTP/1.1 431 ")
     assert scrape(port)
+
+
+def test_a_log_that_cannot_be_read_hides_nothing_else(
+    broker: EmbeddedBroker, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(log: PartitionLog) -> int:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, log.directory)
+
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer.produce("t", b"v")
+    assert producer.flush(TIMEOUT_S) == 0
+    lag, end = (f'{{name="{name}",partition="0",topic="t"}}' for name in ("LastStableOffsetLag", "LogEndOffset"))
+    assert scrape(port)[f"kafka_cluster_Partition_Value{lag}"] == 0
+    with monkeypatch.context() as failing:
+        failing.setattr(PartitionLog, "last_stable_offset", property(fail))
+        seen = scrape(port)
+    assert f"kafka_cluster_Partition_Value{lag}" not in seen
+    assert seen[f"kafka_log_Log_Value{end}"] == 1
 
 
 def test_too_many_connections_are_refused(broker: EmbeddedBroker, port: int) -> None:
