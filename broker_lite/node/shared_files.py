@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.controller.image import ClusterImage
     from sparkonce.broker_lite.node.broker import Broker
 
+_SHARED: Final = frozenset({ACLS_FILE, CREDENTIALS_FILE, SETTINGS_FILE})
 _PRIVATE: Final = frozenset({CREDENTIALS_FILE})
 
 logger = logging.getLogger(__name__)
@@ -73,10 +74,16 @@ class SharedFiles:
             self._broker.reload_settings()
         for name, text in image.documents.items():
             if self._known.get(name) != text:
-                path = f"{self._broker.logs.log_dir}/{name}"
-                self._storage.write(path, text.encode(), durable=True, private=name in _PRIVATE)
-                self._known[name] = text
-                self._read_again(name)
+                self._take(name, text)
+
+    def _take(self, name: str, text: str) -> None:
+        if name in _SHARED:
+            path = f"{self._broker.logs.log_dir}/{name}"
+            self._storage.write(path, text.encode(), durable=True, private=name in _PRIVATE)
+        else:  # whoever can write what the cluster rests on must not write any file of its brokers
+            logger.error("the cluster's file %r is ignored: brokers share %s", name, ", ".join(sorted(_SHARED)))
+        self._known[name] = text
+        self._read_again(name)
 
     def _announce(self, name: str, text: str) -> None:
         self._member.controller.decide(lambda controller: (controller.change_document(name, text), None))
