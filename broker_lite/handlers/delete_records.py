@@ -86,7 +86,10 @@ def _answer_when_deleted(cluster: ClusterPartitions, request: Request, deleted: 
             request.answer(_answer(request, deleted))
 
     for name, each in waits:
-        cluster.when_deleted(name, each.index, each.low_watermark, timeout_ms, partial(on_deleted, each))
+        try:
+            cluster.when_deleted(name, each.index, each.low_watermark, timeout_ms, partial(on_deleted, each))
+        except KafkaError as error:  # another broker leads it since the turn in which it was deleted here
+            on_deleted(each, error.code, NO_WATERMARK)
     at_once = False
     return None if left else _answer(request, deleted)
 

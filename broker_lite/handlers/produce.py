@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from sparkonce.broker_lite.controller.image import PartitionKey
 from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.log.validation import InvalidRecordsError
 from sparkonce.broker_lite.node.authorization import find_topic
@@ -106,7 +107,8 @@ def _steps(broker: Broker, request: Request, wanted: produce.ProduceRequest, sai
                     _refuse_zstd(version, records)
                 result, last_offset = _append(broker, topic.name, index, records, now_ms, said, wanted.acks)
                 if last_offset is not None:
-                    unsafe.append(Unsafe(results, len(results), topic.name, last_offset))
+                    key = broker.member.key(topic.name, index)  # in a later turn the name may be another topic's
+                    unsafe.append(Unsafe(results, len(results), topic.name, key, last_offset))
                 results.append(result)
             except KafkaError as error:
                 failed = True
@@ -201,6 +203,7 @@ class Unsafe(NamedTuple):
     results: list[produce.ProducePartitionResult]
     place: int
     topic: str
+    key: PartitionKey
     last_offset: int
 
 
@@ -236,8 +239,7 @@ def answer_when_safe(
             request.answer(answer(broker, request, topics))
 
     for each in unsafe:
-        key = member.key(each.topic, each.results[each.place].partition)
-        member.when_safe(key, each.last_offset, timeout_ms, partial(on_safe, each))
+        member.when_safe(each.key, each.last_offset, timeout_ms, partial(on_safe, each))
     at_once = False
     request.overlaps = left > 0
     return None if left else answer(broker, request, topics)

@@ -181,7 +181,7 @@ class ClusterPartitions:
             KafkaError: NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION.
         """
         self.followers.answer_now((topic, index))
-        self.deletions.when_deleted((self.logs.topics[topic].topic_id, index), offset, timeout_ms, then)
+        self.deletions.when_deleted(self.member.key(topic, index), offset, timeout_ms, then)
 
     def take(self, image: ClusterImage) -> None:
         """Create and remove local logs to match the cluster image.

@@ -285,8 +285,10 @@ class Client:
         self.later: list[Any] = []
 
     def ask(self, api: ApiKey, version: int, /, **fields: Any) -> Any:
-        body = memoryview(bytes(apis.encode_request(apis.request(api, version, **fields), version)))
-        request = Request(api, version, 1, "c", "h", body, self._send, "User:ANONYMOUS", self._endpoint)
+        return self.send(api, version, bytes(apis.encode_request(apis.request(api, version, **fields), version)))
+
+    def send(self, api: ApiKey, version: int, body: bytes | bytearray) -> Any:
+        request = Request(api, version, 1, "c", "h", memoryview(body), self._send, "User:ANONYMOUS", self._endpoint)
         answer = dispatch.handle(self.broker, request)
         return None if answer is None else self._decode(request, answer)
 

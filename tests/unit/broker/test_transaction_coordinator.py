@@ -56,6 +56,11 @@ class World:
                 timer.callback()
         self.now_ms = int(until)
 
+    def do_next(self) -> None:
+        """Do one thing, the next that is due."""
+        _, _, timer = heapq.heappop(self._timers)
+        timer.callback()
+
     def start(self, **settings: Any) -> Broker:
         self._timers.clear()
         clock = Clock(lambda: self.now_ms, lambda: self.now_ms)
