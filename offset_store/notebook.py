@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from itertools import islice
 
-from sparkonce.notebook import SHOWN_ROWS, table, text
+from sparkonce.notebook import table, text
 from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError
 from sparkonce.offset_store.store import OffsetStore
 
@@ -38,4 +37,4 @@ def store_table(store: OffsetStore) -> str:
         for entry in entries
         for (source, tp), extent in sorted(entry.record.moved.items())
     )
-    return table(_HEAD, islice(rows, SHOWN_ROWS), title=name, note="The newest commits, times in UTC.")
+    return table(_HEAD, rows, title=name, note="The newest commits, times in UTC.")

@@ -111,6 +111,13 @@ def test_a_store_shows_its_newest_commits() -> None:
     assert row[2:] == ["app", "0", "kafka", "t-0", "0", "1,500", "1,400"]
 
 
+def test_a_store_says_how_many_ranges_it_does_not_show() -> None:
+    store = MemoryOffsetStore("app")
+    ranges = {("kafka", TopicPartition("t", "", index)): OffsetRange(0, 1) for index in range(SHOWN_ROWS + 7)}
+    store.snapshot().commit(Commit(BatchRecord("app", "q", 0, "attempt", ranges), Writes.ROWS | Writes.OFFSETS))
+    assert "and 7 more" in store._repr_html_()
+
+
 def test_a_store_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     log = tmp_path / "_delta_log"
     log.mkdir()
