@@ -6,6 +6,7 @@ work. So while its event loop is busy, a thread touches its claim, but no longer
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 
@@ -45,4 +46,5 @@ class Pulse:
     def _run(self) -> None:
         while not self._stopping.wait(self._interval_s):
             if self._monotonic_ms() - self._seen_ms < self._patience_ms:
-                self._beat()
+                with contextlib.suppress(OSError):  # the disk's; the next beat may succeed
+                    self._beat()

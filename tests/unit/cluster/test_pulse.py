@@ -24,6 +24,21 @@ def test_it_beats_as_long_as_the_loop_is_seen() -> None:
         pulse.stop()
 
 
+def test_it_goes_on_after_a_beat_that_fails() -> None:
+    beats = threading.Semaphore(0)
+
+    def fail() -> None:
+        beats.release()
+        raise OSError("no disk")
+
+    pulse = Pulse(fail, SharedClock(), 1, 100)
+    try:
+        for _ in range(2):
+            assert beats.acquire(timeout=DEADLINE_S)
+    finally:
+        pulse.stop()
+
+
 def test_it_is_silent_for_a_loop_that_is_gone() -> None:
     clock, beats = SharedClock(), 0
     asked = threading.Semaphore(0)
