@@ -72,16 +72,21 @@ def find_topics(
 
     `known` has the settings of the internal topics, which are this broker's to say.
     """
-    found: dict[str, Entry] = {}
+    counts: dict[str, int] = {}
+    ids: dict[str, uuid.UUID] = {}
     for name in names:
         match = _partition(name)
         if match is None or not holds_log(storage, f"{log_dir}/{name}"):
             continue
         topic, index = match
-        before = found.get(topic)
-        topic_id = before[0] if before is not None else _topic_id(storage, f"{log_dir}/{name}", new_uuid)
-        count = max(before[1] if before is not None else 0, index + 1)
-        found[topic] = (topic_id, count, dict(known.get(topic, KEEP_ALL)))
+        counts[topic] = max(counts.get(topic, 0), index + 1)
+        topic_id = _written_id(storage, f"{log_dir}/{name}")
+        if topic_id is not None:
+            ids.setdefault(topic, topic_id)
+    found = {
+        topic: (ids.get(topic) or new_uuid(), count, dict(known.get(topic, KEEP_ALL)))
+        for topic, count in counts.items()
+    }
     unknown = sorted(found.keys() - known.keys())
     if unknown:
         logger.warning(
@@ -96,20 +101,11 @@ def find_topics(
     return found
 
 
-def _topic_id(storage: Storage, directory: str, new_uuid: NewUuid) -> uuid.UUID:
-    topic_id = _written_id(storage, directory)
-    if topic_id is None:
-        topic_id = new_uuid()
-        path = f"{directory}/{checkpoints.PARTITION_METADATA}"
-        storage.write(path, checkpoints.encode_partition_metadata(topic_id), durable=False)
-    return topic_id
-
-
 def _written_id(storage: Storage, directory: str) -> uuid.UUID | None:
     """Return the topic's id that a partition's folder names, if it does."""
     try:
         return checkpoints.decode_partition_metadata(storage.read(f"{directory}/{checkpoints.PARTITION_METADATA}"))
-    except (FileNotFoundError, checkpoints.CheckpointFormatError):
+    except (FileNotFoundError, NotADirectoryError, checkpoints.CheckpointFormatError):
         return None
 
 
@@ -120,12 +116,16 @@ def clear_leftovers(
     wanted: Mapping[str, Entry],
     deleted: Collection[uuid.UUID],
     new_uuid: NewUuid,
-) -> None:
+) -> set[tuple[str, int]]:
     """Finish deletions that were cut short; put directories of no known topic aside, as Kafka does.
 
+    A directory whose `partition.metadata` names another id than the topic's is of another topic of that name, older or
+    newer: the list of topics, or the directory, may be from a backup. Nobody may read its records as this topic's.
+
     `deleted` are the ids of topics whose partitions may not all be removed yet. What cannot be removed stays, and is
-    put aside at a later start: other topics are served all the same.
+    put aside at a later start: other topics are served all the same. Returns the partitions whose directories are gone.
     """
+    gone: set[tuple[str, int]] = set()
     for name in names:
         path = f"{log_dir}/{name}"
         match = _partition(name)
@@ -133,18 +133,24 @@ def clear_leftovers(
             remove_log_if_there(storage, path)
         elif match is not None:
             topic, index = match
-            if (topic in wanted and index < wanted[topic][1]) or not holds_log(storage, path):
+            entry, written = wanted.get(topic), _written_id(storage, path)
+            is_known = entry is not None and index < entry[1] and written in (None, entry[0])
+            if is_known or not holds_log(storage, path):
                 continue
-            if deleted and _written_id(storage, path) in deleted:
+            if written in deleted:
                 remove_log_if_there(storage, path)
             else:
                 put_aside(storage, log_dir, topic, index, new_uuid)
+            gone.add(match)
+    return gone
 
 
 def put_aside(storage: Storage, log_dir: str, topic: str, index: int, new_uuid: NewUuid) -> None:
     """Rename the folder of a partition that no topic has, as Kafka does with stray logs."""
     path, aside = partition_path(log_dir, topic, index), aside_path(log_dir, topic, index, STRAY_SUFFIX, new_uuid)
-    logger.warning("%s belongs to no topic: moving it to %s", path, aside)
+    written = _written_id(storage, path)
+    of_id = "" if written is None else f" of topic id {checkpoints.encode_uuid(written)}"
+    logger.warning("%s%s belongs to no topic: moving it to %s", path, of_id, aside)
     storage.rename(path, aside)
 
 

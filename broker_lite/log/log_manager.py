@@ -527,13 +527,16 @@ class LogManager:
             wanted = self._read_topics()
         else:
             wanted = directories.find_topics(self._storage, self.log_dir, names, internal_topics, self._new_uuid)
-        directories.clear_leftovers(self._storage, self.log_dir, names, wanted, self.deletions, self._new_uuid)
+        gone = directories.clear_leftovers(self._storage, self.log_dir, names, wanted, self.deletions, self._new_uuid)
         recovery_points = self._offsets.read(checkpoints.RECOVERY_POINTS)
         start_offsets = self._offsets.read(checkpoints.LOG_START_OFFSETS)
         cleaned_offsets = self._offsets.read(checkpoints.CLEANER_OFFSETS)
-        here = frozenset(names)
+        for offsets in (recovery_points, start_offsets, cleaned_offsets):
+            for key in gone:
+                offsets.pop(key, None)
+        here = frozenset(names) - {f"{topic}-{index}" for topic, index in gone}
         for name, (topic_id, count, settings) in wanted.items():
-            config = self.config.with_topic_settings(settings)
+            config = self._config_at_start(name, settings)
             metadata = checkpoints.encode_partition_metadata(topic_id)
             logs: dict[int, PartitionLog] = {}
             for index in self._indexes(name, count, here):
@@ -568,6 +571,14 @@ class LogManager:
         if self.clean:
             self._storage.remove(f"{self.log_dir}/{checkpoints.CLEAN_SHUTDOWN}")
             self._storage.flush_later([self.log_dir]).result()
+
+    def _config_at_start(self, name: str, settings: Mapping[str, str]) -> LogConfig:
+        """Return what a topic goes by; without its own settings, records might be deleted that are to stay."""
+        try:
+            return self.config.with_topic_settings(settings)
+        except KafkaError as error:
+            path = f"{self.log_dir}/{TOPICS_FILE}"
+            raise LogDirectoryError(f"{path}: topic {name}: {error}: correct it there, or remove the setting") from None
 
     def _begin_epoch(self, *, is_known: bool) -> None:
         """Choose the leader epoch of this start: above all that were before, those in a Kafka broker's logs too."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from sparkonce.broker_lite.log import checkpoints
+from sparkonce.broker_lite.log import checkpoints, directories
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 
 VERSION: Final = 1
@@ -57,19 +57,35 @@ def encode(content: Content) -> bytes:
 def decode(data: bytes) -> Content:
     """Return what `encode` was called with.
 
+    A file that names fewer topics or partitions than there are would hide their records, so nothing in it is guessed.
+
     Raises:
         DamagedTopicsError: if it is something else.
     """
     try:
         document: dict[str, Any] = json.loads(data)
-        topics = {
-            name: Entry(checkpoints.decode_uuid(entry["id"]), int(entry["partitions"]), dict(entry["settings"]))
-            for name, entry in document["topics"].items()
-        }
+        if document["version"] != VERSION:
+            raise DamagedTopicsError(f"its version is {document['version']!r}, and this broker knows {VERSION}")
+        topics = {name: _entry(name, entry) for name, entry in document["topics"].items()}
         deleted = {checkpoints.decode_uuid(each): str(name) for each, name in document.get("deleted", {}).items()}
-        return Content(topics, int(document.get("leaderEpoch", 0)), deleted)
-    except (ValueError, KeyError, TypeError, AttributeError, checkpoints.CheckpointFormatError) as error:
+        leader_epoch = int(document.get("leaderEpoch", 0))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, KafkaError) as error:
         raise DamagedTopicsError(repr(error)) from None
+    except checkpoints.CheckpointFormatError as error:
+        raise DamagedTopicsError(str(error)) from None
+    if len({entry.topic_id for entry in topics.values()}) < len(topics):
+        raise DamagedTopicsError("two topics have the same id")
+    return Content(topics, leader_epoch, deleted)
+
+
+def _entry(name: str, entry: Mapping[str, Any]) -> Entry:
+    directories.check_topic_name(name)
+    partitions, settings = entry["partitions"], entry["settings"]
+    if type(partitions) is not int or partitions < 1:
+        raise DamagedTopicsError(f"topic {name} has {partitions!r} partitions")
+    if not all(isinstance(value, str) for value in settings.values()):
+        raise DamagedTopicsError(f"topic {name} has a setting that is no text")
+    return Entry(checkpoints.decode_uuid(entry["id"]), partitions, dict(settings))
 
 
 def check_room(have: int, more: int) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.broker_lite.log import directories
+from sparkonce.broker_lite.log import checkpoints, directories
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.directories import LogDirectoryError, check_topic_name
 from sparkonce.broker_lite.log.housekeeping import delete_old_segments
@@ -358,6 +358,87 @@ def test_a_damaged_topics_file_is_an_error_that_says_what_to_do() -> None:
         storage.write(f"{LOG_DIR}/topics.json", bad, durable=True)
         with pytest.raises(LogDirectoryError, match="restore it, or remove it"):
             open_manager(storage)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"version": 1', '"version": 2'),
+        ('"version": 1, ', ""),
+        ('"partitions": 2', '"partitions": 0'),
+        ('"partitions": 2', '"partitions": -1'),
+        ('"partitions": 2', '"partitions": 1.5'),
+        ('"partitions": 2', '"partitions": "2"'),
+        ('"u"', '"../elsewhere"'),
+        ('"settings": {}', '"settings": []'),
+        ('"settings": {}', '"settings": {"retention.ms": 1000}'),
+        ('"settings": {}', '"settings": {"retention.ms": "soon"}'),
+        (checkpoints.encode_uuid(uuid.UUID(int=2)), checkpoints.encode_uuid(uuid.UUID(int=1))),
+    ],
+)
+def test_nothing_in_the_topics_file_is_guessed(old: str, new: str) -> None:
+    """A broker that started with fewer topics or partitions would put their records aside, or lose them by defaults."""
+    storage = SimulatedDisk()
+    manager = open_manager(storage)
+    create_topic(manager, "t", 2, uuid.UUID(int=1), {}, NOW)
+    create_topic(manager, "u", 1, uuid.UUID(int=2), {}, NOW)
+    append(manager, "t", 1)
+    manager.close(NOW)
+    path = f"{LOG_DIR}/topics.json"
+    good = storage.read(path)
+    assert old in good.decode()
+    storage.write(path, good.decode().replace(old, new).encode(), durable=True)
+    with pytest.raises(LogDirectoryError, match=re.escape(path)):
+        open_manager(storage)
+    storage.write(path, good, durable=True)
+    assert open_manager(storage).partition("t", 1).log_end_offset == 1
+
+
+@pytest.mark.parametrize("of_cluster", [False, True])
+def test_the_records_of_a_topic_made_again_are_not_those_of_the_one_in_an_older_topics_file(
+    caplog: pytest.LogCaptureFixture, of_cluster: bool
+) -> None:
+    """As when a part of a directory is restored from a backup: clients ask by the id (KIP-516)."""
+    storage = SimulatedDisk()
+    manager = open_manager(storage)
+    create_topic(manager, "t", 2, TOPIC_ID, {}, NOW)
+    append(manager, "t", 0, 2)
+    append(manager, "t", 1, 2)
+    older = storage.read(f"{LOG_DIR}/topics.json")
+    delete_topic(manager, "t", NOW)
+    create_topic(manager, "t", 2, uuid.UUID(int=78), {}, NOW)
+    append(manager, "t", 0, 3)
+    manager.partition("t", 0).delete_records(2)
+    append(manager, "t", 1, 3)
+    manager.close(NOW)
+    storage.write(f"{LOG_DIR}/topics.json", older, durable=True)
+    storage.remove(f"{LOG_DIR}/t-1/partition.metadata")  # this one might be either's
+    manager = open_manager(storage, of_cluster=of_cluster)
+    assert {index: log.log_end_offset for index, log in manager.topics["t"].logs.items() if log.log_end_offset} == {
+        1: 3
+    }
+    line = caplog.records[0].getMessage()
+    assert line.startswith(
+        f"{LOG_DIR}/t-0 of topic id {checkpoints.encode_uuid(uuid.UUID(int=78))} belongs to no topic"
+    )
+    (aside,) = (name for name in storage.list_directory(LOG_DIR) if name.endswith("-stray"))
+    assert f"{0:020d}.log" in storage.list_directory(f"{LOG_DIR}/{aside}")
+
+
+def test_a_directory_that_is_taken_over_has_the_id_that_any_partition_names() -> None:
+    storage = SimulatedDisk()
+    manager = open_manager(storage)
+    create_topic(manager, "t", 2, TOPIC_ID, {}, NOW)
+    append(manager, "t", 0)
+    append(manager, "t", 1)
+    manager.close(NOW)
+    for name in ("topics.json", "t-0/partition.metadata"):
+        storage.remove(f"{LOG_DIR}/{name}")
+    for _ in range(2):
+        manager = open_manager(storage)
+        assert manager.topics["t"].topic_id == TOPIC_ID
+        assert [log.log_end_offset for log in manager.topics["t"].logs.values()] == [1, 1]
+        manager.close(NOW)
 
 
 def test_checkpoints_are_written_and_a_damaged_one_costs_only_time(caplog: pytest.LogCaptureFixture) -> None:
