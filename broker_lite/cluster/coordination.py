@@ -84,11 +84,11 @@ class Coordination(Protocol):
 
     # Brokers.
 
-    def announce(self, addresses: Sequence[tuple[str, str, int]], directory_id: str) -> None:
+    def announce(self, addresses: Sequence[tuple[str, str, int]], lock_id: str) -> None:
         """Let the cluster know that this broker is there; to be called when its data directory is locked.
 
-        Addresses are name, host and port of each listener; `directory_id` is that in the data directory, empty if it
-        has none.
+        Addresses are name, host and port of each listener; `lock_id` tells its lock from all others, see
+        `Host`.
         """
 
     @property

@@ -94,7 +94,7 @@ class FileCoordination:
         for listener in self.on_change:
             listener()
 
-    def announce(self, addresses: Sequence[tuple[str, str, int]], directory_id: str) -> None:
+    def announce(self, addresses: Sequence[tuple[str, str, int]], lock_id: str) -> None:
         """See `Coordination`: the lock on the broker's id says so."""
 
     def close(self) -> None:

@@ -139,7 +139,7 @@ class Head(NamedTuple):
             MetadataFormatError: if it is none.
         """
         found = _document(CHANGES, data)
-        return cls(*(found[_camel(name)] for name in cls._fields))
+        return cls(*(_number(CHANGES, found, _camel(name)) for name in cls._fields))
 
 
 class Change(NamedTuple):
@@ -166,7 +166,18 @@ def cluster_id_of(data: bytes) -> str | None:
         found = _document(CLUSTER_ID, data)
     except MetadataFormatError:
         return None
-    return str(found["id"]) if found.get("format") == FORMAT else None
+    return str(found["id"]) if found.get("format") == FORMAT and found.get("id") else None
+
+
+def epoch_of(data: bytes) -> int:
+    """Return the epoch in a `/controller_epoch`.
+
+    Raises:
+        MetadataFormatError: if there is none.
+    """
+    if not data.isdigit():
+        raise MetadataFormatError(f"{CONTROLLER_EPOCH} is {data[:80]!r}, and no number")
+    return int(data)
 
 
 def change_path(number: int) -> str:
@@ -194,7 +205,7 @@ def decode_change(path: str, data: bytes) -> Change:
             raise MetadataFormatError(f"{path}: {error}") from error
     head, *lines = data.split(b"\n")
     records = [each for line in lines if not isinstance(each := decode(line), ClusterImage)]
-    return Change(_document(path, head)["baseOffset"], records)
+    return Change(_number(path, _document(path, head), "baseOffset"), records)
 
 
 class StateNodes:
@@ -296,7 +307,7 @@ def image_of(nodes: Mapping[str, bytes]) -> ClusterImage:
 
 def _read_node(image: ClusterImage, path: str, data: bytes) -> None:
     if path == PRODUCER_IDS:
-        image.next_producer_id = _document(path, data)["nextProducerId"]
+        image.next_producer_id = _number(path, _document(path, data), "nextProducerId")
     elif path == DEFAULT_SETTINGS:
         image.default_settings = _document(path, data)["settings"]
     elif path.startswith(f"{DOCUMENTS}/"):
@@ -411,6 +422,13 @@ def _document(path: str, data: bytes) -> dict[str, Any]:
         raise MetadataFormatError(f"{path} is no JSON: {error}") from error
     if not isinstance(found, dict):
         raise MetadataFormatError(f"{path} is no JSON object")
+    return found
+
+
+def _number(path: str, document: Mapping[str, Any], name: str) -> int:
+    found = document.get(name)
+    if type(found) is not int:
+        raise MetadataFormatError(f"{path} has {name}={found!r}, and no number")
     return found
 
 

@@ -10,7 +10,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sparkonce.broker_lite.log.storage import DiskStorage, Storage, WriteGate
 from sparkonce.broker_lite.node.broker import Clock
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from sparkonce.broker_lite.security.settings import ListenerConfig
     from sparkonce.broker_lite.server.listener import Listener
+
+BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+"""Linux: another one after each start of the machine."""
 
 SYSTEM_CLOCK = Clock(lambda: time.time_ns() // 1_000_000, lambda: time.monotonic_ns() // 1_000_000)
 
@@ -59,6 +62,12 @@ class Host(Protocol):
     def real_path(self, path: str) -> str:
         """Return the absolute path of a file, without links."""
 
+    def lock_id(self, path: str) -> str:
+        """Return what tells a locked file from all others, also on other machines; empty if nothing does.
+
+        Who has the lock on the same file is the only one, until the machine is restarted; a copy is another file.
+        """
+
     def bind(self, config: ListenerConfig) -> tuple[socket.socket, Listener]:
         """Bind a listener's address; see `listener.bind`."""
 
@@ -78,6 +87,15 @@ class SystemHost:
         self.perf_counter_ns = time.perf_counter_ns
         self.real_path = os.path.realpath
         self.bind = bind
+
+    def lock_id(self, path: str) -> str:
+        """See `Host`."""
+        try:
+            boot = self.storage.read(BOOT_ID).decode().strip()
+        except OSError:
+            return ""
+        found = os.stat(path)
+        return f"{boot}/{found.st_dev}/{found.st_ino}"
 
     def pulse(self, beat: Callable[[], None], clock: Clock, interval_ms: int, patience_ms: int) -> Heart:
         """See `Host`."""

@@ -21,8 +21,9 @@ from sparkonce.broker_lite.config import BrokerConfig, broker_settings
 from sparkonce.broker_lite.controller.controller import ControllerSettings
 from sparkonce.broker_lite.controller.image import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION
 from sparkonce.broker_lite.controller.records import NO_LEADER
-from sparkonce.broker_lite.log import checkpoints, meta_properties
+from sparkonce.broker_lite.log import checkpoints
 from sparkonce.broker_lite.log.directories import holds_log
+from sparkonce.broker_lite.log.log_manager import LOCK_FILE
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.cluster_topics import follow
 from sparkonce.broker_lite.node.shared_files import AnnouncedFiles, SharedFiles
@@ -196,8 +197,7 @@ class ClusterShell:
         self._lifecycle.on_alive = self._alive.set
         self._membership = Membership(coordination, controller, self._lifecycle)
         coordination.on_change.append(member.poll_soon)
-        meta = meta_properties.read(storage.read(f"{broker.logs.log_dir}/{checkpoints.META_PROPERTIES}"))
-        coordination.announce(identity.listeners, meta.get("directory.id", ""))
+        coordination.announce(identity.listeners, host.lock_id(f"{broker.logs.log_dir}/{LOCK_FILE}"))
         self._loop = loop
         self._pulse: Heart | None = None
 

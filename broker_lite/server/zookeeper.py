@@ -103,8 +103,9 @@ class ZooKeeperCoordination:
         """What has been logged last of what this broker waits for."""
         self.on_change: list[Callable[[], None]] = []
         # This broker.
+        self._own_path = f"{nodes.BROKER_IDS}/{broker_id}"
         self._announced: bytes | None = None
-        self._directory_id = ""
+        self._lock_id = ""
         self._held_in = NO_SESSION
         """The session in which this broker has its node."""
         self._read_in = NO_SESSION
@@ -235,11 +236,11 @@ class ZooKeeperCoordination:
 
     # Brokers.
 
-    def announce(self, addresses: Sequence[tuple[str, str, int]], directory_id: str) -> None:
+    def announce(self, addresses: Sequence[tuple[str, str, int]], lock_id: str) -> None:
         """See `Coordination`."""
-        self._directory_id = directory_id
+        self._lock_id = lock_id
         listeners = [{"name": name, "host": host, "port": port} for name, host, port in addresses]
-        document = {"incarnation": str(uuid.uuid4()), "directory": directory_id, "listeners": listeners}
+        document = {"incarnation": str(uuid.uuid4()), "lock": lock_id, "listeners": listeners}
         self._announced = json.dumps(document).encode()
         self._wake()
 
@@ -376,12 +377,17 @@ class ZooKeeperCoordination:
         if self._announced is not None and self._held_in != session:
             await self._hold(session)
         known = self._number
-        head, controller, there = await asyncio.gather(
+        head, controller, there, own = await asyncio.gather(
             client.get(nodes.CHANGES, watch=True),
             client.find(nodes.CONTROLLER, watch=True),
             client.children(nodes.BROKER_IDS, watch=True),
+            client.find(self._own_path),
         )
-        before, self._there = self._there, {int(each) for each in there}
+        if self._held_in == session and (own is None or own.session != session):
+            # Removed by hand, or replaced: others count this broker as dead, whatever its session does.
+            self._held_in = NO_SESSION
+            self._wake()
+        before, self._there = self._there, {int(each) for each in there if each.isdecimal()}
         await self._follow(head, known)
         is_ours = controller is not None and controller.session == session
         if self._term is not None and not is_ours:
@@ -391,14 +397,14 @@ class ZooKeeperCoordination:
             await client.commit([Delete(nodes.CONTROLLER, nodes.ANY_VERSION)])
             controller = None
         if controller is None and self._wants_to_lead and self._held_in == session:
-            await self._claim(session)
+            await self._claim(session, Head.decode(head.data).controller_epoch)
         if before != self._there:
             self._notify()
 
     async def _hold(self, session: int) -> None:
         """Make this broker's node, in the place of the one that a former session or start of it has left."""
         assert self._announced is not None
-        path = f"{nodes.BROKER_IDS}/{self._broker_id}"
+        path = self._own_path
         create = Create(path, self._announced, ephemeral=True)
         try:
             await self._client.commit([create])
@@ -419,20 +425,20 @@ class ZooKeeperCoordination:
         self._held_in = session
 
     def _is_own(self, data: bytes) -> bool:
-        """Whether a broker's node is of this start of the broker, or of one before it with the same directory.
+        """Whether a broker's node is of this start of the broker, or of one before it with the same lock.
 
-        That one is dead, as this one has the lock on the directory.
+        That one is dead, as this one has the lock. A copy of its directory has another lock.
         """
         try:
-            return data == self._announced or json.loads(data)["directory"] == self._directory_id != ""
+            return data == self._announced or json.loads(data)["lock"] == self._lock_id != ""
         except (ValueError, KeyError, TypeError):
             return False
 
-    async def _claim(self, session: int) -> None:
-        """Become the controller, unless another broker is quicker."""
+    async def _claim(self, session: int, known_epoch: int) -> None:
+        """Become the controller, unless another broker is quicker, in an epoch above all that the log knows."""
         client = self._client
         last = await client.get(nodes.CONTROLLER_EPOCH)
-        epoch = int(last.data) + 1
+        epoch = max(nodes.epoch_of(last.data), known_epoch) + 1
         value = json.dumps({"brokerId": self._broker_id, "controllerEpoch": epoch}).encode()
         try:
             await client.commit(

@@ -205,6 +205,10 @@ class SimulatedHost:
         """See `Host`."""
         return path
 
+    def lock_id(self, path: str) -> str:
+        """See `Host`."""
+        return f"{self._process.machine.address}{path}"
+
     def bind(self, config: ListenerConfig) -> tuple[Any, Listener]:
         """See `Host`: every listener has the same port after each start."""
         machine = self._process.machine

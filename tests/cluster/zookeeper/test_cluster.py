@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -125,13 +126,18 @@ def test_what_zookeeper_has_not_taken_is_not_answered(zookeeper: ZooKeeper) -> N
         assert "t" in cluster.image().topic_ids
 
 
+@pytest.mark.parametrize("of_a_copy", [False, True])
 def test_a_second_broker_of_the_same_id_does_not_start(
-    zookeeper: ZooKeeper, whole: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+    zookeeper: ZooKeeper, whole: EmbeddedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_a_copy: bool
 ) -> None:
+    """Not with a copy of the first one's directory either, as from a backup: both would lead, and acknowledge."""
     monkeypatch.setattr("sparkonce.broker_lite.server.membership.START_TIMEOUT_S", 2.0)
     config = {**CONFIG, "node.id": 1, "zookeeper.connect": zookeeper.place.removeprefix("zookeeper://")}
+    data = tmp_path / "data"
+    if of_a_copy:
+        shutil.copytree(whole.brokers[1].data_dir, data)
     with pytest.raises(BrokerStartError, match=r"another broker with node\.id=1, at .*give each broker its own"):
-        EmbeddedBroker(config=config)
+        EmbeddedBroker(data, config=config)
     assert 1 in whole.alive
 
 

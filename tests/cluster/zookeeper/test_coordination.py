@@ -20,9 +20,12 @@ from sparkonce.broker_lite.cluster.coordination import OvertakenError
 from sparkonce.broker_lite.cluster.metadata_log import taken
 from sparkonce.broker_lite.cluster.zookeeper_nodes import (
     ANY_VERSION,
+    BROKER_IDS,
     CHANGES,
     CONTROLLER,
+    CONTROLLER_EPOCH,
     RETAINED,
+    Create,
     Delete,
     SetData,
     nodes_of,
@@ -285,18 +288,59 @@ def test_a_broker_takes_the_place_of_its_own_former_start_and_of_no_other(place:
     async def test() -> None:
         first, again, other = Candidate(place, 1), Candidate(place, 1), Candidate(place, 1)
         try:
-            await first.start("directory")
+            await first.start("lock")
             await first.until(lambda: first.coordination.in_session)
-            await other.start("another directory")
+            await other.start("lock of a copy")
             await other.until(lambda: "another broker with node.id=1" in other.coordination.advice)
             assert not other.coordination.in_session
-            await again.start("directory")
+            assert first.coordination.in_session
+            assert first.coordination._task is not None
+            first.coordination._task.cancel()  # it is dead, and its session has not ended
+            await again.start("lock")
             await again.until(lambda: again.coordination.in_session)
             again.coordination.close()
             await other.until(lambda: other.coordination.in_session)
         finally:
             for each in (first, again, other):
                 each.coordination.close()
+
+    run(test())
+
+
+def test_a_broker_whose_node_is_removed_leads_nothing_until_it_is_there_again(place: str) -> None:
+    """Others count it as dead, so it must know; it makes the node again."""
+
+    async def test() -> None:
+        async with candidates(place, 1) as (broker,):
+            await broker.lead()
+            epoch, node = broker.coordination.epoch, f"{BROKER_IDS}/1"
+            client = broker.coordination._client
+            before = await client.get(node)
+            others = [Delete(node, ANY_VERSION), Create(node, b"{}"), Create(f"{BROKER_IDS}/rubbish")]
+            await client.commit(others)
+            await broker.until(lambda: not broker.coordination.in_session)
+            await broker.until(lambda: _is_over(broker))
+            await broker.until(lambda: "another broker with node.id=1" in broker.coordination.advice)
+            await client.commit([Delete(node, ANY_VERSION)])
+            await broker.until(lambda: broker.coordination.in_session)
+            assert (await client.get(node)).data == before.data
+            broker.coordination.resign()
+            await broker.lead()
+            assert broker.coordination.epoch > epoch
+
+    run(test())
+
+
+def test_an_epoch_that_was_set_back_is_not_used_again(place: str) -> None:
+    async def test() -> None:
+        async with candidates(place, 2) as (first, second):
+            await first.lead()
+            await first.written()
+            client, epoch = first.coordination._client, first.coordination.epoch
+            await client.commit([SetData(CONTROLLER_EPOCH, b"0", ANY_VERSION)])
+            first.coordination.close()
+            await second.lead()
+            assert second.coordination.epoch > epoch
 
     run(test())
 

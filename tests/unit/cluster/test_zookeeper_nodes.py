@@ -22,6 +22,7 @@ from sparkonce.broker_lite.cluster.zookeeper_nodes import (
     cluster_id_of,
     decode_change,
     encode_change,
+    epoch_of,
     first_nodes,
     image_of,
     nodes_of,
@@ -188,5 +189,19 @@ def test_a_place_says_whose_it_is() -> None:
     assert cluster_id_of(created["/cluster/id"]) == "abc"
     assert cluster_id_of(b'{"version":"1","id":"abc"}') is None
     assert cluster_id_of(b"rubbish") is None
+    assert cluster_id_of(b'{"format":"sparkonce 1"}') is None
     with pytest.raises(MetadataFormatError, match="/brokers/topics/t"):
         image_of({"/brokers/topics/t": b'{"version":3}'})
+
+
+@pytest.mark.parametrize("wrong", [b"", b"rubbish", b"[]", b"{}", b'{"number":"1"}', b'{"nextProducerId":true}'])
+def test_what_no_controller_has_written_is_said_to_be_that(wrong: bytes) -> None:
+    """Not an error of ours: a broker says which node it is, and waits."""
+    with pytest.raises(MetadataFormatError, match="/changes"):
+        Head.decode(wrong)
+    with pytest.raises(MetadataFormatError, match="/changes/1"):
+        decode_change("/changes/1", wrong)
+    with pytest.raises(MetadataFormatError, match="/controller_epoch"):
+        epoch_of(wrong)
+    with pytest.raises(MetadataFormatError, match="/latest_producer_id_block"):
+        image_of({"/latest_producer_id_block": wrong})
