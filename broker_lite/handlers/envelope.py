@@ -37,9 +37,13 @@ def handle(broker: Broker, request: Request) -> Body | None:
         if not controller_of(broker, request).active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         inner = _inner(request, wanted)
-        body = dispatch.handle(broker, inner)
     except KafkaError as error:
         return request.response(response_data=None, error_code=int(error.code))
+    try:
+        body = dispatch.handle(broker, inner)
+    except ProtocolError as error:  # as of a later version: the connection carries what others have asked, too
+        broker.note_refusal(f"an envelope from {request.client_host}: {error}")
+        return request.response(response_data=None, error_code=int(ErrorCode.INVALID_REQUEST))
     return None if body is None else _enclosed(request, inner, body)
 
 
@@ -48,13 +52,12 @@ def _inner(request: Request, wanted: Any) -> Request:
     try:
         header = read_request_header(frame)
         host = host_of(bytes(wanted.client_host_address))
+        sender = wanted.request_principal
+        principal = request.principal if sender is None else bytes(sender).decode()
     except (ProtocolError, ValueError) as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"no request in an envelope: {error}") from None
     if header.api_key not in FORWARDED:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"API {header.api_key} does not go into an envelope")
-    principal = request.principal
-    if wanted.request_principal is not None:
-        principal = bytes(wanted.request_principal).decode()
     return Request(
         header.api_key,
         header.api_version,
@@ -69,8 +72,8 @@ def _inner(request: Request, wanted: Any) -> Request:
 
 
 def _enclosed(request: Request, inner: Request, body: Body) -> Body:
-    if body is DROP:
-        return request.response(response_data=None, error_code=int(ErrorCode.NOT_CONTROLLER))
+    if body is DROP:  # not to be sent again: it has failed, or no controller was found in time
+        return request.response(response_data=None, error_code=int(ErrorCode.UNKNOWN_SERVER_ERROR))
     data = bytearray(encode_response_header(inner.api_key, inner.version, inner.correlation_id))
     for part in body:
         assert isinstance(part, (bytes, bytearray, memoryview)), "what the controller answers is no file"

@@ -1,9 +1,10 @@
 """Requests of clients that only the controller can answer, on their way to it (Envelope v0, KIP-590).
 
 Theory of operation: a client may send them to any broker. A broker that is not the controller puts the unchanged
-request into an envelope, with the sender's principal and address; the controller unwraps it and answers it as that
-client's, and the answer goes back the same way. If the receiver is no longer the controller, the request is sent to the
-next one. A client whose request finds no controller in time loses its connection, and will retry elsewhere.
+request, if it is well-formed, into an envelope, with the sender's principal and address; the controller unwraps it and
+answers it as that client's, and the answer goes back the same way. If the receiver is no longer the controller, the
+request is sent to the next one. A client whose request finds no controller in time loses its connection, and will retry
+elsewhere.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from sparkonce.broker_lite.node.request import DROP, Body, Request
 from sparkonce.broker_lite.node.turns import Steps, one_after_the_other
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from sparkonce.broker_lite.protocol.frames import (
     encode_request_header,
     read_response_header,
@@ -105,4 +106,20 @@ def _send_on(broker: Broker, request: Request, body: bytes) -> None:
         _, position = read_response_header(request.api_key, request.version, answer.response_data)
         request.answer([answer.response_data[position:]])
 
+    try:
+        _check(request, body, envelope)
+    except ProtocolError as error:
+        broker.note_refusal(f"closing connection from {request.client_host}: {error}")
+        request.answer(DROP)
+        return
     member.send_to_controller(envelope, answered)
+
+
+def _check(request: Request, body: bytes, envelope: Any) -> None:
+    """Check that the controller can read what a client has sent: else it would end the connection, which is a broker's.
+
+    Raises:
+        ProtocolError: if it cannot.
+    """
+    apis.decode_request(request.api_key, request.version, body)
+    apis.decode_request(ApiKey.ENVELOPE, envelope.version, apis.encode_request(envelope, envelope.version))

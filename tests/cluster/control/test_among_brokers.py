@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import socket
 import struct
 import uuid
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import AMONG_BROKERS, ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.protocol.frames import encode_request_header
+from sparkonce.broker_lite.protocol.limits import MAX_GENERIC_REQUEST_BYTES
 from tests.cluster.control.clients import admin, create
 from tests.fuzz import corpus
 from tests.interop.plain_client import PlainClient
@@ -29,6 +31,8 @@ REQUESTS: dict[ApiKey, dict[str, Any]] = {
                                  "listeners": [("PLAINTEXT", "127.0.0.1", 1, 0, {})], "features": [], "rack": None},
     ApiKey.ENVELOPE: {"request_data": b"", "request_principal": None, "client_host_address": bytes(4)},
 }  # fmt: skip
+
+PATIENCE_S = 20.0
 
 USERS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="a";'
 
@@ -110,10 +114,47 @@ def test_who_is_in_sync_is_changed_by_the_leader_only(cluster: EmbeddedCluster, 
     cluster.wait_in_sync()  # the follower is caught up, so its leader takes it in again
 
 
-@pytest.mark.parametrize("data", [b"", b"\0" * 20, bytes(encode_request_header(ApiKey.API_VERSIONS, 0, 1, "x"))])
-def test_envelopes_hold_what_only_the_controller_can_do(controller: PlainClient, data: bytes) -> None:
-    answer = controller.ask(ApiKey.ENVELOPE, 0, **REQUESTS[ApiKey.ENVELOPE] | {"request_data": data})
-    assert (answer.error_code, answer.response_data) == (ErrorCode.INVALID_REQUEST, None)
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"request_data": b""},
+        {"request_data": bytes(20)},
+        {"request_data": bytes(encode_request_header(ApiKey.API_VERSIONS, 0, 1, "x"))},
+        {"request_data": bytes(encode_request_header(ApiKey.CREATE_TOPICS, 7, 1, "x")) + b"\xff" * 50},
+        {"request_data": bytes(encode_request_header(ApiKey.CREATE_TOPICS, 99, 1, "x"))},
+        {"request_principal": b"\xff"},
+        {"client_host_address": b"1"},
+    ],
+)
+def test_envelopes_hold_what_only_the_controller_can_do(controller: PlainClient, wrong: dict[str, bytes]) -> None:
+    """What is wrong with one is said, and the connection, which carries other requests of that broker, goes on."""
+    good = {"request_data": bytes(encode_request_header(ApiKey.DELETE_TOPICS, 1, 1, "x")) + bytes(8)}
+    for fields, expected in ((wrong, ErrorCode.INVALID_REQUEST), (good, ErrorCode.NONE)):
+        answer = controller.ask(ApiKey.ENVELOPE, 0, **REQUESTS[ApiKey.ENVELOPE] | good | fields)
+        assert (answer.error_code, answer.response_data is None) == (expected, expected is not ErrorCode.NONE)
+
+
+@pytest.mark.parametrize(
+    ("client_id", "body"),
+    [
+        pytest.param("x", b"\xff" * 50, id="rubbish"),
+        pytest.param("x", bytes(MAX_GENERIC_REQUEST_BYTES), id="too-long"),
+        pytest.param("\u00ff" * 10_000, bytes(8), id="runs-in-the-client-id"),
+    ],
+)
+def test_what_a_client_sends_wrong_ends_its_own_connection_and_no_brokers(
+    cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture, client_id: str, body: bytes
+) -> None:
+    """Through a broker that would send it on: the controller ends a connection for such, and it was sent again."""
+    other = next(each for each in cluster.brokers if each != cluster.controller_id)
+    host, port = cluster.brokers[other].bootstrap_servers.split(":")
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as client:
+        frame = bytes(encode_request_header(ApiKey.DELETE_TOPICS, 1, 1, client_id)) + body
+        client.sendall(struct.pack(">i", len(frame)) + frame)
+        assert client.recv(1) == b""
+    lines = [each.getMessage() for each in caplog.records if "closing connection" in each.getMessage()]
+    assert len(lines) == 1
+    assert other in cluster.alive
 
 
 def test_who_cannot_join(cluster: EmbeddedCluster, tmp_path: Path) -> None:
