@@ -223,8 +223,10 @@ class Server:
         assert self._connections is not None
         if not self._connections.has_room():
             return _Refusal()
-        kind = _tls_connection() if listener.context is not None else Connection
-        return kind(self.broker, asyncio.get_running_loop(), self._connections, listener)
+        return self._kind_of(listener)(self.broker, asyncio.get_running_loop(), self._connections, listener)
+
+    def _kind_of(self, listener: Listener) -> type[Connection]:
+        return _tls_connection() if listener.context is not None else Connection
 
     def _flush_due(self) -> None:
         assert self.broker is not None

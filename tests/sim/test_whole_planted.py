@@ -17,6 +17,7 @@ FOUND_BY = {
     "consumers-read-to-the-end": (0, "read-is-safe"),
     "offsets-outside-transaction": (37, "offsets-atomic"),
     "marker-sent-twice": (37, "transactions-atomic"),
+    "malformed-sent-on": (25, "error"),
 }
 """A seed that finds each quickly. A change of the brokers may move them; then the next ones are searched."""
 MORE_SEEDS = 40

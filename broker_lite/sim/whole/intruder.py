@@ -32,6 +32,8 @@ _REFUSALS: Final = (
 )
 _PAUSE_MS: Final = 120
 _MOST_BYTES: Final = 60
+_HEADER_BYTES: Final = 14
+"""A frame's size, API, version and number, and a client's id, which is null."""
 _TOPIC: Final = 2
 """The type of a topic among resources."""
 
@@ -81,6 +83,8 @@ class Intruder(Client):
         if self.rng.random() < 0.7:  # a frame of the right size, of an API that there is
             data[:4] = (max(size - 4, 0)).to_bytes(4, "big")
             data[4:8] = bytes((0, self.rng.choice(list(ApiKey)) & 0xFF, 0, self.rng.randrange(8)))
+            if size >= _HEADER_BYTES:  # one that can be read, so that what follows reaches who is asked
+                data[_HEADER_BYTES - 2 : _HEADER_BYTES] = b"\xff\xff"
         connection.sends_rubbish = True
         connection.send(data)
         await self.pause(20)

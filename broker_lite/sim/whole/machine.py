@@ -20,7 +20,9 @@ from sparkonce.broker_lite.log.directories import LogDirectoryError
 from sparkonce.broker_lite.log.storage import WriteGate
 from sparkonce.broker_lite.node.broker import Clock
 from sparkonce.broker_lite.node.request import Endpoint
+from sparkonce.broker_lite.protocol.errors import ProtocolError
 from sparkonce.broker_lite.replication.replicas import Replicas
+from sparkonce.broker_lite.server.connection import Connection
 from sparkonce.broker_lite.server.listener import Listener, ServerError
 from sparkonce.broker_lite.server.membership import ClusterShell
 from sparkonce.broker_lite.server.server import Server
@@ -223,10 +225,22 @@ class SimulatedHost:
         return _Pulse(self._process.loop, beat, interval_ms)
 
 
+class TrustedConnection(Connection):
+    """A connection of a broker, or of a client that makes no mistakes: it is never ended for what it has sent."""
+
+    def _fail_with(self, error: Exception) -> None:
+        if isinstance(error, ProtocolError):
+            self._loop.call_exception_handler({"message": f"what {self.peer} sends is refused", "exception": error})
+        super()._fail_with(error)
+
+
 class WatchedServer(Server):
     """A `Server` that shows its membership as soon as it has one."""
 
     on_joined: Callable[[ClusterMember], None]
+
+    def _kind_of(self, listener: Listener) -> type[Connection]:
+        return TrustedConnection if listener.endpoint.port == FIRST_PORT else Connection
 
     def _join(self, *arguments: Any) -> ClusterShell:
         shell = super()._join(*arguments)

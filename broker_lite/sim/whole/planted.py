@@ -6,8 +6,8 @@ are found here as well: `sim/planted.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,14 @@ from sparkonce.broker_lite.cluster import acknowledgements
 from sparkonce.broker_lite.handlers import (
     delete_records,
     end_transaction,
+    envelope,
     produce,
     txn_offset_commit,
     write_txn_markers,
 )
 from sparkonce.broker_lite.log.local_log import LocalLog
 from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.node import forwarding
 from sparkonce.broker_lite.node.coordinated import Coordinated
 from sparkonce.broker_lite.node.markers import MarkerSender
 from sparkonce.broker_lite.protocol.records import encode_batch
@@ -128,6 +130,13 @@ def _loaded_groups_stay() -> AbstractContextManager[None]:
     return replaced(Coordinated, "_drop", lambda *_: None)
 
 
+@contextmanager
+def _malformed_sent_on() -> Iterator[None]:
+    """Let a broker send on what is no request, and the controller end the connection for it."""
+    with replaced(forwarding, "_check", lambda *_: None), replaced(envelope, "ProtocolError", ()):
+        yield
+
+
 OF_SHELL = (
     Planted("acks-before-safe", "a handler that acknowledges before the high watermark", _acks_before_safe),
     Planted("acks-by-end", "the leader's end in place of the high watermark", _acks_by_end),
@@ -141,6 +150,7 @@ OF_SHELL = (
     Planted("end-not-authorized", "an authorisation forgotten in EndTxn", _forgotten(end_transaction)),
     Planted("offsets-not-authorized", "the same in TxnOffsetCommit", _forgotten(txn_offset_commit)),
     Planted("deletion-not-authorized", "the same in DeleteRecords", _forgotten(delete_records)),
+    Planted("malformed-sent-on", "what is no request reaches the controller", _malformed_sent_on),
     Planted("coordinators-not-unloaded", "what was known in a former epoch is kept", _loaded_groups_stay),
 )
 PLANTED = (*OF_SHELL, *(each for each in OF_CORES if each.name != "leads-by-old-log"))
