@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -24,7 +25,9 @@ from sparkonce.jobs.shared.arguments import show_bytes
 
 HERE = Path(__file__).parent
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
-_PLACE = re.compile("\0([^\0]*)\0")
+_MARK = f"\0{secrets.token_hex(8)}\0"
+"""Before and after the id of a part in a frame: nothing that a page shows can have it, whoever has written that."""
+_PLACE = re.compile(f"{_MARK}({ID.pattern}){_MARK}")
 
 _parts: ContextVar[dict[str, str] | None] = ContextVar("parts", default=None)
 
@@ -34,7 +37,7 @@ class Rendered:
     """The main part of a page."""
 
     frame: str
-    """HTML, with an id between two NUL characters in place of each part."""
+    """HTML, with an id between two marks in place of each part."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """The HTML of the element with each id."""
     status: int = 200
@@ -63,12 +66,12 @@ def _live(element: str, name: str, caller: Any, **attributes: str) -> Markup:
     assert ID.fullmatch(name), f"{name!r} is not an id"
     assert name not in parts, f"id {name} is there twice"
     inner = caller()
-    assert "\0" not in inner, f"part {name} has another part in it"
+    assert _MARK not in inner, f"part {name} has another part in it"
     listed = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items() if value
     )
     parts[name] = f'<{element} id="{name}"{listed}>{inner}</{element}>'
-    return Markup(f"\0{name}\0")  # noqa: S704 - only an id
+    return Markup(f"{_MARK}{name}{_MARK}")  # noqa: S704 - only an id
 
 
 def _grouped(number: float | None, digits: int = 0) -> str:

@@ -42,3 +42,8 @@ def test_the_whole_is_replaced_if_something_else_differs() -> None:
 def test_a_part_is_there_once() -> None:
     with pytest.raises(AssertionError, match="is not an id"):
         rendered(**{"not an id": "1"})
+
+
+@pytest.mark.parametrize("text", ["\0", "\0a\0", "\0no part\0", "\0\0"])
+def test_text_with_nul_characters_is_text(text: str) -> None:
+    assert rendered(title=text, a=text).whole == f'<h1>{text}</h1><p id="a" class="{text}">{text}</p>'
