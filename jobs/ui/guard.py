@@ -5,6 +5,8 @@
 - With a token, it is asked for once: in the address (`?token=…`, from which it is removed at once) or as a bearer; from
   then on a cookie stands for it, which holds a secret of this process and not the token.
 - A form must come from one of our own pages (`Origin`).
+- A page elsewhere may lead to these pages, and load nothing from them (`Sec-Fetch-Site`): it could not read what it
+  loads, and would make this machine work, or take all places of those who follow a page.
 - Browsers load nothing from elsewhere and run no script but ours (Content-Security-Policy).
 """
 
@@ -65,6 +67,8 @@ class Guard:
         host = headers.get("host", "")
         if _name(host) not in self._hosts:
             return _refused(400, f"this is not {_shown(host)}: call it by {', '.join(sorted(self._hosts))}")
+        if _is_loaded_from_elsewhere(headers):
+            return _refused(403, "a page elsewhere may lead here, and load nothing from here")
         if self._token is not None and not self._may_enter(headers):
             return self._entrance(scope)
         if scope["method"] not in READING and headers.get("origin") != f"{scope['scheme']}://{host}":
@@ -102,10 +106,19 @@ class Guard:
 
 
 def _name(host: str) -> str:
+    """Return the name in a `Host`, "" for what is none."""
     try:
-        return (urlsplit(f"//{host}").hostname or "").lower()
+        found = urlsplit(f"//{host}")
+        _ = found.port  # it is read here only
+        return (found.hostname or "").lower()
     except ValueError:
         return ""
+
+
+def _is_loaded_from_elsewhere(headers: Headers) -> bool:
+    """Whether a page of another origin asks, and not to lead its user here; other clients than browsers do not say."""
+    is_visit = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    return headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not is_visit
 
 
 def _shown(host: str) -> str:

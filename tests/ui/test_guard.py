@@ -58,6 +58,29 @@ def test_a_name_that_is_not_ours_is_refused(open_ui: UiServer, host: str) -> Non
     assert "call it by 127.0.0.1" in text
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1:99999", "127.0.0.1:x", "localhost:-1"])
+def test_a_port_that_is_none_is_refused(open_ui: UiServer, closed_ui: UiServer, host: str) -> None:
+    for ui in (open_ui, closed_ui):
+        response, _ = ask(ui, headers={"Host": host})
+        assert response.status == 400
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+@pytest.mark.parametrize("path", ["/proof/seed?seed=1", "/topics?live=", "/static/ui.js"])
+def test_a_page_elsewhere_loads_nothing(open_ui: UiServer, site: str, path: str) -> None:
+    for mode, dest in (("no-cors", "image"), ("cors", "empty"), ("navigate", "iframe")):
+        headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode, "Sec-Fetch-Dest": dest}
+        response, _ = ask(open_ui, path, headers=headers)
+        assert response.status == 403
+
+
+def test_a_page_elsewhere_may_lead_here(open_ui: UiServer) -> None:
+    for site in ("cross-site", "same-site", "none", "same-origin"):
+        headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+        response, _ = ask(open_ui, headers=headers)
+        assert response.status == 200
+
+
 @pytest.mark.parametrize(
     "path", ["/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2fguard.py", "/static//etc/passwd"]
 )
