@@ -54,9 +54,14 @@ class Progress:
     unknown: int
     """Lines that this version cannot read."""
 
+    @property
+    def unjudged(self) -> int:
+        """How many of its cells have no outcome here."""
+        return len(set(self.chosen) - {each.cell.name for each in self.outcomes})
+
 
 def read_progress(folder: Path) -> Progress | None:
-    """Read the file of a folder; None if there is none."""
+    """Read the newest run in the file of a folder; None if there is none."""
     try:
         lines = (folder / FILE).read_bytes().splitlines()
     except OSError:
@@ -66,13 +71,13 @@ def read_progress(folder: Path) -> Progress | None:
     for line in lines:
         try:
             ((kind, content),) = json.loads(line).items()
-            if kind == "cells":
-                chosen = tuple(content)
+            if kind == "cells":  # a run begins: what is before is of one that was here before
+                chosen, outcomes, unknown, result = tuple(content), [], 0, None
             elif kind == "outcome":
                 outcomes.append(from_json(content))
             else:
                 result = str(content)
-        except (ValueError, KeyError, TypeError, AttributeError):  # of another version, or half written
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # of another version, or half written
             unknown += 1
     return Progress(chosen, tuple(outcomes), result, unknown)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,19 @@ from sparkonce.jobs.lab.verify.matrix import full
 from sparkonce.jobs.lab.verify.progress import FILE, ProgressFile, read_progress
 from sparkonce.jobs.lab.verify.results import AnyOutcome
 from sparkonce.jobs.lab.verify.setback.cells import all_setbacks
-from sparkonce.jobs.ui.proof.seeds import SeedError, TraceLine, picture_after, read_output, run_seed
+from sparkonce.jobs.ui.page import Asked
+from sparkonce.jobs.ui.pages.proof import PROOF
+from sparkonce.jobs.ui.proof.seeds import (
+    MAX_RUNNING,
+    SeedError,
+    TraceLine,
+    picture_after,
+    places,
+    read_output,
+    run_seed,
+)
+from sparkonce.jobs.ui.rendering import render
+from sparkonce.jobs.ui.site import Given, Site
 
 
 def outcome_of(cell: Cell, wrong: str | None = None) -> Outcome[Cell]:
@@ -49,6 +62,45 @@ def test_cells_of_all_dimensions_are_read(tmp_path: Path) -> None:
     progress = read_progress(tmp_path)
     assert progress is not None
     assert (list(progress.outcomes), progress.result, progress.unknown) == (outcomes, "RESULT cells=2", 0)
+
+
+def test_a_second_run_in_the_same_file_begins_anew(tmp_path: Path) -> None:
+    first, second = full()[:2]
+    file = ProgressFile(tmp_path, [first])
+    file.outcome(outcome_of(first))
+    file.result("RESULT cells=1")
+    ProgressFile(tmp_path, [second])
+    progress = read_progress(tmp_path)
+    assert progress is not None
+    assert (progress.chosen, progress.outcomes, progress.result) == ((second.name,), (), None)
+
+
+def test_a_line_that_is_nested_too_deeply_is_unknown(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text("[" * 100_000 + "\n")
+    progress = read_progress(tmp_path)
+    assert progress is not None
+    assert progress.unknown == 1
+
+
+def shown(folder: Path) -> str:
+    with closing(Site(Given(folder=folder))) as site:
+        page_data = PROOF.data(site, Asked())
+        return render(PROOF.template, {"site": site, "asked": Asked(), "page": PROOF, **page_data}).whole
+
+
+def test_a_result_is_good_only_if_the_outcome_of_each_cell_is_known(tmp_path: Path) -> None:
+    cells = full()[:2]
+    file = ProgressFile(tmp_path, cells)
+    file.outcome(outcome_of(cells[0]))
+    (tmp_path / "whole").mkdir()
+    whole = ProgressFile(tmp_path / "whole", cells)
+    for each in cells:
+        whole.outcome(outcome_of(each))
+    for each in (file, whole):
+        each.result("RESULT cells=2 lost=0")
+    assert "? RESULT cells=2" in shown(tmp_path)
+    assert "Of 1 cells that were chosen no outcome is here" in shown(tmp_path)
+    assert "✓ RESULT cells=2" in shown(tmp_path / "whole")
 
 
 def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,3 +171,11 @@ def test_a_seed_of_the_simulator_has_a_picture(whole: bool) -> None:
 def test_a_seed_that_cannot_be_run() -> None:
     with pytest.raises(SeedError, match="no such bug"):
         run_seed(3, "no such bug")
+
+
+def test_no_more_seeds_run_at_once_than_there_are_places() -> None:
+    with ExitStack() as stack:
+        for _ in range(MAX_RUNNING):
+            stack.enter_context(places)
+        with pytest.raises(SeedError, match="2 seeds are running: try again when one has ended"):
+            run_seed(4)
