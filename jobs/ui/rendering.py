@@ -100,8 +100,8 @@ def _lasting(seconds: float | None) -> str:
 
 
 def _as_id(text: str) -> str:
-    """Return an id for any text."""
-    return text if ID.fullmatch(text) else "x" + hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    """Return an id for any text, to be put behind a prefix: no text that is an id has that of another text."""
+    return text if ID.fullmatch(text) else ":" + hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _sparkline(points: Sequence[tuple[float, float]], label: str, width: int = 110, height: int = 22) -> Markup:

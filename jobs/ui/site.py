@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkonce.jobs.ui.delta.tables import TableWatches
+from sparkonce.jobs.ui.delta.tables import MAX_TABLES, TableWatch, TableWatches
 from sparkonce.jobs.ui.kafka.messages import Messages
 from sparkonce.jobs.ui.kafka.readers import Topics
 from sparkonce.jobs.ui.kafka.watch import ClusterWatch
@@ -72,6 +72,11 @@ class Site:
     def tables(self) -> list[str]:
         """Return the places of all tables."""
         return list(dict.fromkeys([*self.given.tables, *self._found("_delta_log")]))
+
+    def watches(self) -> tuple[list[TableWatch], int]:
+        """Return what follows the tables, and how many more tables there are than are followed."""
+        places = self.tables()
+        return [self.delta.at(place) for place in places[:MAX_TABLES]], max(len(places) - MAX_TABLES, 0)
 
     def checkpoints(self) -> list[str]:
         """Return the places of all checkpoints of streaming queries."""

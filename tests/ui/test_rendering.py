@@ -47,3 +47,10 @@ def test_a_part_is_there_once() -> None:
 @pytest.mark.parametrize("text", ["\0", "\0a\0", "\0no part\0", "\0\0"])
 def test_text_with_nul_characters_is_text(text: str) -> None:
     assert rendered(title=text, a=text).whole == f'<h1>{text}</h1><p id="a" class="{text}">{text}</p>'
+
+
+def test_ids_of_different_texts_differ() -> None:
+    texts = ["a/b", "größe", "", ":", "\0", rendering._as_id("a/b"), "x" + rendering._as_id("a/b")[1:]]
+    ids = {rendering._as_id(text) for text in texts}
+    assert len(ids) == len(texts)
+    assert all(rendering.ID.fullmatch(f"g-{each}") for each in ids)

@@ -7,6 +7,7 @@ commits.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,9 @@ from sparkonce.jobs.ui.delta.tables import TableWatch
 from sparkonce.jobs.ui.delta.timeline import MAX_BATCHES, Event, Timeline, events_of, timeline
 from sparkonce.jobs.ui.delta.versions import VersionState
 from sparkonce.offset_store.errors import OffsetStoreError
+
+FIRST_LOOKS_S = 4.0
+"""How long one look opens tables that no look has opened yet; those that are left are opened by the next ones."""
 
 EndOf = Callable[[str, str, int], int | None]
 """Returns the end of a partition's log by the topic's name, its id ("" if unknown) and the partition; None: unknown."""
@@ -146,7 +150,11 @@ def look(places: Iterable[str], watches: Iterable[TableWatch], storage_options: 
             checkpoints.append(read_checkpoint(place, storage_options))
         except CheckpointError as error:
             problems[place] = str(error)
+    until_s = time.monotonic() + FIRST_LOOKS_S
     for watch in watches:
+        if watch.followed.known is None and time.monotonic() >= until_s:
+            reading.append(watch)
+            continue
         try:
             if watch.look().verdict is None:
                 reading.append(watch)

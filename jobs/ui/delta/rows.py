@@ -212,7 +212,7 @@ def _possible(adds: pa.Table, tests: Sequence[_Test], partition_columns: set[str
 
     Only bounds of whole numbers, dates and texts are used: those of times are cut to milliseconds, and a float has NaN.
     """
-    possible = [pa.array([True] * len(adds))]
+    possible = [pa.array([True] * len(adds), pa.bool_())]
     for test in tests:
         if test.column in partition_columns:
             possible.append(test.matches(_typed(adds[f"partition.{test.column}"], test)))
@@ -252,7 +252,7 @@ def _rows_of(
                 count = file.metadata.row_group(group).num_rows
                 part = _of_types(file.read_row_group(group, sorted(tested)), schema) if tested else None
                 passed = [_passed(test, part, count, schema, constant) for test in tests]
-                kept = reduce(pc.and_, passed, pa.array([True] * count))
+                kept = reduce(pc.and_, passed, pa.array([True] * count, pa.bool_()))
                 numbers = pc.indices_nonzero(kept)[:limit]
                 if len(numbers):
                     limit -= len(numbers)

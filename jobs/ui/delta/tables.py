@@ -17,8 +17,8 @@ from sparkonce.offset_store.delta_log import DeltaLog
 from sparkonce.offset_store.errors import LogFileMissingError
 from sparkonce.offset_store.locations import Location
 
-MAX_TABLES = 64
-"""Tables that are followed; the one that was looked at least recently is forgotten."""
+MAX_TABLES = 1000
+"""Tables that are followed; the one that was looked at least recently is forgotten. A page looks at no more."""
 SHORT_LOG = 2_000
 """Up to so many kept commits, files without a commit are counted unasked."""
 PAGE = 50
@@ -29,7 +29,9 @@ UNNAMED_EVERY_S = 2.0
 
 def key_of(place: str) -> str:
     """Return a table's name in addresses: the end of its path, and enough of a digest to tell two of a name apart."""
-    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in place.rstrip("/").rpartition("/")[2])
+    name = "".join(
+        c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in place.rstrip("/").rpartition("/")[2]
+    )
     return f"{name}-{hashlib.blake2b(place.encode(), digest_size=4).hexdigest()}"
 
 

@@ -17,7 +17,7 @@ PARTITIONS = 100
 
 
 def _all(site: Site) -> tuple[Known, list[Pipeline]]:
-    watches = [site.delta.at(place) for place in site.tables()]
+    watches, _ = site.watches()
     known = look(site.checkpoints(), watches, site.given.storage)
     return known, pipelines(known, _ends(site), now_ms())
 

@@ -36,9 +36,9 @@ class Glance:
 
 
 def _list(site: Site, _: Asked) -> Mapping[str, Any]:
-    watches = [site.delta.at(place) for place in site.tables()]
+    watches, left_out = site.watches()
     until_s = time.monotonic() + GLANCE_S
-    return {"tables": [_glance(watch, until_s) for watch in watches]}
+    return {"tables": [_glance(watch, until_s) for watch in watches], "left_out": left_out}
 
 
 def _glance(watch: TableWatch, until_s: float) -> Glance:

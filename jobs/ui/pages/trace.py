@@ -22,7 +22,7 @@ _records: Paced[RecordTrace] = Paced()
 
 
 def _data(site: Site, asked: Asked) -> Mapping[str, Any]:
-    watches = [site.delta.at(place) for place in site.tables()]
+    watches, _ = site.watches()
     chosen = table_of(site, asked.query["table"]) if asked.query.get("table") else None
     data: dict[str, Any] = {
         "watches": watches,

@@ -13,7 +13,6 @@ from sparkonce.jobs.lab.verify.matrix import full
 from sparkonce.jobs.lab.verify.progress import FILE, ProgressFile, read_progress
 from sparkonce.jobs.lab.verify.results import AnyOutcome
 from sparkonce.jobs.lab.verify.setback.cells import all_setbacks
-from sparkonce.jobs.ui.page import Asked
 from sparkonce.jobs.ui.pages.proof import PROOF
 from sparkonce.jobs.ui.proof.seeds import (
     MAX_RUNNING,
@@ -24,8 +23,8 @@ from sparkonce.jobs.ui.proof.seeds import (
     read_output,
     run_seed,
 )
-from sparkonce.jobs.ui.rendering import render
 from sparkonce.jobs.ui.site import Given, Site
+from tests.unit.ui.shown import shown
 
 
 def outcome_of(cell: Cell, wrong: str | None = None) -> Outcome[Cell]:
@@ -82,10 +81,9 @@ def test_a_line_that_is_nested_too_deeply_is_unknown(tmp_path: Path) -> None:
     assert progress.unknown == 1
 
 
-def shown(folder: Path) -> str:
+def proof_of(folder: Path) -> str:
     with closing(Site(Given(folder=folder))) as site:
-        page_data = PROOF.data(site, Asked())
-        return render(PROOF.template, {"site": site, "asked": Asked(), "page": PROOF, **page_data}).whole
+        return shown(PROOF, site)
 
 
 def test_a_result_is_good_only_if_the_outcome_of_each_cell_is_known(tmp_path: Path) -> None:
@@ -98,9 +96,9 @@ def test_a_result_is_good_only_if_the_outcome_of_each_cell_is_known(tmp_path: Pa
         whole.outcome(outcome_of(each))
     for each in (file, whole):
         each.result("RESULT cells=2 lost=0")
-    assert "? RESULT cells=2" in shown(tmp_path)
-    assert "Of 1 cells that were chosen no outcome is here" in shown(tmp_path)
-    assert "✓ RESULT cells=2" in shown(tmp_path / "whole")
+    assert "? RESULT cells=2" in proof_of(tmp_path)
+    assert "Of 1 cells that were chosen no outcome is here" in proof_of(tmp_path)
+    assert "✓ RESULT cells=2" in proof_of(tmp_path / "whole")
 
 
 def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

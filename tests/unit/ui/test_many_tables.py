@@ -1,0 +1,64 @@
+"""The tables and checkpoints of a folder on pages, whatever their names and however many there are."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from sparkonce.jobs.ui import site as sites
+from sparkonce.jobs.ui.delta import pipelines
+from sparkonce.jobs.ui.delta.tables import key_of
+from sparkonce.jobs.ui.pages import tables
+from sparkonce.jobs.ui.pages.pipelines import PIPELINES
+from sparkonce.jobs.ui.pages.tables import TABLE, TABLES
+from sparkonce.jobs.ui.pages.trace import TRACE
+from sparkonce.jobs.ui.site import Given, Site
+from tests.unit.audit.logs import TOPIC, Table
+from tests.unit.ui.shown import shown
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with closing(Site(Given(folder=tmp_path))) as made:
+        yield made
+
+
+def test_a_table_may_have_any_name(tmp_path: Path, site: Site) -> None:
+    table = Table.create(tmp_path / "größe <b>")
+    table.batches(1)
+    key = key_of(str(table.path))
+    assert f'href="/tables/{key}">größe &lt;b&gt;</a>' in shown(TABLES, site)
+    assert "verdict=proven" in shown(TABLE, site, {"table": key})
+
+
+def test_many_tables_stay_audited(tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table.create(tmp_path / "t0")
+    table.batches(1)
+    for number in range(1, 80):
+        shutil.copytree(table.path, tmp_path / f"t{number}")
+    for budget_s in (600.0, 0.0):  # all are opened; then none that is not
+        monkeypatch.setattr(tables, "GLANCE_S", budget_s)
+        assert shown(TABLES, site).count("✓ proven") == 80
+
+
+def test_tables_beyond_the_limit_are_counted(tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sites, "MAX_TABLES", 1)
+    for name in ("a", "b", "c"):
+        Table.create(tmp_path / name)
+    assert "… and 2 more, which no page looks at" in shown(TABLES, site)
+
+
+def test_tables_that_are_not_opened_yet_are_named(tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipelines, "FIRST_LOOKS_S", 0.0)
+    Table.create(tmp_path / "orders")
+    assert "The log of orders is being read: " in shown(PIPELINES, site)
+
+
+def test_a_table_without_files_is_traced(tmp_path: Path, site: Site) -> None:
+    table = Table.create(tmp_path / "orders")
+    table.batches(1)
+    assert "no row with its partition and offset" in shown(TRACE, site, topic=TOPIC, partition="0", offset="3")
