@@ -1,8 +1,9 @@
 """Whether a stretch of offsets was written once, by the commits that cover it; and what of that is not known.
 
 "Proven" takes all of these: the audit has read the whole log and found nothing wrong, exactly one commit stores these
-offsets, exactly one holds their rows, and both are of one attempt. Whatever is missing makes it "unknown"; two commits
-with the same rows contradict it. Commits that a restore took back do not count.
+offsets, exactly one holds their rows, both are of one attempt, and no other application or source has written them here
+as well. Whatever is missing makes it "unknown"; two commits with the same rows contradict it. Commits that a restore
+took back do not count.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ _ROWS_TOUCHED = {
     Problem.ROWS_RESTORED: "a RESTORE of Delta reverted rows of this table",
     Problem.ROWS_REMOVED: "another writer removed or replaced files of this table",
 }
+
+
+MAX_OTHERS = 5
+"""Commits of other applications that are named."""
 
 
 class Level(Enum):
@@ -74,11 +79,15 @@ def prove(watch: TableWatch, owner: Owner, start: int, end: int) -> Proof:
         undone = [each for each in found if any(by.undoes(each) and by.with_offsets for by in reading.ranges.restores)]
         reverted = [each for each in found if any(by.undoes(each) for by in reading.ranges.restores)]
         oldest = reading.log.oldest_version
+        others = [each for each in reading.ranges.of_others(owner, start, end) if each.has_rows]
+        others = [each for each in others if not any(by.undoes(each) for by in reading.ranges.restores)]
     live = [each for each in found if each not in undone]
     since = (
         "since the table was made" if oldest == 0 else f"since version {oldest}; what older ones did is not examined"
     )
     verdict = _verdict(watch, live, start, end, reason, since, replaced=Problem.LOG_REPLACED in audit.problems)
+    if others and verdict.level is Level.PROVEN:
+        verdict = _by_others_too(owner, others)
     beside = _beside(audit, undone, reverted, live)
     return Proof(owner, start, end, (verdict, *beside), tuple(found), tuple(undone))
 
@@ -133,6 +142,12 @@ def _verdict(
         where = f"version {rows[0].version} holds the rows, and version {stored[0].version} of the same attempt stores "
         where += "the offsets"
     return Statement(Level.PROVEN, f"Written once: {where}, and no other commit covers them, of all commits {since}")
+
+
+def _by_others_too(owner: Owner, others: Sequence[Covering]) -> Statement:
+    by = ", ".join(dict.fromkeys(f"appId {each.app_id}, source {each.source}" for each in others[:MAX_OTHERS]))
+    text = f"Written once by this source of appId {owner[0]}, and written to this table by {by} as well: versions "
+    return Statement(Level.KNOWN, text + _listed(others[:MAX_OTHERS]))
 
 
 def _of_one_attempt(watch: TableWatch, one: Covering, other: Covering) -> bool:

@@ -121,6 +121,16 @@ class RangeIndex:
             key=lambda each: (each.version, each.app_id, each.source),
         )
 
+    def of_others(self, owner: Owner, start: int, end: int) -> Iterator[Covering]:
+        """Yield the commits of other applications or sources that cover some of the same offsets of the same topic."""
+        tp = owner[1][1]
+        for other in self._owners:
+            also = other[1][1]
+            by_name = not (tp.topic_id and also.topic_id)
+            is_same = also.topic == tp.topic if by_name else also.topic_id == tp.topic_id
+            if is_same and also.partition == tp.partition and (other[0], other[1][0]) != (owner[0], owner[1][0]):
+                yield from self.overlapping(other, start, end)
+
     def overlapping(self, owner: Owner, start: int, end: int) -> Iterator[Covering]:
         """Yield the commits that cover some of an owner's offsets ``[start, end)``, in the order of versions."""
         ranges, (app_id, (source, tp)) = self._owners[owner], owner

@@ -20,7 +20,7 @@ from sparkonce.offset_store.offsets import Position, SourceOffset
 from sparkonce.offset_store.record import COMMIT_INFO_KEY, Writes
 from sparkonce.offset_store.tables import append
 from sparkonce.offset_store.txn_ids import OffsetTxn
-from tests.unit.audit.logs import APP, TOPIC, Table, key
+from tests.unit.audit.logs import APP, TOPIC, TOPIC_ID, Table, key, partition, record
 from tests.unit.sink.query_by_hand import TP, Query
 
 SCHEMA = t.StructType(
@@ -326,3 +326,27 @@ def test_offsets_that_were_rewound_by_hand_contradict_what_was_written_twice(tmp
     assert proof.level is Level.CONTRADICTED
     assert "2 rows with its partition and offset" in trace.statements[0].text
     assert prove(watch, proof.owner, 3, 4).level is Level.PROVEN
+
+
+@pytest.mark.parametrize(
+    ("app_id", "source", "topic_id", "is_same"),
+    [
+        ("other", "default", TOPIC_ID, True),
+        (APP, "second", TOPIC_ID, True),
+        ("other", "default", "", True),  # by Spark's own connector, say
+        ("other", "default", "another topic of this name", False),
+    ],
+)
+def test_what_another_application_has_written_too_is_not_proven_to_be_there_once(
+    tmp_path: Path, app_id: str, source: str, topic_id: str, is_same: bool
+) -> None:
+    table = Table.create(tmp_path / "table")
+    table.commit(record(0, {key(0): (0, 10)}))
+    table.commit(record(1, {key(0): (10, 20)}))
+    table.commit(record(2, {(source, partition(0, topic_id)): (0, 10)}, app_id=app_id))
+    watch = watch_of(table.path)
+    both, own = (prove(watch, (APP, key(0)), *extent) for extent in ((0, 10), (10, 20)))
+    assert own.level is Level.PROVEN
+    assert both.level is (Level.KNOWN if is_same else Level.PROVEN)
+    if is_same:
+        assert f"by appId {app_id}, source {source} as well: versions 3" in both.statements[0].text
