@@ -219,6 +219,11 @@ class PartitionLeader:
         if len(left) < len(self.in_sync_replicas):
             self._propose(left)
 
+    @property
+    def has_proposal(self) -> bool:
+        """Whether there is a proposal that has yet to be sent."""
+        return self._unsent
+
     def take_proposal(self) -> Proposal | None:
         """Return the proposal if it has yet to be sent."""
         if not self._unsent:

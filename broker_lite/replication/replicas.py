@@ -110,6 +110,8 @@ class Replicas:
         self._settings = settings
         self._image = ClusterImage()
         self._partition_epochs: dict[PartitionKey, int] = {}
+        self._proposing: dict[PartitionKey, None] = {}
+        """Partitions that may have a proposal for the controller: `proposals` does not walk over the others."""
         self.on_change: Callable[[], object] = _nothing
         """Called when a role, or what a leader knows of its replicas, has changed; before that is reported."""
         self.failed: dict[PartitionKey, Exception] = {}
@@ -209,7 +211,10 @@ class Replicas:
         Raises:
             KafkaError: as `PartitionLeader.fetched`.
         """
-        moved = self.leader(key).fetched(broker_id, broker_epoch, offset, log_start_offset, now_ms)
+        leader = self.leader(key)
+        moved = leader.fetched(broker_id, broker_epoch, offset, log_start_offset, now_ms)
+        if leader.has_proposal:
+            self._proposing[key] = None
         return [HighWatermarkMoved(key)] if moved else []
 
     def tick(self, now_ms: int) -> list[Event]:
@@ -217,14 +222,20 @@ class Replicas:
 
         A high watermark can move by that: it has waited for a follower that was about to join, and did not.
         """
-        for _, role in self._led():
+        for key, role in self._led():
             role.shrink(now_ms)
+            if role.has_proposal:
+                self._proposing[key] = None
         return self._advanced(now_ms)
 
     def proposals(self) -> list[tuple[PartitionKey, Proposal]]:
         """Take what is to be sent to the controller."""
+        if not self._proposing:
+            return []
+        keys, self._proposing = self._proposing, {}
         found = []
-        for key, role in self.roles.items():
+        for key in keys:
+            role = self.roles.get(key)
             proposal = role.take_proposal() if isinstance(role, PartitionLeader) else None
             if proposal is not None:
                 found.append((key, proposal))
@@ -244,6 +255,8 @@ class Replicas:
             moved = role.refused(proposal, answer, now_ms)
         else:
             moved = role.confirmed(proposal, answer, now_ms)
+        if role.has_proposal:
+            self._proposing[key] = None
         return [HighWatermarkMoved(key)] if moved else []
 
     def _take(self, key: PartitionKey, state: PartitionState, now_ms: int) -> list[Event]:
