@@ -85,7 +85,7 @@ class CachedPartition:
 class FetchSession:
     """One session; `epoch` is that of the request that is expected next."""
 
-    __slots__ = ("created_ms", "epoch", "last_used_ms", "partitions", "session_id", "uses_topic_ids")
+    __slots__ = ("_topics", "created_ms", "epoch", "last_used_ms", "partitions", "session_id", "uses_topic_ids")
 
     def __init__(self, session_id: int, uses_topic_ids: bool, now_ms: int) -> None:
         self.session_id = session_id
@@ -93,9 +93,12 @@ class FetchSession:
         self.created_ms = self.last_used_ms = now_ms
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.partitions: dict[PartitionKey, CachedPartition] = {}
+        self._topics: list[FetchTopic] | None = None
 
     def update(self, wanted: Sequence[FetchTopic], forgotten: Sequence[ForgottenTopic]) -> None:
         """Apply what a request adds, changes and forgets."""
+        if wanted or forgotten:
+            self._topics = None
         for topic in wanted:
             key = self._key(topic)
             for partition in topic.partitions:
@@ -110,7 +113,15 @@ class FetchSession:
                 self.partitions.pop((key, index), None)
 
     def topics(self) -> list[FetchTopic]:
-        """Return all partitions in the order in which they are to be read; neighbours of one topic stand together."""
+        """Return all partitions in the order in which they are to be read; neighbours of one topic stand together.
+
+        It is the same list again until a request names something, or the order changes.
+        """
+        if self._topics is None:
+            self._topics = self._list_topics()
+        return self._topics
+
+    def _list_topics(self) -> list[FetchTopic]:
         topics: list[FetchTopic] = []
         last: TopicKey | None = None
         partitions: list[FetchPartition] = []
@@ -134,6 +145,7 @@ class FetchSession:
                     if cached is not None and _size(result):
                         del self.partitions[key, result.partition]
                         self.partitions[key, result.partition] = cached
+                        self._topics = None
             if chosen:
                 told.append(FetchTopicResult(topic.name, topic.topic_id, chosen))
         return told

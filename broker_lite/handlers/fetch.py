@@ -27,6 +27,8 @@ from sparkonce.broker_lite.security.authorizer import authorized_on_cluster
 from sparkonce.crash_points import reach
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from sparkonce.broker_lite.log.leader_epochs import EpochEnd
 
 READ_COMMITTED = 1
@@ -55,7 +57,7 @@ def handle(broker: Broker, request: Request) -> Body | None:
             wanted = wanted._replace(topics=context.topics)
     deadline_ms = broker.clock.monotonic_ms() + wanted.max_wait_ms
     if wanted.replica_id >= 0:
-        idle = broker.cluster.fetched(wanted, uses_topic_ids=request.version >= fetch.TOPIC_ID_FROM)
+        idle = broker.cluster.follower_fetches.fetched(wanted, uses_topic_ids=request.version >= fetch.TOPIC_ID_FROM)
         if idle and min(wanted.min_bytes, wanted.max_bytes, wanted.max_wait_ms) > 0:
             _wait(broker, request, wanted, context, deadline_ms, idle, wanted.min_bytes)
             return None
@@ -70,9 +72,12 @@ def _answer_or_wait(
     deadline_ms: int,
     final: bool,
 ) -> Body | None:
-    if final and context is not None and wanted.replica_id >= 0 and broker.cluster.is_quiet(context.partitions()):
-        response = context.response([], broker.clock.monotonic_ms())
-        return fetch.encode_response(request.version, response)
+    if wanted.replica_id >= 0:
+        fetches = broker.cluster.follower_fetches
+        if final and context is not None and fetches.is_quiet(wanted, context.partitions()):
+            response = context.response([], broker.clock.monotonic_ms())
+            return fetch.encode_response(request.version, response)
+        fetches.read(wanted.replica_id)
     read = _read(broker, request, wanted)
     missing = min(wanted.min_bytes, wanted.max_bytes) - read.size
     if final or missing <= 0 or read.failed or not read.keys:
@@ -96,7 +101,7 @@ def _wait(
     wanted: fetch.FetchRequest,
     context: FetchContext | None,
     deadline_ms: int,
-    keys: tuple[PartitionKey, ...],
+    keys: Collection[PartitionKey],
     missing_bytes: int,
 ) -> None:
     """File a fetch under its partitions, to be answered later."""

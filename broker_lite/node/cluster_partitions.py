@@ -10,28 +10,26 @@ woken, and return that to their clients.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from sparkonce.broker_lite.controller.image import ClusterImage, TopicImage
 from sparkonce.broker_lite.controller.image import PartitionKey as ClusterKey
 from sparkonce.broker_lite.log.log_manager import WantedTopic
 from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.node.deletions import Deletions, Then
+from sparkonce.broker_lite.node.follower_fetches import FollowerFetches
 from sparkonce.broker_lite.node.leader import Led
 from sparkonce.broker_lite.node.purgatory import FetchPurgatory, PartitionKey
 from sparkonce.broker_lite.node.turns import ITEM, in_units
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.fetch import FetchPartition, FetchRequest
-from sparkonce.broker_lite.replication.leader import PartitionLeader
 from sparkonce.broker_lite.replication.replicas import Event, HighWatermarkMoved
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Generator, Iterable, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Sequence
 
     from sparkonce.broker_lite.cluster.member import ClusterMember
     from sparkonce.broker_lite.controller.records import Record
-    from sparkonce.broker_lite.coordinators.fetch_sessions import CachedPartition
     from sparkonce.broker_lite.log.partition_log import PartitionLog
     from sparkonce.broker_lite.node.broker import Broker
     from sparkonce.broker_lite.scheduling import Timer
@@ -54,14 +52,17 @@ class ClusterPartitions:
         self.member = member
         self.purgatory = FetchPurgatory(broker.scheduler)
         """The waiting fetches of consumers."""
-        self.followers = FetchPurgatory(broker.scheduler)
-        """The waiting fetches of followers."""
         self.deletions = Deletions(member, broker.scheduler)
         self._broker = broker
         self._retry: Timer | None = None
         self._told: dict[ClusterKey, str] = {}
         """What has been logged of partitions without a role."""
         self._monotonic_ms = broker.clock.monotonic_ms
+        self.follower_fetches = FollowerFetches(
+            self.logs, member.replicas, self.deletions, member.publish, broker.scheduler, self._monotonic_ms
+        )
+        self.followers = self.follower_fetches.waiting
+        """The waiting fetches of followers."""
         self.logs.high_watermark_interval_ms = broker.config.replica_high_watermark_checkpoint_interval_ms
         self._led: dict[PartitionKey, Led] = {}
         """Partitions that were asked for since a role has changed."""
@@ -109,70 +110,6 @@ class ClusterPartitions:
         keys = list(keys)
         self.purgatory.gone(keys)
         self.followers.gone(keys)
-
-    def fetched(self, wanted: FetchRequest, *, uses_topic_ids: bool) -> tuple[PartitionKey, ...]:
-        """Note how far a follower is: it has everything before the offset that it asks for.
-
-        Returns all partitions that it asks for if there is nothing to send of any, so that it has to wait; else none.
-        Wrong offsets are left out here, and refused when they are read.
-        """
-        now_ms = self._monotonic_ms()
-        events: list[Event] = []
-        up_to_date: list[tuple[PartitionKey, PartitionLeader, int]] = []
-        asked = 0
-        for name, topic_id, partitions in wanted.topics:
-            topic = self.logs.topic_by_id(topic_id) if uses_topic_ids else self.logs.topics.get(name)
-            asked += len(partitions)
-            for each in partitions if topic is not None else ():
-                assert topic is not None
-                try:
-                    leader = self._follower_fetched((topic.topic_id, each.partition), wanted, each, now_ms, events)
-                except (KafkaError, OSError) as error:
-                    self.logs.note_failure(error)
-                    continue
-                if leader is not None:
-                    up_to_date.append(((topic.name, each.partition), leader, each.fetch_offset))
-        self.member.publish(events)
-        # Coordinators may have appended, now that what they waited for is safe.
-        if len(up_to_date) < asked or any(leader.log.log_end_offset != offset for _, leader, offset in up_to_date):
-            return ()
-        return tuple(key for key, _, _ in up_to_date)
-
-    def _follower_fetched(
-        self, key: ClusterKey, wanted: FetchRequest, partition: FetchPartition, now_ms: int, events: list[Event]
-    ) -> PartitionLeader | None:
-        """Note how far a follower is in one partition; returns the partition if it has everything."""
-        replicas, offset = self.member.replicas, partition.fetch_offset
-        leader = replicas.leader(key)
-        end = leader.log.log_end_offset
-        if not leader.log.log_start_offset <= offset <= end:
-            return None
-        if leader.check_fetch(partition.current_leader_epoch, partition.last_fetched_epoch, offset) is not None:
-            return None
-        events += replicas.fetched_by(
-            key, wanted.replica_id, wanted.replica_epoch, offset, partition.log_start_offset, now_ms
-        )
-        self.deletions.fetched(key)
-        return leader if offset == end else None
-
-    def is_quiet(self, asked: Mapping[tuple[Any, int], CachedPartition]) -> bool:
-        """Whether a follower that has waited is up to date: it has every partition's end, and was sent all the rest.
-
-        This is for speed: followers of thousands of idle partitions are answered twice a second.
-        """
-        roles = self.member.replicas.roles
-        for key, cached in asked.items():
-            role, wanted = roles.get(key), cached.wanted
-            if not isinstance(role, PartitionLeader) or role.state.leader_epoch != wanted.current_leader_epoch:
-                return False
-            log = role.log
-            if (
-                log.log_end_offset != wanted.fetch_offset
-                or log.high_watermark != cached.high_watermark
-                or log.log_start_offset != cached.log_start_offset
-            ):
-                return False
-        return bool(asked)
 
     def when_deleted(self, topic: str, index: int, offset: int, timeout_ms: int, then: Then) -> None:
         """Call `then` when every live replica begins at `offset` or later; followers are woken at once.

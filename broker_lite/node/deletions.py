@@ -53,6 +53,11 @@ class Deletions:
         waiter.timer = self._scheduler.call_later(max(timeout_ms, 0) / 1000, partial(self._on_timer, key, waiter))
         self._waiting.setdefault(key, []).append(waiter)
 
+    @property
+    def any_waits(self) -> bool:
+        """Whether there is a waiting request."""
+        return bool(self._waiting)
+
     def fetched(self, key: PartitionKey) -> None:
         """Answer the requests that a follower's fetch completes."""
         waiting = self._waiting.get(key)

@@ -11,7 +11,7 @@ a transaction may show it any number of bytes, and wakes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from sparkonce.broker_lite.scheduling import Scheduler, Timer
 
@@ -25,7 +25,7 @@ class Waiter:
 
     def __init__(
         self,
-        keys: tuple[PartitionKey, ...],
+        keys: Collection[PartitionKey],
         missing_bytes: int,
         deadline_ms: int,
         retry: Callable[[bool], None],
@@ -51,8 +51,7 @@ class FetchPurgatory:
 
     def wait(self, waiter: Waiter, now_ms: int) -> None:
         """File a fetch until enough is appended or its deadline has come."""
-        for key in waiter.keys:
-            self._waiters.setdefault(key, {})[waiter] = None
+        self._file(waiter)
         delay = max(waiter.deadline_ms - now_ms, 0) / 1000
         waiter.timer = self._scheduler.call_later(delay, lambda: self._on_timer(waiter))
 
@@ -62,17 +61,29 @@ class FetchPurgatory:
         if waiter in self._ready:
             self._ready.remove(waiter)
 
+    def _file(self, waiter: Waiter) -> None:
+        for key in waiter.keys:
+            self._waiters.setdefault(key, {})[waiter] = None
+
+    def _unfile(self, waiter: Waiter) -> None:
+        for key in waiter.keys:
+            waiters = self._waiters.get(key)
+            if waiters is not None:
+                waiters.pop(waiter, None)
+                if not waiters:
+                    del self._waiters[key]
+
+    def _of(self, key: PartitionKey) -> Collection[Waiter]:
+        return self._waiters.get(key, ())
+
     def waits_for(self, topic: str, partition: int) -> bool:
         """Whether there is a fetch that waits for a partition."""
         return (topic, partition) in self._waiters
 
     def appended(self, topic: str, partition: int, size: int, stable: bool = True) -> None:
         """Note that `size` bytes have been appended; `stable`: whether they are below the last stable offset."""
-        waiters = self._waiters.get((topic, partition))
-        if not waiters:
-            return
         ready = []
-        for waiter in waiters:
+        for waiter in self._of((topic, partition)):
             if stable or not waiter.only_committed:
                 waiter.missing_bytes -= size
                 if waiter.missing_bytes <= 0:
@@ -81,17 +92,16 @@ class FetchPurgatory:
 
     def decided(self, topic: str, partition: int) -> None:
         """Wake the fetches of a partition in which a transaction has ended."""
-        self._wake(list(self._waiters.get((topic, partition), ())))
+        self._wake(list(self._of((topic, partition))))
 
     def gone(self, keys: Iterable[PartitionKey]) -> None:
         """Wake the fetches of partitions that have been deleted."""
         for key in keys:
-            if key in self._waiters:
-                self._wake(list(self._waiters[key]))
+            self._wake(list(self._of(key)))
 
     def answer_now(self, key: PartitionKey) -> None:
         """Answer the fetches of a partition, with nothing if there is nothing."""
-        waiters = list(self._waiters.get(key, ()))
+        waiters = list(self._of(key))
         for waiter in waiters:
             waiter.final = True
         self._wake(waiters)
@@ -120,9 +130,31 @@ class FetchPurgatory:
     def _forget(self, waiter: Waiter) -> None:
         if waiter.timer is not None:
             waiter.timer.cancel()
-        for key in waiter.keys:
-            waiters = self._waiters.get(key)
-            if waiters is not None:
-                waiters.pop(waiter, None)
-                if not waiters:
-                    del self._waiters[key]
+        self._unfile(waiter)
+
+
+class FollowerPurgatory(FetchPurgatory):
+    """The waiting fetches of followers: few, of thousands of partitions each, so each is filed once for all of them."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__(scheduler)
+        self._all: dict[Waiter, None] = {}
+
+    @property
+    def size(self) -> int:
+        """See `FetchPurgatory`."""
+        return len(self._all)
+
+    def waits_for(self, topic: str, partition: int) -> bool:
+        """See `FetchPurgatory`."""
+        return bool(self._of((topic, partition)))
+
+    def _file(self, waiter: Waiter) -> None:
+        waiter.keys = frozenset(waiter.keys)
+        self._all[waiter] = None
+
+    def _unfile(self, waiter: Waiter) -> None:
+        self._all.pop(waiter, None)
+
+    def _of(self, key: PartitionKey) -> Collection[Waiter]:
+        return [waiter for waiter in self._all if key in waiter.keys]

@@ -38,6 +38,15 @@ _FINAL_REFUSALS = frozenset(
 )
 
 
+class RestingClock:
+    """When a follower has fetched last that has all of its partitions' ends; one for all of these partitions."""
+
+    __slots__ = ("fetched_ms",)
+
+    def __init__(self, fetched_ms: int) -> None:
+        self.fetched_ms = fetched_ms
+
+
 @dataclass(slots=True)
 class FollowerState:
     """What the leader knows of a follower; offsets are -1 until it has fetched in this epoch."""
@@ -48,9 +57,17 @@ class FollowerState:
     log_start_offset: int = _UNKNOWN_OFFSET
     last_fetch_ms: int = 0
     leader_end_at_last_fetch: int = 0
+    resting: RestingClock | None = None
+    """While nothing changes here, says when it has fetched last, with everything, instead of `last_caught_up_ms`.
+
+    It is not advanced any more once something has changed, so it may stay when the follower rests no longer.
+    """
 
     def fetched(self, offset: int, log_start_offset: int, broker_epoch: int, leader_end: int, now_ms: int) -> None:
         """Note a fetch. It was caught up now, or when it fetched last, if it has by now what there was then."""
+        if self.resting is not None:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, self.resting.fetched_ms)
+            self.resting = None
         if offset >= leader_end:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
         elif offset >= self.leader_end_at_last_fetch:
@@ -60,7 +77,10 @@ class FollowerState:
 
     def is_caught_up(self, leader_end: int, now_ms: int, lag_time_max_ms: int) -> bool:
         """Whether it has everything, or had within the last `lag_time_max_ms`."""
-        return self.log_end_offset == leader_end or now_ms - self.last_caught_up_ms <= lag_time_max_ms
+        caught_up_ms = self.last_caught_up_ms
+        if self.resting is not None:
+            caught_up_ms = max(caught_up_ms, self.resting.fetched_ms)
+        return self.log_end_offset == leader_end or now_ms - caught_up_ms <= lag_time_max_ms
 
 
 class Proposal(NamedTuple):
@@ -168,6 +188,18 @@ class PartitionLeader:
         follower.fetched(offset, log_start_offset, broker_epoch, self.log.log_end_offset, now_ms)
         self._maybe_expand(broker_id, follower)
         return self.advance(now_ms)
+
+    def rest(self, broker_id: int, clock: RestingClock) -> bool:
+        """Let `clock` say when a follower fetches that has everything; returns whether that is all its fetches change.
+
+        So it is as long as this log's ends and what the cluster says of the partition stay as they are: the follower is
+        in sync, and the high watermark cannot move further.
+        """
+        follower, end = self.followers.get(broker_id), self.log.log_end_offset
+        if follower is None or follower.log_end_offset != end or self.log.high_watermark != end:
+            return False
+        follower.resting = clock
+        return broker_id in self.in_sync_replicas
 
     def advance(self, now_ms: int) -> bool:
         """Move the high watermark to where it may be; returns whether it has moved."""

@@ -114,6 +114,8 @@ class Replicas:
         """Partitions that may have a proposal for the controller: `proposals` does not walk over the others."""
         self.on_change: Callable[[], object] = _nothing
         """Called when a role, or what a leader knows of its replicas, has changed; before that is reported."""
+        self.changes = 0
+        """How often that has happened, and the controller has answered."""
         self.failed: dict[PartitionKey, Exception] = {}
         """Partitions whose log could not be opened, cut or read, since the last `apply`: the next one tries it again.
 
@@ -160,13 +162,13 @@ class Replicas:
             self.failed[key] = error
             return [self._leave(key)] if key in self.roles else []
         finally:
-            self.on_change()
+            self._changed()
         self._partition_epochs[key] = state.partition_epoch
         return events
 
     def _leave(self, key: PartitionKey) -> Event:
         del self.roles[key], self._partition_epochs[key]
-        self.on_change()
+        self._changed()
         return Gone(key)
 
     def leader(self, key: PartitionKey) -> PartitionLeader:
@@ -190,8 +192,12 @@ class Replicas:
             self.roles[key] = PartitionFollower(role.log, NO_LEADER, state.leader_epoch, TruncationRule.LEADER_EPOCH)
             self._partition_epochs[key] = -1
             events.append(Follows(key, NO_LEADER))
-        self.on_change()
+        self._changed()
         return events
+
+    def _changed(self) -> None:
+        self.changes += 1
+        self.on_change()
 
     def followed(self, leader: int) -> Iterator[tuple[PartitionKey, PartitionFollower]]:
         """Iterate over the partitions to be fetched from one broker."""
@@ -255,6 +261,7 @@ class Replicas:
             moved = role.refused(proposal, answer, now_ms)
         else:
             moved = role.confirmed(proposal, answer, now_ms)
+        self.changes += 1
         if role.has_proposal:
             self._proposing[key] = None
         return [HighWatermarkMoved(key)] if moved else []

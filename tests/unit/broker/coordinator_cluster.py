@@ -148,6 +148,11 @@ class Cluster:
         self._apply(PartitionChanged(*key, new))
         self._tell()
 
+    def decide(self, *records: Record) -> None:
+        """Let the controller decide this."""
+        self._apply(*records)
+        self._tell()
+
     def kill(self, broker_id: int) -> None:
         """End a broker; for what it led, the next one that is alive is elected."""
         self.dead.add(broker_id)

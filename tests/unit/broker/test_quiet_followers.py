@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparkonce.broker_lite.coordinators.fetch_sessions import next_epoch
+from sparkonce.broker_lite.controller.records import BrokerChanged
+from sparkonce.broker_lite.coordinators.fetch_sessions import CachedPartition, next_epoch
 from sparkonce.broker_lite.handlers import dispatch
 from sparkonce.broker_lite.handlers import fetch as fetch_handler
 from sparkonce.broker_lite.log.segment import Slice
@@ -13,6 +14,7 @@ from sparkonce.broker_lite.protocol import fetch
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.fetch import FetchPartition
 from sparkonce.broker_lite.protocol.records import Record, encode_batch
+from sparkonce.broker_lite.replication.leader import PartitionLeader
 from tests.unit.broker.coordinator_cluster import Cluster
 from tests.unit.broker.test_transaction_coordinator import World
 
@@ -141,3 +143,81 @@ def test_an_epoch_that_is_over_is_refused(cluster: Cluster, follower: Follower) 
     cluster.elect("t", 1, 1)
     cluster.world.pass_time(WAIT_MS)
     assert follower.told() == {1: (-1, -1)}
+
+
+LAG_MS = 30_000
+
+
+@pytest.fixture
+def resting(cluster: Cluster, follower: Follower) -> Follower:
+    """Return one that has everything, as broker 3 has, and has asked for it until nothing of it is looked at again."""
+    leader(cluster).fetched(3, -1, 2, 0, cluster.world.now_ms)
+    idle(cluster, follower, 3)
+    return follower
+
+
+def leader(cluster: Cluster, index: int = 0) -> PartitionLeader:
+    return cluster.brokers[1].member.replicas.leader((cluster.image.topic_ids["t"], index))
+
+
+def idle(cluster: Cluster, follower: Follower, times: int) -> None:
+    for _ in range(times):
+        follower.fetch()
+        cluster.world.pass_time(WAIT_MS)
+        follower.told()
+
+
+def proposed(cluster: Cluster) -> list[tuple[int, ...]]:
+    """Return who is in sync by what is to be sent to the controller for t-0."""
+    cluster.brokers[1].member.publish(cluster.brokers[1].member.replicas.tick(cluster.world.now_ms))
+    found = cluster.brokers[1].member.replicas.proposals()
+    return [tuple(each for each, _ in proposal.in_sync_replicas) for key, proposal in found if key[1] == 0]
+
+
+def test_of_a_follower_that_rests_nothing_is_noted_partition_by_partition(
+    cluster: Cluster, resting: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetched(*_: object) -> None:
+        raise AssertionError("a partition that rests is looked at")
+
+    monkeypatch.setattr(PartitionLeader, "fetched", fetched)
+    monkeypatch.setattr(CachedPartition, "must_tell", fetched)
+    idle(cluster, resting, 3)
+    monkeypatch.undo()
+    append(cluster)
+    resting.fetch()
+    cluster.world.pass_time(WAIT_MS)
+    assert list(resting.told()) == [0]
+
+
+def test_a_follower_that_has_rested_is_behind_only_after_its_whole_time(cluster: Cluster, resting: Follower) -> None:
+    idle(cluster, resting, LAG_MS // WAIT_MS + 1)
+    append(cluster)
+    cluster.world.pass_time(LAG_MS - WAIT_MS)
+    assert proposed(cluster) == [(1, 2)], "broker 3 has been silent for longer"
+
+
+def test_a_follower_that_rests_no_more_is_found_to_be_behind(cluster: Cluster, resting: Follower) -> None:
+    append(cluster)
+    cluster.world.pass_time(LAG_MS + 1)
+    assert proposed(cluster) == [(1,)]
+
+
+def test_a_follower_that_has_rested_has_been_caught_up_when_it_fetched_last(
+    cluster: Cluster, resting: Follower
+) -> None:
+    idle(cluster, resting, LAG_MS // WAIT_MS + 1)
+    append(cluster)
+    append(cluster)
+    cluster.world.pass_time(LAG_MS - WAIT_MS)
+    resting.fetch(at(0, 3))
+    assert proposed(cluster) == [(1, 2)], "it has what there was when it fetched before, which is not too long ago"
+
+
+def test_who_may_not_be_in_sync_joins_as_soon_as_it_may(cluster: Cluster, resting: Follower) -> None:
+    cluster.kill(2)
+    idle(cluster, resting, 3)
+    assert proposed(cluster) == []
+    cluster.decide(BrokerChanged(2, cluster.image.broker_epoch(2), fenced=False, shutting_down=False))
+    resting.fetch()
+    assert proposed(cluster) == [(1, 3, 2)]
