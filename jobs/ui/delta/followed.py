@@ -25,11 +25,12 @@ from sparkonce.exactly_once.audit_findings import Finding, Problem
 from sparkonce.jobs.cli.audit import by_delta_spark, offsets_of_source, outside_commits
 from sparkonce.jobs.cli.audit_report import Examined, Verdict, sentence
 from sparkonce.jobs.cli.audit_result import result_of
+from sparkonce.jobs.ui.delta.paced import Paced
 from sparkonce.jobs.ui.delta.queries_seen import QueriesSeen
 from sparkonce.jobs.ui.delta.ranges import RangeIndex, Restore
 from sparkonce.offset_store.administration import ChangeKind
 from sparkonce.offset_store.commit_log import CommitLog, LogCommit
-from sparkonce.offset_store.delta_log import StoredTransactions
+from sparkonce.offset_store.delta_log import DeltaLog, StoredTransactions
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.secrets import hidden_secrets
 
@@ -121,6 +122,8 @@ class Reading:
     files: dict[str, int] = field(default_factory=dict)
     """The commit that added each data file."""
     audit: AuditState | None = None
+    listed: Paced[int] = field(default_factory=Paced)
+    """The newest version that the folder has: a handle stops before one that is missing."""
 
     @property
     def is_at_end(self) -> bool:
@@ -184,7 +187,11 @@ class FollowedTable:
         """Bring the handle to the newest version; False if it is of another table by now, or cannot be brought on."""
         if self._mark(reading, reading.next_version - 1) != reading.mark:
             return False
-        return self._mark(reading, reading.log.newest_version + 1) is None or _updated(reading.log.table)
+        newest = reading.log.newest_version
+        listed = reading.listed.get("", lambda: _newest_listed(reading.log.log))  # before the next one is looked for
+        if self._mark(reading, newest + 1) is None:
+            return listed <= newest  # later ones without the next: opening it again tells which is missing
+        return _updated(reading.log.table)
 
     def _open(self) -> Reading:
         with hidden_secrets(self.storage_options):
@@ -210,6 +217,10 @@ class FollowedTable:
         with hidden_secrets(self.storage_options):
             info = reading.log.log.filesystem.get_file_info(f"{reading.log.log.folder}/{version:020d}.json")
         return None if info.type is fs.FileType.NotFound else (info.size or 0, info.mtime_ns or 0)
+
+
+def _newest_listed(log: DeltaLog) -> int:
+    return max(log.listing().commits, default=-1)
 
 
 def _updated(table: DeltaTable) -> bool:

@@ -97,6 +97,29 @@ def test_another_table_at_the_same_place_is_read_from_its_beginning(table: Table
     assert [owner[1][1].partition for owner in followed.reading().ranges.owners()] == [7]
 
 
+def _look_until_it_fails(followed: FollowedTable) -> None:
+    while True:
+        followed.look()  # the folder is listed now and then only
+
+
+@pytest.mark.parametrize("missing", [1, 2])
+def test_a_missing_log_file_is_reported_until_it_is_back(
+    table: Table, followed: FollowedTable, tmp_path: Path, missing: int
+) -> None:
+    table.batch()
+    assert followed.look().verdict is Verdict.PROVEN
+    table.batches(3)
+    files = [table.path / "_delta_log" / f"{version:020d}.json" for version in range(2, 2 + missing)]
+    for file in files:
+        file.rename(tmp_path / file.name)
+    with pytest.raises(OffsetStoreError, match="version 2 is missing"):
+        _look_until_it_fails(followed)
+    for file in files:
+        (tmp_path / file.name).rename(file)
+    state = followed.look()
+    assert (state.verdict, state.kept) == (Verdict.PROVEN, 5)
+
+
 def test_a_log_that_was_cleaned_up_is_followed_from_its_checkpoint(table: Table, followed: FollowedTable) -> None:
     table.batches(4)
     table.clean_up_log()
