@@ -152,7 +152,24 @@ class CrashPlans:
             yield CrashPlan.parse(text, str(path.with_suffix(MARK_SUFFIX)))
 
 
-_plans = CrashPlans.from_environment(os.environ)
+_plans: CrashPlans | None
+_unreadable: str | None = None
+"""What is wrong with the plans of the environment. Raised when this was imported, it would only keep Spark from finding
+the formats: `ClassNotFoundException`, without a word of the cause."""
+try:
+    _plans = CrashPlans.from_environment(os.environ)
+except ValueError as error:
+    _plans, _unreadable = CrashPlans(None, None), str(error)
+
+
+def check_plans() -> None:
+    """Fail early, where that can be shown.
+
+    Raises:
+        ValueError: if the plan of the environment cannot be read or has no mark.
+    """
+    if _unreadable is not None:
+        raise ValueError(_unreadable)
 
 
 def reach(point: CrashPoint, batch_id: int | None = None, app_id: str | None = None) -> None:
@@ -162,10 +179,11 @@ def reach(point: CrashPoint, batch_id: int | None = None, app_id: str | None = N
 
     Raises:
         InjectedCrashError, OSError: if that is the armed action.
-        ValueError: if a plan cannot be read, or names a point of the same area that does not exist.
+        ValueError: if a plan cannot be read or has no mark, or names a point of the same area that does not exist.
     """
     if _plans is None:
         return
+    check_plans()
     for plan in _plans.armed():
         if plan.matches(point, batch_id, app_id):
             _fire(plan, batch_id)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sparkonce.crash_points import CrashPoint
+from sparkonce.crash_points import CrashPoint, check_plans
+
+check_plans()  # a broker does not start with a plan that it cannot read
 
 
 class BrokerPoint(CrashPoint):

@@ -71,6 +71,20 @@ def test_a_plan_needs_a_mark() -> None:
         CrashPlans.from_environment({"SPARKONCE_CRASH": "sink.before_commit=raise"})
 
 
+@pytest.mark.parametrize(
+    ("program", "printed"),
+    [
+        (f"import pyspark_kafka_once, pyspark_delta_once; print('found'); {REACH}", "found\n"),
+        ("import sparkonce.broker_lite.node.crash_points", ""),
+    ],
+)
+def test_without_a_mark_the_formats_are_found_and_the_first_point_says_so(program: str, printed: str) -> None:
+    environment = {"SPARKONCE_CRASH": "sink.before_commit=kill"}
+    ended = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (1, printed)
+    assert "ValueError: SPARKONCE_CRASH is set, so SPARKONCE_CRASH_MARK must name the file" in ended.stderr
+
+
 def test_it_fires_once_at_its_batch_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mark = tmp_path / "mark"
     plan = CrashPlan.parse("sink.before_commit@3=raise", str(mark))
