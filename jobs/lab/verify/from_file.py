@@ -1,15 +1,18 @@
-"""The outcomes of `sparkonce verify --json FILE`, read again, to be looked at in a notebook."""
+"""The outcomes of `sparkonce verify`, read again, to be looked at in a notebook."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.lab.verify.cells import Shows
+from sparkonce.jobs.lab.verify.cluster.cells import ClusterCell
+from sparkonce.jobs.lab.verify.progress import read_progress
+from sparkonce.jobs.lab.verify.results import AnyOutcome, from_json, what_is_wrong
+from sparkonce.jobs.lab.verify.setback.cells import SetBackCell
 from sparkonce.notebook import table
 
 SIGNS = {
@@ -71,32 +74,40 @@ class VerifyResults:
 
 
 def verify_results(path: str | Path) -> VerifyResults:
-    """Read the file that ``sparkonce verify --json`` has written.
+    """Read the file that ``sparkonce verify --json`` has written, or the folder of ``--keep``, while it runs too.
 
     Raises:
         OSError: if it cannot be read.
-        ValueError: if it is another file.
+        ValueError: if it is something else, or of a version with other cells.
     """
-    try:
-        outcomes = json.loads(Path(path).read_text())
-        return VerifyResults([_cell(each) for each in outcomes if not each["to_compare"]])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a file of sparkonce verify --json ({error!r})") from error
+    place = Path(path)
+    if place.is_dir():
+        run = read_progress(place)
+        if run is None:
+            raise ValueError(f"{path} is not a folder of sparkonce verify --keep")
+        outcomes = run.outcomes
+    else:
+        try:
+            outcomes = tuple(from_json(each) for each in json.loads(place.read_text()))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path} is not a file of sparkonce verify --json ({error!r})") from error
+    return VerifyResults([_cell(each) for each in outcomes if not each.to_compare])
 
 
-def _cell(outcome: Mapping[str, Any]) -> VerifiedCell:
-    cell = outcome["cell"]
-    wrong = outcome["wrong"] if outcome["fired"] else outcome["wrong"] or "its fault did not happen"
+def _cell(outcome: AnyOutcome) -> VerifiedCell:
+    cell = outcome.cell
+    point = OTHERS if isinstance(cell, SetBackCell) else cell.point.value
+    kind = cell.setback if isinstance(cell, SetBackCell) else cell.fault if isinstance(cell, ClusterCell) else cell.kind
     return VerifiedCell(
-        name=cell["name"],
-        point=cell.get("point", OTHERS),
-        kind=cell.get("kind") or cell.get("setback") or cell["fault"],
-        guarantee=Guarantee(cell.get("guarantee", Guarantee.EXACTLY_ONCE)),
-        must_show=Shows(outcome["must_show"]),
-        records=int(outcome["records"]),
-        lost=int(outcome["lost"]),
-        duplicated=int(outcome["duplicated"]),
-        wrong=wrong,
+        name=cell.name,
+        point=point,
+        kind=kind.value,
+        guarantee=cell.guarantee,
+        must_show=outcome.must_show,
+        records=outcome.records,
+        lost=outcome.lost,
+        duplicated=outcome.duplicated,
+        wrong=what_is_wrong(outcome),
     )
 
 

@@ -8,15 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sparkonce.jobs.lab.verify.cells import AnyCell, Cell, Moment, Outcome, Shows
-from sparkonce.jobs.lab.verify.cluster.cells import ClusterCell, all_faults
-from sparkonce.jobs.lab.verify.matrix import full
-from sparkonce.jobs.lab.verify.results import AnyOutcome, to_json
-from sparkonce.jobs.lab.verify.setback.cells import SetBackCell, all_setbacks
+from sparkonce.jobs.lab.verify.cells import AnyCell
+from sparkonce.jobs.lab.verify.results import AnyOutcome, from_json, to_json
 
 FILE = "verify.jsonl"
 
@@ -80,27 +76,3 @@ def read_progress(folder: Path) -> Progress | None:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # of another version, or half written
             unknown += 1
     return Progress(chosen, tuple(outcomes), result, unknown)
-
-
-def from_json(document: Mapping[str, Any]) -> AnyOutcome:
-    """Read what `to_json` returned.
-
-    Raises:
-        KeyError, TypeError, ValueError: if it is anything else, or of a cell that this version does not have.
-    """
-    values = {name: value for name, value in document.items() if name != "cell"}
-    values["must_show"] = Shows(values["must_show"])
-    values["moments"] = tuple(Moment(**each) for each in values["moments"])
-    values["errors"] = tuple(values["errors"])
-    cell = _cells()[document["cell"]["name"]]
-    if isinstance(cell, Cell):
-        return Outcome(cell=cell, **values)
-    if isinstance(cell, SetBackCell):
-        return Outcome(cell=cell, **values)
-    return Outcome(cell=cell, **values)
-
-
-@cache
-def _cells() -> Mapping[str, Cell | SetBackCell | ClusterCell]:
-    cells: list[Cell | SetBackCell | ClusterCell] = [*full(), *all_setbacks(), *all_faults()]
-    return {cell.name: cell for cell in cells}

@@ -15,7 +15,7 @@ from sparkonce.jobs.lab.verify.cluster.cells import ClusterCell
 from sparkonce.jobs.lab.verify.cluster.section import section as of_the_cluster
 from sparkonce.jobs.lab.verify.matrix import full
 from sparkonce.jobs.lab.verify.progress import Progress, read_progress
-from sparkonce.jobs.lab.verify.results import AnyOutcome
+from sparkonce.jobs.lab.verify.results import what_is_wrong
 from sparkonce.jobs.lab.verify.setback.cells import SetBackCell
 from sparkonce.jobs.lab.verify.setback.tables import section as of_setbacks
 from sparkonce.jobs.ui.delta.paced import Paced
@@ -44,18 +44,13 @@ def _data(site: Site, _: Asked) -> Mapping[str, Any]:
             "counts": [report.COUNT_HEAD, *report.counts(crashes)],
             "legend": report.legend(),
             "matrix": report.matrix(crashes, [each for each in full() if each.name in chosen], "/proof/verify/"),
-            "wrong": [(each.cell.name, why) for each in run.outcomes if (why := _wrong(each)) is not None],
+            "wrong": [(each.cell.name, why) for each in run.outcomes if (why := what_is_wrong(each)) is not None],
             "more": (
                 of_setbacks([each for each in run.outcomes if isinstance(each.cell, SetBackCell)])
                 + of_the_cluster([each for each in run.outcomes if isinstance(each.cell, ClusterCell)])
             ),
         }
     return data
-
-
-def _wrong(outcome: AnyOutcome) -> str | None:
-    """Return what is wrong with a cell; one whose fault did not happen proves nothing."""
-    return outcome.wrong or (None if outcome.fired else "its fault did not happen")
 
 
 def _cell(site: Site, asked: Asked) -> Mapping[str, Any]:

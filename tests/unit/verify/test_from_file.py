@@ -13,6 +13,7 @@ from sparkonce import verify_results
 from sparkonce.jobs.lab.verify.cells import Outcome, Shows
 from sparkonce.jobs.lab.verify.cluster.cells import all_faults
 from sparkonce.jobs.lab.verify.matrix import full, must_show
+from sparkonce.jobs.lab.verify.progress import ProgressFile
 from sparkonce.jobs.lab.verify.results import result_line, to_json
 from sparkonce.jobs.lab.verify.setback.cells import all_setbacks
 
@@ -53,6 +54,20 @@ def test_wrong_cells_are_named_with_why_and_those_to_compare_are_left_out(tmp_pa
     html = results._repr_html_()
     assert "✗" in html
     assert "lost &lt;1&gt;" in html
+
+
+def test_the_folder_of_a_run_that_goes_on(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is not a folder of sparkonce verify --keep"):
+        verify_results(tmp_path)
+    first, second, third, *_ = full()
+    file = ProgressFile(tmp_path, [first, second, third])
+    file.outcome(outcome(first))
+    file.outcome(outcome(second, fired=False))
+    results = verify_results(tmp_path)
+    assert [(cell.name, cell.wrong) for cell in results.cells] == [
+        (first.name, None),
+        (second.name, "its fault did not happen"),
+    ]
 
 
 @pytest.mark.parametrize("text", ["no JSON", "{}[]", '[{"a": 1}]', '{"a": 1}'])
