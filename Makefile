@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java classes browser zookeeper demo test test-oldest versions check bench soak integration kafka-image docs try clean
+.PHONY: help setup java classes browser zookeeper demo test test-oldest versions check bench soak integration pictures kafka-image docs try clean
 OLDEST := .venv-oldest
 
 help: ## Show this list
@@ -82,8 +82,12 @@ soak: classes browser zookeeper ## Long runs: many seeds, many kills
 kafka-image: $(STAMP) ## Build a local Apache Kafka image from Maven's jars
 	@$(BIN)/python -m tests.containers.kafka_image
 
-integration: classes ## The connectors' tests on a real Kafka in a container (needs Docker)
+integration: classes browser ## The connectors' tests on a real Kafka in a container (needs Docker), and all pages in a browser
 	@$(BIN)/python -m tests.containers.run
+	@$(MAKE) --no-print-directory pictures
+
+pictures: browser # The screenshots in docs/ that the site shows
+	@$(BIN)/python -m tests.ui.pictures docs
 
 try: java ## A Python shell with a broker, a Spark session and a topic
 	@$(BIN)/python -m sparkonce.jobs.demo.sandbox

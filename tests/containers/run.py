@@ -13,9 +13,10 @@ from sparkonce.jobs.shared.peers import PeerMissingError
 from tests.containers.engine import EngineMissingError, engine, prepare_environment
 from tests.containers.kafka_image import ImageError, image
 
-# These folders hold tests that take their broker from the fixture `kafka`; soak tests are left out.
+# These folders hold tests that take their broker from the fixture `kafka`, and those of the pages, all of which are run
+# here (see `tests.containers.selection`); soak tests are left out.
 FOLDERS = ["tests/containers", "tests/spark", "tests/parity", "tests/ui"]
-DEFAULT_ARGUMENTS = [*FOLDERS, "-m", "(spark or kafka) and not soak", "-v"]
+DEFAULT_ARGUMENTS = [*FOLDERS, "-m", "not soak", "-v"]
 COLLECT_ONLY = "--collect-only"
 
 

@@ -29,6 +29,8 @@ def test_they_are_collected_by_the_process_that_make_integration_starts() -> Non
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     for folder in FOLDERS:
         assert re.search(rf"^{folder}/\S+::", done.stdout, re.MULTILINE), folder
+    for file in (TESTS / "ui").glob("test_*.py"):
+        assert f"tests/ui/{file.name}::" in done.stdout, f"no test of {file.name}"
 
 
 def test_everything_that_is_missing_is_named_at_once(tmp_path: Path) -> None:
