@@ -26,7 +26,7 @@ class ZooKeeperObserver:
         """Connect; where there is no cluster yet, and `create` says so, it is made.
 
         Raises:
-            OSError: if no ZooKeeper answers, or the place is none of a cluster of ours.
+            OSError: if no ZooKeeper answers in time, or the place is none of a cluster of ours.
         """
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="zookeeper-observer", daemon=True)
@@ -34,6 +34,8 @@ class ZooKeeperObserver:
         self._coordination = ZooKeeperCoordination(connect, SESSION_MS, NOBODY, self._loop, _monotonic_ms)
         try:
             self.cluster_id = self._run(self._coordination.start("", START_TIMEOUT_S, create=create))
+            # All of it, however long that takes within reason: a first look without it would show a cluster of nothing.
+            self._run(asyncio.wait_for(self._coordination.refresh(), START_TIMEOUT_S))
         except BaseException:
             self.close()
             raise

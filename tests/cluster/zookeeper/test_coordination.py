@@ -38,6 +38,7 @@ from sparkonce.broker_lite.controller.records import (
     TopicCreated,
     TopicDeleted,
 )
+from sparkonce.broker_lite.server import zookeeper_observer
 from sparkonce.broker_lite.server.zookeeper import ZooKeeperCoordination
 from sparkonce.broker_lite.server.zookeeper_reading import ChrootError, read_state
 from tests.zookeeper import ZooKeeper
@@ -424,6 +425,28 @@ def test_a_controller_whose_event_loop_is_stuck_is_replaced(place: str) -> None:
         assert leads.wait(PATIENCE_S)
         run(other())
         done.result(PATIENCE_S)
+
+
+def test_who_only_looks_has_all_of_the_cluster_at_first(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zookeeper_observer, "POLL_TIMEOUT_S", 0)  # a cluster that takes longer to read than a look
+
+    def look() -> ClusterImage:
+        observer = zookeeper_observer.ZooKeeperObserver(place)
+        try:
+            (image,) = observer.poll()
+        finally:
+            observer.close()
+        assert isinstance(image, ClusterImage)
+        return image
+
+    async def test() -> None:
+        async with candidates(place, 1) as (first,):
+            await first.lead()
+            first.decide(*created(1))
+            await first.written()
+            assert await asyncio.to_thread(look) == first.led
+
+    run(test())
 
 
 def test_a_place_of_another_cluster_is_refused(zookeeper: ZooKeeper, place: str) -> None:
