@@ -204,7 +204,7 @@ def _seen(tables: Iterable[TableWatch]) -> list[tuple[TableWatch, QuerySeen]]:
     found = []
     for watch in tables:
         with watch.followed.lock:
-            found += [(watch, query) for query in watch.followed.reading().queries.all().values()]
+            found += [(watch, query.copy()) for query in watch.followed.reading().queries.all().values()]
     return found
 
 

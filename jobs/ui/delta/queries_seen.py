@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.offset_store.offsets import OffsetRange
@@ -64,6 +64,10 @@ class QuerySeen:
     minutes: dict[int, Minute] = field(default_factory=dict)
     """By minutes since 1970, the newest `MINUTES`."""
     _half: tuple[str, Writes] | None = None
+
+    def copy(self) -> QuerySeen:
+        """Return what is known by now, which other threads do not change any more."""
+        return replace(self, ends=self.ends.copy(), recent=self.recent.copy(), minutes=self.minutes.copy())
 
     def add(self, batch: CommittedBatch) -> None:
         """Add its next commit."""

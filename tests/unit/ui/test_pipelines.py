@@ -10,7 +10,7 @@ import pytest
 
 from sparkonce.jobs.shared.events import NotedEvent, note, noted
 from sparkonce.jobs.ui.delta.checkpoints import read_checkpoint
-from sparkonce.jobs.ui.delta.pipelines import Pipeline, look, pipelines, timeline_of
+from sparkonce.jobs.ui.delta.pipelines import Pipeline, _seen, look, pipelines, timeline_of
 from sparkonce.jobs.ui.delta.queries_seen import MINUTE_MS
 from sparkonce.jobs.ui.delta.tables import TableWatches
 from sparkonce.jobs.ui.delta.timeline import Event
@@ -52,6 +52,18 @@ def test_a_query_with_its_checkpoint_and_its_table(tmp_path: Path) -> None:
     assert sum(minute.rows or 0 for _, minute in pipeline.minutes) == 2
     assert len(pipeline.minutes) == 60
     assert not pipeline.is_past
+
+
+def test_what_was_seen_stays_when_another_page_reads_on(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    query.write(0, [{"v": 1}])
+    watch = TableWatches({}).at(str(query.table))
+    watch.look()
+    ((_, seen),) = _seen([watch])
+    before = seen.last_batch, dict(seen.ends), [*seen.recent], dict(seen.minutes)
+    query.write(1, [{"v": 1}])
+    watch.look()
+    assert (seen.last_batch, seen.ends, [*seen.recent], seen.minutes) == before
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "at-most-once"])
