@@ -56,7 +56,14 @@ class StandaloneController:
             KafkaError: KAFKA_STORAGE_ERROR if it cannot be written down, then nothing is decided; and what the decision
                 raises.
         """
-        records, result = decision(self._begin())
+        controller = self._begin()
+        try:
+            records, result = decision(controller)
+        except KafkaError:  # a decision that is refused changes nothing
+            raise
+        except BaseException:
+            self._controller = None
+            raise
         self._settle([records])
         finish(self.apply())
         return result
@@ -87,8 +94,8 @@ class StandaloneController:
                 self._check(controller)
             yield WRITTEN
             self._check(controller)
-        except BaseException:  # the request has ended, too: nobody is to write down what it has decided so far
-            if any(decided) and self._controller is controller:
+        except BaseException as error:  # the request has ended, too: nobody is to write down what it has decided so far
+            if self._controller is controller and (any(decided) or not isinstance(error, KafkaError)):
                 self._controller = None
             raise
         self._settle(decided)

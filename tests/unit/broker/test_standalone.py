@@ -116,6 +116,22 @@ def test_what_a_request_has_decided_that_ends_halfway_is_forgotten(asked: Asked)
     assert topics(asked) == {"c": 1}
 
 
+@pytest.mark.parametrize("together", [False, True])
+def test_what_a_mistake_has_left_of_a_decision_is_forgotten(asked: Asked, together: bool) -> None:
+    def mistaken(controller: Controller) -> tuple[list[Record], None]:
+        controller.create_topic("a", asked.broker.new_uuid(), 2, 1, {})
+        raise ZeroDivisionError
+
+    role = asked.broker.member.controller
+    decide = (lambda: list(role.decide_together([mistaken]))) if together else (lambda: role.decide(mistaken))
+    with pytest.raises(ZeroDivisionError):
+        decide()
+    asked.create("c", 1)
+    assert topics(asked) == {"c": 1}
+    asked.crash()
+    assert topics(asked) == {"c": 1}
+
+
 def test_nobody_else_makes_a_topic_that_is_being_decided(asked: Asked) -> None:
     steps = creating(asked, "a", "b")
     next(steps)
