@@ -199,6 +199,9 @@ class ControllerService:
             self._back_off(f"broker {self._broker_id} cannot write the controller's log: {error}")
             self._end("its log cannot be written")
             raise KafkaError(ErrorCode.NOT_CONTROLLER, f"the controller's log cannot be written: {error}") from error
+        except BaseException:
+            self._end("it made a mistake")
+            raise
         for record in records:
             if isinstance(record, BrokerChanged) and not record.shutting_down:
                 what = "fenced: it leads nothing, and is in sync nowhere" if record.fenced else "there, and may lead"

@@ -128,6 +128,23 @@ def test_a_mistake_of_the_core_ends_the_controller() -> None:
     assert not candidate.service.active
 
 
+def test_a_mistake_in_what_is_written_ends_the_controller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its image has what the log has not; the next decision would leave a gap there."""
+    clock = SharedClock()
+    candidate = Candidate(SharedStorage(), clock, 1)
+    candidate.service.tick()
+    candidate.register(clock)
+    with monkeypatch.context() as mistaken:
+        mistaken.setattr(candidate.coordination, "append", lambda *_: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            candidate.create("t")
+    assert not candidate.service.active
+    candidate.service.tick()
+    candidate.create("u")
+    candidate.read()
+    assert list(candidate.image.topic_ids) == ["u"]
+
+
 def test_a_long_log_begins_anew_with_a_snapshot() -> None:
     storage, clock = SharedStorage(), SharedClock()
     candidate = Candidate(storage, clock, 1, max_log_bytes=2_000)
