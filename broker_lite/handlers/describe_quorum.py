@@ -1,6 +1,6 @@
 """DescribeQuorum, versions 0 to 2 (KIP-595, KIP-836): who the controller is, and who may become it.
 
-There is no quorum: the brokers of a cluster share the files of one metadata log, and any of them may be the controller.
+There is no quorum: the brokers of a cluster share one metadata log, and any of them may be the controller.
 So each is a voter, and all are at the offset that this broker has read up to; a fenced one is shown as never seen. A
 standalone broker is shown as the leader of what it has decided since its start.
 """
