@@ -3,6 +3,9 @@
 As Kafka's BrokerLifecycleManager. The broker's epoch is stored with its data: a broker that stopped cleanly sends it
 when it registers again, and may then lead at once, as nothing of its logs can be missing. A broker whose log directory
 has failed asks in its heartbeats to be fenced, until it is restarted: others lead in its place.
+
+The epoch is an offset of the controller's log, so one that is no higher than the stored one shows that the log has gone
+back, as when the cluster was given an older copy of it, or has begun anew under the same id.
 """
 
 from __future__ import annotations
@@ -94,21 +97,25 @@ class Lifecycle:
         self._has_failed = False
         self._refused: ErrorCode | None = None
         self._retry_ms = RETRY_MS
-        self._last_epoch = self._read_epoch() if stopped_cleanly else NO_BROKER_EPOCH
+        self._former_epoch = self._read_epoch()
+        self._last_epoch = self._former_epoch if stopped_cleanly else NO_BROKER_EPOCH
         self._timer: Timer | None = None
         self._asking = False
         self.state = State.REGISTERING
         self.broker_epoch = NO_BROKER_EPOCH
         self.fenced = True
         self.on_alive: Callable[[], None] = _nothing
-        """Called once, when the cluster has accepted the broker."""
+        """Called once, when the cluster has accepted the broker, or `refusal` says why the broker does not join it."""
+        self.refusal = ""
         self._on_stopped: Callable[[], None] = _nothing
 
     @property
     def registered(self) -> bool:
-        """Whether the applied part of the controller's log includes this start of the broker."""
+        """Whether the applied part of the controller's log includes this start of the broker, later than all others."""
         found = self._image().brokers.get(self._identity.broker_id)
-        return found is not None and found.incarnation == self._identity.incarnation
+        if found is None or found.incarnation != self._identity.incarnation:
+            return False
+        return found.broker_epoch > self._former_epoch
 
     def start(self) -> None:
         """Register as soon as there is a controller."""
@@ -182,11 +189,24 @@ class Lifecycle:
         if answer is None or answer.error_code != ErrorCode.NONE:
             self._again_in(RETRY_MS if answer is None else self._refused_registration(ErrorCode.of(answer.error_code)))
             return
+        if answer.broker_epoch <= self._former_epoch:
+            self._refuse(answer.broker_epoch)
+            return
         self._refused, self._retry_ms = None, RETRY_MS
         self.broker_epoch = self._last_epoch = answer.broker_epoch
         self._write_epoch(answer.broker_epoch)
         self.state = State.ALIVE
         self._again_in(0)
+
+    def _refuse(self, epoch: int) -> None:
+        """Do not join a cluster whose log has lost what was in it: topics that it does not know would be put aside."""
+        self.refusal = (
+            f"the log of the cluster has gone back: it is at {epoch}, and this broker has been in it at "
+            f"{self._former_epoch} ({self._path}). Stop all brokers, and give the cluster its latest metadata back. To "
+            "go on without what is lost, remove that file: topics that the cluster does not know are then put aside"
+        )
+        self.close()
+        self.on_alive()
 
     def _refused_registration(self, code: ErrorCode) -> int:
         """Log a refusal, unless it is the same as before; return after how many milliseconds to retry."""

@@ -221,7 +221,7 @@ class ClusterShell:
         """Register this broker with the cluster, and wait until it is accepted.
 
         Raises:
-            ServerError: if that takes too long.
+            ServerError: if that takes too long, or the cluster is not what it was.
         """
         self._lifecycle.start()
         try:
@@ -230,6 +230,8 @@ class ClusterShell:
         except TimeoutError:
             text = f"no controller has taken this broker into its cluster within {START_TIMEOUT_S:.0f} s"
             raise ServerError(f"{text}: {self._where_to_look()}") from None
+        if self._lifecycle.refusal:
+            raise ServerError(self._lifecycle.refusal)
         logger.info("broker %d is in the cluster, with epoch %d", self.member.broker_id, self.member.broker_epoch)
         self._warn_of_other_settings()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import socket
 import struct
 import uuid
@@ -216,3 +217,24 @@ def test_requests_that_are_damaged_are_answered_or_refused(seed: int, caplog: py
             assert client.ask(ApiKey.METADATA, 9, topics=None).controller_id == 1
     assert min(answered, refused) > 10
     assert "this is a mistake of the broker's" not in caplog.text
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_a_broker_does_not_join_a_cluster_that_has_lost_decisions(tmp_path: Path, restored: bool) -> None:
+    """Its topics would be put aside as deleted ones, and their records would be gone for clients."""
+    data, metadata, older, latest = (tmp_path / each for each in ("data", "metadata", "older", "latest"))
+    config = {"node.id": 1, "metadata.log.dir": str(metadata), "cluster.id": "it"}
+    with EmbeddedBroker(data, config=config):
+        shutil.copytree(metadata, older)
+    with EmbeddedBroker(data, config=config) as broker:
+        create(admin(broker.bootstrap_servers), "t", partitions=1, factor=1)
+    metadata.rename(latest)
+    if restored:
+        older.rename(metadata)
+    with pytest.raises(BrokerStartError, match=r"has gone back: .* give the cluster its latest metadata back"):
+        EmbeddedBroker(data, config=config)
+    assert not list(data.glob("*-stray"))
+    shutil.rmtree(metadata)
+    latest.rename(metadata)
+    with EmbeddedBroker(data, config=config) as broker:
+        assert "t" in admin(broker.bootstrap_servers).list_topics(timeout=PATIENCE_S).topics

@@ -147,6 +147,25 @@ def test_it_names_its_former_epoch_only_after_a_clean_stop(clean: bool) -> None:
     assert after.request().previous_broker_epoch == (5 if clean else NO_BROKER_EPOCH)
 
 
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("epoch", [0, 4, 5])
+def test_it_does_not_join_a_log_that_has_gone_back(clean: bool, epoch: int) -> None:
+    """What that does not know any more would be taken for deleted."""
+    before = Setup()
+    before.register(epoch=5)
+    after = Setup(before.storage, stopped_cleanly=clean)
+    after.image.next_offset = epoch
+    after.image.apply(BrokerRegistered(1, US.incarnation, "h", 9))
+    after.register(epoch=epoch)
+    assert "has gone back" in after.lifecycle.refusal
+    assert (after.alive, after.sent, after.lifecycle.registered) == (1, [], False)
+    again = Setup(before.storage, stopped_cleanly=clean)
+    again.image.next_offset = 6
+    again.image.apply(BrokerRegistered(1, US.incarnation, "h", 9))
+    again.register(epoch=6)
+    assert (again.lifecycle.refusal, again.lifecycle.registered) == ("", True)
+
+
 @pytest.mark.parametrize("content", [b"", b"nine"])
 def test_an_epoch_that_cannot_be_read_is_none(content: bytes) -> None:
     storage = SharedStorage()
