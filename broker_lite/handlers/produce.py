@@ -116,7 +116,9 @@ def _steps(broker: Broker, request: Request, wanted: produce.ProduceRequest, sai
         topics.append(produce.ProduceTopicResult(name, topic_id, results))
     if wanted.acks == 0:
         if failed:
-            raise ProtocolError("a Produce with acks=0 failed, see above; closing is the only way to tell")
+            where = f"closing connection from {request.client_host}"
+            broker.note_refusal(f"{where}: a Produce with acks=0 failed, see above; this is the only way to tell")
+            return DROP
         return NO_ANSWER
     if unsafe:
         return answer_when_safe(broker, request, topics, unsafe, wanted.timeout_ms)
