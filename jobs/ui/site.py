@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MAX_DEPTH = 4
 """How deep in a folder tables and checkpoints are looked for."""
-MAX_SCREENS = 64
+MAX_SCREENS = 32
 """Screens of messages that are kept."""
 MAX_FOLDERS = 5000
 """How many folders are looked at, at most."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import count
@@ -12,7 +13,10 @@ from sparkonce.jobs.cli.peek.decoding import Decoder
 from sparkonce.jobs.cli.peek.reading import TopicReader, Wanted
 from sparkonce.jobs.ui.kafka import messages
 from sparkonce.jobs.ui.kafka.messages import Bounds, Messages, Screen, Search, positions_text, read_positions
+from sparkonce.jobs.ui.pages.messages import MESSAGES
+from sparkonce.jobs.ui.site import Given, Site
 from tests.ui.looking import create_topic
+from tests.unit.ui.shown import shown
 
 pytestmark = pytest.mark.kafka
 
@@ -126,6 +130,33 @@ def test_a_search_that_has_enough_goes_on_within_a_chunk(reading: Messages, forw
         found = found + places(screen) if forward else places(screen) + found
         left = after(left, screen) if forward else before(left, screen)
     assert sorted(found) == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2)]
+
+
+@pytest.mark.parametrize("search", [ANY, Search(None, "value")])
+@pytest.mark.parametrize("forward", [True, False])
+def test_large_records_are_fewer_at_once_and_none_is_left_out(
+    reading: Messages, monkeypatch: pytest.MonkeyPatch, forward: bool, search: Search
+) -> None:
+    monkeypatch.setattr(messages, "MAX_BYTES", 1)
+    left, found = reading.bounds(Wanted()), list[tuple[int, int]]()
+    while places(screen := (reading.forward if forward else reading.backward)(left, 10, search)):
+        assert search is not ANY or len(screen.records) <= len(TIMES)
+        found = found + places(screen) if forward else places(screen) + found
+        left = after(left, screen) if forward else before(left, screen)
+    assert in_order(found)
+    assert len(found) == 7
+
+
+def test_what_is_kept_of_large_records_is_what_is_shown(kafka: Any) -> None:
+    create_topic(kafka.bootstrap_servers, "large")
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer.produce("large", b"x" * 400_000, b"\n" * 400_000)
+    assert producer.flush(30) == 0
+    with closing(Site(Given(kafka={"kafka.bootstrap.servers": kafka.bootstrap_servers}))) as site:
+        html = shown(MESSAGES, site, {"topic": "large"})
+        kept = pickle.dumps(list(site.screens._results.values()))
+    assert "(400,000 characters)" in html
+    assert len(kept) < 30_000
 
 
 def test_positions_are_read_back() -> None:

@@ -23,7 +23,9 @@ _LINE_END = re.compile(r"\n")
 
 def safe(text: str) -> str:
     """Return a text with escapes in place of what is not printable: control characters, and those that change order."""
-    return "".join(each if each.isprintable() else _escape(each) for each in text)
+    if text.isprintable():  # of a megabyte, too
+        return text
+    return text.translate({ord(each): _escape(each) for each in set(text) if not each.isprintable()})
 
 
 def _escape(character: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,8 +21,10 @@ from sparkonce.jobs.cli.peek.showing import one_line
 
 BUDGET_S = 1.5
 """How long one search takes, at most."""
-CHUNK = 2000
-"""Offsets that are searched between two looks at the clock."""
+FIRST_CHUNK, CHUNK = 100, 2000
+"""Offsets that are searched between two looks at the clock, at first and at most: the records may be large."""
+MAX_BYTES = 32 << 20
+"""Of the records of one screen, all partitions together: it has fewer records than wanted if they are large."""
 WIDEN = 8
 """By how much more offsets are read where the last ones hold fewer records than wanted."""
 
@@ -79,7 +81,8 @@ class Messages:
         """Return the first records."""
         if not search.is_any:
             return self._searched(bounds, count, search, forward=True)
-        heads = [self._head(partition, *bounds[partition], count) for partition in bounds]
+        share = MAX_BYTES // max(len(bounds), 1)
+        heads = [self._head(partition, *bounds[partition], count, share) for partition in bounds]
         records = list(islice(heapq.merge(*heads, key=_time), count))
         before = {partition: start for partition, (start, _) in bounds.items()}
         after = dict(before) | {each.partition: each.offset + 1 for each in records}
@@ -89,37 +92,42 @@ class Messages:
         """Return the last records."""
         if not search.is_any:
             return self._searched(bounds, count, search, forward=False)
-        tails = [reversed(self._tail(partition, *bounds[partition], count)) for partition in bounds]
+        share = MAX_BYTES // max(len(bounds), 1)
+        tails = [reversed(self._tail(partition, *bounds[partition], count, share)) for partition in bounds]
         records = list(islice(heapq.merge(*tails, key=_time, reverse=True), count))[::-1]
         after = {partition: end for partition, (_, end) in bounds.items()}
         before = dict(after) | {each.partition: each.offset for each in reversed(records)}
         return Screen(self._decoder.decode(records), before, after, True, 0)
 
-    def _head(self, partition: int, first: int, end: int, count: int) -> list[Record]:
+    def _head(self, partition: int, first: int, end: int, count: int, most_bytes: int) -> list[Record]:
         with closing(self._reader.read(partition, first, end)) as records:
-            return list(islice(records, count))
+            return list(_limited(records, count, most_bytes))
 
-    def _tail(self, partition: int, first: int, end: int, count: int) -> list[Record]:
+    def _tail(self, partition: int, first: int, end: int, count: int, most_bytes: int) -> Sequence[Record]:
         width = count
         while True:
             start = max(first, end - width)
-            records = list(self._reader.read(partition, start, end))
-            if len(records) >= count or start == first:
-                return records[-count:]
+            records = _Last(count, most_bytes)
+            for each in self._reader.read(partition, start, end):
+                records.append(each)
+            if records.is_full or start == first:
+                return records.kept
             width *= WIDEN
 
     def _searched(self, bounds: Bounds, count: int, search: Search, *, forward: bool) -> Screen:
         """Search all partitions in turns, until there are enough or the time is up."""
         start = {partition: extent[0 if forward else 1] for partition, extent in bounds.items()}
         at, found, deadline = dict(start), list[Decoded](), self._clock() + BUDGET_S
+        width = min(FIRST_CHUNK, CHUNK)
         while len(found) < count and self._clock() < deadline:
             left = [each for each in sorted(bounds) if at[each] != bounds[each][1 if forward else 0]]
             if not left:
                 break
             for partition in left:
-                begin, end = _chunk(at[partition], bounds[partition], forward)
+                begin, end = _chunk(at[partition], bounds[partition], width, forward)
                 matching = self._matching(partition, begin, end, search)
-                taken = list(islice(matching if forward else reversed(list(matching)), count - len(found)))
+                left_over = count - len(found)
+                taken = list(islice(matching, left_over) if forward else reversed(deque(matching, left_over)))
                 found += taken
                 if len(found) >= count:  # the chunk may have more
                     at[partition] = taken[-1].record.offset + forward
@@ -127,6 +135,7 @@ class Messages:
                 at[partition] = end if forward else begin
                 if self._clock() > deadline:
                     break
+            width = min(2 * width, CHUNK)
         whole = all(at[each] == bounds[each][1 if forward else 0] for each in bounds)
         looked_at = sum(abs(at[each] - start[each]) for each in bounds)
         by_partition: dict[int, list[Decoded]] = defaultdict(list)
@@ -137,15 +146,49 @@ class Messages:
         return Screen(records, before, after, whole or len(found) >= count, looked_at)
 
     def _matching(self, partition: int, begin: int, end: int, search: Search) -> Iterator[Decoded]:
-        records: Iterable[Record] = self._reader.read(partition, begin, end, search.key)
-        if search.text is None:
-            return iter(self._decoder.decode(list(records)))
-        return (each for each in self._decoder.decode(list(records)) if search.matches(each))
+        records = self._reader.read(partition, begin, end, search.key)
+        while part := list(_limited(records, CHUNK, MAX_BYTES)):
+            for each in self._decoder.decode(part):
+                if search.text is None or search.matches(each):
+                    yield each
 
 
-def _chunk(at: int, extent: tuple[int, int], forward: bool) -> tuple[int, int]:
+def _limited(records: Iterable[Record], count: int, most_bytes: int) -> Iterator[Record]:
+    """Yield the first records, at least one and no more than these limits allow."""
+    for each in islice(records, count):
+        yield each
+        most_bytes -= _size(each)
+        if most_bytes <= 0:
+            return
+
+
+class _Last:
+    """The last records, at least one and no more than limits allow; once `is_full`, older ones are not needed."""
+
+    def __init__(self, count: int, most_bytes: int) -> None:
+        self._count, self._most_bytes = count, most_bytes
+        self._bytes = 0
+        self.kept: deque[Record] = deque()
+        self.is_full = False
+
+    def append(self, record: Record) -> None:
+        """Add the next record."""
+        self.kept.append(record)
+        self._bytes += _size(record)
+        while len(self.kept) > 1 and (len(self.kept) > self._count or self._bytes > self._most_bytes):
+            self._bytes -= _size(self.kept.popleft())
+            self.is_full = True
+        self.is_full = self.is_full or len(self.kept) >= self._count
+
+
+def _size(record: Record) -> int:
+    headers = sum(len(key) + len(value or b"") for key, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers
+
+
+def _chunk(at: int, extent: tuple[int, int], width: int, forward: bool) -> tuple[int, int]:
     first, end = extent
-    return (at, min(at + CHUNK, end)) if forward else (max(at - CHUNK, first), at)
+    return (at, min(at + width, end)) if forward else (max(at - width, first), at)
 
 
 def _time(record: Record) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -55,12 +55,12 @@ class Row:
 def _data(site: Site, asked: Asked) -> Mapping[str, Any]:
     topic = topic_of(site, asked.path["topic"])
     query, problem, screen = _query(topic, asked), None, None
+    rows: Sequence[Row] = ()
     if query.problem is None:
         try:
-            screen = _screen(site, topic, asked, query)
+            screen, rows = _screen(site, topic, asked, query)
         except PeekError as error:
             problem = str(error)
-    rows = [] if screen is None else [_row(each) for each in screen.records]
     backward = query.after is None and (query.newest or query.before is not None)
     return {
         "topic": topic,
@@ -116,14 +116,21 @@ def _query(topic: TopicState, asked: Asked) -> Query:
     )
 
 
-def _screen(site: Site, topic: TopicState, asked: Asked, query: Query) -> Screen:
-    """Return what is asked for; it is read again only if the log has changed since."""
+def _screen(site: Site, topic: TopicState, asked: Asked, query: Query) -> tuple[Screen, Sequence[Row]]:
+    """Return what is asked for; it is read again only if the log has changed since.
+
+    What is kept are rows: records may be large.
+    """
     chosen = [
         each for each in topic.partitions if not query.wanted.partitions or each.partition in query.wanted.partitions
     ]
     state = tuple((each.start, each.stable) for each in chosen)
 
-    def read() -> Screen:
+    def read() -> tuple[Screen, Sequence[Row]]:
+        screen = found()
+        return replace(screen, records=()), [_row(each) for each in screen.records]
+
+    def found() -> Screen:
         with site.messages(topic.name) as messages:
             bounds = messages.bounds(query.wanted)
             if query.after is not None:
