@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from sparkonce.jobs.ui.kafka import past
-from sparkonce.jobs.ui.kafka.past import Past, slope
+from sparkonce.jobs.ui.kafka.past import UNKNOWN, Past, slope
+from sparkonce.jobs.ui.kafka.topics import _rate
 
 SLOT = ("orders", 0)
 
@@ -29,6 +30,17 @@ def test_a_topic_that_appears_began_at_0() -> None:
     known.note(100.0, {})
     known.note(102.0, {SLOT: 4})
     assert known.written_at(SLOT, 1) == 101.0
+
+
+def test_a_partition_whose_leader_did_not_answer_did_not_begin_at_0() -> None:
+    known = Past()
+    known.note(100.0, {SLOT: UNKNOWN})
+    known.note(102.0, {SLOT: 4000})
+    assert known.written_at(SLOT, 1) is None
+    known.note(104.0, {SLOT: 4010})
+    assert known.written_at(SLOT, 4009) == 104.0
+    assert _rate({SLOT: UNKNOWN}, {SLOT: 4000}, SLOT, 2.0) is None
+    assert _rate({SLOT: 4000}, {SLOT: 4010}, SLOT, 2.0) == 5.0
 
 
 def test_the_ends_a_while_ago_are_those_of_the_last_look_before() -> None:

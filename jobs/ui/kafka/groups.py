@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import dataclass
 
 from sparkonce.broker_lite.protocol.errors import KafkaError
 from sparkonce.connectors.kafka_client.client import Client
@@ -17,7 +18,8 @@ from sparkonce.connectors.kafka_client.group_offsets import KafkaGroupOffsets
 from sparkonce.connectors.kafka_client.groups import GroupListing, list_groups
 from sparkonce.connectors.kafka_client.settings import ClientSettings
 from sparkonce.jobs.cli.peek.reading import TopicReader
-from sparkonce.jobs.ui.kafka.past import Past
+from sparkonce.jobs.ui.kafka.past import UNKNOWN, Past
+from sparkonce.jobs.ui.kafka.readers import ISOLATION
 from sparkonce.jobs.ui.kafka.state import GroupPartition, GroupState
 from sparkonce.offset_store.clock import now_ms
 from sparkonce.offset_store.errors import OffsetStoreError
@@ -28,9 +30,23 @@ MAX_GROUPS = 500
 MAX_TIMESTAMPS = 10
 """How many records are read for their timestamps at one look."""
 MAX_KNOWN_TIMESTAMPS = 10_000
+DOUBTFUL_S, DOUBTFUL_OFFSETS = 2.0, 10
+"""A group that seems to be behind by so long and by so little may have nothing to read but markers of transactions."""
 PAST_S = 2.0
 """The pause between two points of a group's trend."""
 MAX_POINTS = 150
+
+
+@dataclass(frozen=True, slots=True)
+class _Next:
+    """What a group reads next."""
+
+    end: int
+    """Where the log ended when it was looked at."""
+    offset: int | None
+    """None if there was no record: markers of transactions, and what compaction has removed, have offsets too."""
+    written_ms: int | None
+    """The record's timestamp, in milliseconds since 1970."""
 
 
 class GroupsLook:
@@ -42,8 +58,8 @@ class GroupsLook:
         self._past = past
         self._offsets: dict[str, KafkaGroupOffsets] = {}
         self._trends: dict[str, deque[tuple[float, int]]] = {}
-        self._timestamps: OrderedDict[tuple[Slot, int], int | None] = OrderedDict()
-        """Of records that groups read next, in milliseconds since 1970."""
+        self._timestamps: OrderedDict[tuple[Slot, int], _Next] = OrderedDict()
+        """What groups read next, by its offset."""
         self._reads_left = 0
 
     def __call__(self) -> Mapping[str, GroupState]:
@@ -54,7 +70,8 @@ class GroupsLook:
         for known in (self._offsets, self._trends):
             for gone in known.keys() - names:
                 del known[gone]
-        _, ends = self._past.before(time.monotonic(), 0.0)
+        _, noted = self._past.before(time.monotonic(), 0.0)
+        ends = {slot: end for slot, end in noted.items() if end != UNKNOWN}
         return {each.group_id: self._state(each, ends, at < MAX_GROUPS) for at, each in enumerate(listed)}
 
     def close(self) -> None:
@@ -84,35 +101,53 @@ class GroupsLook:
         if end is None or committed >= end:
             return GroupPartition(*slot, committed, end, None if end is None else 0.0)
         written_s = self._past.written_at(slot, committed)
-        if written_s is not None:
-            return GroupPartition(*slot, committed, end, max(time.monotonic() - written_s, 0.0))
-        written_ms = self._timestamp(slot, committed, end)
-        seconds = None if written_ms is None else max(now_ms() - written_ms, 0) / 1000
-        return GroupPartition(*slot, committed, end, seconds, written_ms is not None)
+        if written_s is None:
+            return self._by_timestamp(slot, committed, end)
+        seconds = max(time.monotonic() - written_s, 0.0)
+        if seconds > DOUBTFUL_S and end - committed <= DOUBTFUL_OFFSETS:
+            found = self._next(slot, committed, end)
+            if found is not None and found.offset is None:
+                return GroupPartition(*slot, committed, end, 0.0)
+            written_s = None if found is None else self._past.written_at(slot, found.offset or 0)
+            seconds = seconds if written_s is None else max(time.monotonic() - written_s, 0.0)
+        return GroupPartition(*slot, committed, end, seconds)
 
-    def _timestamp(self, slot: Slot, offset: int, end: int) -> int | None:
-        """Return the timestamp of the first record from an offset on; None if there is none, or not now."""
+    def _by_timestamp(self, slot: Slot, committed: int, end: int) -> GroupPartition:
+        found = self._next(slot, committed, end)
+        if found is not None and found.offset is None:
+            return GroupPartition(*slot, committed, end, 0.0)
+        if found is None or found.written_ms is None:
+            return GroupPartition(*slot, committed, end, None)
+        return GroupPartition(*slot, committed, end, max(now_ms() - found.written_ms, 0) / 1000, by_timestamp=True)
+
+    def _next(self, slot: Slot, offset: int, end: int) -> _Next | None:
+        """Return what is to be read from an offset on; None if that is not known now."""
         key = slot, offset
-        if key not in self._timestamps:
+        known = self._timestamps.get(key)
+        if known is None or (known.offset is None and known.end < end):
             if not self._reads_left:
                 return None
             self._reads_left -= 1
-            self._timestamps[key] = self._read_timestamp(slot, offset, end)
+            try:
+                known = self._read_next(slot, offset, end)
+            except (OSError, LookupError, ValueError, KafkaError):  # it is only a figure; the next look may have it
+                self._reads_left = 0
+                return None
+            self._timestamps[key] = known
             if len(self._timestamps) > MAX_KNOWN_TIMESTAMPS:
                 self._timestamps.popitem(last=False)
-        return self._timestamps[key]
+        return known
 
-    def _read_timestamp(self, slot: Slot, offset: int, end: int) -> int | None:
+    def _read_next(self, slot: Slot, offset: int, end: int) -> _Next:
         topic, partition = slot
-        try:
-            with (
-                closing(TopicReader(self._options, topic)) as reader,
-                closing(reader.read(partition, offset, end)) as records,
-            ):
-                record = next(records, None)
-        except (OSError, LookupError, ValueError, KafkaError):  # it is only a figure; the next look may have it
-            return None
-        return None if record is None or record.timestamp_us < 0 else record.timestamp_us // 1000
+        with (
+            closing(TopicReader({**self._options, ISOLATION: "read_uncommitted"}, topic)) as reader,
+            closing(reader.read(partition, offset, end)) as records,
+        ):
+            record = next(records, None)
+        if record is None:
+            return _Next(end, None, None)
+        return _Next(end, record.offset, None if record.timestamp_us < 0 else record.timestamp_us // 1000)
 
     def _past_of(self, group_id: str, lag: int) -> tuple[tuple[float, int], ...]:
         points = self._trends.setdefault(group_id, deque(maxlen=MAX_POINTS))

@@ -17,6 +17,8 @@ MAX_ENTRIES = 400_000
 """Moments times partitions: of a cluster with very many partitions less of the past is kept."""
 
 Ends = Mapping[Slot, int]
+UNKNOWN = -1
+"""In place of the end of a partition that is there and whose leader did not answer: not one that begins at 0."""
 
 
 class Past:
@@ -47,6 +49,8 @@ class Past:
             return None
         (then_s, then), (now_s, now) = moments[after - 1], moments[after]
         begin = then.get(slot, 0)  # a topic that was not there yet began at 0
+        if begin == UNKNOWN:
+            return None
         return then_s + (now_s - then_s) * (offset - begin + 1) / (now[slot] - begin)
 
 

@@ -20,7 +20,7 @@ from sparkonce.connectors.kafka_client.client import (
 )
 from sparkonce.connectors.kafka_client.list_offsets import Asked, decode_response, encode_request
 from sparkonce.connectors.kafka_client.settings import ClientSettings
-from sparkonce.jobs.ui.kafka.past import Past
+from sparkonce.jobs.ui.kafka.past import UNKNOWN, Past
 from sparkonce.jobs.ui.kafka.state import BrokerState, ClusterState, PartitionState, TopicState
 from sparkonce.offset_store.group import Slot
 
@@ -50,7 +50,7 @@ class TopicsLook:
         now_s = time.monotonic()
         _, last = self._past.before(now_s, 0.0)
         everything = ((name, number) for name, topic in known.items() for number in topic.partitions)
-        self._past.note(now_s, {slot: last[slot] for slot in everything if slot in last} | end)
+        self._past.note(now_s, {slot: last.get(slot, UNKNOWN) for slot in everything} | end)
         ago_s, before = self._past.before(now_s, RATE_S)
 
         def partition(topic: str, each: Any) -> PartitionState:
@@ -116,7 +116,7 @@ def _offsets_now(
 
 
 def _rate(before: Mapping[Slot, int], end: Mapping[Slot, int], slot: Slot, ago_s: float) -> float | None:
-    if slot not in end or not ago_s:
+    if slot not in end or not ago_s or before.get(slot) == UNKNOWN:
         return None
     return max(end[slot] - before.get(slot, 0), 0) / ago_s
 
