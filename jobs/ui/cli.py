@@ -124,9 +124,17 @@ def _start(options: argparse.Namespace, token: str | None, stack: ExitStack) -> 
     stack.callback(site.close)
     server = stack.enter_context(UiServer(site, host=options.host, port=options.port, names=options.name, token=token))
     if options.ready_file is not None:
-        Path(f"{options.ready_file}.tmp").write_text(server.entrance)
-        os.replace(f"{options.ready_file}.tmp", options.ready_file)
+        _write_ready(options.ready_file, server.entrance)
     return server.entrance
+
+
+def _write_ready(path: str, address: str) -> None:
+    """Write the address for its user alone: it may have the token in it."""
+    written = Path(f"{path}.tmp")
+    written.unlink(missing_ok=True)
+    with open(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(address)
+    os.replace(written, path)
 
 
 def _token(path: str | None) -> str | None:

@@ -59,6 +59,7 @@ def test_it_ends_with_its_brokers(tmp_path: Path) -> None:
             assert process.stdout is not None
             address = process.stdout.readline().strip()
             assert ready.read_text() == address
+            assert ready.stat().st_mode & 0o777 == 0o600
             with urlopen(f"{address}brokers") as response:
                 page = response.read().decode()
             assert "Kill broker 0" in page
