@@ -1,4 +1,4 @@
-"""Three brokers beside three nodes of Apache Kafka: replicated writes, and how long writes wait when a leader dies.
+"""Three brokers beside three nodes of Apache Kafka: replicated writes, what a leader's death costs, and idling.
 
 Both clusters are up at once, each broker a process of its own. Topics have three replicas and `min.insync.replicas` 2,
 and clients wait for `acks=all`, with their own defaults for all else.
@@ -6,6 +6,9 @@ and clients wait for `acks=all`, with their own defaults for all else.
 A death is SIGKILL for the broker that leads the only partition of a topic, while a producer sends a record every few
 milliseconds. The figure is the time from the signal until a record that was sent after it is acknowledged: noticing,
 electing, and the client's finding out. The broker is started again, and in sync, before the next death.
+
+The idle cluster has a topic of 1,100 partitions that nobody uses. The figure is the CPU time of one broker, the mean of
+the three, in percent of one core.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from statistics import mean
 from typing import Protocol
 
 from confluent_kafka import Message, Producer
@@ -21,12 +25,16 @@ from confluent_kafka.admin import AdminClient
 
 from sparkonce.broker_lite.embedded_cluster import EmbeddedCluster
 from sparkonce.jobs.bench.load import DEADLINE_S, LoadError, admin_of, create_topic, delete_topic
-from sparkonce.jobs.bench.results import Comparison, Missing, Results, say
+from sparkonce.jobs.bench.processes import cpu_s
+from sparkonce.jobs.bench.results import Bound, Comparison, Missing, Results, say
 from sparkonce.jobs.bench.settings import (
     BATCHES,
+    CLUSTER_BENCHMARKS,
     CLUSTER_FAILOVER,
+    CLUSTER_IDLE,
     CLUSTER_NODES,
-    CLUSTER_THROUGHPUT,
+    IDLE_PARTITIONS,
+    LIMITS,
     PARTITIONS,
     TARGETS,
     Settings,
@@ -38,6 +46,8 @@ from sparkonce.jobs.shared.peers import PeerMissingError, RealKafkaCluster
 TOPIC_SETTINGS = {"min.insync.replicas": "2"}
 SEND_EVERY_S = 0.005
 BEFORE_DEATH_S = 1.0
+SETTLE_S = 10.0
+IDLE_S = 20.0
 _VALUE_BYTES = {"100B": 100, "1KiB": 1024}
 _ASK_AGAIN_S = 0.05
 
@@ -62,6 +72,7 @@ class ClusterSide:
 
     name: str
     cluster: Cluster
+    pids: Callable[[], Sequence[int]]
 
     @property
     def bootstrap_servers(self) -> str:
@@ -71,13 +82,13 @@ class ClusterSide:
 
 def run(settings: Settings, results: Results) -> None:
     """Run those of these benchmarks that were asked for."""
-    wanted = [name for name in (*CLUSTER_THROUGHPUT, CLUSTER_FAILOVER) if name in settings.names]
+    wanted = [name for name in CLUSTER_BENCHMARKS if name in settings.names]
     if not wanted:
         return
     try:
         with _both() as sides:
             for name in wanted:
-                (_deaths if name == CLUSTER_FAILOVER else _throughput)(name, sides, settings, results)
+                _OTHERS.get(name, _throughput)(name, sides, settings, results)
     except PeerMissingError as error:
         remedy = "install Java and Maven, or name the folder of its jars in KAFKA_LIBS"
         results.missing.append(Missing("kafka", str(error), remedy))
@@ -87,7 +98,10 @@ def run(settings: Settings, results: Results) -> None:
 def _both() -> Iterator[Sequence[ClusterSide]]:
     say(f"starting {CLUSTER_NODES} nodes of Apache Kafka and {CLUSTER_NODES} brokers of ours")
     with RealKafkaCluster(CLUSTER_NODES) as kafka, EmbeddedCluster(CLUSTER_NODES, process=True) as ours:
-        yield ClusterSide(OURS, ours), ClusterSide(KAFKA, kafka)
+        yield (
+            ClusterSide(OURS, ours, lambda: [each.pid for each in ours.brokers.values() if each.pid is not None]),
+            ClusterSide(KAFKA, kafka, lambda: kafka.pids),
+        )
 
 
 def _throughput(name: str, sides: Sequence[ClusterSide], settings: Settings, results: Results) -> None:
@@ -120,6 +134,26 @@ def _deaths(name: str, sides: Sequence[ClusterSide], settings: Settings, results
     tell: Callable[[float], str] = "{:.3f} s without an acknowledgement".format
     ours, peer = in_turn(name, sides, settings.cluster_deaths, once, tell)
     results.comparisons.append(Comparison(name, "s", ours, peer, KAFKA, TARGETS[name], less_is_better=True))
+
+
+def _idle(name: str, sides: Sequence[ClusterSide], settings: Settings, results: Results) -> None:
+    def once(side: ClusterSide, number: int) -> float:
+        topic = f"{name}-{number}"
+        create_topic(side.bootstrap_servers, topic, IDLE_PARTITIONS, CLUSTER_NODES, TOPIC_SETTINGS)
+        time.sleep(SETTLE_S)
+        before, begun = [cpu_s(pid) for pid in side.pids()], time.monotonic()
+        time.sleep(IDLE_S)
+        used_s = mean(cpu_s(pid) for pid in side.pids()) - mean(before)
+        percent = 100 * used_s / (time.monotonic() - begun)
+        delete_topic(side.bootstrap_servers, topic)
+        return percent
+
+    ours, peer = in_turn(name, sides, settings.rounds, once, "{:.2f} % of a core".format)
+    line = f"{name}-cpu-percent"
+    results.bounds.append(Bound(line, "%", ours, peer, KAFKA, LIMITS[line]))
+
+
+_OTHERS = {CLUSTER_FAILOVER: _deaths, CLUSTER_IDLE: _idle}
 
 
 def _wait_of_writes(side: ClusterSide, topic: str, leader: int) -> float:

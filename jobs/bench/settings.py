@@ -52,7 +52,9 @@ SINK_BENCHMARKS = (*SINK_VALUE_BYTES, SINK_MICRO_BATCH)
 CLUSTER_NODES = 3
 CLUSTER_THROUGHPUT = ("cluster-produce-100B-default", "cluster-produce-1KiB-64KiB")
 CLUSTER_FAILOVER = "cluster-failover"
-CLUSTER_BENCHMARKS = (*CLUSTER_THROUGHPUT, CLUSTER_FAILOVER)
+CLUSTER_IDLE = "cluster-idle"
+IDLE_PARTITIONS = 1100
+CLUSTER_BENCHMARKS = (*CLUSTER_THROUGHPUT, CLUSTER_FAILOVER, CLUSTER_IDLE)
 DIRECT_THROUGHPUT = ("direct-100B", "direct-1KiB", "direct-json", "direct-json-where")
 DIRECT_MICRO = "direct-micro-batch"
 DIRECT_KAFKA_VALUE_BYTES = {"direct-kafka-100B": 100, "direct-kafka-1KiB": 1024}
@@ -105,7 +107,7 @@ TARGETS = {
     **{f"{name}-at-least-once": 1.0 for name in SINK_VALUE_BYTES},
     **{f"{name}-exactly-once": 0.8 for name in SINK_VALUE_BYTES},
     SINK_MICRO_BATCH: 1.0,
-    **dict.fromkeys(CLUSTER_BENCHMARKS, 1.0),
+    **dict.fromkeys((*CLUSTER_THROUGHPUT, CLUSTER_FAILOVER), 1.0),
     "direct-100B": 6.0,
     "direct-1KiB": 3.0,
     "direct-json": 8.0,
@@ -127,6 +129,7 @@ LIMITS = {
     "broker-ready-idle-rss-mb": 40.0,
     "broker-ready-1000-partitions-s": 1.0,
     "broker-ready-1000-partitions-rss-mb": 150.0,
+    "cluster-idle-cpu-percent": 1.0,
     "planning-memory-growth-mb": 10.0,
     "direct-json-cpu-s": 2.0,
     "direct-memory-peak-rss-mb": 600.0,
