@@ -20,7 +20,6 @@ has no `topics.json`, is taken over by its `partition.metadata`.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import uuid
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
@@ -82,7 +81,7 @@ class LogManager:
         self._kept: Mapping[str, topics_file.Entry] = {}
         """The topics that `topics.json` names."""
         self._is_written = True
-        """Whether `topics.json` says what there is."""
+        """Whether `topics.json` is known to say so."""
         self._has_taken = False
         self._failure: OSError | None = None
         self._next_high_watermarks_ms = 0
@@ -253,9 +252,7 @@ class LogManager:
             self._write_topics()
         except OSError as error:
             self._kept, self.deletions = before, deletions
-            # The file may say it already, and the next start would go by that.
-            with contextlib.suppress(OSError):
-                self._write_topics()
+            self._write_down()  # the file may say it already, and the next start would go by that
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
 
     def take(self, wanted: Iterable[WantedTopic], gone: Iterable[Topic], now_ms: int) -> Generator[bool, None, bool]:
@@ -275,19 +272,19 @@ class LogManager:
             except (KafkaError, OSError) as error:
                 logger.error("topic %s: its logs cannot be made here: %s; it is tried again", each.name, error)
                 self.note_failure(error)
-        if self._of_cluster and (changed or not self._is_written):
+        if self._of_cluster and changed:
+            self._kept = self._entries()
             self._write_down()
         return changed
 
     def _write_down(self) -> None:
-        """Have `topics.json` say which topics of the cluster are here."""
-        self._is_written = False
-        self._kept = self._entries()
+        """Have `topics.json` say what is kept; if that fails, `flush_due` and `close` try it again."""
+        is_first, self._is_written = self._is_written, False
         try:
             self._write_topics()
-            self._is_written = True
         except OSError as error:
-            logger.error("%s: the topics cannot be written down: %s; it is tried again", self.log_dir, error)
+            if is_first:
+                logger.error("%s: the topics cannot be written down: %s; it is tried again", self.log_dir, error)
 
     def change_defaults(self, config: LogConfig) -> None:
         """Set the values for topics without these settings of their own, from now on."""
@@ -374,10 +371,7 @@ class LogManager:
         """Note that nothing is left of deleted topics: neither files nor, with the groups, offsets."""
         for topic_id in topic_ids:
             del self.deletions[topic_id]
-        try:
-            self._write_topics()
-        except OSError as error:
-            logger.warning("%s: that topics are deleted for good is not written down yet: %s", self.log_dir, error)
+        self._write_down()
 
     def _put_to_be_removed(self, topic: Topic) -> None:
         for log in topic.logs.values():
@@ -416,6 +410,8 @@ class LogManager:
         """
         for log in self._partitions():
             log.flush_if_due(now_ms)
+        if not self._is_written:
+            self._write_down()
         if now_ms - self._last_checkpoint_ms >= CHECKPOINT_INTERVAL_MS:
             self._last_checkpoint_ms = now_ms
             self.checkpoint()
@@ -450,6 +446,8 @@ class LogManager:
                     failures.append(error)
                     log.abandon()
             self.checkpoint()
+            if not self._is_written:
+                self._write_topics()
             if failures:
                 raise failures[0]
             mark = f"{self.log_dir}/{checkpoints.CLEAN_SHUTDOWN}"
@@ -612,3 +610,4 @@ class LogManager:
     def _write_topics(self) -> None:
         content = topics_file.Content(self._kept, self.leader_epoch, self.deletions)
         self._storage.write(f"{self.log_dir}/{TOPICS_FILE}", topics_file.encode(content), durable=True)
+        self._is_written = True

@@ -10,7 +10,8 @@ import pytest
 from sparkonce.broker_lite.controller.controller import Controller
 from sparkonce.broker_lite.controller.records import PartitionState, Record
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from tests.unit.broker.admin_support import NODE, Asked
+from sparkonce.broker_lite.protocol.primitives import Buffer
+from tests.unit.broker.admin_support import NODE, NOW_MS, Asked
 
 FULL_DISK = OSError(errno.ENOSPC, "no space left on device")
 
@@ -85,6 +86,31 @@ def test_what_cannot_be_written_down_is_not_decided(asked: Asked) -> None:
     assert topics(asked) == {"t": 1, "u": 2}
     asked.crash()
     assert topics(asked) == {"t": 1, "u": 2}
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_what_was_written_down_and_not_decided_is_taken_back(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch, is_closed: bool
+) -> None:
+    asked.create("t", 1)
+    write, failures = asked._storage.write, iter([True, False])
+
+    def fails(path: str, content: Buffer, **options: bool) -> None:
+        if not path.endswith("topics.json") or next(failures):
+            write(path, content, **options)
+        if path.endswith("topics.json"):  # the first time it is there, but the directory cannot be flushed
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(asked._storage, "write", fails)
+    with pytest.raises(KafkaError):
+        asked.create("u", 1)
+    monkeypatch.setattr(asked._storage, "write", write)
+    if is_closed:
+        asked.restart()
+    else:
+        asked.broker.logs.flush_due(NOW_MS)
+        asked.crash()
+    assert topics(asked) == {"t": 1}
 
 
 def test_a_decision_in_turns_is_seen_when_it_is_written_down(asked: Asked) -> None:
