@@ -37,8 +37,10 @@ class Faults:
         self._unclean: dict[int, int] = {}
         """Brokers that have stopped uncleanly, with the epoch they had, until they are in sync again everywhere."""
         self._lost_power: set[int] = set()
-        self._over = False
+        self.over = False
+        """Whether everything is healed, and nothing goes wrong any more."""
         self._ambush: Step | None = None
+        self._duel_ms = _DUEL_MS
         self._actions: dict[Kind, Callable[[Step], None]] = {
             Kind.PRODUCE: self._produce,
             Kind.TRANSACT: self._transact,
@@ -78,7 +80,7 @@ class Faults:
     def end(self) -> None:
         """Heal everything: from now on nothing goes wrong."""
         world = self._world
-        self._over, self._ambush = True, None
+        self.over, self._ambush = True, None
         world.network.calm()
         world.metadata.flush_ms = 2
         for broker in world.brokers.values():
@@ -108,6 +110,7 @@ class Faults:
         if step.amount % 4 == 0:
             # Once in sync, it falls behind; when it is out of sync again, the request comes once more.
             world.scheduler.after(100, self._pause_for, joining, settings.lag_ms * 3)
+            self._falls_behind([key for key, _ in proposals])
             return settings.lag_ms * 2 + 100
         # The request waits, but not until its sender is fenced; what it is about does not fetch in the meantime.
         self._block({(leader.node_id, holder)}, settings.session_ms // 2)
@@ -118,6 +121,9 @@ class Faults:
             # Later, as this may be in the middle of what the victim does.
             world.scheduler.after(0, self._strike, victim, step.amount % 5 != 0)
         return 0
+
+    def _falls_behind(self, keys: Sequence[PartitionKey]) -> None:
+        """Take partitions of which a follower is about to fall behind."""
 
     def _strike(self, victim: SimulatedBroker, power: bool) -> None:
         self._die(victim, 30, power=power)
@@ -153,15 +159,15 @@ class Faults:
 
     def _duel_round(self, key: PartitionKey, apart_ms: int) -> None:
         state = self._world.metadata.image.partition(key)
-        if self._over or state is None or state.leader == NO_LEADER:
+        if self.over or state is None or state.leader == NO_LEADER:
             return
         leader = self._world.brokers[state.leader]
-        self._block({(state.leader, each) for each in state.replicas if each != state.leader}, _DUEL_MS)
+        self._block({(state.leader, each) for each in state.replicas if each != state.leader}, self._duel_ms)
         self._world.produce_to(key)
-        self._world.scheduler.after(_DUEL_MS, self._die_in_duel, leader, apart_ms + apart_ms // 2)
+        self._world.scheduler.after(self._duel_ms, self._die_in_duel, leader, apart_ms + apart_ms // 2)
 
     def _die_in_duel(self, broker: SimulatedBroker, down_ms: int) -> None:
-        if not self._over:
+        if not self.over:
             self._die(broker, down_ms, power=False)
 
     def _there_and_back(self, step: Step) -> None:
@@ -174,9 +180,9 @@ class Faults:
             return
         first = state.leader
         second, third, *_ = (each for each in state.replicas if each != first)
-        self._block({(first, second)}, _DUEL_MS)
+        self._block({(first, second)}, self._duel_ms)
         self._world.produce_to(key)
-        self._world.scheduler.after(_DUEL_MS, self._change_leaders, first, second, third)
+        self._world.scheduler.after(self._duel_ms, self._change_leaders, first, second, third)
 
     def _change_leaders(self, first: int, second: int, third: int) -> None:
         world = self._world
@@ -193,11 +199,11 @@ class Faults:
         laggard = [each for each in state.replicas if each != state.leader][-1]
         others = [each for each in self._world.brokers if each != laggard]
         apart_ms = self._world.plan.settings.session_ms + 300
-        self._block({(laggard, each) for each in others}, apart_ms + _DUEL_MS)
+        self._block({(laggard, each) for each in others}, apart_ms + self._duel_ms)
         # What comes at the end is safe soon, but no high watermark on a disk says so yet.
         self._world.scheduler.after(apart_ms, self._world.produce_to, key)
         for each in others:
-            self._world.scheduler.after(apart_ms + _DUEL_MS, self._die_in_duel, self._world.brokers[each], 100)
+            self._world.scheduler.after(apart_ms + self._duel_ms, self._die_in_duel, self._world.brokers[each], 100)
 
     def _lie_in_wait(self, step: Step) -> None:
         """Strike at the next proposal, and let a follower fall behind for a while, so that there will be one."""
@@ -274,15 +280,26 @@ class Faults:
             broker.disk.fuse = step.amount // 2
             self._world.start_later(broker, step.duration_ms + 300)
 
-    def _led(self, step: Step) -> SimulatedBroker | None:
-        """Return the leader of some partition."""
-        leaders = [state.leader for _, state in self._world.metadata.image.partitions() if state.leader != NO_LEADER]
-        return self._world.brokers[leaders[step.amount % len(leaders)]] if leaders else None
+    def _led(self, step: Step) -> tuple[PartitionKey, SimulatedBroker] | None:
+        """Return some partition that has a leader, and that."""
+        found = [(key, state.leader) for key, state in self._world.metadata.image.partitions()]
+        found = [(key, leader) for key, leader in found if leader != NO_LEADER]
+        if not found:
+            return None
+        key, leader = found[step.amount % len(found)]
+        return key, self._world.brokers[leader]
+
+    def _strike_leader(self, step: Step, key: PartitionKey, strike: Callable[[], None]) -> None:
+        """Strike at the leader of a partition."""
+        del step, key
+        strike()
 
     def _crash_leader(self, step: Step) -> None:
-        broker = self._led(step)
-        if broker is not None:
-            self._die(broker, step.duration_ms if step.amount % 2 else 30, power=step.amount % 3 == 0)
+        led = self._led(step)
+        if led is not None:
+            key, broker = led
+            down_ms = step.duration_ms if step.amount % 2 else 30
+            self._strike_leader(step, key, lambda: self._die(broker, down_ms, power=step.amount % 3 == 0))
 
     def _crash_controller(self, step: Step) -> None:
         holder = self._world.metadata.holder
@@ -302,9 +319,10 @@ class Faults:
         self._pause_for(self._broker(step), step.duration_ms)
 
     def _pause_leader(self, step: Step) -> None:
-        broker = self._led(step)
-        if broker is not None:
-            self._pause_for(broker, step.duration_ms)
+        led = self._led(step)
+        if led is not None:
+            key, broker = led
+            self._strike_leader(step, key, lambda: self._pause_for(broker, step.duration_ms))
 
     def _pause_for(self, broker: SimulatedBroker, duration_ms: int) -> None:
         if broker.alive and not broker.paused:
@@ -346,7 +364,7 @@ class Faults:
         self._world.scheduler.after(step.duration_ms, self._clear_up)
 
     def _clear_up(self) -> None:
-        if not self._over:
+        if not self.over:
             self._world.network.clear_up()
 
     def _clock(self, step: Step) -> None:
@@ -365,9 +383,10 @@ class Faults:
         """Let the disk of a leader fail for good, unless two have failed already."""
         self._forgive()
         broken = [each for each in self._world.brokers.values() if each.disk.broken]
-        broker = self._led(step)
-        if broker is None or len(broken) >= _MOST_BROKEN:
+        led = self._led(step)
+        if led is None or len(broken) >= _MOST_BROKEN:
             return
+        broker = led[1]
         if self._world.plan.durability is not Durability.BUDGETED or not self._lost_power:
             broker.disk.broken = True
 
@@ -389,7 +408,7 @@ class Faults:
             self._world.scheduler.after(step.duration_ms // 10, self._crash_holder, step)
 
     def _crash_holder(self, step: Step) -> None:
-        if not self._over:
+        if not self.over:
             self._crash_controller(step)
 
     def _move(self, step: Step) -> None:

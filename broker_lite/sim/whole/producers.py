@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -29,7 +30,7 @@ from sparkonce.broker_lite.protocol.records import (
     scan,
 )
 from sparkonce.broker_lite.sim.marks import Mark
-from sparkonce.broker_lite.sim.whole.client import Client, UnreachableError
+from sparkonce.broker_lite.sim.whole.client import Address, Client, UnreachableError
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.controller.image import PartitionKey
@@ -39,6 +40,7 @@ ATTEMPTS: Final = 6
 """Of a producer without idempotence; the batch is given up after them."""
 POLL_MS: Final = 250
 FETCH_BYTES: Final = 2_000
+_HERALD_VERSION: Final = 7
 
 
 class ProduceClient(Client):
@@ -202,6 +204,25 @@ class Producer(ProduceClient):
             self.world.mark(Mark.GAVE_UP)
             self._producer_id, self._sequence, self._knows_us = NO_PRODUCER_ID, 0, False
             self._queue.clear()
+
+
+class Herald(Client):
+    """Sends a record at once to whoever leads by the durable log, where a fault needs one there in time."""
+
+    def send(self, key: PartitionKey) -> None:
+        """Send a record, with acks=1; nobody waits for it, and it may be lost."""
+        state = self.world.image.partition(key)
+        machine = None if state is None else self.world.brokers.get(state.leader)
+        if machine is not None:
+            self.run(self._send(Address(machine.address, self.port), key))
+
+    async def _send(self, address: Address, key: PartitionKey) -> None:
+        topic, now_ms = self.world.image.topics[key[0]].name, self.now_ms()
+        batch = bytes(encode_batch([Record(None, b"herald/%d" % now_ms, now_ms)]))
+        wanted = produce.ProduceTopic(topic, ZERO_UUID, [produce.ProducePartition(key[1], batch)])
+        body = produce.encode_request(_HERALD_VERSION, produce.ProduceRequest(None, 1, 1_000, [wanted]))
+        with suppress(UnreachableError):
+            await self.exchange(address, ApiKey.PRODUCE, _HERALD_VERSION, body)
 
 
 class Consumer(Client):

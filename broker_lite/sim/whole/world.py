@@ -33,7 +33,6 @@ from sparkonce.broker_lite.replication.invariants import (
 from sparkonce.broker_lite.replication.leader import PartitionLeader, Proposal
 from sparkonce.broker_lite.replication.replicas import Event, Leads
 from sparkonce.broker_lite.sim.atomicity import Transactions
-from sparkonce.broker_lite.sim.faults import Faults
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.ownership import Groups
 from sparkonce.broker_lite.sim.plan import SAFETY_MS, Durability, Plan, TopicPlan
@@ -42,12 +41,13 @@ from sparkonce.broker_lite.sim.scheduler import Scheduler
 from sparkonce.broker_lite.sim.watched_log import WatchedLog
 from sparkonce.broker_lite.sim.whole.admin import Admin
 from sparkonce.broker_lite.sim.whole.client import Client
+from sparkonce.broker_lite.sim.whole.faults import WholeFaults
 from sparkonce.broker_lite.sim.whole.groups import ClassicMember, Commits, GroupClient
 from sparkonce.broker_lite.sim.whole.heartbeats import HeartbeatMember
 from sparkonce.broker_lite.sim.whole.intruder import Intruder
 from sparkonce.broker_lite.sim.whole.judge import Mistakes, ObservedLog, Truth
 from sparkonce.broker_lite.sim.whole.machine import Machine, SharedDisk
-from sparkonce.broker_lite.sim.whole.producers import Consumer, Producer
+from sparkonce.broker_lite.sim.whole.producers import Consumer, Herald, Producer
 from sparkonce.broker_lite.sim.whole.recovery import ails, compare_images, look_at_disks
 from sparkonce.broker_lite.sim.whole.settings import has_intruder
 from sparkonce.broker_lite.sim.whole.sockets import Network
@@ -87,7 +87,7 @@ class World:
         self._controllers = 0
         self._running: int | None = None
         self.brokers = {each: Machine(each, self) for each in range(1, plan.brokers + 1)}
-        self.faults = Faults(cast("FormerWorld", self))
+        self.faults = WholeFaults(cast("FormerWorld", self))
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
         self.transactional: list[TransactionalProducer] = []
@@ -98,6 +98,7 @@ class World:
         self.places = [(topic.name, each) for topic in plan.topics for each in range(topic.partitions)]
         self.places = [place for place in self.places if place[0] not in INTERNAL]
         """All partitions that clients write to and read."""
+        self._herald: Herald | None = None
         self._couriers: dict[int, Courier] = {}
         self.clients: list[Client] = []
         self.admin = Admin(self, self.client_number())
@@ -402,10 +403,14 @@ class World:
         self.transactional[number].transact(amount)
 
     def produce_to(self, key: PartitionKey) -> None:
-        """Let all producers of a partition send."""
+        """Let all producers of a partition send, and one that needs not look for its leader."""
         for producer in self.producers:
             if producer.key == key:
                 producer.send(1)
+        if self.topic_of(key).name not in INTERNAL:
+            if self._herald is None:
+                self._herald = Herald(self, self.client_number())
+            self._herald.send(key)
 
     def elect(self, key: PartitionKey) -> None:
         """Ask for the preferred leader."""
