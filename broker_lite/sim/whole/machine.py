@@ -332,6 +332,9 @@ class Machine:
         self.forgot_epoch: int | None = None
         """The broker epoch under which it has lost power last."""
         self.blind_until_ms = 0
+        self.learns_ms = 0
+        """When its broker hears of what the controller has decided last."""
+        self._hearing = stream("hearing", world.plan.seed, node_id)
         self._graveyard: list[Process] = []
         """Kept, so that nothing of them is collected, and so executed, in the middle of the run."""
         world.network.know(self.address, node_id)
@@ -344,6 +347,14 @@ class Machine:
     def now_ms(self) -> int:
         """Return the time of day, as its clock has it."""
         return EPOCH_MS + self.world.scheduler.now_ms + self.clock_ahead_ms
+
+    def hear_later(self) -> None:
+        """Let the broker read what the controller has decided some time after that, while there are faults."""
+        world = self.world
+        if not world.faults.over and self.learns_ms < world.scheduler.now_ms:
+            self.learns_ms = world.scheduler.now_ms + int(
+                self._hearing.random() ** 2 * world.plan.settings.image_lag_ms
+            )
 
     def _flush(self) -> None:
         """Let the disk do what it was asked for."""

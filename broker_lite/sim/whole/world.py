@@ -15,6 +15,7 @@ from sparkonce.broker_lite.cluster.coordination import Step as MetadataStep
 from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
 from sparkonce.broker_lite.controller.records import (
     NO_LEADER,
+    BrokerRegistered,
     ControllerElected,
     PartitionChanged,
     PartitionState,
@@ -331,7 +332,7 @@ class World:
         process = machine.process
 
         def late_poll() -> None:
-            if self.scheduler.now_ms >= machine.blind_until_ms:
+            if self.scheduler.now_ms >= max(machine.blind_until_ms, machine.learns_ms):
                 poll()
 
         def sent(broker_id: int, request: Any, then: Callable[[Any], None]) -> None:
@@ -443,6 +444,8 @@ class World:
             self.image.next_offset = step.next_offset
             return
         self.judge(lambda: self._apply(step))
+        for machine in self.brokers.values():
+            machine.hear_later()
 
     def _check_snapshot(self, snapshot: ClusterImage) -> None:
         """Compare what a new controller begins with to what was decided before."""
@@ -451,7 +454,7 @@ class World:
         snapshot.next_offset = offset
 
     def _apply(self, step: list[Record]) -> None:
-        image = self.image
+        image, registered = self.image, []
         for record in step:
             self.trace(lambda record=record: f"log {image.next_offset}: {record}")  # type: ignore[misc]
             if isinstance(record, PartitionChanged):
@@ -470,8 +473,13 @@ class World:
                 if self._controllers > 1:
                     self.mark(Mark.FAILOVER)
             image.apply(record)
+            if isinstance(record, BrokerRegistered):
+                registered.append(record.broker_id)
         check_image(self._broker_epochs, image)
         self._broker_epochs = {each: image.broker_epoch(each) for each in image.brokers}
+        for broker_id in registered:
+            for key, _ in image.partitions():
+                self.check_member(key, broker_id)
 
     def _note_election(self, key: PartitionKey, before: PartitionState, after: PartitionState) -> None:
         if before.adding_replicas and not after.adding_replicas and before.replicas != after.replicas:
