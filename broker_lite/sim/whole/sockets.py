@@ -56,7 +56,6 @@ class Weather:
     delay_ms: int
     loss: float
     doubling: float = 0.0
-    late_words: float = 0.0
 
 
 class End:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 ATTEMPTS: Final = 12
 """For a batch; the transaction is aborted after them."""
 _AT_ONCE_MS: Final = 40
+_HURRY_MS: Final = 20
+"""How long a client in a hurry waits at most for the answer to its last batch."""
 _BEGIN_ANEW: Final = (
     ErrorCode.PRODUCER_FENCED,
     ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -87,6 +89,8 @@ class TransactionalProducer(ProduceClient):
         self._must_init = True
         self._attempt = Attempt("")
         self._began_ms = 0
+        self._hurries: _Write | None = None
+        """The batch whose answer it does not wait for; it aborts in its place."""
         self._stray_ends = False
         """Whether an EndTxn may be under way that was answered, or given up, long ago."""
         names = [each.transactional_id for each in world.plan.transactional]
@@ -183,13 +187,11 @@ class TransactionalProducer(ProduceClient):
             attempt.first_part = []  # an earlier EndTxn may end it: before KIP-890 nothing tells them apart
         self.world.trace(lambda: f"{name} begins, producer {self._producer_id} epoch {self._epoch}")
         writes = self._writes(amount)
-        limit_ms = None
-        if task.at_once and self._plan.has_epochs:
-            limit_ms = int(self.rng.random() * _AT_ONCE_MS)
-        elif amount % 15 == 0:
-            limit_ms = 1 + int(self.rng.random() * 20 * len(writes))
+        at_once = task.at_once and self._plan.has_epochs
+        limit_s = int(self.rng.random() * _AT_ONCE_MS) / 1000 if at_once else None
+        self._hurries = writes[-1] if task.at_once or amount % 10 == 0 else None
         try:
-            async with asyncio.timeout(None if limit_ms is None else limit_ms / 1000):
+            async with asyncio.timeout(limit_s):
                 committed = await self._write(writes, offsets=amount % 2 == 0) and amount % 5 != 0
         except TimeoutError:
             committed = False
@@ -233,7 +235,11 @@ class TransactionalProducer(ProduceClient):
         return True
 
     async def _send(self, write: _Write) -> ErrorCode | None:
-        """Send a batch, its partition added before if need be."""
+        """Send a batch, its partition added before if need be.
+
+        Raises:
+            TimeoutError: if there is no answer in the little time that the transaction's last batch may have.
+        """
         topic, partition = self.world.topic_of(write.key).name, write.key[1]
         try:
             if write.adds:
@@ -241,7 +247,11 @@ class TransactionalProducer(ProduceClient):
                 if error is not ErrorCode.NONE:
                     return error
             least = 12 if self._plan.has_epochs else 3
-            result = await self.produce(topic, partition, write.batch, -1, self.name, least, 12 if least == 12 else 11)
+            limit_s = (1 + int(self.rng.random() * _HURRY_MS)) / 1000 if write is self._hurries else None
+            async with asyncio.timeout(limit_s):
+                result = await self.produce(
+                    topic, partition, write.batch, -1, self.name, least, 12 if least == 12 else 11
+                )
         except UnreachableError:
             return None
         error = ErrorCode.of(result.error_code)

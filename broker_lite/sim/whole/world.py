@@ -38,7 +38,7 @@ from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.ownership import Groups
 from sparkonce.broker_lite.sim.plan import SAFETY_MS, Durability, Plan, TopicPlan
 from sparkonce.broker_lite.sim.planted import replaced
-from sparkonce.broker_lite.sim.scheduler import Scheduler
+from sparkonce.broker_lite.sim.scheduler import Scheduler, stream
 from sparkonce.broker_lite.sim.watched_log import WatchedLog
 from sparkonce.broker_lite.sim.whole.admin import Admin
 from sparkonce.broker_lite.sim.whole.client import Client
@@ -47,7 +47,7 @@ from sparkonce.broker_lite.sim.whole.groups import ClassicMember, Commits, Group
 from sparkonce.broker_lite.sim.whole.heartbeats import HeartbeatMember
 from sparkonce.broker_lite.sim.whole.intruder import Intruder
 from sparkonce.broker_lite.sim.whole.judge import Mistakes, ObservedLog, Truth
-from sparkonce.broker_lite.sim.whole.machine import Machine, SharedDisk
+from sparkonce.broker_lite.sim.whole.machine import Machine, Process, SharedDisk
 from sparkonce.broker_lite.sim.whole.producers import Consumer, Herald, Producer
 from sparkonce.broker_lite.sim.whole.recovery import ails, compare_images, look_at_disks
 from sparkonce.broker_lite.sim.whole.settings import has_intruder
@@ -67,6 +67,8 @@ CALM_MS: Final = 75_000
 """How long it has to recover: a request between brokers whose answer is lost without a sign takes 30 s."""
 _MOST_EVENTS: Final = 200_000
 """In one millisecond: more is a loop without an end."""
+_LATE_WORDS: Final = (0.0, 0.1, 0.5)
+"""How many words of a coordinator on a transaction come late: one of these for each seed."""
 INTERNAL: Final = (TRANSACTIONS_TOPIC, OFFSETS_TOPIC)
 
 
@@ -99,6 +101,8 @@ class World:
         self.places = [(topic.name, each) for topic in plan.topics for each in range(topic.partitions)]
         self.places = [place for place in self.places if place[0] not in INTERNAL]
         """All partitions that clients write to and read."""
+        self._chance_of_words = stream("words", plan.seed)
+        self._late_words = self._chance_of_words.choice(_LATE_WORDS)
         self._herald: Herald | None = None
         self._couriers: dict[int, Courier] = {}
         self.clients: list[Client] = []
@@ -336,7 +340,10 @@ class World:
                 poll()
 
         def sent(broker_id: int, request: Any, then: Callable[[Any], None]) -> None:
-            again_ms = self._proposes(machine, request) if type(request).__name__ == "AlterPartitionRequest" else 0
+            kind = type(request).__name__
+            again_ms = self._proposes(machine, request) if kind == "AlterPartitionRequest" else 0
+            if kind == "AddPartitionsToTxnRequest" and process is not None:
+                then = self._late(process, then)
             if again_ms and process is not None:
                 process.loop.call_later(again_ms / 1000, send, broker_id, request, lambda _: None)
             send(broker_id, request, then)
@@ -344,6 +351,17 @@ class World:
         member.poll = late_poll  # type: ignore[method-assign]
         peers.send = sent  # type: ignore[method-assign]
         member.listen(lambda event: self._event(machine, member, event))
+
+    def _late(self, process: Process, then: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Let a coordinator's word on a transaction come late now and then, while there are faults."""
+        if self.faults.over or self._chance_of_words.random() >= self._late_words:
+            return then
+        delay_s = int(self._chance_of_words.random() * self.plan.settings.timeout_ms) / 1000
+
+        def later(answer: Any) -> None:
+            process.loop.call_later(delay_s, then, answer)
+
+        return later
 
     def _proposes(self, machine: Machine, request: Any) -> int:
         proposals = [
