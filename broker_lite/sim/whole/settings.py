@@ -16,6 +16,8 @@ FIRST_PORT: Final = 9092
 INTRUDER: Final = "intruder"
 _INTRUDERS: Final = 0.3
 """How many seeds have one."""
+_IN_PIECES: Final = 0.35
+"""In how many seeds followers fetch one batch at a time, so that it takes them long to have everything."""
 
 
 def has_intruder(seed: int) -> bool:
@@ -49,6 +51,8 @@ def broker_config(plan: Plan, node_id: int, metadata_log_dir: str) -> BrokerConf
         "group.min.session.timeout.ms": 100,
         "group.consumer.heartbeat.interval.ms": 100,
     }
+    if stream("pieces", plan.seed).random() < _IN_PIECES:
+        values["replica.fetch.max.bytes"] = values["replica.fetch.response.max.bytes"] = 1
     if plan.groups:
         values["group.initial.rebalance.delay.ms"] = plan.groups[0].delay_ms
         values["group.consumer.session.timeout.ms"] = plan.groups[0].session_ms
