@@ -31,7 +31,7 @@ from sparkonce.broker_lite.log import checkpoints, directories, meta_properties,
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.directories import LogDirectoryError
 from sparkonce.broker_lite.log.flush_state import FAILED
-from sparkonce.broker_lite.log.offset_files import OffsetFiles
+from sparkonce.broker_lite.log.offset_files import OffsetFiles, note_lost
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.storage import Lock, Storage
 from sparkonce.broker_lite.log.topics import Topic, WantedTopic
@@ -359,10 +359,8 @@ class LogManager:
             log.abandon()
             if not log.is_made:
                 continue
-            aside = directories.aside_path(self.log_dir, topic.name, index, directories.STRAY_SUFFIX, self._new_uuid)
-            logger.warning("%s belongs to no topic of this cluster: moving it to %s", log.directory, aside)
             try:
-                self._storage.rename(log.directory, aside)
+                directories.put_aside(self._storage, self.log_dir, topic.name, index, self._new_uuid)
             except OSError as error:  # the others are strays all the same
                 logger.error("%s stays where it is, until the next start: %s", log.directory, error)
                 self.note_failure(error)
@@ -502,17 +500,6 @@ class LogManager:
             log.abandon()
             directories.remove_log_if_there(self._storage, log.directory)
 
-    @staticmethod
-    def _note_lost(directory: str, recovery_point: int) -> None:
-        """Log that a folder with records is gone; as in Kafka, the partition starts again without them."""
-        if recovery_point > 0:
-            logger.warning(
-                "%s is gone, with records up to offset %d: the partition begins empty. If the folder was moved away, "
-                "stop the broker and bring it back before anybody writes",
-                directory,
-                recovery_point,
-            )
-
     def _add(self, topic: Topic) -> None:
         self._topics[topic.name] = topic
         self._by_id[topic.topic_id] = topic
@@ -537,11 +524,12 @@ class LogManager:
             config = self._config_at_start(name, settings)
             metadata = checkpoints.encode_partition_metadata(topic_id)
             logs: dict[int, PartitionLog] = {}
-            for index in self._indexes(name, count, here):
+            # A member of a cluster opens what lies here, whether or not it is still to have it.
+            for index in (each for each in range(count) if not self._of_cluster or f"{name}-{each}" in here):
                 directory = directories.partition_path(self.log_dir, name, index)
                 start_offset = start_offsets.get((name, index), 0)
                 if f"{name}-{index}" not in here and not start_offset:
-                    self._note_lost(directory, recovery_points.get((name, index), 0))
+                    note_lost(directory, recovery_points.get((name, index), 0))
                     logs[index] = self.log_class.begin(self._storage, directory, config, now_ms, metadata)
                     continue
                 logs[index] = self.log_class.open(
@@ -583,10 +571,6 @@ class LogManager:
         if is_known or self._topics:
             known = max((log.leader_epochs.latest for log in self._partitions()), default=0)
             self.leader_epoch = max(known, self.leader_epoch) + 1 + self._new_uuid().int % EPOCH_JUMP
-
-    def _indexes(self, topic: str, count: int, here: Collection[str]) -> Iterable[int]:
-        """Return the partitions of a topic whose logs are to be opened; `here` is what lies in the log directory."""
-        return [index for index in range(count) if f"{topic}-{index}" in here] if self._of_cluster else range(count)
 
     def _entries(self) -> dict[str, topics_file.Entry]:
         return {

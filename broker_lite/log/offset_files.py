@@ -115,3 +115,14 @@ class OffsetFiles:
 
     def _write(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
         self._storage.write(f"{self._log_dir}/{name}", checkpoints.encode_offsets(offsets), durable=True)
+
+
+def note_lost(directory: str, recovery_point: int) -> None:
+    """Log that a folder with records is gone; as in Kafka, the partition starts again without them."""
+    if recovery_point > 0:
+        logger.warning(
+            "%s is gone, with records up to offset %d: the partition begins empty. If the folder was moved away, "
+            "stop the broker and bring it back before anybody writes",
+            directory,
+            recovery_point,
+        )
