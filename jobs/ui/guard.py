@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -69,8 +69,11 @@ class Guard:
             return _refused(400, f"this is not {_shown(host)}: call it by {', '.join(sorted(self._hosts))}")
         if _is_loaded_from_elsewhere(headers):
             return _refused(403, "a page elsewhere may lead here, and load nothing from here")
-        if self._token is not None and not self._may_enter(headers):
-            return self._entrance(scope)
+        if self._token is not None:
+            may_enter, query = self._may_enter(headers), _query(scope)
+            # Whoever has entered may come by the printed address again: links would have the token in them.
+            if not may_enter or (scope["method"] in READING and "token" in dict(query)):
+                return self._entrance(scope, query, may_enter=may_enter)
         if scope["method"] not in READING and headers.get("origin") != f"{scope['scheme']}://{host}":
             return _refused(403, "a form is accepted from these pages only")
         return None
@@ -79,12 +82,10 @@ class Guard:
         bearer = headers.get("authorization", "").removeprefix("Bearer ")
         return _equal(bearer, self._token or "") or _equal(_cookie(headers, self._cookie(headers)), self._session)
 
-    def _entrance(self, scope: Scope) -> Response:
+    def _entrance(self, scope: Scope, query: Sequence[tuple[str, str]], *, may_enter: bool) -> Response:
         """Let in who has the token in the address, without it in the address."""
-        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        if scope["method"] not in READING or not any(
-            name == "token" and _equal(value, self._token or "") for name, value in query
-        ):
+        has_token = any(name == "token" and _equal(value, self._token or "") for name, value in query)
+        if not may_enter and (scope["method"] not in READING or not has_token):
             return _refused(401, "a token is needed: open the address that `sparkonce ui` has printed")
         rest = urlencode([(name, value) for name, value in query if name != "token"])
         # Only our own path: with two slashes in front it would be another machine's address.
@@ -103,6 +104,10 @@ class Guard:
     def _cookie(headers: Headers) -> str:
         """Return the cookie's name: the ports of a machine share their cookies."""
         return f"{COOKIE}-{urlsplit('//' + headers.get('host', '')).port or ''}"
+
+
+def _query(scope: Scope) -> Sequence[tuple[str, str]]:
+    return parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
 
 
 def _name(host: str) -> str:

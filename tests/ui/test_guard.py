@@ -120,6 +120,8 @@ def test_the_token_is_taken_out_of_the_address(closed_ui: UiServer) -> None:
     assert "SameSite=strict" in cookie
     entered, _ = ask(closed_ui, headers={"Cookie": cookie.split(";")[0]})
     assert entered.status == 200
+    again, _ = ask(closed_ui, f"/topics?token={TOKEN}&part=2", headers={"Cookie": cookie.split(";")[0]})
+    assert (again.status, again.headers["Location"]) == (303, "/topics?part=2")
 
 
 def test_the_redirect_stays_here(closed_ui: UiServer) -> None:
