@@ -79,7 +79,11 @@ class EmbeddedCluster:
         self._paused: set[int] = set()
         place = _place(self.data_dir, coordination)
         self._settings = {**_factors(brokers), **(config or {}), **place}
-        self._view = _View(_observer(BrokerConfig.of({**self._settings, "node.id": 1})))
+        try:
+            self._view = _View(_observer(BrokerConfig.of({**self._settings, "node.id": 1})))
+        except BaseException:
+            self._remove_temporary()
+            raise
         self._brokers: dict[int, EmbeddedBroker] = {}
         self.brokers: Mapping[int, EmbeddedBroker] = MappingProxyType(self._brokers)
         """Each broker by its id."""
@@ -224,8 +228,11 @@ class EmbeddedCluster:
                     list(pool.map(EmbeddedBroker.close, self._brokers.values()))
         finally:
             self._view.close()
-            if self._temporary:
-                shutil.rmtree(self.data_dir, ignore_errors=True)
+            self._remove_temporary()
+
+    def _remove_temporary(self) -> None:
+        if self._temporary:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def _start(self, broker_ids: range) -> None:
         with ThreadPoolExecutor(len(broker_ids)) as pool:

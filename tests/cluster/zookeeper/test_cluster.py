@@ -162,6 +162,14 @@ def test_a_broker_without_zookeeper_says_so(monkeypatch: pytest.MonkeyPatch) -> 
         EmbeddedBroker(config=config)
 
 
+def test_a_cluster_without_zookeeper_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparkonce.broker_lite.server.zookeeper_observer.START_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(BrokerStartError, match=r"ZooKeeper at \S+ cannot be used"):
+        EmbeddedCluster(coordination=f"zookeeper://127.0.0.1:{free_port()}/c")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
