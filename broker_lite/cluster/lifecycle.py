@@ -203,7 +203,7 @@ class Lifecycle:
         self.refusal = (
             f"the log of the cluster has gone back: it is at {epoch}, and this broker has been in it at "
             f"{self._former_epoch} ({self._path}). Stop all brokers, and give the cluster its latest metadata back. To "
-            "go on without what is lost, remove that file: topics that the cluster does not know are then put aside"
+            "go on without what is lost, write -1 into that file: topics that the cluster does not know are put aside"
         )
         self.close()
         self.on_alive()

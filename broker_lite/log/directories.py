@@ -173,6 +173,11 @@ def free_path(storage: Storage, log_dir: str, topic: str, index: int, new_uuid: 
     return path
 
 
+def has_partition(storage: Storage, log_dir: str, names: Iterable[str]) -> bool:
+    """Whether there is a log of a partition in a log directory; a topic has at least that of its last one."""
+    return any(_partition(name) is not None and holds_log(storage, f"{log_dir}/{name}") for name in names)
+
+
 def holds_log(storage: Storage, path: str) -> bool:
     """Whether this is a folder with files of a log."""
     return storage.is_directory(path) and any(is_log_file(name) for name in storage.list_directory(path))

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from sparkonce.broker_lite.cluster.member import ClusterMember
 from sparkonce.broker_lite.config import BrokerConfig
+from sparkonce.broker_lite.controller.partition_state import NO_BROKER_EPOCH
 from sparkonce.broker_lite.coordinators.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.log.checkpoints import BROKER_EPOCH
-from sparkonce.broker_lite.log.directories import LogDirectoryError
+from sparkonce.broker_lite.log.directories import LogDirectoryError, has_partition
 from sparkonce.broker_lite.log.log_manager import LogManager, Topic
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.steps import finish
@@ -82,6 +83,27 @@ def _check_alone(storage: Storage, log_dir: str) -> None:
         )
 
 
+def _check_member(storage: Storage, log_dir: str) -> None:
+    """Refuse data of a standalone broker, or of Kafka: the cluster does not know its topics, and would put them aside.
+
+    Raises:
+        LogDirectoryError: if it is no member's, and there are topics in it.
+    """
+    names = storage.list_directory(log_dir) if storage.is_directory(log_dir) else []
+    if BROKER_EPOCH not in names and has_partition(storage, log_dir, names):
+        raise LogDirectoryError(
+            f"{log_dir} has topics, and is not that of a member of a cluster: start it as a standalone broker, without "
+            "metadata.log.dir and zookeeper.connect, or give another data directory. If it was a member's, and only "
+            f"its {BROKER_EPOCH} is lost, make that file again, with -1 in it"
+        )
+
+
+def _mark_member(storage: Storage, log_dir: str) -> None:
+    """Note that the data are a member's, before there are any."""
+    if BROKER_EPOCH not in storage.list_directory(log_dir):
+        storage.write(f"{log_dir}/{BROKER_EPOCH}", b"%d\n" % NO_BROKER_EPOCH, durable=True)
+
+
 class Broker:
     """One broker's state; used from one thread only."""
 
@@ -111,8 +133,8 @@ class Broker:
         self.scheduler = scheduler
         self.new_uuid = new_uuid
         now_ms = clock.now_ms()
-        if not config.is_member:
-            _check_alone(storage, log_dir)
+        check = _check_member if config.is_member else _check_alone
+        check(storage, log_dir)
         self.logs = LogManager.open(
             storage,
             log_dir,
@@ -175,6 +197,7 @@ class Broker:
         configured = configured_credentials(config.listener_configs, lambda: self.new_uuid().bytes)
         self.scram_credentials = ScramCredentials(self.shared_files, log_dir, configured)
         if config.is_member:
+            _mark_member(storage, log_dir)
             return  # a member of a cluster coordinates what it leads, as soon as it knows that
         from sparkonce.broker_lite.node.standalone import stand_alone
 

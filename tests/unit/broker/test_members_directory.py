@@ -8,6 +8,7 @@ import pytest
 
 from sparkonce import EmbeddedBroker
 from sparkonce.broker_lite.embedded import BrokerStartError
+from tests.cluster.control.clients import admin, create
 
 
 @pytest.mark.parametrize(
@@ -55,3 +56,21 @@ def test_the_data_of_a_clusters_member_is_refused(tmp_path: Path) -> None:
         EmbeddedBroker(tmp_path / "data", config={"node.id": 1})
     with EmbeddedBroker(tmp_path / "data", config={"metadata.log.dir": str(tmp_path / "shared"), "node.id": 1}):
         pass
+
+
+def test_the_data_of_a_standalone_broker_is_refused_by_a_member(tmp_path: Path) -> None:
+    """Also where the clusters' ids are the same: the cluster would put all of its topics aside."""
+    config: dict[str, object] = {"node.id": 1, "cluster.id": "the-same"}
+    member = {**config, "metadata.log.dir": str(tmp_path / "shared")}
+    data = tmp_path / "data"
+    with EmbeddedBroker(data, config=config):
+        pass
+    with EmbeddedBroker(data, config=member):
+        pass  # it has no topics
+    (data / "broker-epoch").unlink()
+    with EmbeddedBroker(data, config=config) as broker:
+        create(admin(broker.bootstrap_servers), "t", partitions=1, factor=1)
+    with pytest.raises(BrokerStartError, match=r"has topics, and is not that of a member of a cluster"):
+        EmbeddedBroker(data, config=member)
+    with EmbeddedBroker(data, config=config) as broker:
+        assert "t" in admin(broker.bootstrap_servers).list_topics(timeout=20).topics
