@@ -5,9 +5,9 @@ cluster the controller hands out the blocks, and the next one is asked for when 
 a file that says where the next one begins, and that is on the disk before the first id of a block is assigned. A broker
 that dies loses the rest of its block.
 
-A log directory that was a Kafka broker's has no such file, as Kafka keeps its blocks with the controller: there the ids
-begin with the first block of which the logs know no id, since a partition may take a batch under a known id for a
-duplicate.
+A log directory that was a Kafka broker's has no such file, as Kafka keeps its blocks with the controller, and after a
+restore the file may be older than the logs: the ids begin with a block of which the logs know no id, since a partition
+may take a batch under a known id for a duplicate.
 """
 
 from __future__ import annotations
@@ -99,16 +99,17 @@ class ProducerIds:
 
 
 def blocks_in_file(storage: Storage, path: str, largest_known: Callable[[], int]) -> AskForBlock:
-    """Hand out blocks after the one that a file ends with.
+    """Hand out blocks after the one that a file ends with, and after all ids that the logs know.
 
-    `largest_known` is asked for the largest id in the logs, -1 if none, when there is no such file.
+    `largest_known` is asked for the largest id in the logs, -1 if none.
     """
+    known: int | None = None
 
     def ask(then: Callable[[range], None]) -> None:
-        try:
-            first = int(storage.read(path))
-        except FileNotFoundError:
-            first = (largest_known() // BLOCK_SIZE + 1) * BLOCK_SIZE
+        nonlocal known
+        if known is None:  # what comes to be known later was assigned here
+            known = largest_known()
+        first = max(_written(storage, path), (known // BLOCK_SIZE + 1) * BLOCK_SIZE)
         block = range(first, first + BLOCK_SIZE)
         try:
             storage.write(path, b"%d\n" % block.stop, durable=True)
@@ -118,6 +119,16 @@ def blocks_in_file(storage: Storage, path: str, largest_known: Callable[[], int]
         then(block)
 
     return ask
+
+
+def _written(storage: Storage, path: str) -> int:
+    try:
+        return int(storage.read(path))
+    except FileNotFoundError:
+        return 0
+    except ValueError as error:
+        logger.warning("%s is damaged (%s): producer ids go on after those that the logs know", path, error)
+        return 0
 
 
 def blocks_of_controller(member: ClusterMember) -> AskForBlock:

@@ -51,6 +51,17 @@ def test_ids_go_on_over_restarts_and_skip_what_was_left_of_a_block() -> None:
     assert ProducerIds(blocks_in_file(storage, "/ids", lambda: 5)).take() == 2 * BLOCK_SIZE
 
 
+@pytest.mark.parametrize("content", [b"", b"\0\0\0\0", b"many", b"0\n", b"-5000\n", b"2000\n"])
+def test_a_file_that_is_damaged_or_older_than_the_logs_gives_no_id_again(content: bytes) -> None:
+    """A new producer's records would be taken for duplicates of a former one's, acknowledged, and not written."""
+    storage = SimulatedDisk()
+    storage.write("/ids", content, durable=True)
+    known = 2 * BLOCK_SIZE + 5
+    ids = ProducerIds(blocks_in_file(storage, "/ids", lambda: known))
+    assert [ids.take() for _ in range(BLOCK_SIZE + 1)] == list(range(3 * BLOCK_SIZE, 4 * BLOCK_SIZE + 1))
+    assert storage.read("/ids") == b"%d\n" % (5 * BLOCK_SIZE)
+
+
 @pytest.mark.parametrize(("largest", "first"), [(-1, 0), (0, BLOCK_SIZE), (BLOCK_SIZE, 2 * BLOCK_SIZE)])
 def test_without_a_file_they_begin_with_a_block_that_nobody_knows(largest: int, first: int) -> None:
     storage = SimulatedDisk()
