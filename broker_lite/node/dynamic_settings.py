@@ -20,11 +20,13 @@ from types import MappingProxyType
 from typing import Final
 
 from sparkonce.broker_lite.config import BrokerConfig, ConfigError, broker_settings
+from sparkonce.broker_lite.log.directories import LogDirectoryError
 from sparkonce.broker_lite.log.storage import Files
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.settings import Setting, SettingError, Update, integer, settings_of
 
 FILE: Final = "dynamic-settings.json"
+_VERSION: Final = 1
 ALL_BROKERS: Final = ""
 """The resource name of what is changed for all brokers."""
 DECIDED_IN_CLUSTER: Final = frozenset({"min.insync.replicas", "unclean.leader.election.enable"})
@@ -71,18 +73,17 @@ class DynamicSettings:
         self.reload()
 
     def reload(self) -> None:
-        """Read the file again, since another writer has replaced it."""
+        """Read the file again, since another writer has replaced it.
+
+        Raises:
+            LogDirectoryError: if it is damaged; nothing has changed then. Without what it says, as about retention,
+                records might be deleted that are to stay.
+        """
+        brokers, groups = self._read()
         self._brokers = {ALL_BROKERS: {}, self._node: {}}
-        self._groups = {}
+        self._groups = groups
         self.config = self._effective(self._brokers)
-        try:
-            document = json.loads(self._storage.read(self._path))
-        except (FileNotFoundError, NotADirectoryError):  # the log manager says what is wrong with the directory
-            return
-        except ValueError as error:
-            logger.warning("%s: going on without it: %s", self._path, error)
-            return
-        for resource, values in document.get("brokers", {}).items():
+        for resource, values in brokers.items():
             for name, value in self._undecided(values).items():
                 try:
                     self._brokers.setdefault(resource, {})[name] = value
@@ -90,7 +91,19 @@ class DynamicSettings:
                 except ConfigError as error:
                     del self._brokers[resource][name]
                     logger.warning("%s: leaving %s out: %s", self._path, name, error)
-        self._groups = {group: dict(values) for group, values in document.get("groups", {}).items()}
+
+    def _read(self) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, str]]]:
+        try:
+            document = json.loads(self._storage.read(self._path))
+            if document.get("version", _VERSION) != _VERSION:
+                raise ValueError(f"version {document['version']}")
+            brokers, groups = document.get("brokers", {}), document.get("groups", {})
+            return {name: dict(of) for name, of in brokers.items()}, {name: dict(of) for name, of in groups.items()}
+        except (FileNotFoundError, NotADirectoryError):  # the log manager says what is wrong with the directory
+            return {}, {}
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            text = f"{self._path} is damaged ({error!r}): put a copy back, or remove it and set again what it held"
+            raise LogDirectoryError(text) from None
 
     def of_broker(self, resource: str) -> Mapping[str, str]:
         """Return what was changed for this broker, or for `ALL_BROKERS`."""
@@ -205,7 +218,7 @@ class DynamicSettings:
         return GroupConfig(**values)
 
     def _write(self, brokers: Mapping[str, Mapping[str, str]], groups: Mapping[str, Mapping[str, str]]) -> None:
-        document = {"version": 1, "brokers": {name: of for name, of in brokers.items() if of}, "groups": groups}
+        document = {"version": _VERSION, "brokers": {name: of for name, of in brokers.items() if of}, "groups": groups}
         text = json.dumps(document, indent=1, sort_keys=True)
         try:
             self._storage.write(self._path, text.encode(), durable=True)

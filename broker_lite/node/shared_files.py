@@ -13,6 +13,7 @@ import posixpath
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from sparkonce.broker_lite.log.directories import LogDirectoryError
 from sparkonce.broker_lite.log.storage import Storage
 from sparkonce.broker_lite.node.dynamic_settings import FILE as SETTINGS_FILE
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -98,5 +99,5 @@ class SharedFiles:
                 broker.scram_credentials.reload()
             elif name == SETTINGS_FILE:
                 broker.reload_settings()
-        except SecurityFileError as error:
+        except (SecurityFileError, LogDirectoryError) as error:
             logger.error("going on with what was known before: %s", error)

@@ -15,6 +15,7 @@ from sparkonce import BrokerConfig
 from sparkonce.broker_lite.coordinators.consumer_group import ConsumerGroup
 from sparkonce.broker_lite.handlers.alter_configs import Change
 from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.directories import LogDirectoryError
 from sparkonce.broker_lite.node.described_settings import ConfigResource, Source
 from sparkonce.broker_lite.node.dynamic_settings import FILE
 from sparkonce.broker_lite.protocol.apis import ApiKey
@@ -356,7 +357,6 @@ def test_a_setting_without_effect_is_kept_and_shown() -> None:
 @pytest.mark.parametrize(
     ("content", "kept"),
     [
-        (b"no json", {}),
         (json.dumps({"brokers": {"3": {"nope": "1", "log.retention.ms": "5"}}}).encode(), {"log.retention.ms": "5"}),
         (json.dumps({"brokers": {"3": {"log.retention.ms": "x"}}}).encode(), {}),
     ],
@@ -369,3 +369,17 @@ def test_what_no_longer_fits_is_left_out_at_the_start(
     asked.restart()
     assert dict(asked.broker.dynamic.of_broker("3")) == kept
     assert FILE in caplog.text
+
+
+@pytest.mark.parametrize("content", [b"", b"no json", b"[]", b"null", b'{"version": 2}', b'{"brokers": {"": 1}}'])
+def test_a_broker_does_not_start_without_the_settings_that_a_damaged_file_held(content: bytes) -> None:
+    """By its defaults, it would delete records after a week that are to stay."""
+    asked = Asked()
+    assert alter(asked, BROKER, "", ("log.retention.ms", SET, "-1")) == OK
+    good = asked._storage.read(f"/log/{FILE}")
+    asked._storage.write(f"/log/{FILE}", content, durable=True)
+    with pytest.raises(LogDirectoryError, match=f"/log/{FILE} is damaged"):
+        asked.restart()
+    asked._storage.write(f"/log/{FILE}", good, durable=True)
+    asked.broker = asked._open()
+    assert asked.broker.config.log.retention_ms == -1
