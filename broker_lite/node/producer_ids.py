@@ -109,9 +109,9 @@ def blocks_in_file(storage: Storage, path: str, largest_known: Callable[[], int]
         nonlocal known
         if known is None:  # what comes to be known later was assigned here
             known = largest_known()
-        first = max(_written(storage, path), (known // BLOCK_SIZE + 1) * BLOCK_SIZE)
-        block = range(first, first + BLOCK_SIZE)
         try:
+            first = max(_written(storage, path), (known // BLOCK_SIZE + 1) * BLOCK_SIZE)
+            block = range(first, first + BLOCK_SIZE)
             storage.write(path, b"%d\n" % block.stop, durable=True)
         except OSError as error:
             logger.warning("no more producer ids: %s: %s", path, error)

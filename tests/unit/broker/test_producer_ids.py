@@ -11,7 +11,7 @@ from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, 
 from sparkonce.broker_lite.coordinators.transactions import MAX_EPOCH
 from sparkonce.broker_lite.node.producer_ids import BLOCK_SIZE, ProducerIds, blocks_in_file
 from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.sim.disk import SimulatedDisk
 from tests.unit.broker.test_group_coordinator import Asker
 from tests.unit.broker.test_group_coordinator import start as start_with_topic
@@ -60,6 +60,24 @@ def test_a_file_that_is_damaged_or_older_than_the_logs_gives_no_id_again(content
     ids = ProducerIds(blocks_in_file(storage, "/ids", lambda: known))
     assert [ids.take() for _ in range(BLOCK_SIZE + 1)] == list(range(3 * BLOCK_SIZE, 4 * BLOCK_SIZE + 1))
     assert storage.read("/ids") == b"%d\n" % (5 * BLOCK_SIZE)
+
+
+def test_a_file_that_cannot_be_read_for_a_while_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks in between is told to ask again, and whoever asks then gets an id."""
+    storage = SimulatedDisk()
+    ids = ProducerIds(blocks_in_file(storage, "/ids", lambda: -1))
+
+    def read(path: str) -> bytes:
+        raise OSError(5, "Input/output error", path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "read", read)
+        for _ in range(2):
+            assert ids.is_ready()
+            with pytest.raises(KafkaError) as refused:
+                ids.take()
+            assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert ids.take() == 0
 
 
 @pytest.mark.parametrize(("largest", "first"), [(-1, 0), (0, BLOCK_SIZE), (BLOCK_SIZE, 2 * BLOCK_SIZE)])
