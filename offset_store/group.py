@@ -128,7 +128,7 @@ class Note:
                 fingerprint=None if fields.get("fingerprint") is None else int(fields["fingerprint"]),
                 cut_from=fields.get("cut_from"),
             )
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):  # any consumer may have written it
             return None
 
 

@@ -210,7 +210,12 @@ def test_the_texts_of_others_are_not_ours(text: str) -> None:
     assert Note.from_text(text) is None
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"sparkonce":1}', '{"sparkonce":{"app_id":"a"}}', "[1]", "null"])
+NO_NUMBER = Note("a", "s", "q", 1234, "t", 0, "", 0, 0).to_text().replace("1234", "1e999")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"sparkonce":1}', '{"sparkonce":{"app_id":"a"}}', "[1]", "null", "[" * 4000, NO_NUMBER]
+)
 def test_texts_that_come_near_are_not_ours(text: str) -> None:
     assert Note.from_text(text) is None
 
