@@ -87,7 +87,7 @@ class Checkpoint:
         text = self._read("metadata")
         try:
             return str(json.loads(text)["id"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CheckpointError(f"{self.location}/metadata holds no query id: {text[:200]!r}") from error
 
     def latest_batch_id(self) -> int:
@@ -153,7 +153,7 @@ class Checkpoint:
                 entry: dict[str, Any] = json.loads(line) if line.strip() else {"batchId": None}
                 if entry["batchId"] == number:
                     yield str(entry["path"]), int(entry["timestamp"])
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise CheckpointError(
                     f"{self.location}/{name} is not a log of Spark's file source: {line!r}"
                 ) from error
@@ -200,14 +200,14 @@ def _clock(line: str) -> dict[str, Any]:
     try:
         document = json.loads(line)
         return {name: value for name, value in document.items() if name != CONF}
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return {"line": line}
 
 
 def _log_offset(line: str) -> int | None:
     try:
         document = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     is_file_source = isinstance(document, dict) and document.keys() == {LOG_OFFSET}
     return int(document[LOG_OFFSET]) if is_file_source else None

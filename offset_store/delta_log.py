@@ -231,7 +231,7 @@ def _parse_actions(data: bytes, kinds: set[str], where: str) -> dict[str, list[A
             continue
         try:
             kind, action = next(iter(json.loads(line).items()))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if damage is not None:
                 continue
             raise OffsetStoreError(f"{where} holds a line that is not JSON: {line[:200]!r}") from error
@@ -254,7 +254,7 @@ def _damage(data: bytes) -> str | None:
     if bad is None:
         try:
             json.loads(last)
-        except ValueError:
+        except (ValueError, RecursionError):
             bad = number
     return None if bad is None else f"line {bad} of its file is no whole JSON object"
 

@@ -154,7 +154,7 @@ class SourceOffset:
         """
         try:
             document = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise OffsetFormatError(f"not an offset of kafka_once: {text[:200]!r} ({error!r})") from error
         return cls.from_document(document)
 
@@ -187,7 +187,7 @@ def is_ours(text: str) -> bool:
     """Whether a line of Spark's offset log was written by ``kafka_once``."""
     try:
         document = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(document, dict) and MARK in document
 

@@ -139,7 +139,7 @@ def read_offsets(text: str | None) -> tuple[str, dict[Slot, int]]:
             offset = SourceOffset.from_json(text or "")
             return offset.source, {(tp.topic, tp.partition): at.next for tp, at in offset.positions.items()}
         found = {(topic, int(number)): at for topic, numbers in document.items() for number, at in numbers.items()}
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return "", {}
     return (SPARKS_NAME, found) if found and all(type(at) is int for at in found.values()) else ("", {})
 

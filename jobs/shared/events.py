@@ -44,7 +44,7 @@ def noted(folder: Path) -> list[NotedEvent]:
     for line in lines:
         try:
             event = NotedEvent(**json.loads(line))
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             continue
         if type(event.at_ms) is int and isinstance(event.text, str) and isinstance(event.kind, str):
             found.append(event)

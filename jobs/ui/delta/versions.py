@@ -132,6 +132,6 @@ def _data_file(add: Action) -> DataFile:
 def _rows(add: Action) -> int | None:
     try:
         rows = json.loads(add.get("stats") or "{}").get("numRecords")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return None
     return rows if type(rows) is int else None

@@ -62,3 +62,29 @@ def test_a_table_without_files_is_traced(tmp_path: Path, site: Site) -> None:
     table = Table.create(tmp_path / "orders")
     table.batches(1)
     assert "no row with its partition and offset" in shown(TRACE, site, topic=TOPIC, partition="0", offset="3")
+
+
+DEEP = "[" * 100_000
+"""More than a parser of JSON follows."""
+
+
+@pytest.mark.parametrize("line", [DEEP, f'{{"commitInfo":{DEEP}{"]" * len(DEEP)}}}'])
+def test_a_commit_that_is_nested_too_deeply_hides_no_other_table(
+    tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    monkeypatch.setattr(tables, "GLANCE_S", 600.0)
+    for name in ("bad", "good"):
+        Table.create(tmp_path / name).batches(1)
+    (tmp_path / "bad" / "_delta_log" / f"{2:020d}.json").write_text(line)
+    assert shown(TABLES, site).count("✓ proven") == 1
+    assert ">good</a>" in shown(PIPELINES, site)
+
+
+@pytest.mark.parametrize("name", ["metadata", "offsets/0"])
+def test_a_checkpoint_that_is_nested_too_deeply_hides_no_other_query(tmp_path: Path, site: Site, name: str) -> None:
+    Table.create(tmp_path / "orders").batches(1)
+    checkpoint = tmp_path / "checkpoint"
+    (checkpoint / "offsets").mkdir(parents=True)
+    (checkpoint / "metadata").write_text('{"id":"q"}')
+    (checkpoint / name).write_text(f"v1\n{DEEP}\n{DEEP}" if "/" in name else DEEP)
+    assert ">orders</a>" in shown(PIPELINES, site)
