@@ -18,6 +18,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparkonce.broker_lite.config import BrokerConfig, ConfigError, file_settings
@@ -195,7 +196,10 @@ class _Parent:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m sparkonce.broker_lite", description="Run a broker until SIGTERM.")
+    # With a width nothing asks for the terminal's, which takes modules of compression that a start does not need.
+    parser.formatter_class = partial(argparse.HelpFormatter, width=80)
     add_arguments(parser)
+    parser.formatter_class = argparse.HelpFormatter
     return run(parser.parse_args(arguments))
 
 

@@ -8,14 +8,12 @@ refused, with the nearest one that is; a file may hold settings of Kafka's that 
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparkonce.broker_lite.log.config import LogConfig, topic_settings
 from sparkonce.broker_lite.security.settings import (
@@ -41,6 +39,9 @@ from sparkonce.settings import (
     short,
     text,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["LONG_MAX", "BrokerConfig", "ConfigError", "broker_settings", "file_settings", "read_properties"]
 
@@ -340,6 +341,8 @@ def _unknown(name: str) -> str:
             if name in HARMLESS
             else f"broker setting {name!r} is Kafka's and is not served here: leave it out"
         )
+    import difflib  # imported lazily, for a faster start
+
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
     return f"unknown broker setting {name!r}; the nearest known one is {nearest[0]!r}"
 
@@ -379,7 +382,8 @@ def read_properties(path: str | Path) -> dict[str, str]:
         ConfigError: if the file cannot be read or a line has no ``=``.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with open(path, encoding="utf-8", newline=None) as file:
+            text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from error
     settings = {}

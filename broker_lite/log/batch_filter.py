@@ -22,7 +22,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Final, NamedTuple
 
 from sparkonce.broker_lite.log.transaction_index import AbortedTransaction
@@ -228,4 +227,8 @@ class OffsetMap:
 
 def _short(key: bytes) -> bytes:
     # A shortened key is longer than any key that is kept as it is, so the two cannot be mixed up.
-    return key if len(key) <= LONGEST_PLAIN_KEY_BYTES else b"#" + sha256(key).digest()
+    if len(key) <= LONGEST_PLAIN_KEY_BYTES:
+        return key
+    from hashlib import sha256  # imported lazily, for a faster start
+
+    return b"#" + sha256(key).digest()

@@ -7,7 +7,6 @@ some says that they have no effect. A name that Kafka does not know is refused.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -222,6 +221,8 @@ class LogConfig:
         for name, value in settings.items():
             setting = known.get(name)
             if setting is None:
+                import difflib  # imported lazily, for a faster start
+
                 near = difflib.get_close_matches(name, known, 1)
                 hint = f"; did you mean {near[0]}?" if near else ""
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}{hint}")

@@ -55,7 +55,9 @@ def _bound(config: ListenerConfig) -> socket.socket:
     host, port = config.host, config.port
     where = f"listener {config.name}: host {host!r}"
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        # Of a str it would load the tables for international names, which few need.
+        name = host.encode() if host.isascii() else host
+        family, _, _, _, address = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         sock = socket.socket(family, socket.SOCK_STREAM)
     except OSError as error:
         raise ServerError(f"{where} cannot be resolved: {error}") from error
