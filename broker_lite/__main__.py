@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -134,6 +135,8 @@ def _what_is_wrong(settings: Mapping[str, object]) -> str | None:
 async def _serve(config: BrokerConfig, data_dir: str, ready_file: str | None, parent: int | None) -> None:
     from sparkonce.broker_lite.server.server import Server
 
+    gc.freeze()  # what is loaded by now stays: no collection has to walk over it
+    gc.enable()
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -204,4 +207,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    gc.disable()  # until all is loaded there is nothing to collect
     sys.exit(main())
