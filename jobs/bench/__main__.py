@@ -7,8 +7,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from sparkonce.jobs.bench import brokers, chart, cluster, direct, guarantees, kafka_sink, pipelines, values
+from sparkonce.jobs.bench import brokers, chart, cluster, direct, guarantees, kafka_sink, pages, pipelines, values
 from sparkonce.jobs.bench.load import LoadError
+from sparkonce.jobs.bench.pages import PagesError
 from sparkonce.jobs.bench.results import Results
 from sparkonce.jobs.bench.sessions import SideError
 from sparkonce.jobs.bench.settings import ALL_BENCHMARKS, FULL, QUICK, SINK_BROKERS, Settings
@@ -87,10 +88,10 @@ def main(arguments: list[str]) -> int:
     results = Results({"names": settings.names, "rows": settings.rows, "rounds": settings.rounds,
                        "micro_batches": settings.micro_batches})  # fmt: skip
     failures = []
-    for group in (brokers, pipelines, direct, values, guarantees, kafka_sink, cluster):
+    for group in (brokers, pipelines, direct, values, guarantees, kafka_sink, cluster, pages):
         try:
             group.run(settings, results)
-        except (ToolError, LoadError, SideError) as error:
+        except (ToolError, LoadError, SideError, PagesError) as error:
             failures.append(str(error))
     print(results.text())
     if given.json is not None:

@@ -67,6 +67,9 @@ DIRECT_BENCHMARKS = (*DIRECT_THROUGHPUT, DIRECT_MICRO, *DIRECT_KAFKA, DIRECT_MEM
 VALUES_AVRO, VALUES_PROTOBUF = "values-avro", "values-protobuf"
 VALUES_DECODE, VALUES_DECODE_TEN = "values-decode", "values-ten-writers"
 VALUES_BENCHMARKS = (VALUES_AVRO, VALUES_PROTOBUF, VALUES_DECODE, VALUES_DECODE_TEN)
+PAGES_VERSIONS_COUNT = 100_000
+PAGES_PARTITIONS, PAGES_VERSIONS, PAGES_THROUGHPUT = "ui-1000-partitions", "ui-100000-versions", "ui-throughput"
+PAGES_BENCHMARKS = (PAGES_PARTITIONS, PAGES_VERSIONS, PAGES_THROUGHPUT)
 GROWTH_PARTITIONS = (1, 4, 16, 64)
 GROWTH_SLOTS = (1, 2)
 ALL_BENCHMARKS = (
@@ -77,6 +80,7 @@ ALL_BENCHMARKS = (
     + GUARANTEE_BENCHMARKS
     + SINK_BENCHMARKS
     + CLUSTER_BENCHMARKS
+    + PAGES_BENCHMARKS
 )
 WITHOUT_TARGET = (DIRECT_GROWTH, DIRECT_PARTS)
 """Benchmarks that only show how figures change, or what they consist of."""
@@ -120,6 +124,7 @@ TARGETS = {
     VALUES_PROTOBUF: 2.5,
     VALUES_DECODE: 15.0,
     VALUES_DECODE_TEN: 0.8,
+    PAGES_THROUGHPUT: 0.97,
 }
 """Bounds of ratios, by the name of the line: a benchmark's, or one that begins so."""
 
@@ -135,6 +140,7 @@ LIMITS = {
     "direct-memory-peak-rss-mb": 600.0,
     "values-decode-cpu-s": 0.33,
     "direct-memory-growth-mb": 60.0,
+    **{f"{name}-{what}-ms": 1000.0 for name in (PAGES_PARTITIONS, PAGES_VERSIONS) for what in ("paint", "update")},
 }
 """Bounds of figures themselves, all from above; Kafka's are reported beside them."""
 

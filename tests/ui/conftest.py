@@ -1,34 +1,21 @@
-"""A real browser: Debian's `chromium`, driven over its DevTools."""
+"""A tab of a real browser, and pages to look at."""
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Playwright, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Error, Page, expect, sync_playwright
 
+from sparkonce.jobs.shared.browser import browser_path, launch
 from sparkonce.jobs.ui.server import UiServer
 from sparkonce.jobs.ui.site import Given, Site
 
 BUSY_MS = 120_000
 """A busy machine is slow, and compiles what reads messages."""
 expect.set_options(timeout=60_000)
-PLACES = ("chromium", "chromium-browser", "google-chrome")
-
-
-def browser_path() -> str | None:
-    """Chromium's place, or what CHROMIUM names."""
-    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, PLACES)), None)
-
-
-def launch(playwright: Playwright, path: str) -> Browser:
-    # A root without user namespaces, as in a container, has no sandbox; the pages are our own.
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-    return playwright.chromium.launch(executable_path=path, args=arguments)
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from sparkonce.jobs.bench.long_log import RECORDS, TOPIC, make
 from sparkonce.jobs.cli.audit_report import Verdict
 from sparkonce.jobs.ui.delta.tables import PAGE, SHORT_LOG, TableWatches
 from sparkonce.jobs.ui.delta.tracing import trace_record
 from sparkonce.offset_store.delta_log import DeltaLog
-from tests.unit.audit.logs import TOPIC
-from tests.unit.ui.long_log import RECORDS, make
 
 VERSIONS = 300
 

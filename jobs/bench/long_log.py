@@ -1,0 +1,55 @@
+"""A Delta table with very many versions: a query's commits, written as files of the log, without the files of data.
+
+For what reads a log. Where rows are read, or a query goes on, `many_versions` is the one.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+APP, QUERY = "app", "4bb9d6c8-0000-0000-0000-000000000001"
+TOPIC, TOPIC_ID = "orders", "AAAAAAAAAAAAAAAAAAAAAQ"
+SINCE_CHECKPOINT = 50
+"""Versions after the newest checkpoint: half of what delta-rs lets pass between two."""
+RECORDS = 10
+"""In a partition of a batch."""
+BEGAN_MS = 1_790_000_000_000
+_SCHEMA = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
+_COMMIT = (
+    '{{"commitInfo":{{"timestamp":{at},"operation":"WRITE","operationParameters":{{"mode":"Append"}},"sparkonce":'
+    '{{"appId":"{app}","queryId":"{query}","batchId":{batch},"attemptId":"{batch}","writes":["rows","offsets"],'
+    '"ranges":{{"default":{{"{topic}":{{"id":"{topic_id}","partitions":{ranges}}}}}}},"counts":{{"rows":10}}}}}}}}\n'
+    '{{"add":{{"path":"part-{batch}.parquet","partitionValues":{{}},"size":700,"modificationTime":{at},'
+    '"dataChange":true,"stats":"{{\\"numRecords\\":10}}"}}}}\n'
+)
+
+
+def make(path: Path, versions: int, partitions: int = 4) -> None:
+    """Make a table with this many versions."""
+    DeltaTable.create(path, _SCHEMA)
+    for version in range(1, versions):
+        commit(path, version, partitions)
+        if version == versions - SINCE_CHECKPOINT:
+            DeltaTable(path).create_checkpoint()
+
+
+def commit(path: Path, version: int, partitions: int = 4) -> None:
+    """Write the next version."""
+    batch, at_ms = version - 1, BEGAN_MS + 1000 * version
+    ranges = {str(each): [batch * RECORDS, version * RECORDS] for each in range(partitions)}
+    text = _COMMIT.format(
+        at=at_ms, app=APP, query=QUERY, batch=batch, topic=TOPIC, topic_id=TOPIC_ID, ranges=json.dumps(ranges)
+    )
+    offsets = [
+        {"txn": {"appId": f"sparkonce/{APP}/offset/default/{TOPIC_ID}/{each}", "version": version * RECORDS}}
+        for each in range(partitions)
+    ]
+    actions = [*offsets, {"txn": {"appId": f"sparkonce/{APP}/query/{QUERY}", "version": batch}}]
+    name = f"{version:020d}.json"
+    made = path / "_delta_log" / f".{name}"  # a reader finds all of it, or nothing
+    made.write_text(text + "\n".join(map(json.dumps, actions)) + "\n")
+    made.rename(made.with_name(name))
