@@ -14,6 +14,7 @@ written for long: half a millisecond to ten. For a few ids that does not matter.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -83,14 +84,18 @@ class DeltaLog:
         Raises:
             OffsetStoreError: if it cannot be listed.
         """
-        with hidden_secrets(self.storage_options):
-            try:
-                infos = self.filesystem.get_file_info(fs.FileSelector(self.folder))
-            except OSError as error:
-                raise OffsetStoreError(f"cannot list {self.folder}: {plain(error)}") from error
-        names = [info.base_name for info in infos]
+        try:
+            names = self._names()
+        except OSError as error:
+            raise OffsetStoreError(f"cannot list {self.folder}: {plain(error)}") from error
         commits = sorted(int(found[1]) for found in map(_COMMIT.fullmatch, names) if found)
         return LogListing(tuple(commits), _complete_checkpoints(names))
+
+    def _names(self) -> list[str]:
+        if isinstance(self.filesystem, fs.LocalFileSystem):  # pyarrow also asks for size and time of each of its files
+            return os.listdir(self.folder)
+        with hidden_secrets(self.storage_options):
+            return [info.base_name for info in self.filesystem.get_file_info(fs.FileSelector(self.folder))]
 
     def actions(self, version: int, kinds: Iterable[str]) -> dict[str, list[Action]]:
         """Return the actions of these kinds (``txn``, ``add``, ``commitInfo``, …) in one commit, in its order.
@@ -263,7 +268,7 @@ def _complete_checkpoints(names: Iterable[str]) -> dict[int, tuple[str, ...]]:
     """Group checkpoint files by version; several kinds of one version are equivalent, so one of them is enough."""
     whole: dict[int, tuple[str, ...]] = {}
     parts: dict[tuple[int, int], list[str]] = {}
-    for name in sorted(names):
+    for name in sorted(each for each in names if ".checkpoint." in each):
         found = _CHECKPOINT.fullmatch(name)
         if found is None:
             continue

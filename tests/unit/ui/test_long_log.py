@@ -53,6 +53,7 @@ def test_a_page_reads_its_own_versions_and_what_is_new(tmp_path: Path, reads: li
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1200)
 def test_a_table_of_100_000_versions(tmp_path: Path, reads: list[int]) -> None:
     """Prints how long each look takes; what it asserts is that none reads the whole log."""
     make(tmp_path / "table", 100_000)
