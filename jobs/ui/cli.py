@@ -67,8 +67,10 @@ def run(options: argparse.Namespace) -> int:
         _check(options)
         token = _token(options.token_file)
         with ExitStack() as stack:
-            address = _start(options, token, stack)
+            address, own_servers = _start(options, token, stack)
             print(address, flush=True)
+            if own_servers is not None:  # the way for clients to brokers whose ports nobody chose
+                print(f"brokers: {own_servers}", flush=True)
             while not stopping.wait(LOOK_S):
                 pass
     except (UsageError, OptionError, ConfigError) as error:
@@ -95,8 +97,8 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError("--with-brokers and --bootstrap-servers both say which brokers to show: leave one out")
 
 
-def _start(options: argparse.Namespace, token: str | None, stack: ExitStack) -> str:
-    """Start all that is to run until the end; return the address to open."""
+def _start(options: argparse.Namespace, token: str | None, stack: ExitStack) -> tuple[str, str | None]:
+    """Start all that is to run until the end; return the address to open, and those of brokers started here."""
     from sparkonce.jobs.ui.own_brokers import OwnBrokers, started
     from sparkonce.jobs.ui.server import UiServer
     from sparkonce.jobs.ui.site import Given, Site
@@ -105,6 +107,7 @@ def _start(options: argparse.Namespace, token: str | None, stack: ExitStack) -> 
     if registry:
         open_registry("ui", registry, kafka)  # says now what is wrong with its options
     own: OwnBrokers | None = None
+    servers: str | None = None
     if options.with_brokers is not None:
         servers, brokers = started(options.with_brokers, options.data_dir, stack)
         kafka[SERVERS] = servers
@@ -125,7 +128,7 @@ def _start(options: argparse.Namespace, token: str | None, stack: ExitStack) -> 
     server = stack.enter_context(UiServer(site, host=options.host, port=options.port, names=options.name, token=token))
     if options.ready_file is not None:
         _write_ready(options.ready_file, server.entrance)
-    return server.entrance
+    return server.entrance, servers
 
 
 def _write_ready(path: str, address: str) -> None:

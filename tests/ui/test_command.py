@@ -60,10 +60,12 @@ def test_it_ends_with_its_brokers(tmp_path: Path) -> None:
             address = process.stdout.readline().strip()
             assert ready.read_text() == address
             assert ready.stat().st_mode & 0o777 == 0o600
+            told = process.stdout.readline().strip()
             with urlopen(f"{address}brokers") as response:
                 page = response.read().decode()
             assert "Kill broker 0" in page
             servers = page.partition(" at <code>")[2].partition("</code>")[0]
+            assert told == f"brokers: {servers}"
         finally:
             process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
