@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from sparkonce.notebook import table, text
-from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError
+from sparkonce.offset_store.errors import StoreMissingError
 from sparkonce.offset_store.store import OffsetStore
 
 NEWEST = 20
@@ -20,7 +20,7 @@ def store_table(store: OffsetStore) -> str:
         entries = store.snapshot().history(NEWEST)
     except StoreMissingError:
         return table(_HEAD, (), title=name, note="nothing is stored yet")
-    except OffsetStoreError as error:
+    except Exception as error:  # such as that of a group's brokers, which do not answer
         return f"<div><b>{text(name)}</b></div><div>{text(error)}</div>"
     rows = (
         (

@@ -16,6 +16,7 @@ from sparkonce.connectors.ingest.routing import Flow
 from sparkonce.connectors.lag.state import Batch, LagState
 from sparkonce.notebook import MAX_TEXT, SHOWN_ROWS, table
 from sparkonce.offset_store import MemoryOffsetStore
+from sparkonce.offset_store.group import GroupOffsetStore
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import BatchRecord, Writes
 from sparkonce.offset_store.store import Commit
@@ -125,6 +126,14 @@ def test_a_store_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     html = checked(open_store(f"delta:{tmp_path}", "app")._repr_html_())
     assert str(tmp_path) in html
     assert "<no commit>" not in html
+
+
+def test_a_group_whose_brokers_do_not_answer_says_so() -> None:
+    def ask() -> None:
+        raise ConnectionError(f"no answer {EVIL}")
+
+    html = checked(GroupOffsetStore(SimpleNamespace(check_vacant=ask, fetch=ask), "app")._repr_html_())  # type: ignore[arg-type]
+    assert "no answer &lt;script&gt;" in html
 
 
 def test_an_ingestion_shows_its_tables() -> None:
