@@ -321,7 +321,7 @@ class Client:
             getattr(answer, "controller_id", -1),
             tuple(answer.brokers),
             tuple(answer.topics),
-            ErrorCode(getattr(answer, "error_code", None) or 0),
+            ErrorCode.of(getattr(answer, "error_code", None) or 0),
         )
         self._description = _Description(messages, answer.topics, brokers, cluster)
         return self._description
@@ -500,7 +500,7 @@ class Client:
                 for each in result.partitions:
                     if each.error_code:
                         raise KafkaError(
-                            ErrorCode(each.error_code), f"leader epochs of {result.topic}-{each.partition}"
+                            ErrorCode.of(each.error_code), f"leader epochs of {result.topic}-{each.partition}"
                         )
                     found[result.topic, each.partition] = EpochEnd(each.leader_epoch, each.end_offset)
         return found
@@ -543,7 +543,7 @@ def leader_of(metadata: Mapping[str, TopicMetadata], topic: str, partition: int)
 
 
 def _topic_metadata(topic: Any, brokers: Mapping[int, _Address]) -> TopicMetadata:
-    code = ErrorCode(topic.error_code)
+    code = ErrorCode.of(topic.error_code)
     if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
         raise MissingTopicError(
             f"topic {topic.name!r} does not exist: check the name in subscribe or assign, or create the topic first"

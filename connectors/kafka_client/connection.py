@@ -156,7 +156,7 @@ class Connection:
         reader = Reader(self.request(ApiKey.API_VERSIONS, 0, b""))
         error = reader.int16()
         if error:
-            raise ProtocolError(f"{self._name} refused ApiVersions: {ErrorCode(error).name}")
+            raise ProtocolError(f"{self._name} refused ApiVersions: {ErrorCode.of(error).name}")
         return {reader.int16(): (reader.int16(), reader.int16()) for _ in range(reader.array_length(flexible=False))}
 
 

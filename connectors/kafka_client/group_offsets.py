@@ -210,4 +210,4 @@ def _topics(version: int, wanted: Committed) -> list[Any]:
 
 def _check(error_code: int, where: str) -> None:
     if error_code:
-        raise KafkaError(ErrorCode(error_code), where)
+        raise KafkaError(ErrorCode.of(error_code), where)

@@ -32,7 +32,7 @@ def list_groups(client: Client) -> list[GroupListing]:
             version = connection.version(ApiKey.LIST_GROUPS)
             answer = client.ask(connection, ApiKey.LIST_GROUPS, version)
             if answer.error_code:
-                raise KafkaError(ErrorCode(answer.error_code), "list groups")
+                raise KafkaError(ErrorCode.of(answer.error_code), "list groups")
             found += [
                 GroupListing(
                     each.group_id, getattr(each, "group_state", None) or "", getattr(each, "group_type", None) or ""

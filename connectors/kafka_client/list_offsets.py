@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.primitives import Buffer, Reader, put_array_length, put_string, put_tagged_fields
 
 ISOLATION_FROM, EPOCH_FROM, FLEXIBLE_FROM, TIMEOUT_FROM = 2, 4, 6, 10
@@ -72,7 +72,7 @@ def decode_response(version: int, body: Buffer, *, skip_errors: bool = False) ->
             if not code:
                 found[name, partition] = offset
             elif not skip_errors:
-                raise KafkaError(_error(code), f"offsets of {name}-{partition}")
+                raise KafkaError(ErrorCode.of(code), f"offsets of {name}-{partition}")
             if flexible:
                 reader.tagged_fields()
         if flexible:
@@ -81,10 +81,3 @@ def decode_response(version: int, body: Buffer, *, skip_errors: bool = False) ->
         reader.tagged_fields()
     reader.finish()
     return found
-
-
-def _error(code: int) -> ErrorCode:
-    try:
-        return ErrorCode(code)
-    except ValueError as error:
-        raise ProtocolError(f"error code {code} is none of Kafka's") from error

@@ -252,7 +252,7 @@ class DecisionLog:
             connection, ApiKey.CREATE_TOPICS, version, topics=[topic], timeout_ms=30_000, validate_only=False
         )
         (result,) = answer.topics
-        code = ErrorCode(result.error_code)
+        code = ErrorCode.of(result.error_code)
         if code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
             raise DecisionTopicError(
                 f"exactly-once keeps its decisions in the topic {self.topic!r}, which does not exist, and this user "
@@ -409,4 +409,4 @@ _HINTS: Mapping[ErrorCode, str] = {
 
 def _check(error_code: int, where: str) -> None:
     if error_code:
-        raise KafkaError(ErrorCode(error_code), where)
+        raise KafkaError(ErrorCode.of(error_code), where)

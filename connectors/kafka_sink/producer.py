@@ -310,7 +310,7 @@ class Producer:
 
     def _settle(self, waiting: _Waiting, result: ProducePartitionResult) -> None:
         """Handle the result of one batch."""
-        code = ErrorCode(result.error_code)
+        code = ErrorCode.of(result.error_code)
         if code in _LANDED:
             self._landed(waiting)
         elif code in _TOO_LARGE:

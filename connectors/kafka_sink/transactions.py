@@ -381,7 +381,7 @@ class TransactionClient:
             questions = [_question(self._of(name), api_key, max_version, fields) for name, fields in left.items()]
             passing: KafkaError | None = None
             for name, answer in zip(list(left), send_pipelined(self._client, questions), strict=True):
-                error = KafkaError(ErrorCode(answer.error_code), name)
+                error = KafkaError(ErrorCode.of(answer.error_code), name)
                 if error.code in RETRIABLE or error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
                     passing = passing or error
                     continue
@@ -516,7 +516,7 @@ def _check_added(answer: Any, group_id: str | None) -> None:
 
 def _check(error_code: int, where: str) -> None:
     if error_code:
-        raise KafkaError(ErrorCode(error_code), where)
+        raise KafkaError(ErrorCode.of(error_code), where)
 
 
 def _description(answer: Any) -> TransactionDescription:

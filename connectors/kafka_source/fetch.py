@@ -214,13 +214,13 @@ class RangeFetcher:
     def _checked(self, answer: FetchResponse) -> FetchPartitionResult:
         where = f"fetch {self._wanted.topic}-{self._wanted.partition} at offset {self._next}"
         if answer.error_code:
-            raise KafkaError(ErrorCode(answer.error_code), where)
+            raise KafkaError(ErrorCode.of(answer.error_code), where)
         for topic in answer.topics:
             for result in topic.partitions:
                 if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise OffsetOutOfRangeError(self._wanted, self._next)
                 if result.error_code:
-                    raise KafkaError(ErrorCode(result.error_code), where)
+                    raise KafkaError(ErrorCode.of(result.error_code), where)
                 return result
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where}: the response has no partition")
 

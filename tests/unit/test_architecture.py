@@ -134,6 +134,13 @@ def test_no_module_grows_out_of_sight() -> None:
     assert not long
 
 
+@pytest.mark.parametrize("module", [name for name in modules() if within(name, "connectors")])
+def test_codes_that_a_broker_answers_with_may_be_of_a_later_kafka(module: str) -> None:
+    """`ErrorCode(number)` raises ValueError for those; `ErrorCode.of` does not."""
+    calls = [node.func for node in ast.walk(ast.parse(text_of(module))) if isinstance(node, ast.Call)]
+    assert not [call for call in calls if isinstance(call, ast.Name) and call.id == "ErrorCode"]
+
+
 ENTANGLED = ("broker_lite.node", "broker_lite.sim")
 """Folders whose modules name each other's types, in annotations and in functions; to become fewer, never more."""
 

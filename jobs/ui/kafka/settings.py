@@ -114,7 +114,7 @@ class SettingsReader:
         answer = self._client.ask(connection, ApiKey.DESCRIBE_CONFIGS, version, resources=[wanted])
         (result,) = answer.results
         if result.error_code:
-            raise KafkaError(ErrorCode(result.error_code), f"settings of {name}")
+            raise KafkaError(ErrorCode.of(result.error_code), f"settings of {name}")
         return [
             Setting(
                 each.name,

@@ -88,7 +88,8 @@ def _run(watch: TableWatch, words: Sequence[str]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT_S, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
-        raise RefusedError(f"sparkonce offsets {action} took more than {TIME_LIMIT_S:.0f} s, and was ended.") from None
+        late = f"sparkonce offsets {action} took more than {TIME_LIMIT_S:.0f} s, and was ended"
+        raise RefusedError(f"{late}; look at the offsets again before you repeat it.") from None
     if done.returncode:
         raise RefusedError(done.stderr.strip() or f"sparkonce offsets {action} ended with status {done.returncode}.")
     return done.stdout
