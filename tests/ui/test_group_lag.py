@@ -15,7 +15,11 @@ from sparkonce.jobs.ui.kafka.groups import GroupsLook
 from sparkonce.jobs.ui.kafka.past import Past
 from sparkonce.jobs.ui.kafka.state import GroupPartition
 from sparkonce.jobs.ui.kafka.watch import PATIENCE
+from sparkonce.jobs.ui.pages.groups import GROUP, GROUPS
+from sparkonce.jobs.ui.pages.topics import TOPICS
+from sparkonce.jobs.ui.site import Given, Site
 from tests.ui.looking import create_topic, produce
+from tests.unit.ui.shown import shown
 
 TOPIC = "orders"
 SLOT = TOPIC, 0
@@ -93,3 +97,27 @@ def test_a_lag_that_could_not_be_read_once_is_read_again(broker: EmbeddedBroker,
     found = looking.partition()
     assert found.seconds is not None
     assert found.by_timestamp
+
+
+def test_an_offset_beyond_the_end_of_the_log_is_no_lag_of_none(looking: Looking) -> None:
+    looking.commit(7)
+    looking.note(0.0, 5)
+    assert not looking.partition().is_beyond  # it may be committed since the ends were looked at
+    assert not looking.partition().is_beyond
+    looking.note(0.0, 5)
+    assert looking.partition().is_beyond
+    assert looking.look()["g"].lag.beyond == 1
+    looking.note(0.0, 7)
+    assert not looking.partition().is_beyond
+
+
+def test_pages_say_that_an_offset_is_beyond_the_end(looking: Looking) -> None:
+    produce(looking.servers, TOPIC, ["a"])
+    looking.commit(7)
+    with closing(Site(Given(kafka={"kafka.bootstrap.servers": looking.servers}))) as site:
+        while "beyond the end of 1 log" not in shown(GROUPS, site):
+            site.cluster.group("g")  # type: ignore[union-attr]  # it was given brokers
+        html = shown(GROUP, site, id="g")
+        assert "belongs to a topic that was made anew" in html
+        assert '<span class="good">none</span>' not in html
+        assert "beyond the end of 1 log" in shown(TOPICS, site)

@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparkonce.broker_lite.protocol.errors import KafkaError
 from sparkonce.connectors.kafka_client.client import Client
@@ -61,6 +61,10 @@ class GroupsLook:
         self._timestamps: OrderedDict[tuple[Slot, int], _Next] = OrderedDict()
         """What groups read next, by its offset."""
         self._reads_left = 0
+        self._ends_at_s = 0.0
+        """When the ends of the logs were looked at, by the monotonic clock."""
+        self._last: dict[tuple[str, Slot], tuple[int, float]] = {}
+        """What groups had committed at the last look where the log ended before that, and when that was fetched."""
 
     def __call__(self) -> Mapping[str, GroupState]:
         """Look once."""
@@ -70,7 +74,10 @@ class GroupsLook:
         for known in (self._offsets, self._trends):
             for gone in known.keys() - names:
                 del known[gone]
-        _, noted = self._past.before(time.monotonic(), 0.0)
+        self._last = {key: last for key, last in self._last.items() if key[0] in names}
+        now_s = time.monotonic()
+        ago_s, noted = self._past.before(now_s, 0.0)
+        self._ends_at_s = now_s - ago_s
         ends = {slot: end for slot, end in noted.items() if end != UNKNOWN}
         return {each.group_id: self._state(each, ends, at < MAX_GROUPS) for at, each in enumerate(listed)}
 
@@ -87,7 +94,11 @@ class GroupsLook:
         except (OffsetStoreError, KafkaError) as error:
             return GroupState(group.group_id, group.kind, group.state, problem=str(error))
         partitions = tuple(
-            self._partition(slot, each.offset, ends.get(slot)) for slot, each in sorted(committed.items())
+            replace(
+                self._partition(slot, each.offset, ends.get(slot)),
+                is_beyond=self._is_beyond((group.group_id, slot), each.offset, ends.get(slot)),
+            )
+            for slot, each in sorted(committed.items())
         )
         past = self._past_of(group.group_id, sum(each.lag or 0 for each in partitions))
         return GroupState(group.group_id, group.kind, group.state, partitions, past)
@@ -111,6 +122,17 @@ class GroupsLook:
             written_s = None if found is None else self._past.written_at(slot, found.offset or 0)
             seconds = seconds if written_s is None else max(time.monotonic() - written_s, 0.0)
         return GroupPartition(*slot, committed, end, seconds)
+
+    def _is_beyond(self, key: tuple[str, Slot], committed: int, end: int | None) -> bool:
+        """Whether the log ends before a committed offset: as of a look at it after that was committed."""
+        last = self._last.pop(key, None)
+        if end is None or committed <= end:
+            return False
+        if last is not None and last[0] == committed:
+            self._last[key] = last
+            return last[1] < self._ends_at_s
+        self._last[key] = committed, time.monotonic()
+        return False
 
     def _by_timestamp(self, slot: Slot, committed: int, end: int) -> GroupPartition:
         found = self._next(slot, committed, end)

@@ -112,6 +112,8 @@ class GroupPartition:
     """How long ago the record that it reads next was written: 0 if there is none, None if that is unknown."""
     by_timestamp: bool = False
     """Whether ``seconds`` comes from the record's own timestamp, because it was written before anybody looked."""
+    is_beyond: bool = False
+    """Whether the log ends before ``committed``: the topic was made anew, or the log has lost its end."""
 
     @property
     def lag(self) -> int | None:
@@ -127,6 +129,8 @@ class Lag:
     seconds: float | None
     """The longest; None if it is unknown of one that lags."""
     by_timestamp: bool
+    beyond: int = 0
+    """Partitions whose log ends before the committed offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +167,15 @@ class GroupState:
 
 
 def _together(partitions: Iterable[GroupPartition]) -> Lag:
-    behind = [each for each in partitions if each.lag]
+    known = list(partitions)
+    behind = [each for each in known if each.lag]
     seconds = [each.seconds for each in behind]
     longest = None if None in seconds else max((each for each in seconds if each is not None), default=0.0)
     return Lag(
         sum(each.lag or 0 for each in behind),
         longest,
         any(each.by_timestamp and each.seconds == longest for each in behind),
+        sum(each.is_beyond for each in known),
     )
 
 
