@@ -128,9 +128,9 @@ def find_rows(table: DeltaTable, filesystem: fs.FileSystem, root: str, wanted: S
     rows: list[FoundRow] = []
     files = size = 0
     chosen = adds.filter(possible).to_pylist()
-    for add in chosen:
+    for add in (each for each in chosen if not _is_elsewhere(each["path"])):
         size += add["size_bytes"] or 0
-        if len(rows) > MAX_ROWS or files >= MAX_FILES or (files and size > MAX_BYTES) or "://" in add["path"]:
+        if len(rows) > MAX_ROWS or files >= MAX_FILES or (files and size > MAX_BYTES):
             break
         files += 1
         constant = {name: add[f"partition.{name}"] for name in partition_columns}
@@ -144,6 +144,12 @@ def find_rows(table: DeltaTable, filesystem: fs.FileSystem, root: str, wanted: S
         len(chosen) - files,
         len(rows) > MAX_ROWS,
     )
+
+
+def _is_elsewhere(path: str) -> bool:
+    """Whether a file is outside the table: who writes to the log could show any file that this process can read."""
+    name = unquote(path)
+    return "://" in name or ".." in name.split("/")
 
 
 def check_searchable(table: DeltaTable) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import types as t
@@ -350,3 +352,16 @@ def test_what_another_application_has_written_too_is_not_proven_to_be_there_once
     assert both.level is (Level.KNOWN if is_same else Level.PROVEN)
     if is_same:
         assert f"by appId {app_id}, source {source} as well: versions 3" in both.statements[0].text
+
+
+@pytest.mark.parametrize("path", ["../elsewhere/secret.parquet", "%2e%2e/elsewhere/secret.parquet"])
+def test_files_outside_the_table_are_not_read_and_hide_no_others(tmp_path: Path, path: str) -> None:
+    query = query_with_columns(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    secret = pa.table({"partition": [0], "offset": [17], "city": ["secret"]})
+    pq.write_table(secret, tmp_path / "elsewhere" / "secret.parquet")
+    add = {"path": path, "size": 1, "modificationTime": 2**42, "dataChange": True, "partitionValues": {}}
+    (query.table / "_delta_log" / f"{4:020d}.json").write_text(json.dumps({"add": add}))
+    found, _ = trace_rows(watch_of(query.table), where("offset = 17"))
+    assert [row.values["city"] for row in found.rows] == ["c7"]
+    assert (found.left, found.is_whole) == (1, False)
