@@ -23,7 +23,7 @@ from enum import IntEnum
 from functools import lru_cache
 from importlib import import_module
 from types import FunctionType, MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sparkonce.broker_lite.protocol.errors import ProtocolError
 from sparkonce.broker_lite.protocol.limits import MAX_ARRAY_ELEMENTS, MAX_GENERIC_REQUEST_BYTES, MAX_HIGH_BYTE_RUN
@@ -119,10 +119,6 @@ class Api:
     codec_module: str | None
     advertised_min_version: int
 
-    def serves(self, version: int) -> bool:
-        """Whether requests of this version are answered."""
-        return self.min_version <= version <= self.max_version
-
 
 def _table(rows: Iterable[tuple[ApiKey, int, int, int, str, str | None]]) -> MappingProxyType[int, Api]:
     table: dict[int, Api] = {int(row[0]): Api(*row, advertised_min_version=row[1]) for row in rows}
@@ -200,11 +196,14 @@ APIS = _table(
 )
 """All APIs served, by key."""
 
+_SERVED: Final = frozenset(
+    (key, version) for key, api in APIS.items() for version in range(api.min_version, api.max_version + 1)
+)
+
 
 def serves(api_key: int, version: int) -> bool:
     """Whether a request of this API and version is answered."""
-    api = APIS.get(api_key)
-    return api is not None and api.serves(version)
+    return (api_key, version) in _SERVED
 
 
 def is_flexible(api_key: int, version: int) -> bool:

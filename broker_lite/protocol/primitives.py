@@ -85,6 +85,10 @@ class Reader:
 
     def unsigned_varint(self) -> int:
         """Read an unsigned 32-bit varint."""
+        position = self.position
+        if position < self._end and (byte := self._view[position]) < 0x80:  # as nearly all are
+            self.position = position + 1
+            return byte
         return self._unsigned(5, 0xFFFFFFFF)
 
     def varint(self) -> int:
