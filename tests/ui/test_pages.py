@@ -147,6 +147,7 @@ def test_a_broker_that_is_down_is_shown_and_comes_back(page: Page) -> None:
         expect(page.get_by_text("no answer from Kafka at")).to_have_count(0)
         produce(broker.bootstrap_servers, "orders", ["a"])
         expect(page.locator("#t-orders")).to_contain_text("orders 1 1")
+        page.goto("about:blank")  # nothing is followed any more when the server ends
 
 
 def test_the_token_lets_in(browser_page_without_checks: Page) -> None:
