@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 
@@ -38,6 +38,8 @@ class Timeline:
 
     began_s: float = field(default_factory=time.time)
     events: list[Event] = field(default_factory=list)
+    at_work: dict[str, Event] = field(default_factory=dict)
+    """The span of each lane that has begun, and has not ended."""
     folder: Path | None = None
     """Where moments are noted as well, for `sparkonce ui`."""
 
@@ -52,9 +54,23 @@ class Timeline:
         if self.folder is not None:
             note(self.folder, NotedEvent(round(1000 * (self.began_s + now_s)), kind, f"{lane}: {label}"))
 
-    def span(self, lane: str, kind: str, label: str, start_s: float) -> None:
-        """Note something that began at ``start_s`` and ends now."""
-        self.events.append(Event(lane, kind, label, start_s, self.now()))
+    def begin(self, lane: str, kind: str, label: str) -> None:
+        """Note something that begins now: `end` makes a span of it."""
+        self.at_work[lane] = Event(lane, kind, label, self.now())
+
+    def end(self, lane: str, label: str) -> None:
+        """Note that what has begun on a lane ends now, and what came of it."""
+        begun = self.at_work.pop(lane)
+        self.events.append(replace(begun, label=label, end_s=self.now()))
+
+    def so_far(self) -> list[Event]:
+        """Return all events, and what is at work up to this second."""
+        now_s = float(int(self.now()))
+        running = [
+            replace(each, label=f"{each.label}, at work", end_s=max(now_s, each.start_s))
+            for each in list(self.at_work.values())
+        ]
+        return [*self.events, *running]
 
     def commits(self, table: DeltaTable) -> list[Event]:
         """Return every commit of the table."""

@@ -106,13 +106,14 @@ class Demo:
 
     def run(self) -> None:
         """Do everything up to the point where the table should be complete."""
-        broker, started = self.broker, self.timeline.now()
+        broker = self.broker
+        self.timeline.begin("broker", "span", "broker")
         self._say(f"Broker (Kafka's protocol) answers on {broker.bootstrap_servers}, pid {broker.pid}")
         self._publish(broker)
         for number, kill in enumerate(self.settings.kills, 1):
             self._run_into(kill, number, broker)
         self._finish(broker)
-        self.timeline.span("broker", "span", "broker", started)
+        self.timeline.end("broker", "broker")
         self.doing = "comparing the table with the source data"
 
     def _publish(self, broker: EmbeddedBroker) -> None:
@@ -121,7 +122,8 @@ class Demo:
         table = dataset.flights()
         self.flights = table.num_rows
         crash = _Once(lambda: self._kill_broker(broker, "under the publisher"))
-        started, self.doing = self.timeline.now(), "publishing flights"
+        self.doing = "publishing flights"
+        self.timeline.begin("publisher", "publish", self.doing)
         with progress(self.console, "Publishing flights", table.num_rows) as update:
 
             def acknowledged(count: int) -> None:
@@ -131,15 +133,15 @@ class Demo:
 
             count = publish(broker.bootstrap_servers, settings.topic, dataset.messages(table), acknowledged)
             update(count)
-        self.timeline.span("publisher", "publish", f"{count:,} flights published and acknowledged", started)
+        self.timeline.end("publisher", f"{count:,} flights published and acknowledged")
 
     def _run_into(self, kill: Kill, number: int, broker: EmbeddedBroker) -> None:
-        started = self.timeline.now()
+        self.timeline.begin("job", "span", f"run {number}")
         outcome = self._job(broker, f"run-{number}", kill)
         assert outcome.killed_at is not None
         batch = "" if outcome.batch_id is None else f", batch {outcome.batch_id}"
         label = f"run {number}: SIGKILL at {outcome.killed_at.value}{batch} ({outcome.processes} processes)"
-        self.timeline.span("job", "span", f"run {number}", started)
+        self.timeline.end("job", f"run {number}")
         self.timeline.moment("job", "kill", label, outcome.killed_at.value)
         self._say(label)
         if kill.delete_checkpoint:
@@ -156,9 +158,10 @@ class Demo:
             if table.refresh().version >= goal:
                 crash()
 
-        started = self.timeline.now()
+        last = "last run, to the end"
+        self.timeline.begin("job", "span", last)
         self._job(broker, "last-run", None, watch)
-        self.timeline.span("job", "span", "last run, to the end", started)
+        self.timeline.end("job", last)
         self._say("The last run reached the end of the topic")
 
     def _job(

@@ -22,7 +22,7 @@ def served(demo: Demo) -> Iterator[str]:
     given = Given(kafka={"kafka.bootstrap.servers": demo.broker.bootstrap_servers}, folder=demo.folder.root)
 
     def data(_: Site, __: Asked) -> Mapping[str, Any]:
-        events = [*demo.timeline.events, *demo.commits]
+        events = [*demo.timeline.so_far(), *demo.commits]
         return {
             "doing": demo.doing,
             "flights": demo.flights,
