@@ -6,6 +6,7 @@ import code
 import importlib
 import importlib.util
 import json
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TypeVar
@@ -38,8 +39,9 @@ A broker listens on {servers}; its topic orders has {orders} records, such as
   copy()           a streaming query into a table, exactly once, until all is there; again: only what is new
   table()          the table as a DataFrame: table().groupBy("city").count().show()
 
-From another terminal: sparkonce peek orders --bootstrap-servers {servers}
-                       sparkonce audit {table}
+From another terminal: {sparkonce} peek orders --bootstrap-servers {servers}
+                       {sparkonce} audit {table}
+                       {sparkonce} ui --bootstrap-servers {servers} {folder}
 Ctrl-D ends it.
 """
 
@@ -93,6 +95,18 @@ def order(number: int) -> bytes:
     return json.dumps({"id": number, "city": CITIES[number % len(CITIES)], "cents": 100 + number * 37 % 9900}).encode()
 
 
+def banner(sandbox: Sandbox) -> str:
+    """Return what the shell says at its start."""
+    return BANNER.format(
+        servers=sandbox.servers,
+        orders=ORDERS,
+        example=order(0).decode(),
+        table=sandbox.path,
+        folder=sandbox.folder,
+        sparkonce=Path(sys.executable).with_name("sparkonce"),  # another terminal has not activated this environment
+    )
+
+
 def main() -> None:
     """Start what the shell offers, and the shell."""
     if importlib.util.find_spec("readline"):
@@ -101,8 +115,7 @@ def main() -> None:
     with TemporaryDirectory(prefix="sparkonce-try-") as folder, EmbeddedBroker(config=config) as broker:
         sandbox = Sandbox(Path(folder), broker)
         names = ("spark", "servers", "broker", "folder", "read", "send", "copy", "table")
-        banner = BANNER.format(servers=sandbox.servers, orders=ORDERS, example=order(0).decode(), table=sandbox.path)
-        code.interact(banner, local={name: getattr(sandbox, name) for name in names}, exitmsg="")
+        code.interact(banner(sandbox), local={name: getattr(sandbox, name) for name in names}, exitmsg="")
         sandbox.spark.stop()
 
 

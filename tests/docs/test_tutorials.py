@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -126,3 +128,6 @@ def test_the_shell_of_make_try_copies_each_order_once(tmp_path: Path) -> None:
     shell = subprocess.run(command, input=typed, cwd=tmp_path, capture_output=True, text=True)
     assert shell.returncode == 0, shell.stderr
     assert "counts 1010 1010 1010" in shell.stdout, shell.stdout + shell.stderr
+    named = re.findall(r"(\S+) (?:peek orders|audit|ui) ", shell.stderr)
+    assert len(named) == 3, shell.stderr
+    assert all(os.access(path, os.X_OK) for path in named), named
