@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@# PySpark finds the formats by listing sys.path, so the checkout must be on it: editable_mode=compat puts it there.
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		--config-settings editable_mode=compat -e '.[demo,test,bench,docs]'
+		--use-pep517 --config-settings editable_mode=compat -e '.[demo,test,bench,docs]'
 	@touch $@
 
 setup: $(STAMP) ## Install everything into .venv
@@ -93,6 +93,7 @@ try: java ## A Python shell with a broker, a Spark session and a topic
 	@$(BIN)/python -m sparkonce.jobs.demo.sandbox
 
 docs: $(STAMP) ## The documentation as a site, in site/; no dead link (PUBLISH=folder: also there, beside other versions)
+	@echo "Building the site (half a minute)"
 	@$(BIN)/python docs/build.py site $(if $(PUBLISH),--publish '$(PUBLISH)')
 	@echo "The site is in site/index.html"
 
