@@ -45,6 +45,10 @@ class Mark(Enum):
     BROKEN = "a broker halted as its disk had failed for good"
     SETTINGS = "min.insync.replicas, or whether elections may be unclean, was changed"
     ELIGIBLE_NO_MORE = "a smaller min.insync.replicas left nobody eligible but those in sync"
+    FLIP = "another replica was asked to lead, and the former one again"
+    JAMMED = "an answer to markers came late, in the middle of the next transaction"
+    MARKER_ALONE = "a leader died as soon as it had answered for a marker"
+    STRANGER = "a request failed beside others that waited for the same records"
     SAFE_AGAIN = "records became safe after an unclean election"
     MOVE = "a partition was told to move to other replicas"
     MOVED = "a partition had moved to other replicas"
@@ -70,3 +74,7 @@ class Mark(Enum):
     COMMIT_KEPT = "a commit of offsets that nobody acknowledged was kept by the next coordinator"
     COMMIT_LOST = "a commit of offsets that nobody acknowledged was lost as the coordinator moved"
     ROLLED = "a log began a new segment"
+
+
+OF_SHELL = frozenset({Mark.FLIP, Mark.JAMMED, Mark.MARKER_ALONE, Mark.STRANGER})
+"""What only whole brokers see."""

@@ -10,7 +10,7 @@ elsewhere.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -24,6 +24,8 @@ SETTLED_MS: Final = 1_200
 """When faults begin: the cluster has come up by then."""
 SAFETY_MS: Final = 7_000
 """When faults end."""
+JAM_MS: Final = 2_900
+"""How long markers are held up."""
 CALM_MS: Final = 20_000
 """How long the cluster has after that to recover."""
 
@@ -70,6 +72,9 @@ class Kind(Enum):
     SETTINGS = "settings"
     DEFAULTS = "defaults"
     MOVE = "move"
+    FLIP = "flip"
+    JAM = "jam"
+    LOSE_MARKER = "lose-marker"
 
 
 CLIENTS: Final = (Kind.PRODUCE, Kind.TRANSACT, Kind.MEMBER)
@@ -186,6 +191,8 @@ class Plan:
 
 MINIMUMS: Final = (1, 2, 3)
 """What the cluster's `min.insync.replicas` may become."""
+OF_SHELL: Final = (Kind.FLIP, Kind.JAM, Kind.LOSE_MARKER)
+"""What only happens to whole brokers."""
 _RARE = (Kind.CRASH_ALL, Kind.FULL, Kind.CLOCK, Kind.BROKEN, Kind.DEFAULTS, Kind.MOVE)
 _TRANSACTIONAL = 0.25
 """How many seeds have transactions."""
@@ -193,6 +200,12 @@ _GROUPS = 0.25
 """How many seeds have groups."""
 _BY_HEARTBEATS = 0.4
 """How many groups are of KIP-848."""
+_FLIPS = 0.5
+"""How many seeds with coordinators have leaders that change without a fault."""
+_LOSSES = 0.3
+"""How many seeds with transactions have leaders that die with a marker."""
+_JAMS = 0.15
+"""How many seeds with transactions have markers that are held up."""
 _THEMED = 0.4
 """How many seeds have faults of one theme only."""
 _THEMES: tuple[tuple[Kind, ...], ...] = (
@@ -226,8 +239,13 @@ def plan_of(seed: int) -> Plan:
         chance = stream("members", seed)
         steps += _members(chance, sum(each.members for each in groups))
         topics += (_internal(OFFSETS_TOPIC, chance.choice((1, 2)), durability),)
+    if transactional or groups:
+        steps += _flips(seed)
+    if transactional:
+        steps += _losses(seed)
     steps.sort(key=_at)
-    return Plan(seed, brokers, durability, default, topics, producers, transactional, groups, settings, tuple(steps))
+    plan = Plan(seed, brokers, durability, default, topics, producers, transactional, groups, settings, tuple(steps))
+    return _jammed(plan) if transactional and stream("jam", seed).random() < _JAMS else plan
 
 
 def _at(step: Step) -> int:
@@ -318,6 +336,40 @@ def _members(rng: random.Random, members: int) -> list[Step]:
     ]
 
 
+def _flips(seed: int) -> list[Step]:
+    """Draw changes of leaders without any fault, which only happen to whole brokers, from a stream of their own."""
+    rng = stream("flips", seed)
+    if rng.random() >= _FLIPS:
+        return []
+    return [
+        Step(rng.randrange(SETTLED_MS, SAFETY_MS), Kind.FLIP, 1, rng.choice((60, 200, 500)), rng.randrange(60))
+        for _ in range(rng.choice((2, 5, 10)))
+    ]
+
+
+def _losses(seed: int) -> list[Step]:
+    """Draw leaders that die as soon as they have answered for a marker, from a stream of their own."""
+    rng = stream("markers", seed)
+    if rng.random() >= _LOSSES:
+        return []
+    return [
+        Step(rng.randrange(SETTLED_MS, SAFETY_MS), Kind.LOSE_MARKER, 1, rng.choice((60, 900)))
+        for _ in range(rng.choice((1, 3)))
+    ]
+
+
+def _jammed(plan: Plan) -> Plan:
+    """Return the plan with jams in place of all other faults: what they are there for takes its time."""
+    rng = stream("jams", plan.seed)
+    jams = [
+        Step(at_ms, Kind.JAM, rng.randrange(4), JAM_MS, rng.randrange(60))
+        for at_ms in range(SETTLED_MS, SAFETY_MS - JAM_MS + 1, JAM_MS)
+    ]
+    steps = [*(step for step in plan.steps if step.kind in (Kind.PRODUCE, Kind.MEMBER)), *jams]
+    producers = tuple(each._replace(has_epochs=False, is_hasty=False) for each in plan.transactional)
+    return replace(plan, transactional=producers, steps=tuple(sorted(steps, key=_at)))
+
+
 def _settings(rng: random.Random) -> Settings:
     heartbeat_ms = rng.choice((100, 200, 300))
     return Settings(
@@ -348,7 +400,7 @@ def _produces(rng: random.Random, producers: int) -> list[Step]:
 
 def _faults(rng: random.Random, brokers: int, settings: Settings, topics: tuple[TopicPlan, ...]) -> list[Step]:
     kinds: list[Kind] = [
-        kind for kind in Kind if kind not in CLIENTS and rng.random() < (0.25 if kind in _RARE else 0.55)
+        kind for kind in Kind if kind not in (*CLIENTS, *OF_SHELL) and rng.random() < (0.25 if kind in _RARE else 0.55)
     ]
     kinds = kinds or [Kind.CRASH_LEADER]
     if rng.random() < _THEMED:

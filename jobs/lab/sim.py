@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from sparkonce.broker_lite.sim import campaign
 from sparkonce.broker_lite.sim.campaign import CORES, Simulator, Tally, keep_steps, run_one, search, shrunk
-from sparkonce.broker_lite.sim.marks import Mark
+from sparkonce.broker_lite.sim.marks import OF_SHELL, Mark
 from sparkonce.broker_lite.sim.plan import plan_of
 from sparkonce.broker_lite.sim.whole.campaign import WHOLE, run_seeds
 from sparkonce.broker_lite.sim.world import Outcome
@@ -194,7 +194,7 @@ def _ablate(first: int, count: int, simulator: Simulator) -> int:
 
 def _show_marks(tally: Tally, *, whole: bool) -> None:
     print(f"{'times':>8} {'seeds':>7}  seen")
-    for mark in sorted(tally.marks if whole else Mark, key=lambda each: -tally.marks[each]):
+    for mark in sorted(tally.marks if whole else set(Mark) - OF_SHELL, key=lambda each: -tally.marks[each]):
         print(f"{tally.marks[mark]:8} {tally.seeds_of_mark[mark]:7}  {mark.value}")
 
 

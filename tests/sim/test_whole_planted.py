@@ -18,6 +18,11 @@ FOUND_BY = {
     "offsets-outside-transaction": (37, "offsets-atomic"),
     "marker-sent-twice": (37, "transactions-atomic"),
     "malformed-sent-on": (25, "error"),
+    "late-marker": (51, "transactions-atomic"),
+    "error-silences-others": (0, "error"),
+    "follower-waits-for-its-own": (26, "prompt"),
+    "markers-answered-at-once": (117, "transactions-atomic"),
+    "coordinators-not-unloaded": (55, "liveness"),
 }
 """A seed that finds each quickly. A change of the brokers may move them; then the next ones are searched."""
 MORE_SEEDS = 40

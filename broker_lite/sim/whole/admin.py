@@ -82,6 +82,11 @@ class Admin(Client):
             ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, timeout_ms=1_000, topics=[(topic, [(partition, replicas)])]
         )
 
+    async def lead(self, topic: str, partition: int, replicas: tuple[int, ...]) -> None:
+        """Put another of its replicas first, and ask that it leads."""
+        await self.reassign(topic, partition, replicas)
+        await self.elect(topic, partition)
+
     async def _try(self, api_key: ApiKey, version: int, **fields: Any) -> Any:
         try:
             return await self.ask(self.some_broker(), api_key, version, **fields)

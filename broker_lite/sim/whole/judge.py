@@ -19,6 +19,7 @@ from sparkonce.broker_lite.replication.leader import PartitionLeader
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.watched_log import LogWatcher, WatchedLog
 from sparkonce.broker_lite.sim.whole.machine import METADATA, Mounted, Process, SharedDisk
+from sparkonce.broker_lite.sim.whole.strangers import is_noted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +66,7 @@ class Mistakes(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """See `logging`."""
         error = record.exc_info[1] if record.exc_info else None
-        if error is not None and not isinstance(error, OSError):
+        if error is not None and not isinstance(error, OSError) and not is_noted(record, error):
             self._world.mistake(None, f"{record.getMessage()}: {error!r}", error)
 
 

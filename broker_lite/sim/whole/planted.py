@@ -24,9 +24,11 @@ from sparkonce.broker_lite.log.local_log import LocalLog
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.node import forwarding
 from sparkonce.broker_lite.node.coordinated import Coordinated
+from sparkonce.broker_lite.node.follower_fetches import FollowerFetches
 from sparkonce.broker_lite.node.markers import MarkerSender
 from sparkonce.broker_lite.protocol.records import encode_batch
 from sparkonce.broker_lite.replication.leader import PartitionLeader
+from sparkonce.broker_lite.replication.replicas import Event
 from sparkonce.broker_lite.sim.planted import PLANTED as OF_CORES
 from sparkonce.broker_lite.sim.planted import Planted, replaced
 
@@ -59,6 +61,23 @@ def _late_marker_ends_later_transaction() -> AbstractContextManager[None]:
 def _error_silences_others() -> AbstractContextManager[None]:
     """Let the error of one waiting request keep others from being answered."""
     return replaced(acknowledgements, "_tell", lambda waiter, code: waiter.then(code))
+
+
+def _followers_miss_what_their_fetch_has_caused() -> AbstractContextManager[None]:
+    """Let a follower wait for new records though its own fetch has let a coordinator append some."""
+    note = FollowerFetches._note
+
+    def publish_after_that(self: FollowerFetches, *arguments: Any) -> Any:
+        publish = self._publish
+        events: list[Event] = []
+        self._publish = events.extend
+        try:
+            return note(self, *arguments)
+        finally:
+            self._publish = publish
+            publish(events)
+
+    return replaced(FollowerFetches, "_note", publish_after_that)
 
 
 def _marker_sent_twice() -> AbstractContextManager[None]:
@@ -142,6 +161,7 @@ OF_SHELL = (
     Planted("acks-by-end", "the leader's end in place of the high watermark", _acks_by_end),
     Planted("late-marker", "51f5fab undone", _late_marker_ends_later_transaction),
     Planted("error-silences-others", "9bbca8b undone", _error_silences_others),
+    Planted("follower-waits-for-its-own", "99257bd undone", _followers_miss_what_their_fetch_has_caused),
     Planted("marker-sent-twice", "a coordinator that sends its markers again, later", _marker_sent_twice),
     Planted("offsets-outside-transaction", "TxnOffsetCommit as OffsetCommit", _offsets_outside_transaction),
     Planted("coordinators-answer-at-once", "answers that are not safe", _coordinators_answer_at_once),

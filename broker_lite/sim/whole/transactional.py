@@ -50,7 +50,8 @@ _FENCED: Final = _BEGIN_ANEW[:3]
 _ABORT: Final = (*_BEGIN_ANEW, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.TRANSACTION_ABORTABLE)
 _LOOK_AGAIN: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 _FENCING_MARGIN_MS: Final = 100
-_FIRST_WITH_EPOCHS: Final = 5
+_ABORTED_EVERY: Final = 5
+"""Amounts that are multiples of this stand for transactions that are aborted."""
 
 
 class _Task(NamedTuple):
@@ -80,7 +81,7 @@ class TransactionalProducer(ProduceClient):
         self.with_offsets: list[Attempt] = []
         """The transactions that have sent offsets: of one, its number in this list, from 1 on."""
         self._plan = plan
-        self._keys = keys
+        self.keys = keys
         self._todo: deque[_Task] = deque()
         self._busy = False
         self._producer_id, self._epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
@@ -88,6 +89,8 @@ class TransactionalProducer(ProduceClient):
         self._count = 0
         self._must_init = True
         self._attempt = Attempt("")
+        self._aborts = False
+        """Whether the transaction that is being written will be aborted."""
         self._began_ms = 0
         self._hurries: _Write | None = None
         """The batch whose answer it does not wait for; it aborts in its place."""
@@ -102,6 +105,15 @@ class TransactionalProducer(ProduceClient):
     def pending(self) -> int:
         """How many transactions have not ended."""
         return len(self._todo) + self._busy
+
+    @property
+    def has_epochs(self) -> bool:
+        """Whether it has an epoch for each transaction (KIP-890)."""
+        return self._plan.has_epochs
+
+    def is_amid(self, key: PartitionKey) -> bool:
+        """Whether it has written to a partition in a transaction that will be aborted."""
+        return self._aborts and any(each == key for each, _ in self._attempt.acknowledged)
 
     def transact(self, amount: int) -> None:
         """Write a transaction; what is in it depends on the amount."""
@@ -182,6 +194,7 @@ class TransactionalProducer(ProduceClient):
         self._count += 1
         name = f"transaction {self._count} of producer {self.producer} ({self.name})"
         self._attempt = attempt = self.world.transactions.begins(name)
+        self._aborts = amount % _ABORTED_EVERY == 0
         self._began_ms = self.world.scheduler.now_ms
         if self._stray_ends and not self._plan.has_epochs:
             attempt.first_part = []  # an earlier EndTxn may end it: before KIP-890 nothing tells them apart
@@ -192,15 +205,24 @@ class TransactionalProducer(ProduceClient):
         self._hurries = writes[-1] if task.at_once or amount % 10 == 0 else None
         try:
             async with asyncio.timeout(limit_s):
-                committed = await self._write(writes, offsets=amount % 2 == 0) and amount % 5 != 0
+                committed = await self._write(writes, offsets=amount % 2 == 0) and not self._aborts
         except TimeoutError:
             committed = False
+        self._aborts = False
         await self._end(committed=committed, again_ms=20 + amount if amount % 4 == 1 else None)
 
     def _writes(self, amount: int) -> deque[_Write]:
-        first, count = amount % len(self._keys), 1 + amount % 3
-        keys = list(dict.fromkeys((self._keys[first:] + self._keys)[:count]))
-        return deque(self._encode(key, each) for key in keys for each in range(1 + amount % 2))
+        return deque(self._encode(key, each) for key in self._keys_of(amount) for each in range(1 + amount % 2))
+
+    def _keys_of(self, amount: int) -> list[PartitionKey]:
+        first, count = amount % len(self.keys), 1 + amount % 3
+        return list(dict.fromkeys((self.keys[first:] + self.keys)[:count]))
+
+    def amount_of(self, key: PartitionKey | None, *, committed: bool) -> int | None:
+        """Return what stands for a transaction that writes to a partition, as early as can be; None if nothing does."""
+        amounts = [each for each in range(1, 60) if (each % _ABORTED_EVERY != 0) == committed]
+        found = [each for each in amounts if key in self._keys_of(each)]
+        return min(found, key=lambda each: self._keys_of(each).index(key), default=None)  # type: ignore[arg-type]
 
     def _encode(self, key: PartitionKey, each: int) -> _Write:
         sequence = self._sequences.get(key, 0)
@@ -305,7 +327,7 @@ class TransactionalProducer(ProduceClient):
             )
             if answer.error_code:
                 return ErrorCode.of(answer.error_code)
-        topic, partition = self.world.topic_of(self._keys[0]).name, self._keys[0][1]
+        topic, partition = self.world.topic_of(self.keys[0]).name, self.keys[0][1]
         try:
             answer = await self.ask(
                 await self.coordinator(GROUP, self.group_id),
@@ -384,7 +406,7 @@ class TransactionalProducer(ProduceClient):
 
     async def committed_offset(self) -> int:
         """Return the offset that the group has in the end, -1 if none."""
-        topic, partition = self.world.topic_of(self._keys[0]).name, self._keys[0][1]
+        topic, partition = self.world.topic_of(self.keys[0]).name, self.keys[0][1]
         while True:
             try:
                 answer = await self.ask(

@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from hashlib import blake2b
 from pathlib import PurePath
 from traceback import extract_tb
@@ -24,6 +25,7 @@ from sparkonce.broker_lite.controller.records import (
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.log.log_manager import LogManager
+from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.replication.invariants import (
     PartitionHistory,
     Replica,
@@ -42,22 +44,23 @@ from sparkonce.broker_lite.sim.scheduler import Scheduler, stream
 from sparkonce.broker_lite.sim.watched_log import WatchedLog
 from sparkonce.broker_lite.sim.whole.admin import Admin
 from sparkonce.broker_lite.sim.whole.client import Client
-from sparkonce.broker_lite.sim.whole.faults import WholeFaults
 from sparkonce.broker_lite.sim.whole.groups import ClassicMember, Commits, GroupClient
 from sparkonce.broker_lite.sim.whole.heartbeats import HeartbeatMember
 from sparkonce.broker_lite.sim.whole.intruder import Intruder
 from sparkonce.broker_lite.sim.whole.judge import Mistakes, ObservedLog, Truth
 from sparkonce.broker_lite.sim.whole.machine import Machine, Process, SharedDisk
+from sparkonce.broker_lite.sim.whole.marker_faults import ShellFaults
 from sparkonce.broker_lite.sim.whole.producers import Consumer, Herald, Producer
+from sparkonce.broker_lite.sim.whole.promptness import probe
 from sparkonce.broker_lite.sim.whole.recovery import ails, compare_images, look_at_disks
 from sparkonce.broker_lite.sim.whole.settings import has_intruder
 from sparkonce.broker_lite.sim.whole.sockets import Network
+from sparkonce.broker_lite.sim.whole.strangers import beside_strangers, has_strangers
 from sparkonce.broker_lite.sim.whole.transactional import Courier, TransactionalProducer
 from sparkonce.broker_lite.sim.world import Outcome
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.cluster.member import ClusterMember
-    from sparkonce.broker_lite.sim.world import World as FormerWorld
 
 _LOOK_MS: Final = 200
 """How often it is checked whether the cluster has recovered, and whether images agree."""
@@ -90,7 +93,7 @@ class World:
         self._controllers = 0
         self._running: int | None = None
         self.brokers = {each: Machine(each, self) for each in range(1, plan.brokers + 1)}
-        self.faults = WholeFaults(cast("FormerWorld", self))
+        self.faults = ShellFaults(self)
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
         self.transactional: list[TransactionalProducer] = []
@@ -106,6 +109,7 @@ class World:
         self._herald: Herald | None = None
         self._couriers: dict[int, Courier] = {}
         self.clients: list[Client] = []
+        self.has_strangers = has_strangers(plan.seed)
         self.admin = Admin(self, self.client_number())
         self.intruder = Intruder(self, self.client_number()) if has_intruder(plan.seed) else None
 
@@ -239,6 +243,7 @@ class World:
             compare_images(self)
             if ails(self) is None:
                 look_at_disks(self)
+                probe(self)
                 return
         raise ViolationError("liveness", f"{CALM_MS} ms after the last fault: {ails(self)}")
 
@@ -340,15 +345,21 @@ class World:
                 poll()
 
         def sent(broker_id: int, request: Any, then: Callable[[Any], None]) -> None:
-            kind = type(request).__name__
-            again_ms = self._proposes(machine, request) if kind == "AlterPartitionRequest" else 0
-            if kind == "AddPartitionsToTxnRequest" and process is not None:
+            again_ms = self._proposes(machine, request) if request.API_KEY == ApiKey.ALTER_PARTITION else 0
+            if request.API_KEY == ApiKey.WRITE_TXN_MARKERS and process is not None:
+                self.faults.sends_markers(machine.node_id, broker_id)
+                then = self._answered_late(process, broker_id, then)
+            elif request.API_KEY == ApiKey.ADD_PARTITIONS_TO_TXN and process is not None:
                 then = self._late(process, then)
             if again_ms and process is not None:
                 process.loop.call_later(again_ms / 1000, send, broker_id, request, lambda _: None)
             send(broker_id, request, then)
 
         member.poll = late_poll  # type: ignore[method-assign]
+        if self.has_strangers:
+            failing = partial(self.mark, Mark.STRANGER)
+            both = beside_strangers(member.when_safe, self.plan.seed, machine.node_id, failing)
+            member.when_safe = both  # type: ignore[assignment]  # names of parameters
         peers.send = sent  # type: ignore[method-assign]
         member.listen(lambda event: self._event(machine, member, event))
 
@@ -362,6 +373,15 @@ class World:
             process.loop.call_later(delay_s, then, answer)
 
         return later
+
+    def _answered_late(self, process: Process, leader: int, then: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Let a leader's answer to markers be one of those that faults are about."""
+
+        def answered(answer: Any) -> None:
+            arrive = partial(process.loop.call_soon, then, answer)
+            self.faults.answered(process.machine.node_id, leader, arrive)
+
+        return answered
 
     def _proposes(self, machine: Machine, request: Any) -> int:
         proposals = [
@@ -449,6 +469,14 @@ class World:
         """Ask for other replicas of a partition; None gives a move up."""
         self.mark(Mark.MOVE if target is not None else Mark.MOVE_GIVEN_UP)
         self.admin.run(self.admin.reassign(self.topic_of(key).name, key[1], target))
+
+    def lead(self, key: PartitionKey, broker_id: int) -> None:
+        """Ask that one of its replicas leads a partition."""
+        state = self.image.partition(key)
+        if state is not None and broker_id in state.replicas:
+            self.mark(Mark.FLIP)
+            others = [each for each in state.replicas if each != broker_id]
+            self.admin.run(self.admin.lead(self.topic_of(key).name, key[1], (broker_id, *others)))
 
     # The metadata log.
 

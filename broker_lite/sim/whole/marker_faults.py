@@ -1,0 +1,182 @@
+"""Faults of whole brokers: leadership that goes away and comes back, and answers to markers that come late.
+
+A jam is what a marker needs that has waited too long (`node/markers.py`): a leader that is slow to answer, while its
+partition goes to another broker, the transaction ends there, the partition comes back, and the producer is in the
+middle of the next transaction when the answer comes at last. It waits for the moment, as an ambush does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+from sparkonce.broker_lite.controller.records import NO_LEADER
+from sparkonce.broker_lite.coordinators.offsets import partition_of
+from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from sparkonce.broker_lite.sim.marks import Mark
+from sparkonce.broker_lite.sim.plan import Kind, Step
+from sparkonce.broker_lite.sim.whole.faults import WholeFaults
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sparkonce.broker_lite.controller.image import PartitionKey
+    from sparkonce.broker_lite.sim.whole.transactional import TransactionalProducer
+    from sparkonce.broker_lite.sim.whole.world import World
+    from sparkonce.broker_lite.sim.world import World as FormerWorld
+
+_LOOK_MS: Final = 10
+_AWAY_MS: Final = 300
+"""For how long a partition is led by another broker: markers are sent to that one after 100 ms."""
+_ROUNDS: Final = 2
+
+
+class ShellFaults(WholeFaults):
+    """What can go wrong with whole brokers."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(cast("FormerWorld", world))
+        self._shell = world
+        self._jam: _Jam | None = None
+        self._loss: Step | None = None
+        """Armed for the next marker that is sent."""
+        self._dying: tuple[int, int, Step] | None = None
+        """Coordinator and leader of one that is under way: the leader dies when it has answered."""
+        self._actions[Kind.FLIP] = self._flip
+        self._actions[Kind.LOSE_MARKER] = self._lose_marker
+        self._actions[Kind.JAM] = self._begin_jam
+
+    def end(self) -> None:
+        """See `WholeFaults`."""
+        super().end()
+        self._loss = self._dying = None
+        if self._jam is not None:
+            self._jam.release()
+
+    def sends_markers(self, broker_id: int, leader: int) -> None:
+        """Keep markers from the followers that must have them, if a loss is armed; but not from who asks for them."""
+        step, self._loss = self._loss, None
+        if step is not None:
+            self._dying = (broker_id, leader, step)
+            others = self._shell.brokers.keys() - {broker_id, leader}
+            self._block({(leader, each) for each in others}, 2 * self._shell.plan.settings.session_ms)
+
+    def answered(self, broker_id: int, leader: int, then: Callable[[], object]) -> None:
+        """Let an answer to WriteTxnMarkers arrive, now or when a jam is over; the leader may die of it."""
+        if self._dying is not None and self._dying[:2] == (broker_id, leader):
+            step, self._dying = self._dying[2], None
+            self._shell.mark(Mark.MARKER_ALONE)
+            self._shell.scheduler.after(0, self._die_in_duel, self._shell.brokers[leader], step.duration_ms)
+        if self._jam is None or not self._jam.holds(broker_id, leader, then):
+            then()
+
+    def _lose_marker(self, step: Step) -> None:
+        self._loss = step
+
+    def _flip(self, step: Step) -> None:
+        """Let another replica lead a partition for a while, mostly one of an internal topic."""
+        world = self._shell
+        keys = [key for key, _ in world.image.partitions()]
+        internal = [key for key in keys if world.topic_of(key).name.startswith("__")]
+        keys = internal if internal and step.amount % 4 else keys
+        key = keys[step.amount // 4 % len(keys)]
+        state = world.image.partition(key)
+        if state is None or state.leader == NO_LEADER or state.adding_replicas or state.removing_replicas:
+            return
+        other = [each for each in state.replicas if each != state.leader][step.amount % (len(state.replicas) - 1)]
+        world.lead(key, other)
+        world.scheduler.after(step.duration_ms, self._flip_back, key, state.leader)
+
+    def _flip_back(self, key: PartitionKey, leader: int) -> None:
+        if not self.over:
+            self._shell.lead(key, leader)
+
+    def _begin_jam(self, step: Step) -> None:
+        if self._jam is not None:
+            self._jam.release()
+        producers = [each for each in self._shell.transactional if not each.has_epochs]
+        if producers:
+            self._jam = _Jam(self._shell, producers[step.target % len(producers)], step)
+            self._jam.begin()
+
+
+class _Jam:
+    """One leader whose answers to one coordinator's markers are held back."""
+
+    def __init__(self, world: World, producer: TransactionalProducer, step: Step) -> None:
+        self._world = world
+        self._producer = producer
+        self._until_ms = world.scheduler.now_ms + step.duration_ms
+        self._held: list[Callable[[], object]] = []
+        self._coordinator = self._leader = NO_LEADER
+        self._key: PartitionKey | None = None
+        self._rounds = 0
+        self._is_over = False
+        self._flipped_ms = world.scheduler.now_ms
+
+    def begin(self) -> None:
+        """Choose a partition that the coordinator does not lead, and let the producer write to it."""
+        world = self._world
+        topic = world.image.topics[world.image.topic_ids[TRANSACTIONS_TOPIC]]
+        place = partition_of(self._producer.name, len(topic.partitions))
+        self._coordinator = topic.partitions[place].leader
+        led = [
+            (key, state)
+            for key in self._producer.keys
+            if (state := world.image.partition(key)) is not None
+            and state.leader not in (NO_LEADER, self._coordinator)
+            and not state.adding_replicas
+        ]
+        if self._coordinator == NO_LEADER or not led:
+            self.release()
+            return
+        self._key, state = led[self._until_ms % len(led)]
+        self._leader = state.leader
+        self._transact(committed=True)
+        self._look()
+
+    def holds(self, broker_id: int, leader: int, then: Callable[[], object]) -> bool:
+        """Keep an answer back, if it is one of those that this jam is about."""
+        if self._is_over or (broker_id, leader) != (self._coordinator, self._leader):
+            return False
+        self._held.append(then)
+        return True
+
+    def release(self) -> None:
+        """Let all that was held back arrive."""
+        self._is_over = True
+        held, self._held = self._held, []
+        for then in held:
+            then()
+
+    def _transact(self, *, committed: bool) -> None:
+        """Let the producer write a transaction with the partition in it, the first one if that can be."""
+        amount = self._producer.amount_of(self._key, committed=committed)
+        if amount is not None:
+            self._producer.transact(amount)
+
+    def _look(self) -> None:
+        """See whether the next thing may happen."""
+        world = self._world
+        now_ms = world.scheduler.now_ms
+        if self._is_over or now_ms >= self._until_ms:
+            self.release()
+            return
+        world.scheduler.after(_LOOK_MS, self._look)
+        assert self._key is not None
+        state = world.image.partition(self._key)
+        if state is None or now_ms - self._flipped_ms < _AWAY_MS:
+            return
+        if state.leader != self._leader:
+            self._flip(self._leader)
+            self._rounds += 1
+            self._transact(committed=self._rounds < _ROUNDS)
+        elif self._rounds < _ROUNDS and self._held and not self._producer.pending:
+            self._flip(next(each for each in state.replicas if each != self._leader))
+        elif self._rounds >= _ROUNDS and self._producer.is_amid(self._key):
+            self._world.mark(Mark.JAMMED)
+            self.release()
+
+    def _flip(self, leader: int) -> None:
+        self._flipped_ms = self._world.scheduler.now_ms
+        assert self._key is not None
+        self._world.lead(self._key, leader)
