@@ -14,6 +14,7 @@ from sparkonce.broker_lite.node.group_answers import group_refusal
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
 from sparkonce.broker_lite.security.acls import Operation
 
 TOPIC_ID_FROM = 10
@@ -28,7 +29,8 @@ def handle(broker: Broker, request: Request) -> Body | None:
     now_ms = broker.clock.now_ms()
     for each in wanted.topics:
         by_id = version >= TOPIC_ID_FROM
-        topic, topic_error = find_topic(broker, request, Operation.READ, each.name, each.topic_id if by_id else None)
+        topic_id = (each.topic_id or ZERO_UUID) if by_id else None  # zeros are decoded as None
+        topic, topic_error = find_topic(broker, request, Operation.READ, each.name, topic_id)
         errors = []
         for partition in each.partitions:
             error = refusal or topic_error

@@ -105,9 +105,10 @@ class _Topics:
         topics = []
         for each in wanted:
             if self._by_id:
-                topic, error = find_topic(self._broker, self._request, Operation.DESCRIBE, None, each.topic_id)
+                topic_id = each.topic_id or ZERO_UUID  # zeros are decoded as None
+                topic, error = find_topic(self._broker, self._request, Operation.DESCRIBE, None, topic_id)
                 shown = topic.name if topic is not None else None
-                topics.append(self.topic(shown, each.topic_id, each.partition_indexes, error))
+                topics.append(self.topic(shown, topic_id, each.partition_indexes, error))
             else:
                 error = ErrorCode.NONE if self._may_see(each.name) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 topics.append(self.topic(each.name, ZERO_UUID, each.partition_indexes, error))

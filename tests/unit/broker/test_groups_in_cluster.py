@@ -13,6 +13,7 @@ from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.node.coordinated import LOAD_RETRY_S, SAFE_TIMEOUT_MS
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
 from sparkonce.broker_lite.protocol.records import encode_batch
 from sparkonce.broker_lite.sim.disk import SimulatedFile
 from tests.unit.broker.coordinator_cluster import Client, Cluster, error_of
@@ -406,3 +407,19 @@ def test_nothing_acknowledged_is_lost_and_nothing_read_vanishes(seed: int) -> No
 @pytest.mark.parametrize("seed", range(12, 1_000))
 def test_nothing_acknowledged_is_lost_and_nothing_read_vanishes_for_long(seed: int) -> None:
     _Course(seed).run()
+
+
+def test_a_topic_id_of_zeros_is_an_unknown_one(cluster: Cluster) -> None:
+    client = cluster.client(1)
+    refused = client.ask(
+        ApiKey.OFFSET_COMMIT,
+        10,
+        group_id=GROUP,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        group_instance_id=None,
+        topics=[(ZERO_UUID, [(0, 5, -1, "")])],
+    )
+    assert error_of(refused) is ErrorCode.UNKNOWN_TOPIC_ID
+    unknown = client.ask(ApiKey.OFFSET_FETCH, 10, groups=[(GROUP, None, -1, [(ZERO_UUID, [0])])], require_stable=False)
+    assert unknown.groups[0].topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
