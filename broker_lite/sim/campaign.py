@@ -115,6 +115,17 @@ def run_seeds(seeds: Iterable[int], simulator: Simulator = CORES, bug: str | Non
     return tally
 
 
+def ablate(bug: str, seeds: Iterable[int], simulator: Simulator, enough: int | None) -> Tally:
+    """Plant a bug and run seeds until so many have found it; all of them, if that is None."""
+    tally = Tally()
+    with quiet(), _few_collections(), simulator.with_bug(bug):
+        for seed in seeds:
+            tally.add(simulator.run(plan_of(seed)))
+            if enough is not None and len(tally.violations) >= enough:
+                break
+    return tally
+
+
 def search(bug: str, seeds: Iterable[int], simulator: Simulator = CORES) -> tuple[Outcome | None, int]:
     """Plant a bug and run seeds until one finds it; returns how that ended, and how many were run."""
     tried = 0

@@ -45,6 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --seeds: plant each known bug in turn, and count the seeds that find it",
     )
+    parser.add_argument(
+        "--enough", type=positive, metavar="N", help="with --ablations: go on with the next bug after so many seeds"
+    )
     names = tuple(dict.fromkeys((*CORES.bugs, *WHOLE.bugs)))
     bugs = ", ".join(names)
     parser.add_argument(
@@ -78,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     if options.plant is not None:
         return _search_one(options.plant, first, options.seeds, simulator)
     if options.ablations:
-        return _ablate(first, options.seeds, simulator)
+        return _ablate(first, options.seeds, options.enough, simulator)
     return _many(first, options.seeds, options.jobs or 1, options.planted, simulator)
 
 
@@ -86,6 +89,8 @@ def _misused(options: argparse.Namespace) -> str | None:
     """Return what is wrong with options that do not go together, or with steps that are not there."""
     if options.plant is not None and options.plant not in (WHOLE if options.whole else CORES).bugs:
         return f"--plant {options.plant}: this bug is planted {'without' if options.whole else 'with'} --whole"
+    if options.enough is not None and not options.ablations:
+        return "--enough goes with --ablations"
     if options.seed is None:
         if options.keep is not None:
             return "--keep goes with --seed: steps are those of one seed"
@@ -178,15 +183,17 @@ def _search_all(first: int, count: int, simulator: Simulator) -> int:
     return found
 
 
-def _ablate(first: int, count: int, simulator: Simulator) -> int:
+def _ablate(first: int, count: int, enough: int | None, simulator: Simulator) -> int:
     """Remove each safeguard in turn, and count the seeds that notice."""
-    print(f"{'what is wrong':30} {'found in':>14}  invariants; what it is")
+    print(f"{'what is wrong':30} {'found in':>13} {'first by':>11}  invariants; what it is")
     never = 0
     for each in simulator.planted:
-        tally = campaign.run_seeds(range(first, first + count), simulator, each.name)
+        tally = campaign.ablate(each.name, range(first, first + count), simulator, enough)
         invariants = Counter(violation.split(":")[0] for _, violation in tally.violations)
         seen = ", ".join(f"{name} {times}" for name, times in invariants.most_common()) or "NEVER"
-        print(f"{each.name:30} {len(tally.violations):6} of {tally.seeds:5}  {seen}; {each.source}", flush=True)
+        by = f"seed {tally.violations[0][0]}" if tally.violations else "-"
+        found = f"{len(tally.violations)} of {tally.seeds}"
+        print(f"{each.name:30} {found:>13} {by:>11}  {seen}; {each.source}", flush=True)
         never += not tally.violations
     print(f"RESULT seeds={count} ablations={len(simulator.planted)} never_found={never}")
     return FAILED if never else GOOD

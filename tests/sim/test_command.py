@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from sparkonce.broker_lite.sim.campaign import Simulator
+from sparkonce.broker_lite.sim.whole.campaign import WHOLE
 from sparkonce.jobs.cli.main import main
 
 
@@ -57,12 +59,25 @@ def test_one_bug_is_searched_for_and_made_small(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == "RESULT seeds=1 planted_found=0/1\n"
 
 
+def test_ablations_go_on_when_a_bug_is_found_often_enough(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bugs = [each for each in WHOLE.planted if each.name in ("acks-before-safe", "offsets-outside-transaction")]
+    monkeypatch.setattr("sparkonce.jobs.lab.sim.WHOLE", Simulator(WHOLE.run, tuple(bugs)))
+    assert main(["sim", "--whole", "--seeds", "2", "--ablations", "--enough", "1"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split()[:6] == ["acks-before-safe", "1", "of", "1", "seed", "0"]
+    assert lines[2].split()[:6] == ["offsets-outside-transaction", "0", "of", "2", "-", "NEVER;"]
+    assert lines[-1] == "RESULT seeds=2 ablations=2 never_found=1"
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (["--seed", "1", "--planted"], "--planted goes with --seeds"),
         (["--seed", "1", "--jobs", "2"], "--jobs goes with --seeds"),
         (["--seed", "1", "--first", "2"], "--first goes with --seeds"),
+        (["--seeds", "1", "--enough", "2"], "--enough goes with --ablations"),
         (["--seed", "1", "--keep", "0,9999"], "no 9999"),
         (["--seeds", "1", "--keep", "1"], "--keep goes with --seed"),
         (["--seeds", "1", "--planted", "--plant", "ask-once"], "--plant goes with neither"),
