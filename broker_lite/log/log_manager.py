@@ -513,15 +513,12 @@ class LogManager:
         else:
             wanted = directories.find_topics(self._storage, self.log_dir, names, internal_topics, self._new_uuid)
         gone = directories.clear_leftovers(self._storage, self.log_dir, names, wanted, self.deletions, self._new_uuid)
-        recovery_points = self._offsets.read(checkpoints.RECOVERY_POINTS)
-        start_offsets = self._offsets.read(checkpoints.LOG_START_OFFSETS)
-        cleaned_offsets = self._offsets.read(checkpoints.CLEANER_OFFSETS)
-        for offsets in (recovery_points, start_offsets, cleaned_offsets):
-            for key in gone:
-                offsets.pop(key, None)
+        recovery_points = self._offsets.read(checkpoints.RECOVERY_POINTS, gone)
+        start_offsets = self._offsets.read(checkpoints.LOG_START_OFFSETS, gone)
+        cleaned_offsets = self._offsets.read(checkpoints.CLEANER_OFFSETS, gone)
         here = frozenset(names) - {f"{topic}-{index}" for topic, index in gone}
         for name, (topic_id, count, settings) in wanted.items():
-            config = self._config_at_start(name, settings)
+            config = topics_file.config_of(self.config, f"{self.log_dir}/{TOPICS_FILE}", name, settings)
             metadata = checkpoints.encode_partition_metadata(topic_id)
             logs: dict[int, PartitionLog] = {}
             # A member of a cluster opens what lies here, whether or not it is still to have it.
@@ -558,14 +555,6 @@ class LogManager:
             self._storage.remove(f"{self.log_dir}/{checkpoints.CLEAN_SHUTDOWN}")
             self._storage.flush_later([self.log_dir]).result()
 
-    def _config_at_start(self, name: str, settings: Mapping[str, str]) -> LogConfig:
-        """Return what a topic goes by; without its own settings, records might be deleted that are to stay."""
-        try:
-            return self.config.with_topic_settings(settings)
-        except KafkaError as error:
-            path = f"{self.log_dir}/{TOPICS_FILE}"
-            raise LogDirectoryError(f"{path}: topic {name}: {error}: correct it there, or remove the setting") from None
-
     def _begin_epoch(self, *, is_known: bool) -> None:
         """Choose the leader epoch of this start: above all that were before, those in a Kafka broker's logs too."""
         if is_known or self._topics:
@@ -579,14 +568,7 @@ class LogManager:
         }
 
     def _read_topics(self) -> dict[str, directories.Entry]:
-        path = f"{self.log_dir}/{TOPICS_FILE}"
-        try:
-            found = topics_file.decode(self._storage.read(path))
-        except topics_file.DamagedTopicsError as error:
-            raise LogDirectoryError(
-                f"{path} cannot be read ({error}): restore it, or remove it to have the topics found by their "
-                f"directories, without their settings"
-            ) from None
+        found = topics_file.read(self._storage, f"{self.log_dir}/{TOPICS_FILE}")
         self.leader_epoch = found.leader_epoch
         self.deletions = dict(found.deleted)
         return {name: (topic_id, count, dict(settings)) for name, (topic_id, count, settings) in found.topics.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from sparkonce.broker_lite.log import checkpoints
@@ -26,11 +26,11 @@ class OffsetFiles:
         """The topics that the files may name, those among them too that were deleted since."""
         self._written_high_watermarks: Mapping[tuple[str, int], int] = MappingProxyType({})
 
-    def read(self, name: str) -> dict[tuple[str, int], int]:
-        """Return what a file says of each partition."""
+    def read(self, name: str, gone: Collection[tuple[str, int]] = ()) -> dict[tuple[str, int], int]:
+        """Return what a file says of each partition, but those that are gone."""
         found = checkpoints.read_offsets(self._storage, f"{self._log_dir}/{name}")
         self._named.update(topic for topic, _ in found)
-        return found
+        return {key: offset for key, offset in found.items() if key not in gone}
 
     def write(self) -> None:
         """Write recovery points, start offsets and high watermarks to their files."""

@@ -12,6 +12,8 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from sparkonce.broker_lite.log import checkpoints, directories
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.storage import Files
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 
 VERSION: Final = 1
@@ -54,6 +56,21 @@ def encode(content: Content) -> bytes:
     return f'{{{head}, "topics": {{\n{body}\n}}}}\n'.encode()
 
 
+def read(files: Files, path: str) -> Content:
+    """Read the file.
+
+    Raises:
+        LogDirectoryError: if it is damaged.
+    """
+    try:
+        return decode(files.read(path))
+    except DamagedTopicsError as error:
+        raise directories.LogDirectoryError(
+            f"{path} cannot be read ({error}): restore it, or remove it to have the topics found by their directories, "
+            "without their settings"
+        ) from None
+
+
 def decode(data: bytes) -> Content:
     """Return what `encode` was called with.
 
@@ -86,6 +103,19 @@ def _entry(name: str, entry: Mapping[str, Any]) -> Entry:
     if not all(isinstance(value, str) for value in settings.values()):
         raise DamagedTopicsError(f"topic {name} has a setting that is no text")
     return Entry(checkpoints.decode_uuid(entry["id"]), partitions, dict(settings))
+
+
+def config_of(defaults: LogConfig, path: str, name: str, settings: Mapping[str, str]) -> LogConfig:
+    """Return what a topic goes by: without its own settings, records might be deleted that are to stay.
+
+    Raises:
+        LogDirectoryError: if one of them is no setting of topics.
+    """
+    try:
+        return defaults.with_topic_settings(settings)
+    except KafkaError as error:
+        text = f"{path}: topic {name}: {error}: correct it there, or remove the setting"
+        raise directories.LogDirectoryError(text) from None
 
 
 def check_room(have: int, more: int) -> None:
