@@ -76,11 +76,12 @@ def prove(watch: TableWatch, owner: Owner, start: int, end: int) -> Proof:
         audit, reading = watch.look(), watch.followed.reading()
         found = list(reading.ranges.overlapping(owner, start, end))
         reason = _why_unknown(audit, reading.ranges, reading.log.newest_version)
-        undone = [each for each in found if any(by.undoes(each) and by.with_offsets for by in reading.ranges.restores)]
-        reverted = [each for each in found if any(by.undoes(each) for by in reading.ranges.restores)]
+        undone = [each for each in found if reading.ranges.is_undone(each)]
+        by_delta = [each for each in reading.ranges.restores if not each.with_offsets]
+        reverted = [each for each in found if any(by.undoes(each) for by in by_delta)]
         oldest = reading.log.oldest_version
         others = [each for each in reading.ranges.of_others(owner, start, end) if each.has_rows]
-        others = [each for each in others if not any(by.undoes(each) for by in reading.ranges.restores)]
+        others = [each for each in others if not reading.ranges.is_undone(each)]
     live = [each for each in found if each not in undone]
     since = (
         "since the table was made" if oldest == 0 else f"since version {oldest}; what older ones did is not examined"

@@ -105,6 +105,19 @@ class RangeIndex:
             ranges.versions.append(batch.version)
             ranges.writes.append(batch.writes.value)
 
+    def is_undone(self, covering: Covering) -> bool:
+        """Whether restores with offsets leave out what a commit wrote; one may bring back what one before took."""
+        newest: int | None = None  # of the versions that the table goes back to
+        for restore in reversed([each for each in self.restores if each.with_offsets]):
+            if newest is not None and restore.version > newest:
+                continue  # it was undone itself
+            if covering.version > restore.version:
+                break
+            if restore.to is None:
+                return True
+            newest = restore.to
+        return newest is not None and covering.version > newest
+
     def owners(self) -> list[Owner]:
         """Return whose ranges there are."""
         return sorted(self._owners)

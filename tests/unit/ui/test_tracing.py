@@ -12,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import types as t
 
 from sparkonce.jobs.ui.delta.proof import Level, Statement, prove
+from sparkonce.jobs.ui.delta.ranges import Covering, RangeIndex, Restore
 from sparkonce.jobs.ui.delta.rows import Condition, ConditionError, UnsearchableError
 from sparkonce.jobs.ui.delta.tables import TableWatch, TableWatches
 from sparkonce.jobs.ui.delta.tracing import Record, trace_record, trace_rows
@@ -365,3 +366,27 @@ def test_files_outside_the_table_are_not_read_and_hide_no_others(tmp_path: Path,
     found, _ = trace_rows(watch_of(query.table), where("offset = 17"))
     assert [row.values["city"] for row in found.rows] == ["c7"]
     assert (found.left, found.is_whole) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("restores", "live"),
+    [
+        (((4, 0),), []),
+        (((4, 0), (5, 3)), [1, 2, 3]),
+        (((4, 0), (5, 2)), [1, 2]),
+        (((4, 2), (5, 3), (6, 1)), [1]),
+        (((2, 0), (4, 1)), [1]),  # instead of version 1 it was 3, which the second takes back
+        (((2, 0), (4, 1), (5, 3)), [3]),
+        (((4, None),), []),
+        (((4, None), (5, 3)), [1, 2, 3]),
+    ],
+)
+def test_what_a_restore_took_another_brings_back(restores: tuple[tuple[int, int | None], ...], live: list[int]) -> None:
+    index = RangeIndex(restores=[Restore(version, to, with_offsets=True) for version, to in restores])
+    taken = {version for version, _ in restores}
+    coverings = [
+        Covering(version, APP, "default", TOPIC, TOPIC_ID, 0, 0, 10, Writes.ROWS | Writes.OFFSETS)
+        for version in range(1, 4)
+        if version not in taken
+    ]
+    assert [each.version for each in coverings if not index.is_undone(each)] == live
