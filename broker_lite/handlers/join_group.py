@@ -1,0 +1,50 @@
+"""JoinGroup v0 to v9: a classic member enters its group.
+
+KIP-394 (two-step join), KIP-345 (static members), KIP-559 (protocol type), KIP-800 (reasons, ignored here).
+Absent: classic members in groups of KIP-848.
+"""
+
+from __future__ import annotations
+
+from sparkonce.broker_lite.coordinators.group_messages import Join, JoinAnswer
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.client_errors import join_error
+from sparkonce.broker_lite.node.group_answers import group_refusal, send
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.security.acls import Operation
+
+REBALANCE_TIMEOUT_FROM = 1
+KNOWN_MEMBER_ID_FROM = 4
+SKIP_ASSIGNMENT_FROM = 9
+
+
+def handle(broker: Broker, request: Request) -> Body | None:
+    """Add a member; the answer comes when the group's rebalance is complete."""
+    wanted = request.message()
+    try:
+        refusal = group_refusal(broker, request, Operation.READ, wanted.group_id)
+        if refusal is not ErrorCode.NONE:
+            raise KafkaError(refusal)
+        group = broker.groups.group_to_join(wanted.group_id)
+    except KafkaError as error:
+        send(JoinAnswer(request, join_error(error.code), wanted.member_id))
+        return None
+    session_timeout_ms = wanted.session_timeout_ms
+    later = request.version >= REBALANCE_TIMEOUT_FROM
+    join = Join(
+        token=request,
+        member_id=wanted.member_id,
+        new_member_id=f"{wanted.group_instance_id or request.client_id}-{broker.new_uuid()}",
+        group_instance_id=wanted.group_instance_id,
+        client_id=request.client_id,
+        client_host=f"/{request.client_host}",
+        session_timeout_ms=session_timeout_ms,
+        rebalance_timeout_ms=max(wanted.rebalance_timeout_ms if later else session_timeout_ms, 0),
+        protocol_type=wanted.protocol_type,
+        protocols=tuple((each.name, bytes(each.metadata)) for each in wanted.protocols),
+        require_known_member_id=request.version >= KNOWN_MEMBER_ID_FROM,
+        supports_skip_assignment=request.version >= SKIP_ASSIGNMENT_FROM,
+    )
+    broker.groups.carry_out(group, group.join(join, broker.clock.monotonic_ms()))
+    return None

@@ -1,0 +1,35 @@
+"""SyncGroup v0 to v5: a classic member brings, or gets, what the leader has assigned.
+
+KIP-345 (static members), KIP-559 (protocol type and name).
+"""
+
+from __future__ import annotations
+
+from sparkonce.broker_lite.coordinators.group_messages import Sync, SyncAnswer
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.client_errors import sync_error
+from sparkonce.broker_lite.node.group_answers import group_refusal, send
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.security.acls import Operation
+
+
+def handle(broker: Broker, request: Request) -> Body | None:
+    """Take the leader's assignment, or wait for it."""
+    wanted = request.message()
+    group = broker.groups.group(wanted.group_id)
+    refusal = group_refusal(broker, request, Operation.READ, wanted.group_id)
+    if refusal is not ErrorCode.NONE or group is None:
+        send(SyncAnswer(request, sync_error(refusal or ErrorCode.UNKNOWN_MEMBER_ID)))
+        return None
+    sync = Sync(
+        token=request,
+        generation=wanted.generation_id,
+        member_id=wanted.member_id,
+        group_instance_id=wanted.group_instance_id,
+        protocol_type=wanted.protocol_type,
+        protocol_name=wanted.protocol_name,
+        assignments=tuple((each.member_id, bytes(each.assignment)) for each in wanted.assignments),
+    )
+    broker.groups.carry_out(group, group.sync(sync, broker.clock.monotonic_ms()))
+    return None
