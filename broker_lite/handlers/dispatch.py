@@ -69,11 +69,11 @@ HANDLERS: Final[dict[int, str]] = {
     ApiKey.DESCRIBE_PRODUCERS: "describe_producers.handle",
     ApiKey.DESCRIBE_TRANSACTIONS: "describe_transactions.handle_describe",
     ApiKey.LIST_TRANSACTIONS: "describe_transactions.handle_list",
-    ApiKey.ALTER_PARTITION: "controller_apis.handle_alter_partition",
+    ApiKey.ALTER_PARTITION: "alter_partition.handle",
     ApiKey.ENVELOPE: "envelope.handle",
-    ApiKey.BROKER_REGISTRATION: "controller_apis.handle_registration",
-    ApiKey.BROKER_HEARTBEAT: "controller_apis.handle_heartbeat",
-    ApiKey.ALLOCATE_PRODUCER_IDS: "controller_apis.handle_allocate_producer_ids",
+    ApiKey.BROKER_REGISTRATION: "broker_registration.handle",
+    ApiKey.BROKER_HEARTBEAT: "broker_heartbeat.handle",
+    ApiKey.ALLOCATE_PRODUCER_IDS: "allocate_producer_ids.handle",
 }
 """For each API the module in this folder, and the function in it."""
 

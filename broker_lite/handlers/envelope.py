@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sparkonce.broker_lite.handlers import dispatch
-from sparkonce.broker_lite.handlers.controller_apis import controller_of
 from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.controller_requests import controller_of
 from sparkonce.broker_lite.node.request import DROP, Body, Request
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError

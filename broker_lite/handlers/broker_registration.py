@@ -1,0 +1,46 @@
+"""BrokerRegistration v0 to v3: a broker that has started joins its cluster (KIP-631).
+
+Absent: features and racks of brokers, and several directories, which are ignored.
+"""
+
+from __future__ import annotations
+
+from sparkonce.broker_lite.controller.controller import Controller
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, Record
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.controller_requests import controller_of, decide, once_written
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+
+
+@once_written
+def handle(broker: Broker, request: Request) -> Body:
+    """Register a broker that has started.
+
+    The broker holds the lock on its id, so that a former start of it is dead, whatever its lease says.
+    """
+    wanted = request.message()
+    try:
+        controller_of(broker, request)
+    except KafkaError as error:
+        return request.response(error_code=int(error.code))
+    listeners = tuple((each.name, each.host, each.port) for each in wanted.listeners)
+    if not listeners:
+        return request.response(error_code=int(ErrorCode.INVALID_REGISTRATION))
+    if wanted.cluster_id != broker.cluster_id:
+        return request.response(error_code=int(ErrorCode.INCONSISTENT_CLUSTER_ID))
+    last_epoch = wanted.previous_broker_epoch if request.version >= 3 else NO_BROKER_EPOCH
+    now_ms = broker.clock.monotonic_ms()
+
+    def register(controller: Controller) -> tuple[list[Record], int]:
+        known = controller.image.brokers.get(wanted.broker_id)
+        former = known is not None and known.incarnation != wanted.incarnation_id
+        fenced = controller.fence([wanted.broker_id]) if former else []
+        _, host, port = listeners[0]
+        records, epoch = controller.register(
+            wanted.broker_id, wanted.incarnation_id, host, port, last_epoch, now_ms, listeners
+        )
+        return fenced + records, epoch
+
+    code, epoch = decide(broker, request, register)
+    return request.response(error_code=int(code), broker_epoch=NO_BROKER_EPOCH if epoch is None else epoch)

@@ -1,0 +1,63 @@
+"""What requests of brokers to the controller have in common (KIP-631).
+
+Only brokers of a cluster may send them, and a broker that is not the controller answers NOT_CONTROLLER. An answer waits
+until what was decided is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TypeVar
+
+from sparkonce.broker_lite.cluster.roles import ControllerRole
+from sparkonce.broker_lite.controller.controller import Controller
+from sparkonce.broker_lite.controller.records import Record
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.forwarding import answer_when_written
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.protocol.apis import APIS
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from sparkonce.broker_lite.security.acls import Operation
+from sparkonce.broker_lite.security.authorizer import authorized_on_cluster
+
+Answer = TypeVar("Answer")
+
+
+def controller_of(broker: Broker, request: Request) -> ControllerRole:
+    """Return this broker's controller role, for a request that only brokers may send.
+
+    Raises:
+        ProtocolError: if this broker decides for no other.
+        KafkaError: CLUSTER_AUTHORIZATION_FAILED.
+    """
+    if not broker.member.controller.is_shared:
+        raise ProtocolError(f"{APIS[request.api_key].codec_name} is for brokers of a cluster, and this one is in none")
+    if not authorized_on_cluster(broker, request, Operation.CLUSTER_ACTION):
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return broker.member.controller
+
+
+def decide(
+    broker: Broker, request: Request, decision: Callable[[Controller], tuple[list[Record], Answer]]
+) -> tuple[ErrorCode, Answer | None]:
+    """Let this broker's controller decide; returns its answer, or the error for which there is none."""
+    try:
+        return ErrorCode.NONE, controller_of(broker, request).decide(decision)
+    except KafkaError as error:
+        return error.code, None
+
+
+def once_written(handler: Callable[[Broker, Request], Body]) -> Callable[[Broker, Request], Body | None]:
+    """Answer when what the controller has decided is durable; if it is over before, with NOT_CONTROLLER."""
+
+    @wraps(handler)
+    def handle(broker: Broker, request: Request) -> Body | None:
+        answer = handler(broker, request)
+        controller = broker.member.controller
+        if not controller.active:
+            return answer
+        refusal = request.response(error_code=int(ErrorCode.NOT_CONTROLLER))
+        return answer_when_written(controller, request, answer, lambda: request.answer(refusal))
+
+    return handle
