@@ -61,9 +61,9 @@ def check(folder: Path, broker: EmbeddedBroker, commands: list[Typed]) -> None:
 @pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.timeout(1200)
-def test_the_whole_tutorial_goes_as_it_says(folder: Path, broker: EmbeddedBroker) -> None:
-    check(folder, broker, typed_under(KILL, "Kill it, as often as you like"))
-    check(folder, broker, typed_under(KILL, "Kill it at the worst moment"))
+@pytest.mark.parametrize("part", ["Kill it, as often as you like", "Kill it at the worst moment"])
+def test_the_tutorial_goes_as_it_says(folder: Path, broker: EmbeddedBroker, part: str) -> None:
+    check(folder, broker, typed_under(KILL, part))
 
 
 def test_the_consumer_of_the_tutorial_loses_an_order_and_its_correction_does_not(tmp_path: Path) -> None:
