@@ -79,11 +79,17 @@ class ForeachBatch(metaclass=Shipped):
         delivery = self._delivery()
         if delivery.finish(batch, delivery.begin(batch), [rows]):
             return
+        stored = f"its rows are in {self.place.name} already, nothing is written again"
+        if self.guarantee is Guarantee.AT_MOST_ONCE:
+            stored = (
+                "its offsets are stored already, and at-most-once writes nothing again: rows that were not yet written "
+                "at a crash are lost"
+            )
         _log.warning(
-            "%s: its rows are in %s already, nothing is written again. That is right after a crash. A function that "
-            "writes a batch in parts needs an app_id for each of them",
+            "%s: %s. That is expected after a crash. A function that writes a batch in parts needs an app_id for each "
+            "of them",
             batch,
-            self.place.name,
+            stored,
         )
         if checkpoint.is_stateful():
             # Spark saves the state of a batch when its rows are read: otherwise the next batch would not find it.

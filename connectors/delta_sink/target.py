@@ -76,6 +76,11 @@ class DeltaTarget:
         store = f"{DELTA}{self._options.table}" if together else self._options.offset_store
         return f"the table {self._options.table} (offsets in {store})"
 
+    @property
+    def offsets_first(self) -> bool:
+        """See `Target`."""
+        return self._options.guarantee is Guarantee.AT_MOST_ONCE
+
     def stored(self, batch: Batch) -> Stored:
         """See `Target.stored`."""
         table, delivery = self._delivery()

@@ -199,6 +199,11 @@ class DeadLetterTarget:
         """See `Target`."""
         return f"{self._place}"
 
+    @property
+    def offsets_first(self) -> bool:
+        """See `Target`."""
+        return self._target.offsets_first
+
     def stored(self, batch: Batch) -> Stored:
         """See `Target.stored`."""
         return self._target.stored(batch)

@@ -68,6 +68,11 @@ class KafkaTarget:
         named = [layout.topic or "the topics that rows name" for layout in self.layouts]
         return f"{' and '.join(named)} (offsets in {self.offset_store})"
 
+    @property
+    def offsets_first(self) -> bool:
+        """See `Target`."""
+        return self.guarantee is Guarantee.AT_MOST_ONCE
+
     def stored(self, batch: Batch) -> Stored:
         """See `Target.stored`."""
         if self.guarantee is not Guarantee.EXACTLY_ONCE:

@@ -334,20 +334,27 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
             target.abort(batch, plan, _parts(written, position), every_task_answered=None not in messages)
 
     def _warn_of_skipped(self, batch: Batch) -> None:
-        """Log that a batch is already written; the last target is that of the rows."""
+        """Log that a batch is already stored; the last target is that of the rows."""
         moved = sorted(batch.record.moved.items())
         records = [
             f"{source} {tp} [{extent.start}, {extent.end})" for (source, tp), extent in moved[:RANGES_IN_MESSAGES]
         ]
         if len(moved) > len(records):
             records.append(counted(len(moved) - len(records), "more partition"))
+        target = self._targets[-1]
+        stored = f"its rows are in {target} already, nothing is written again"
+        if target.offsets_first:
+            stored = (
+                f"its offsets are stored already, and at-most-once writes nothing again to {target}: rows that were "
+                "not yet written at a crash are lost"
+            )
         _log.warning(
-            "%s: %s: its rows are in %s already, nothing is written again. It covers %s. Either a crash happened "
-            "before Spark recorded the batch in checkpointLocation=%s, which is fine; or that checkpoint is new: "
-            "then option offsetStore with this appId on the source starts after these rows",
+            "%s: %s: %s. It covers %s. Either a crash happened before Spark recorded the batch in "
+            "checkpointLocation=%s, which is expected; or that checkpoint is new: then option offsetStore with this "
+            "appId on the source starts after these rows",
             self._format_name,
             batch,
-            self._targets[-1],
+            stored,
             ", ".join(records) or "no new records",
             self._checkpoint,
         )

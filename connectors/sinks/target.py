@@ -101,6 +101,10 @@ class Target(Protocol):
     def __str__(self) -> str:
         """Return the name of the place and of its offsets' store, for messages."""
 
+    @property
+    def offsets_first(self) -> bool:
+        """Whether offsets are stored before the rows (at-most-once): a stored batch may have no rows then."""
+
     def stored(self, batch: Batch) -> Stored:
         """Return what the target has stored of the partitions of a batch, on the driver, before `begin`.
 

@@ -43,6 +43,10 @@ class MemoryTarget:
     store: MemoryOffsetStore = field(default_factory=lambda: MemoryOffsetStore("app", now_ms=lambda: 0))
     begun: list[Batch] = field(default_factory=list)
 
+    @property
+    def offsets_first(self) -> bool:
+        return self.guarantee is Guarantee.AT_MOST_ONCE
+
     def stored(self, batch: Batch) -> Stored:
         return look(self.store.snapshot(), batch)
 

@@ -260,7 +260,7 @@ def test_foreach_batch_refuses_what_cannot_work(result: SqlResult) -> None:
         ForeachBatch(result, "c", "app", Guarantee.EXACTLY_ONCE, MemoryOffsetStore("app"))
 
 
-def test_a_result_without_offsets(tmp_path: Path) -> None:
+def test_a_result_without_offsets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder, written = checkpoint(tmp_path / "c", {0: 2}), []
 
     def write(rows: list[int], record: BatchRecord) -> None:
@@ -275,6 +275,8 @@ def test_a_result_without_offsets(tmp_path: Path) -> None:
             once([1, 2], 0)
         once([1, 2], 0)
         assert written == [(0, [1, 2])] * batches
+    assert "rows that were not yet written at a crash are lost" in caplog.text
+    assert "its rows are in" not in caplog.text
     with pytest.raises(ValueError, match="RowsOnly holds no offsets"):
         ForeachBatch(RowsOnly(write), folder, "app")
 

@@ -315,6 +315,20 @@ def test_the_other_orders_write_two_commits(tmp_path: Path, guarantee: str) -> N
     assert query.rows() == 2
 
 
+def test_at_most_once_does_not_say_that_rows_are_there_which_a_crash_has_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = Query(tmp_path, guarantee="at-most-once")
+    query.log(0, 10)
+    query.tasks()  # the offsets are stored, and the driver is killed before the rows are
+    caplog.clear()
+    query.tasks()
+    (told,) = caplog.messages
+    assert "its offsets are stored already, and at-most-once writes nothing again to the table" in told
+    assert "rows that were not yet written at a crash are lost. It covers kafka topic-0 [0, 10). " in told
+    assert query.rows() == 0
+
+
 @pytest.mark.parametrize("guarantee", Guarantee)
 def test_exactly_once_never_stands_between_two_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarantee: Guarantee
