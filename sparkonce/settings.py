@@ -24,6 +24,7 @@ REQUIRED: Any = MISSING
 """The default of a setting that is required."""
 _WORD = re.compile(r"[A-Za-z0-9_.-]+")
 _USER_INFO = re.compile(r"(?s).*[:/].*@")
+_QUERY = re.compile(r"(://[^\s?,]*\?)[^\s,]*")
 """What may be a user and a password before a host's name, in one of several addresses."""
 
 
@@ -216,8 +217,8 @@ class Setting:
 
 
 def _shown(value: object) -> object:
-    """Return a value without a password that is in an address."""
-    return _USER_INFO.sub("***@", value) if isinstance(value, str) else value
+    """Return a value without a password or a query that is in an address."""
+    return _QUERY.sub(r"\1***", _USER_INFO.sub("***@", value)) if isinstance(value, str) else value
 
 
 def _plain(number: float) -> str:

@@ -30,6 +30,8 @@ def _urls(given: str) -> tuple[str, ...]:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("expected addresses such as https://registry:8081, separated by commas")
+        if "?" in url or "#" in url:  # paths are put behind it, and errors show it
+            raise ValueError(f"expected no query in it: set {PREFIX}bearer.auth.token, which is never shown")
     return urls
 
 

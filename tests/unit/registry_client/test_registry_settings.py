@@ -60,6 +60,13 @@ def test_what_is_no_address(given: str) -> None:
         read(given)
 
 
+@pytest.mark.parametrize("given", ["https://h/?token=s3cr3t", "http://a, https://h:1/x?token=s3cr3t,http://b"])
+def test_an_address_with_a_query_is_refused_without_showing_it(given: str) -> None:
+    with pytest.raises(OptionError, match="expected no query in it: set") as refused:
+        read(given)
+    assert "s3cr3t" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     "given", ["https://me:s3cr3t@h:8081", "http://a, https://me:s3cr3t/@h", "me:s3cr3t@h", "http://s3cr3t@h,http://b"]
 )
