@@ -1,4 +1,4 @@
-"""What the handlers of groups share: why a request is refused, and how answers get to the requests that wait."""
+"""What handlers of groups share: types of groups, why a request is refused, how answers get to waiting requests."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.node.broker import Broker
 
 NULL_PROTOCOL_NAME_FROM = 7
+CLASSIC_TYPE = "classic"
+CONSUMER_TYPE = "consumer"
 
 
 def group_refusal(broker: Broker, request: Request, operation: Operation, group_id: str) -> ErrorCode:

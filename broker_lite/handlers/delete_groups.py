@@ -1,0 +1,43 @@
+"""DeleteGroups v0 to v2: groups that have no members go, with their offsets."""
+
+from __future__ import annotations
+
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.coordinated import NO_REFUSALS, Refusals
+from sparkonce.broker_lite.node.group_answers import group_refusal
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.node.turns import WRITTEN, Steps, in_turns
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.security.acls import Operation
+
+
+@in_turns
+def handle(broker: Broker, request: Request) -> Steps:
+    """Delete groups that have no members, and their offsets."""
+    wanted = request.message()
+    errors = []
+    for group_id in wanted.groups_names:
+        errors.append((group_id, _delete(broker, request, group_id)))
+        yield WRITTEN
+
+    def answer(refusals: Refusals) -> Body:
+        kind, version = apis.response_class(request.api_key).DeletableGroupResult, request.version
+        results = [
+            kind(version=version, group_id=group_id, error_code=int(refusals.get(group_id, error)))
+            for group_id, error in errors
+        ]
+        return request.response(results=results)
+
+    return broker.groups.partitions.answer(request, wanted.groups_names, answer(NO_REFUSALS), answer)
+
+
+def _delete(broker: Broker, request: Request, group_id: str) -> ErrorCode:
+    refusal = group_refusal(broker, request, Operation.DELETE, group_id)
+    if refusal is not ErrorCode.NONE:
+        return refusal
+    try:
+        return broker.groups.delete(group_id)
+    except KafkaError as error:
+        broker.note_refusal(f"DeleteGroups of group {group_id}: {error}")
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
