@@ -1,4 +1,4 @@
-"""Bugs that are planted between the sockets and the state machines are found, and made small."""
+"""Bugs that are planted in whole brokers, in the state machines and between them and the sockets, are found."""
 
 from __future__ import annotations
 
@@ -16,13 +16,24 @@ FOUND_BY = {
     "deletion-not-authorized": (0, "authorized"),
     "consumers-read-to-the-end": (0, "read-is-safe"),
     "offsets-outside-transaction": (37, "offsets-atomic"),
-    "marker-sent-twice": (37, "transactions-atomic"),
+    "marker-sent-twice": (153, "transactions-atomic"),
     "malformed-sent-on": (25, "error"),
     "late-marker": (51, "transactions-atomic"),
     "error-silences-others": (0, "error"),
     "follower-waits-for-its-own": (26, "prompt"),
     "markers-answered-at-once": (117, "transactions-atomic"),
-    "coordinators-not-unloaded": (55, "liveness"),
+    "coordinators-not-unloaded": (166, "error"),
+}
+CORES_FOUND_BY = {
+    "given-before-given-up": 37,
+    "shares-told-at-once": 6,
+    "truncate-to-high-watermark": 4,
+    "ask-once": 8,
+    "leads-by-old-log": 8,
+    "advance-under-min": 0,
+    "producers-not-rebuilt": 5,
+    "late-verification-counts": 153,
+    "ended-too-early-fences": 40,
 }
 """A seed that finds each quickly. A change of the brokers may move them; then the next ones are searched."""
 MORE_SEEDS = 40
@@ -35,6 +46,14 @@ def test_a_bug_of_the_shell_is_found(bug: str) -> None:
     outcome, _ = search(bug, [seed, *range(MORE_SEEDS)], WHOLE)
     assert outcome is not None, f"{bug} is not found in {MORE_SEEDS} seeds"
     assert outcome.invariant == invariant
+    assert not run_seeds([outcome.seed], WHOLE).violations, "the seed fails without the bug, too"
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bug", CORES_FOUND_BY)
+def test_a_bug_of_the_state_machines_is_found_in_whole_brokers(bug: str) -> None:
+    outcome, _ = search(bug, [CORES_FOUND_BY[bug], *range(MORE_SEEDS)], WHOLE)
+    assert outcome is not None, f"{bug} is not found in {MORE_SEEDS} seeds"
     assert not run_seeds([outcome.seed], WHOLE).violations, "the seed fails without the bug, too"
 
 

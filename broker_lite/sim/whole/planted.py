@@ -12,6 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparkonce.broker_lite.cluster import acknowledgements
+from sparkonce.broker_lite.cluster.member import ClusterMember
+from sparkonce.broker_lite.controller.records import NO_LEADER
+from sparkonce.broker_lite.coordinators import reconciliation
+from sparkonce.broker_lite.coordinators.group import ClassicGroup
+from sparkonce.broker_lite.coordinators.group_messages import Answer
 from sparkonce.broker_lite.handlers import (
     delete_records,
     end_transaction,
@@ -25,9 +30,13 @@ from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.node import forwarding
 from sparkonce.broker_lite.node.coordinated import Coordinated
 from sparkonce.broker_lite.node.follower_fetches import FollowerFetches
+from sparkonce.broker_lite.node.group_coordinator import GroupCoordinator
 from sparkonce.broker_lite.node.markers import MarkerSender
+from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.records import encode_batch
+from sparkonce.broker_lite.replication.follower import PartitionFollower, TruncationRule
 from sparkonce.broker_lite.replication.leader import PartitionLeader
+from sparkonce.broker_lite.replication.replica_log import EpochEnd, ReplicaLog
 from sparkonce.broker_lite.replication.replicas import Event
 from sparkonce.broker_lite.sim.planted import PLANTED as OF_CORES
 from sparkonce.broker_lite.sim.planted import Planted, replaced
@@ -35,7 +44,7 @@ from sparkonce.broker_lite.sim.planted import Planted, replaced
 if TYPE_CHECKING:
     from sparkonce.broker_lite.node.request import Body, Request
 
-_SECOND_MS = 150
+_SECOND_MS = 25
 """How long after the first the second marker comes."""
 
 
@@ -104,12 +113,19 @@ def _marker_sent_twice() -> AbstractContextManager[None]:
 
 def _offsets_outside_transaction() -> AbstractContextManager[None]:
     """Let the offsets of a transaction be committed at once."""
+    write = txn_offset_commit._write
 
     def encode_plainly(records: Any, **options: Any) -> bytearray:
         del options
         return encode_batch(records)
 
-    return replaced(txn_offset_commit, "encode_batch", encode_plainly)
+    def commit(broker: Any, request: Request, wanted: Any, offsets: Any, *arguments: Any) -> None:
+        with replaced(txn_offset_commit, "encode_batch", encode_plainly):
+            write(broker, request, wanted, offsets, *arguments)
+        for key, value in offsets.items():
+            broker.groups.offsets.put(key, value)
+
+    return replaced(txn_offset_commit, "_write", commit)
 
 
 def _coordinators_answer_at_once() -> AbstractContextManager[None]:
@@ -119,6 +135,34 @@ def _coordinators_answer_at_once() -> AbstractContextManager[None]:
         return body
 
     return replaced(Coordinated, "answer", answer)
+
+
+def _heartbeats_answered_at_once() -> AbstractContextManager[None]:
+    """Let a coordinator answer heartbeats of KIP-848 when what they have changed is not safe yet."""
+    wait = Coordinated.answer
+
+    def answer(self: Coordinated, request: Request, names: Collection[str], body: Body, refused: Any) -> Body | None:
+        return body if request.api_key == ApiKey.CONSUMER_GROUP_HEARTBEAT else wait(self, request, names, body, refused)
+
+    return replaced(Coordinated, "answer", answer)
+
+
+@contextmanager
+def _shares_told_at_once() -> Iterator[None]:
+    """Let a coordinator tell the members of a classic group what they have when that is not safe yet."""
+    carry_out = GroupCoordinator.carry_out
+
+    def at_once(self: GroupCoordinator, group: ClassicGroup, answers: list[Answer]) -> None:
+        with replaced(Coordinated, "when_safe", lambda _self, _names, then: then({})):
+            carry_out(self, group, answers)
+
+    with replaced(GroupCoordinator, "carry_out", at_once):
+        yield
+
+
+def _given_before_given_up() -> AbstractContextManager[None]:
+    """Let a group of KIP-848 give partitions to members that others have not given up yet."""
+    return replaced(reconciliation, "_still_owns", lambda *_: False)
 
 
 def _markers_answered_at_once() -> AbstractContextManager[None]:
@@ -156,6 +200,31 @@ def _malformed_sent_on() -> Iterator[None]:
         yield
 
 
+def _truncate_to_high_watermark() -> AbstractContextManager[None]:
+    original = PartitionFollower.__init__
+
+    def begin(self: PartitionFollower, log: ReplicaLog, leader: int, leader_epoch: int, rule: TruncationRule) -> None:
+        original(self, log, leader, leader_epoch, rule if leader == NO_LEADER else TruncationRule.HIGH_WATERMARK)
+
+    return replaced(PartitionFollower, "__init__", begin)
+
+
+def _ask_once() -> AbstractContextManager[None]:
+    """Let a follower cut its log once for each leader epoch, and not ask again whether both logs agree then."""
+    original = PartitionFollower.diverged
+
+    def cut(self: PartitionFollower, theirs: EpochEnd) -> None:
+        original(self, theirs)
+        self._rule = TruncationRule.ONE_QUESTION  # which counts as asked
+
+    return replaced(PartitionFollower, "diverged", cut)
+
+
+def _leads_by_old_log() -> AbstractContextManager[None]:
+    """Let a broker that starts again take what the log says of its former start for its own."""
+    return replaced(ClusterMember, "registered", property(lambda self: self._membership is not None))
+
+
 OF_SHELL = (
     Planted("acks-before-safe", "a handler that acknowledges before the high watermark", _acks_before_safe),
     Planted("acks-by-end", "the leader's end in place of the high watermark", _acks_by_end),
@@ -165,6 +234,9 @@ OF_SHELL = (
     Planted("marker-sent-twice", "a coordinator that sends its markers again, later", _marker_sent_twice),
     Planted("offsets-outside-transaction", "TxnOffsetCommit as OffsetCommit", _offsets_outside_transaction),
     Planted("coordinators-answer-at-once", "answers that are not safe", _coordinators_answer_at_once),
+    Planted("heartbeats-answered-at-once", "the same of heartbeats alone", _heartbeats_answered_at_once),
+    Planted("shares-told-at-once", "the same of classic groups' assignments alone", _shares_told_at_once),
+    Planted("given-before-given-up", "KIP-848 without its revocations", _given_before_given_up),
     Planted("markers-answered-at-once", "markers that are not safe", _markers_answered_at_once),
     Planted("consumers-read-to-the-end", "a fetch without the high watermark", _consumers_read_to_the_end),
     Planted("end-not-authorized", "an authorisation forgotten in EndTxn", _forgotten(end_transaction)),
@@ -173,5 +245,11 @@ OF_SHELL = (
     Planted("malformed-sent-on", "what is no request reaches the controller", _malformed_sent_on),
     Planted("coordinators-not-unloaded", "what was known in a former epoch is kept", _loaded_groups_stay),
 )
-PLANTED = (*OF_SHELL, *(each for each in OF_CORES if each.name != "leads-by-old-log"))
-"""All of them; one of the cores' is a bug of the former hosts."""
+_OTHERWISE = {
+    "truncate-to-high-watermark": _truncate_to_high_watermark,
+    "ask-once": _ask_once,
+    "leads-by-old-log": _leads_by_old_log,
+}
+"""Bugs of the cores that `sim/planted.py` plants in hosts which are not here."""
+PLANTED = (*OF_SHELL, *(each._replace(plant=_OTHERWISE.get(each.name, each.plant)) for each in OF_CORES))
+"""All of them."""

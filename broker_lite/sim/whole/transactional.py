@@ -9,7 +9,8 @@ What must hold for records is in `sim/atomicity.py`. Beside that:
 
     fenced-for-cause    who alone uses a transactional id, has had every answer to InitProducerId, and whose time is not
                         up, hears nothing that is fatal
-    offsets-atomic      what the group has in the end is what the last transaction sent that has taken place
+    offsets-atomic      what the group has in the end is what the last transaction sent that has taken place; it never
+                        has what one sent that was aborted
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class TransactionalProducer(ProduceClient):
         """Whether the transaction that is being written will be aborted."""
         self._began_ms = 0
         self._hurries: _Write | None = None
-        """The batch whose answer it does not wait for; it aborts in its place."""
+        """The batch whose answer it does not wait for; it aborts in place of that."""
         self._stray_ends = False
         """Whether an EndTxn may be under way that was answered, or given up, long ago."""
         names = [each.transactional_id for each in world.plan.transactional]
@@ -202,7 +203,9 @@ class TransactionalProducer(ProduceClient):
         writes = self._writes(amount)
         at_once = task.at_once and self._plan.has_epochs
         limit_s = int(self.rng.random() * _AT_ONCE_MS) / 1000 if at_once else None
-        self._hurries = writes[-1] if task.at_once or amount % 10 == 0 else None
+        hurries = not at_once and (task.at_once or amount % 10 == 0)
+        self._hurries = writes[-1 - amount % 2] if hurries else None  # the first of its partition: it is asked about
+        self.world.hurried.discard(self.name)
         try:
             async with asyncio.timeout(limit_s):
                 committed = await self._write(writes, offsets=amount % 2 == 0) and not self._aborts
@@ -210,6 +213,10 @@ class TransactionalProducer(ProduceClient):
             committed = False
         self._aborts = False
         await self._end(committed=committed, again_ms=20 + amount if amount % 4 == 1 else None)
+        if attempt.asked is Asked.ABORTED and attempt in self.with_offsets:
+            await self._judge_aborted_offset()
+        if self._hurries is not None:  # what is still under way finds that nothing has begun since
+            await self.pause(int(self.rng.random() * self.world.plan.settings.timeout_ms))
 
     def _writes(self, amount: int) -> deque[_Write]:
         return deque(self._encode(key, each) for key in self._keys_of(amount) for each in range(1 + amount % 2))
@@ -269,7 +276,10 @@ class TransactionalProducer(ProduceClient):
                 if error is not ErrorCode.NONE:
                     return error
             least = 12 if self._plan.has_epochs else 3
-            limit_s = (1 + int(self.rng.random() * _HURRY_MS)) / 1000 if write is self._hurries else None
+            limit_s = None
+            if write is self._hurries:
+                limit_s = (1 + int(self.rng.random() * _HURRY_MS)) / 1000
+                self.world.hurried.add(self.name)
             async with asyncio.timeout(limit_s):
                 result = await self.produce(
                     topic, partition, write.batch, -1, self.name, least, 12 if least == 12 else 11
@@ -406,27 +416,40 @@ class TransactionalProducer(ProduceClient):
 
     async def committed_offset(self) -> int:
         """Return the offset that the group has in the end, -1 if none."""
-        topic, partition = self.world.topic_of(self.keys[0]).name, self.keys[0][1]
         while True:
-            try:
-                answer = await self.ask(
-                    await self.coordinator(GROUP, self.group_id),
-                    ApiKey.OFFSET_FETCH,
-                    7,
-                    group_id=self.group_id,
-                    topics=[(topic, [partition])],
-                    require_stable=True,
-                )
-            except UnreachableError:
-                self.forget_coordinator(GROUP, self.group_id)
-                await self.back_off()
-                continue
-            if answer.error_code == ErrorCode.NONE:
-                (result,) = answer.topics[0].partitions
-                if result.error_code == ErrorCode.NONE:
-                    return int(result.committed_offset)
-            self.forget_coordinator(GROUP, self.group_id)
+            found = await self._ask_offset()
+            if found is not None:
+                return found
             await self.back_off()
+
+    async def _ask_offset(self) -> int | None:
+        """Return the group's offset, -1 if none; None if it is not told."""
+        topic, partition = self.world.topic_of(self.keys[0]).name, self.keys[0][1]
+        try:
+            answer = await self.ask(
+                await self.coordinator(GROUP, self.group_id),
+                ApiKey.OFFSET_FETCH,
+                7,
+                group_id=self.group_id,
+                topics=[(topic, [partition])],
+                require_stable=True,
+            )
+        except UnreachableError:
+            self.forget_coordinator(GROUP, self.group_id)
+            return None
+        if answer.error_code == ErrorCode.NONE:
+            (result,) = answer.topics[0].partitions
+            if result.error_code == ErrorCode.NONE:
+                return int(result.committed_offset)
+        self.forget_coordinator(GROUP, self.group_id)
+        return None
+
+    async def _judge_aborted_offset(self) -> None:
+        """See that the offset of a transaction that was just aborted is not told."""
+        number, attempt = len(self.with_offsets), self._attempt
+        if await self._ask_offset() == number and attempt.first_part is None:
+            text = f"group {self.group_id}: {attempt.name} was aborted, and its offset is told"
+            self.world.violated(ViolationError("offsets-atomic", text))
 
 
 class Courier(Client):

@@ -72,6 +72,7 @@ _MOST_EVENTS: Final = 200_000
 """In one millisecond: more is a loop without an end."""
 _LATE_WORDS: Final = (0.0, 0.1, 0.5)
 """How many words of a coordinator on a transaction come late: one of these for each seed."""
+_LATE_AND_HURRIED: Final = 0.7
 INTERNAL: Final = (TRANSACTIONS_TOPIC, OFFSETS_TOPIC)
 
 
@@ -106,6 +107,8 @@ class World:
         """All partitions that clients write to and read."""
         self._chance_of_words = stream("words", plan.seed)
         self._late_words = self._chance_of_words.choice(_LATE_WORDS)
+        self.hurried: set[str] = set()
+        """The transactional ids of clients that do not wait for the answer to what they send now."""
         self._herald: Herald | None = None
         self._couriers: dict[int, Courier] = {}
         self.clients: list[Client] = []
@@ -350,7 +353,7 @@ class World:
                 self.faults.sends_markers(machine.node_id, broker_id)
                 then = self._answered_late(process, broker_id, then)
             elif request.API_KEY == ApiKey.ADD_PARTITIONS_TO_TXN and process is not None:
-                then = self._late(process, then)
+                then = self._late(process, request, then)
             if again_ms and process is not None:
                 process.loop.call_later(again_ms / 1000, send, broker_id, request, lambda _: None)
             send(broker_id, request, then)
@@ -363,9 +366,15 @@ class World:
         peers.send = sent  # type: ignore[method-assign]
         member.listen(lambda event: self._event(machine, member, event))
 
-    def _late(self, process: Process, then: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Let a coordinator's word on a transaction come late now and then, while there are faults."""
-        if self.faults.over or self._chance_of_words.random() >= self._late_words:
+    def _late(self, process: Process, request: Any, then: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Let a coordinator's word on a transaction come late now and then, while there are faults.
+
+        Mostly, and at any time, where its client does not wait for it: the transaction has ended when the word comes.
+        """
+        likely = 0.0 if self.faults.over else self._late_words
+        if any(transactional_id in self.hurried for transactional_id, *_ in request.transactions):
+            likely = _LATE_AND_HURRIED
+        if self._chance_of_words.random() >= likely:
             return then
         delay_s = int(self._chance_of_words.random() * self.plan.settings.timeout_ms) / 1000
 
