@@ -124,7 +124,7 @@ class GroupClient(Client):
         self.share: Share | None = None
         self._commits = 0
         self.touched_ms = -1
-        """When it has sent the last of what the coordinator has accepted."""
+        """When it has sent the last heartbeat of KIP-848 that the coordinator has accepted."""
 
     async def _live(self) -> None:
         raise NotImplementedError
@@ -216,7 +216,8 @@ class GroupClient(Client):
         if error in _FIND_AGAIN:
             self.forget_coordinator(GROUP, self.plan.group_id)
         if error is ErrorCode.NONE:
-            self.touched_ms = sent_ms
+            if api_key == ApiKey.CONSUMER_GROUP_HEARTBEAT:  # nothing else prolongs a session there
+                self.touched_ms = sent_ms
         elif error not in (*_WAIT, *known):
             text = f"member {self.member} is told {error.name} by {api_key.name}"
             self.world.violated(ViolationError("told-known-errors", text))
