@@ -152,9 +152,9 @@ class Faults:
             self._world.scheduler.after(round_number * apart_ms, self._duel_round, key, apart_ms)
 
     def _some_partition(self, step: Step) -> tuple[PartitionKey | None, PartitionState | None]:
-        """Return a partition, of a topic with unclean elections if there is one."""
+        """Return a partition with all its replicas, of a topic with unclean elections if there is one."""
         image = self._world.metadata.image
-        keys = [key for key, _ in image.partitions()]
+        keys = [key for key, state in image.partitions() if len(state.replicas) >= _REPLICAS]
         keys = [key for key in keys if self._world.topic_of(key).unclean] or keys
         key = keys[step.amount // 2 % len(keys)] if keys else None
         return key, None if key is None else image.partition(key)
@@ -211,7 +211,7 @@ class Faults:
         """Strike at the next proposal, and let a follower fall behind for a while, so that there will be one."""
         self._ambush = step
         for _, state in self._world.metadata.image.partitions():
-            if state.leader not in (NO_LEADER, self._world.metadata.holder):
+            if state.leader not in (NO_LEADER, self._world.metadata.holder) and len(state.replicas) >= _REPLICAS:
                 follower = [each for each in state.replicas if each != state.leader][step.amount % 2]
                 self._pause_for(self._world.brokers[follower], self._world.plan.settings.lag_ms * 2)
                 return

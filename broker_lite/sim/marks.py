@@ -48,6 +48,7 @@ class Mark(Enum):
     FLIP = "another replica was asked to lead, and the former one again"
     JAMMED = "an answer to markers came late, in the middle of the next transaction"
     MARKER_ALONE = "a leader died as soon as it had answered for a marker"
+    OPERATED = "an operator's request was answered"
     STRANGER = "a request failed beside others that waited for the same records"
     SAFE_AGAIN = "records became safe after an unclean election"
     MOVE = "a partition was told to move to other replicas"
@@ -76,5 +77,5 @@ class Mark(Enum):
     ROLLED = "a log began a new segment"
 
 
-OF_SHELL = frozenset({Mark.FLIP, Mark.JAMMED, Mark.MARKER_ALONE, Mark.STRANGER})
+OF_SHELL = frozenset({Mark.FLIP, Mark.JAMMED, Mark.MARKER_ALONE, Mark.OPERATED, Mark.STRANGER})
 """What only whole brokers see."""

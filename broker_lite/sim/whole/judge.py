@@ -14,7 +14,7 @@ from sparkonce.broker_lite.cluster.file_coordination import FileCoordination
 from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
 from sparkonce.broker_lite.log.checkpoints import PARTITION_METADATA, decode_partition_metadata
 from sparkonce.broker_lite.replication.follower import PartitionFollower
-from sparkonce.broker_lite.replication.invariants import PartitionHistory
+from sparkonce.broker_lite.replication.invariants import Batch, PartitionHistory
 from sparkonce.broker_lite.replication.leader import PartitionLeader
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.watched_log import LogWatcher, WatchedLog
@@ -68,6 +68,17 @@ class Mistakes(logging.Handler):
         error = record.exc_info[1] if record.exc_info else None
         if error is not None and not isinstance(error, OSError) and not is_noted(record, error):
             self._world.mistake(None, f"{record.getMessage()}: {error!r}", error)
+
+
+class Unjudged(PartitionHistory):
+    """What has happened to a partition whose records may be deleted, or lost: only its leaders are judged."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.lossy, self.promises = True, False
+
+    def _place(self, broker_id: int, batch: Batch) -> None:
+        """See `PartitionHistory`."""
 
 
 class Watcher(LogWatcher):

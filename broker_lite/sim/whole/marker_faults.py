@@ -75,7 +75,7 @@ class ShellFaults(WholeFaults):
     def _flip(self, step: Step) -> None:
         """Let another replica lead a partition for a while, mostly one of an internal topic."""
         world = self._shell
-        keys = [key for key, _ in world.image.partitions()]
+        keys = [key for key, state in world.image.partitions() if len(state.replicas) > 1]
         internal = [key for key in keys if world.topic_of(key).name.startswith("__")]
         keys = internal if internal and step.amount % 4 else keys
         key = keys[step.amount // 4 % len(keys)]

@@ -99,7 +99,7 @@ class Prober(Client):
 
 def probe(world: World) -> None:
     """Measure how fast transactions go, now that the cluster has recovered."""
-    if not world.plan.transactional or any(history.lossy for history in world.histories.values()):
+    if not world.plan.transactional or world.is_lossy:
         return
     prober = Prober(world, world.client_number())
     prober.run(prober.probe())

@@ -47,9 +47,10 @@ from sparkonce.broker_lite.sim.whole.client import Client
 from sparkonce.broker_lite.sim.whole.groups import ClassicMember, Commits, GroupClient
 from sparkonce.broker_lite.sim.whole.heartbeats import HeartbeatMember
 from sparkonce.broker_lite.sim.whole.intruder import Intruder
-from sparkonce.broker_lite.sim.whole.judge import Mistakes, ObservedLog, Truth
+from sparkonce.broker_lite.sim.whole.judge import Mistakes, ObservedLog, Truth, Unjudged
 from sparkonce.broker_lite.sim.whole.machine import Machine, Process, SharedDisk
 from sparkonce.broker_lite.sim.whole.marker_faults import ShellFaults
+from sparkonce.broker_lite.sim.whole.operator import Operator, has_operator
 from sparkonce.broker_lite.sim.whole.producers import Consumer, Herald, Producer
 from sparkonce.broker_lite.sim.whole.promptness import probe
 from sparkonce.broker_lite.sim.whole.recovery import ails, compare_images, look_at_disks
@@ -115,6 +116,7 @@ class World:
         self.has_strangers = has_strangers(plan.seed)
         self.admin = Admin(self, self.client_number())
         self.intruder = Intruder(self, self.client_number()) if has_intruder(plan.seed) else None
+        self.operator = Operator(self, self.client_number()) if has_operator(plan.seed) else None
 
     @property
     def image(self) -> ClusterImage:
@@ -231,6 +233,8 @@ class World:
             self.transactional.append(TransactionalProducer(self, number, self.client_number(), keys))
         if self.intruder is not None:
             self.intruder.begin()
+        if self.operator is not None:
+            self.operator.begin()
         for group in self.plan.groups:
             kind = HeartbeatMember if group.by_heartbeats else ClassicMember
             for index in range(group.members):
@@ -238,6 +242,8 @@ class World:
 
     def _calm_down(self) -> None:
         self.trace(lambda: "all faults are over")
+        if self.operator is not None:
+            self.operator.end()
         for member in self.members:
             member.calm()
         until_ms = self.scheduler.now_ms + CALM_MS
@@ -289,14 +295,27 @@ class World:
 
     def topic_of(self, key: PartitionKey) -> TopicPlan:
         """Return what a partition's topic was planned to be."""
-        name = self.image.topics[key[0]].name
-        return next(each for each in self.plan.topics if each.name == name)
+        topic = self.image.topics.get(key[0])
+        name = "deleted" if topic is None else topic.name
+        found = next((each for each in self.plan.topics if each.name == name), None)
+        return found or TopicPlan(name, 0, (1,), by_default=False, unclean=False, flushed=False, segment_bytes=0)
+
+    def is_planned(self, key: PartitionKey) -> bool:
+        """Whether a partition is one of the plan's, whose records are judged; others come and go."""
+        return self.topic_of(key).partitions > 0
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether a partition of the plan may have lost records by design."""
+        return any(history.lossy for history in self.histories.values() if not isinstance(history, Unjudged))
 
     def history_of(self, key: PartitionKey, name: str | None = None) -> PartitionHistory:
         """Return what has happened to a partition; `name` is its name, where that may not be known yet."""
         history = self.histories.get(key)
         if history is None:
-            history = self.histories[key] = PartitionHistory(name or self.name_of(key))
+            name = name or self.name_of(key)
+            planned = name.rpartition("-")[0] in {topic.name for topic in self.plan.topics}
+            history = self.histories[key] = (PartitionHistory if planned else Unjudged)(name)
             if self.plan.durability is Durability.NONE:
                 history.lossy, history.promises = True, False
         return history
