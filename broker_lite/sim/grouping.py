@@ -1,6 +1,6 @@
 """Groups on a simulated broker: coordinators of its partitions of `__consumer_offsets`.
 
-Theory of operation: as the handlers of a real broker do it (`node/group_coordinator.py`, `groups.py`,
+Theory of operation: as the handlers of a real broker do it (`node/group_coordinator.py`, `join_group.py`,
 `offset_commit.py`, `offset_fetch.py`), with calls in place of sockets. After every event of a `ClassicGroup` its record
 is appended if it asks for that, and the answers leave when the partition is safe as far as it goes then; if it could
 not be appended, the group says what to answer instead. A commit is appended before it is seen by anyone. What is read

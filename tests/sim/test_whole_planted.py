@@ -31,7 +31,7 @@ CORES_FOUND_BY = {
     "ask-once": 8,
     "leads-by-old-log": 8,
     "advance-under-min": 0,
-    "producers-not-rebuilt": 5,
+    "producers-not-rebuilt": 67,
     "late-verification-counts": 153,
     "ended-too-early-fences": 40,
 }
