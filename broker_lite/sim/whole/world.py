@@ -40,7 +40,7 @@ from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.ownership import Groups
 from sparkonce.broker_lite.sim.plan import SAFETY_MS, Durability, Plan, TopicPlan
 from sparkonce.broker_lite.sim.planted import replaced
-from sparkonce.broker_lite.sim.scheduler import Scheduler, stream
+from sparkonce.broker_lite.sim.scheduler import Scheduler
 from sparkonce.broker_lite.sim.watched_log import WatchedLog
 from sparkonce.broker_lite.sim.whole.admin import Admin
 from sparkonce.broker_lite.sim.whole.client import Client
@@ -58,6 +58,7 @@ from sparkonce.broker_lite.sim.whole.settings import has_intruder
 from sparkonce.broker_lite.sim.whole.sockets import Network
 from sparkonce.broker_lite.sim.whole.strangers import beside_strangers, has_strangers
 from sparkonce.broker_lite.sim.whole.transactional import Courier, TransactionalProducer
+from sparkonce.broker_lite.sim.whole.words import Words
 from sparkonce.broker_lite.sim.world import Outcome
 
 if TYPE_CHECKING:
@@ -71,9 +72,6 @@ CALM_MS: Final = 75_000
 """How long it has to recover: a request between brokers whose answer is lost without a sign takes 30 s."""
 _MOST_EVENTS: Final = 200_000
 """In one millisecond: more is a loop without an end."""
-_LATE_WORDS: Final = (0.0, 0.1, 0.5)
-"""How many words of a coordinator on a transaction come late: one of these for each seed."""
-_LATE_AND_HURRIED: Final = 0.7
 INTERNAL: Final = (TRANSACTIONS_TOPIC, OFFSETS_TOPIC)
 
 
@@ -106,10 +104,8 @@ class World:
         self.places = [(topic.name, each) for topic in plan.topics for each in range(topic.partitions)]
         self.places = [place for place in self.places if place[0] not in INTERNAL]
         """All partitions that clients write to and read."""
-        self._chance_of_words = stream("words", plan.seed)
-        self._late_words = self._chance_of_words.choice(_LATE_WORDS)
-        self.hurried: set[str] = set()
-        """The transactional ids of clients that do not wait for the answer to what they send now."""
+        self._words = Words(plan.seed, plan.settings.timeout_ms)
+        self.hurried = self._words.hurried
         self._herald: Herald | None = None
         self._couriers: dict[int, Courier] = {}
         self.clients: list[Client] = []
@@ -372,7 +368,7 @@ class World:
                 self.faults.sends_markers(machine.node_id, broker_id)
                 then = self._answered_late(process, broker_id, then)
             elif request.API_KEY == ApiKey.ADD_PARTITIONS_TO_TXN and process is not None:
-                then = self._late(process, request, then)
+                then = self._words.late(process.loop, request, then, calm=self.faults.over)
             if again_ms and process is not None:
                 process.loop.call_later(again_ms / 1000, send, broker_id, request, lambda _: None)
             send(broker_id, request, then)
@@ -384,23 +380,6 @@ class World:
             member.when_safe = both  # type: ignore[assignment]  # names of parameters
         peers.send = sent  # type: ignore[method-assign]
         member.listen(lambda event: self._event(machine, member, event))
-
-    def _late(self, process: Process, request: Any, then: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Let a coordinator's word on a transaction come late now and then, while there are faults.
-
-        Mostly, and at any time, where its client does not wait for it: the transaction has ended when the word comes.
-        """
-        likely = 0.0 if self.faults.over else self._late_words
-        if any(transactional_id in self.hurried for transactional_id, *_ in request.transactions):
-            likely = _LATE_AND_HURRIED
-        if self._chance_of_words.random() >= likely:
-            return then
-        delay_s = int(self._chance_of_words.random() * self.plan.settings.timeout_ms) / 1000
-
-        def later(answer: Any) -> None:
-            process.loop.call_later(delay_s, then, answer)
-
-        return later
 
     def _answered_late(self, process: Process, leader: int, then: Callable[[Any], None]) -> Callable[[Any], None]:
         """Let a leader's answer to markers be one of those that faults are about."""
