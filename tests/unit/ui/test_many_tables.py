@@ -17,7 +17,8 @@ from sparkonce.jobs.ui.pages.pipelines import PIPELINES
 from sparkonce.jobs.ui.pages.tables import TABLE, TABLES
 from sparkonce.jobs.ui.pages.trace import TRACE
 from sparkonce.jobs.ui.site import Given, Site
-from tests.unit.audit.logs import TOPIC, Table
+from sparkonce.offset_store.record import Writes
+from tests.unit.audit.logs import TOPIC, Table, key, record
 from tests.unit.ui.shown import shown
 
 
@@ -33,6 +34,16 @@ def test_a_table_may_have_any_name(tmp_path: Path, site: Site) -> None:
     key = key_of(str(table.path))
     assert f'href="/tables/{key}">größe &lt;b&gt;</a>' in shown(TABLES, site)
     assert "verdict=proven" in shown(TABLE, site, {"table": key})
+
+
+def test_offsets_without_their_rows_are_shown_beside_the_verdict(tmp_path: Path, site: Site) -> None:
+    """With at-most-once, a crash may have lost them."""
+    table = Table.create(tmp_path / "orders")
+    table.batch(attempt_id="1", writes=Writes.OFFSETS)
+    table.commit(record(0, {key(0): (0, 10), key(1): (0, 10)}, attempt_id="1"), Writes.ROWS)
+    assert "with warnings" not in shown(TABLES, site)
+    table.batch(attempt_id="2", writes=Writes.OFFSETS)
+    assert "✓ proven</span>, <strong>with warnings: 1</strong>" in shown(TABLES, site)
 
 
 def test_many_tables_stay_audited(tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
