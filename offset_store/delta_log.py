@@ -84,18 +84,18 @@ class DeltaLog:
         Raises:
             OffsetStoreError: if it cannot be listed.
         """
-        try:
-            names = self._names()
-        except OSError as error:
-            raise OffsetStoreError(f"cannot list {self.folder}: {plain(error)}") from error
+        with hidden_secrets(self.storage_options):
+            try:
+                names = self._names()
+            except OSError as error:
+                raise OffsetStoreError(f"cannot list {self.folder}: {plain(error)}") from error
         commits = sorted(int(found[1]) for found in map(_COMMIT.fullmatch, names) if found)
         return LogListing(tuple(commits), _complete_checkpoints(names))
 
     def _names(self) -> list[str]:
         if isinstance(self.filesystem, fs.LocalFileSystem):  # pyarrow also asks for size and time of each of its files
             return os.listdir(self.folder)
-        with hidden_secrets(self.storage_options):
-            return [info.base_name for info in self.filesystem.get_file_info(fs.FileSelector(self.folder))]
+        return [info.base_name for info in self.filesystem.get_file_info(fs.FileSelector(self.folder))]
 
     def actions(self, version: int, kinds: Iterable[str]) -> dict[str, list[Action]]:
         """Return the actions of these kinds (``txn``, ``add``, ``commitInfo``, …) in one commit, in its order.
