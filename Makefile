@@ -53,7 +53,7 @@ browser: # For tests/ui: Debian's, where it is missing and may be installed; wit
 		(apt-get update && apt-get install --yes --no-install-recommends chromium) >/dev/null 2>&1 || echo "chromium cannot be installed: tests/ui will be skipped"; \
 	fi
 
-test: classes browser zookeeper ## All tests (25 minutes on two cores)
+test: classes browser zookeeper ## All tests (30 minutes on two cores)
 	@# Three processes on two cores: one waits for the crash matrix, which is in processes of its own. A test whose time is
 	@# up is interrupted by a signal; one that compiled code keeps from seeing it ends its process, and is named.
 	@$(BIN)/python -m pytest -m "not soak" -n 3 -o faulthandler_timeout=2400 -o faulthandler_exit_on_timeout=true
