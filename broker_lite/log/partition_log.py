@@ -66,6 +66,8 @@ class PartitionLog(LocalLog):
         super().__init__(storage, directory, config, now_ms, metadata)
         self._high_watermark: int | None = None
         """None where this is the only replica: then it is the end of the log."""
+        self._unfinished_cut: tuple[int, int] | None = None
+        """The segment, by its place, and the position in it that the log is to end at."""
         self._unsafe_ends: deque[tuple[int, int]] | None = None
         """First offset and marker's offset of transactions that have ended at or beyond the high watermark.
 
@@ -128,6 +130,7 @@ class PartitionLog(LocalLog):
         """
         if not with_first_record:
             with self._noting_failures():
+                self._finish_cut()
                 self.leader_epochs.assign(epoch, self.log_end_offset)
         self.producers.forget_verifications()
 
@@ -222,6 +225,7 @@ class PartitionLog(LocalLog):
         """
         with self._noting_failures():
             if offset >= self.log_end_offset:
+                self._finish_cut()
                 self.leader_epochs.truncate_from_end(self.log_end_offset)
             elif offset <= self._bases[0]:
                 self.begin_at(offset)
@@ -241,14 +245,29 @@ class PartitionLog(LocalLog):
         index = bisect_right(self._bases, offset) - 1
         if self._bases[index] == offset:
             index -= 1
-        for segment in self._segments[index + 1 :]:
-            segment.forget()
-        del self._segments[index + 1 :], self._bases[index + 1 :]
-        active = self._segments[-1]
-        found = active.find(offset)
+        segment = self._segments[index]
+        found = segment.find(offset)
         self.log_end_offset = offset if found is None else min(offset, found.header.base_offset)
-        active.cut_at(active.size if found is None else found.position)
+        self._unfinished_cut = index, segment.size if found is None else found.position
+        self._finish_cut()
+
+    def _finish_cut(self) -> None:
+        """Bring the files, and all that depends on the end, back to the end; does nothing if they are there.
+
+        A disk may refuse a part of it. Nothing is appended before the rest is done, and nothing beyond the end counts
+        as safe meanwhile: a leader would acknowledge at once what its followers do not have.
+        """
+        if self._unfinished_cut is None:
+            return
+        index, position = self._unfinished_cut
+        if self._high_watermark is not None:
+            self._high_watermark = min(self._high_watermark, self.log_end_offset)
+        while len(self._segments) > index + 1:
+            self._segments[-1].forget()
+            del self._segments[-1], self._bases[-1]
+        self._segments[-1].cut_at(position)
         self._went_back()
+        self._unfinished_cut = None
 
     def begin_at(self, offset: int) -> None:
         """Drop everything and begin, empty, at `offset`.
@@ -266,6 +285,7 @@ class PartitionLog(LocalLog):
             segment.forget()
         begun = Segment.create(self._storage, self.directory, offset, self.config, created_ms)
         self._segments[:], self._bases[:] = [begun], [offset]
+        self._unfinished_cut = None
         self.log_start_offset = self.log_end_offset = offset
         if self._high_watermark is not None:
             self._high_watermark = offset
@@ -278,6 +298,7 @@ class PartitionLog(LocalLog):
         last_offset = header.last_offset
         try:
             self.make()
+            self._finish_cut()
             if header.partition_leader_epoch > self.leader_epochs.latest:
                 self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
             segment = self._put(batch, header, last_offset, now_ms)

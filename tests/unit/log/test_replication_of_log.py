@@ -380,3 +380,58 @@ def test_a_follower_that_cannot_note_an_epoch_is_told_of_the_disk(monkeypatch: p
         follower.append_as_follower(stored(leader), 3, NOW)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert follower.failure is not None
+
+
+def cut_where_the_disk_fails_once(at_change: int) -> tuple[PartitionLog, bool]:
+    """Cut a log of several segments to offset 5 while a change of the disk fails, then append, as a new leader does.
+
+    A log that has failed for good, as after a failed flush, takes nothing any more.
+    """
+    storage = SimulatedDisk()
+    log = open_log(storage)
+    for offset in range(12):
+        options = {"producer_id": offset % 2, "producer_epoch": 0, "base_sequence": offset // 2}
+        log.append(batch(**options), offset // 4, NOW)
+    log.advance_high_watermark(10)
+    changes, change, failed = 0, storage.change, False
+
+    def failing() -> None:
+        nonlocal changes, failed
+        changes += 1
+        if changes == at_change:
+            failed = True
+            raise OSError(errno.ENOSPC, "No space left on device")
+        change()
+
+    storage.change = failing  # type: ignore[method-assign]
+    try:
+        log.truncate_to(5)
+    except OSError:
+        assert failed
+    assert log.high_watermark <= log.log_end_offset
+    storage.change = change  # type: ignore[method-assign]
+    if log.failure is not None:
+        return log, failed
+    if log.log_end_offset > 5:  # nothing of it was done
+        log.truncate_to(5)
+    log.begin_epoch(7)
+    log.append(batch(producer_id=1, producer_epoch=0, base_sequence=2), 7, NOW)
+    return log, failed
+
+
+def test_a_cut_that_failed_is_finished_before_anything_is_appended() -> None:
+    whole, failed = cut_where_the_disk_fails_once(at_change=0)
+    assert not failed
+    finished = 0
+    for at_change in range(1, 1_000):
+        log, failed = cut_where_the_disk_fails_once(at_change)
+        if log.failure is not None:
+            continue
+        finished += failed
+        assert stored(log) == stored(whole)
+        assert log.high_watermark == whole.high_watermark == 5
+        assert log.producers.entries() == whole.producers.entries()
+        assert log.epoch_end(6) == whole.epoch_end(6)
+        if not failed:
+            break
+    assert finished > 3
