@@ -86,6 +86,8 @@ class HeartbeatMember(GroupClient):
             if error is ErrorCode.NONE:
                 self._says_all = False
                 self._has_changed = owned != self.share if tells else self._has_changed
+                if tells and not owned - self._target:
+                    self._revoking_since_ms = None  # only now does the coordinator know
                 trusted = before == self.coordinator_now() and self.is_asked(before[0])
                 in_time = self.world.scheduler.now_ms - sent_ms < self.plan.session_ms // 2
                 self._take(answer, judged=trusted and in_time)
@@ -138,7 +140,6 @@ class HeartbeatMember(GroupClient):
                 if (self.share or frozenset()) - self._target:
                     await self.pause(int(self.rng.random() * self.plan.commit_ms))
                 self.share, self._has_changed = self._target, True
-                self._revoking_since_ms = None
             await self.pause(10)
 
     async def _leave(self) -> None:

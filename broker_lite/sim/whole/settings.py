@@ -55,7 +55,7 @@ def broker_config(plan: Plan, node_id: int, metadata_log_dir: str) -> BrokerConf
         values["replica.fetch.max.bytes"] = values["replica.fetch.response.max.bytes"] = 1
     if plan.groups:
         values["group.initial.rebalance.delay.ms"] = plan.groups[0].delay_ms
-        values["group.consumer.session.timeout.ms"] = plan.groups[0].session_ms
+        values["group.consumer.session.timeout.ms"] = max(group.session_ms for group in plan.groups)
     if has_intruder(plan.seed):
         values |= {
             "authorizer.class.name": STANDARD_AUTHORIZER,
