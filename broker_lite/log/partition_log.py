@@ -269,6 +269,16 @@ class PartitionLog(LocalLog):
         self._went_back()
         self._unfinished_cut = None
 
+    def roll(self, now_ms: int) -> Segment:
+        """See `LocalLog`; what is written down of the producers is of the end that the log has by then."""
+        self._finish_cut()
+        return super().roll(now_ms)
+
+    def close(self, now_ms: int) -> None:
+        """See `LocalLog`; the same."""
+        self._finish_cut()
+        super().close(now_ms)
+
     def begin_at(self, offset: int) -> None:
         """Drop everything and begin, empty, at `offset`.
 

@@ -382,10 +382,11 @@ def test_a_follower_that_cannot_note_an_epoch_is_told_of_the_disk(monkeypatch: p
     assert follower.failure is not None
 
 
-def cut_where_the_disk_fails_once(at_change: int) -> tuple[PartitionLog, bool]:
+def cut_where_the_disk_fails_once(at_change: int, *, restarts: bool) -> tuple[PartitionLog, bool]:
     """Cut a log of several segments to offset 5 while a change of the disk fails, then append, as a new leader does.
 
-    A log that has failed for good, as after a failed flush, takes nothing any more.
+    A broker that `restarts` stops cleanly in between. A log that has failed for good, as after a failed flush, takes
+    nothing any more.
     """
     storage = SimulatedDisk()
     log = open_log(storage)
@@ -414,17 +415,22 @@ def cut_where_the_disk_fails_once(at_change: int) -> tuple[PartitionLog, bool]:
         return log, failed
     if log.log_end_offset > 5:  # nothing of it was done
         log.truncate_to(5)
+    if restarts:
+        log.close(NOW)
+        log = PartitionLog.open(storage, DIRECTORY, SMALL, NOW, clean=True)
+        log.be_one_of_several(5)
     log.begin_epoch(7)
     log.append(batch(producer_id=1, producer_epoch=0, base_sequence=2), 7, NOW)
     return log, failed
 
 
-def test_a_cut_that_failed_is_finished_before_anything_is_appended() -> None:
-    whole, failed = cut_where_the_disk_fails_once(at_change=0)
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_cut_that_failed_is_finished_before_anything_else_is_written(restarts: bool) -> None:
+    whole, failed = cut_where_the_disk_fails_once(at_change=0, restarts=restarts)
     assert not failed
     finished = 0
     for at_change in range(1, 1_000):
-        log, failed = cut_where_the_disk_fails_once(at_change)
+        log, failed = cut_where_the_disk_fails_once(at_change, restarts=restarts)
         if log.failure is not None:
             continue
         finished += failed
