@@ -155,7 +155,7 @@ class CrashPlans:
 _plans: CrashPlans | None
 _unreadable: str | None = None
 """What is wrong with the plans of the environment. Raised when this was imported, it would only keep Spark from finding
-the formats: `ClassNotFoundException`, without a word of the cause."""
+the formats: `ClassNotFoundException`, which does not name the cause."""
 try:
     _plans = CrashPlans.from_environment(os.environ)
 except ValueError as error:

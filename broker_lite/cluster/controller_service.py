@@ -227,7 +227,7 @@ class ControllerService:
 
 
 def _tell(then: Callable[[bool], None], is_written: bool) -> None:
-    """Call one back; an error in it does not keep the others from being called back, nor stops who has decided."""
+    """Call one back; its errors are logged, so that the other callbacks run and the caller goes on."""
     try:
         then(is_written)
     except Exception:

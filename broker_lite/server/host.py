@@ -65,7 +65,7 @@ class Host(Protocol):
     def lock_id(self, path: str) -> str:
         """Return what tells a locked file from all others, also on other machines; empty if nothing does.
 
-        Who has the lock on the same file is the only one, until the machine is restarted; a copy is another file.
+        Only one process can hold the lock on a file, until the machine restarts; a copy is another file.
         """
 
     def bind(self, config: ListenerConfig) -> tuple[socket.socket, Listener]:

@@ -71,7 +71,7 @@ class Guard:
             return _refused(403, "a page elsewhere may lead here, and load nothing from here")
         if self._token is not None:
             may_enter, query = self._may_enter(headers), _query(scope)
-            # Whoever has entered may come by the printed address again: links would have the token in them.
+            # A logged-in user may open the printed address again: links would have the token in them.
             if not may_enter or (scope["method"] in READING and "token" in dict(query)):
                 return self._entrance(scope, query, may_enter=may_enter)
         if scope["method"] not in READING and headers.get("origin") != f"{scope['scheme']}://{host}":

@@ -26,7 +26,7 @@ from sparkonce.jobs.shared.arguments import show_bytes
 HERE = Path(__file__).parent
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 _MARK = f"\0{secrets.token_hex(8)}\0"
-"""Before and after the id of a part in a frame: nothing that a page shows can have it, whoever has written that."""
+"""Before and after the id of a part in a frame: no text shown on a page can contain it, whatever its source."""
 _PLACE = re.compile(f"{_MARK}({ID.pattern}){_MARK}")
 
 _parts: ContextVar[dict[str, str] | None] = ContextVar("parts", default=None)

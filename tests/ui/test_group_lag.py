@@ -33,7 +33,7 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 
 class Looking:
-    """Looks at one group; what the logs were before is told."""
+    """Looks at one group; tests set how long the logs were before."""
 
     def __init__(self, broker: EmbeddedBroker) -> None:
         options = {**PATIENCE, "kafka.bootstrap.servers": broker.bootstrap_servers}

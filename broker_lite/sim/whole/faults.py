@@ -75,7 +75,7 @@ class WholeFaults(Faults):
             return
         for each in others:
             scheduler.after(end_ms, self._die_in_duel, self._world.brokers[each], 100)
-        # Who has everything is back later, so that the one that has not is the first to be heard.
+        # The replica that has everything returns later, so that the other one fetches first.
         scheduler.after(end_ms, self._block, {(each, state.leader) for each in between}, 2 * settings.session_ms)
 
     # Nothing of all that once all faults are over.

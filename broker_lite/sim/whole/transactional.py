@@ -448,7 +448,7 @@ class TransactionalProducer(ProduceClient):
         """See that the offset of a transaction that was just aborted is not told."""
         number, attempt = len(self.with_offsets), self._attempt
         if await self._ask_offset() == number and attempt.first_part is None:
-            text = f"group {self.group_id}: {attempt.name} was aborted, and its offset is told"
+            text = f"group {self.group_id}: {attempt.name} was aborted, and its offset is returned"
             self.world.violated(ViolationError("offsets-atomic", text))
 
 

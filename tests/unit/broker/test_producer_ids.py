@@ -63,7 +63,7 @@ def test_a_file_that_is_damaged_or_older_than_the_logs_gives_no_id_again(content
 
 
 def test_a_file_that_cannot_be_read_for_a_while_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks in between is told to ask again, and whoever asks then gets an id."""
+    """Requests during the failure get a retriable error; later ones get an id."""
     storage = SimulatedDisk()
     ids = ProducerIds(blocks_in_file(storage, "/ids", lambda: -1))
 
