@@ -100,8 +100,12 @@ class LogEpochs:
         self._ask = ask
         self._leader_epoch = leader_epoch
         self._known: dict[TopicPartition, Epochs] = {}
-        self._compared: dict[TopicPartition, int] = {}
-        """The leader epoch in which a partition's log was last found to have what was read."""
+        self._compared: dict[TopicPartition, tuple[int, int | None, int]] = {}
+        """What a partition's log was last found to have: the leader's epoch, and the position's epoch and offset.
+
+        Not the leader's epoch alone: a plan that goes back to where a log diverges may be discarded, and then the next
+        one begins at the position that this log does not have.
+        """
 
     def parted(
         self, positions: Mapping[TopicPartition, Position], doubtful: Collection[TopicPartition] = ()
@@ -110,13 +114,13 @@ class LogEpochs:
 
         That is the position itself if no record before it is known to be new.
 
-        Only checks partitions whose leader epoch has changed since the last check, and ``doubtful`` ones.
+        Only checks partitions whose leader epoch, or position, is not that of the last check, and ``doubtful`` ones.
         """
         wanted = {
             tp: position.epoch
             for tp, position in positions.items()
             if position.epoch is not None
-            and (tp in doubtful or self._leader_epoch(tp) != self._compared.get(tp))
+            and (tp in doubtful or self._compared.get(tp) != (self._leader_epoch(tp), position.epoch, position.next))
             and self._leader_epoch(tp) >= 0
         }
         answers = dict(self._ask(wanted)) if wanted else {}
@@ -129,7 +133,7 @@ class LogEpochs:
             if not is_same or end < read_to:
                 found[tp] = Divergence(min(end, read_to), is_same)
             if end >= read_to:
-                self._compared[tp] = self._leader_epoch(tp)
+                self._compared[tp] = (self._leader_epoch(tp), wanted[tp], read_to)
         return found
 
     def _own_begins(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -155,9 +159,10 @@ class LogEpochs:
         for tp in wanted:
             if self._leader_epoch(tp) != asked_in.get(tp):
                 raise LeadersChangedError(f"the leader of {tp} changed while a batch was planned")
-        found = {tp: self._known[tp].before(offset) for tp, offset in wanted.items()}
-        self._compared |= {tp: self._leader_epoch(tp) for tp in wanted}
-        return {tp: at[0] for tp, at in found.items() if at is not None}
+        known = {tp: self._known[tp].before(offset) for tp, offset in wanted.items()}
+        found = {tp: at[0] for tp, at in known.items() if at is not None}
+        self._compared |= {tp: (self._leader_epoch(tp), epoch, wanted[tp]) for tp, epoch in found.items()}
+        return found
 
     def _follow(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Follow each log's epochs down to the record before an offset, one request for all partitions at a time."""
