@@ -15,6 +15,7 @@ from sparkonce.connectors.settings.options import OptionError
 from sparkonce.jobs.cli.peek.clients import SERVERS, add_registry, kafka_and_registry, open_registry
 from sparkonce.jobs.shared.arguments import UsageError, add_kafka, add_storage, positive
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
+from sparkonce.offset_store.secrets import without_secrets
 
 DEFAULT_PORT = 8090
 LOOK_S = 0.5
@@ -89,6 +90,14 @@ def _check(options: argparse.Namespace) -> None:
     """Raise UsageError for options that do not go together."""
     if options.folder is not None and not Path(options.folder).is_dir():
         raise UsageError(f"{options.folder} is not a folder")
+    for option, places in (("--table", options.table), ("--checkpoint", options.checkpoint)):
+        for place in places:
+            shown = without_secrets(place, dict(options.storage))
+            if shown != place:
+                raise UsageError(
+                    f"{option} {shown}: pages show this address, so keep secrets out of it: in --storage, or better "
+                    "in the environment"
+                )
     if options.with_brokers is None:
         for name, given in (("--allow-faults", options.allow_faults), ("--data-dir", options.data_dir)):
             if given:

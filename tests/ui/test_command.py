@@ -29,11 +29,15 @@ from tests.ui.looking import create_topic, produce
         (["--bootstrap-servers", "nothing"], "'nothing' is not host:port"),
         (["--bootstrap-servers", "a:1", "--registry-option", "url=b", "--registry-option", "nothing=1"], "nothing"),
         (["--bootstrap-servers", "a:1", "--command-config", "nowhere"], "nowhere: there is no such file"),
+        (["--table", "s3://key:hidden@bucket/table"], "--table s3://***@bucket/table: pages show this address"),
+        (["--checkpoint", "az://c/x?sig=hidden"], "--checkpoint az://c/x?sig=***: pages show this address"),
     ],
 )
 def test_what_cannot_be_used_is_said(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ui", "--port", "0", *words]) == 2
-    assert told in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert told in error
+    assert "hidden" not in error
 
 
 def test_an_empty_token_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
