@@ -27,7 +27,7 @@ class Ahead(Generic[_Plan]):
     Until `result` or `wait` returns, the thread alone may use what ``plan`` uses.
     """
 
-    def __init__(self, asked: object, plan: Callable[[], _Plan]) -> None:
+    def __init__(self, asked: object, plan: Callable[[], _Plan | None]) -> None:
         self.asked = asked
         self._plan = plan
         self._found: _Plan | None = None
@@ -41,7 +41,7 @@ class Ahead(Generic[_Plan]):
         self._thread.join(timeout_s)
 
     def result(self, asked: object) -> _Plan | None:
-        """Return the plan; None if it failed, which may have passed by now, or is for something else."""
+        """Return the plan; None if there is none, it failed, which may have passed by now, or is for something else."""
         self.wait()
         return self._found if asked == self.asked else None
 

@@ -85,6 +85,13 @@ class _Planned:
     partitions: Sequence[TopicPartition]
     """Those that the query reads."""
 
+    @property
+    def goes_back(self) -> bool:
+        """Whether it begins before what was read, as a log was cut."""
+        before = self.start.positions
+        after = {} if self.end is None else self.end.positions
+        return any(after[tp].next < before[tp].next for tp in before if tp in after)
+
 
 class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, metaclass=Shipped):
     """Reads a stream; every end offset carries where its checkpoint began (see `offset_store.offsets`)."""
@@ -151,6 +158,14 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
     def _planned(self, planner: Planner, start: dict[str, Any], limit: ReadLimit) -> _Planned:
         return planner.while_topics_stay(lambda: self._end_of_batch(planner, start, limit))
 
+    def _planned_ahead(self, planner: Planner, start: dict[str, Any], limit: ReadLimit) -> _Planned | None:
+        """Return the plan, unless it goes back: the tasks that still run may find that the log diverges elsewhere.
+
+        What they then read of it would be read twice. Planned after them, it begins behind that.
+        """
+        planned = self._planned(planner, start, limit)
+        return None if planned.goes_back else planned
+
     def _end_of_batch(self, planner: Planner, start: dict[str, Any], limit: ReadLimit) -> _Planned:
         given, partitions = planner.survey(start)
         if self._pinned is not None:
@@ -192,7 +207,7 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
             self._notes.write(end, Interval.since(start_ns))
         # A query that reads this source twice, as a union with itself, asks twice for one batch.
         if self._pinned is not None and limit is not None and self._ahead is None:
-            self._ahead = Ahead((end, limit), lambda: self._planned(planner, end, limit))
+            self._ahead = Ahead((end, limit), lambda: self._planned_ahead(planner, end, limit))
         return tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

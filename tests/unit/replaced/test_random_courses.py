@@ -13,7 +13,7 @@ import random
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import combinations, count
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -267,6 +267,39 @@ def test_a_plan_that_goes_back_and_is_discarded_does_not_hide_that_the_log_was_c
         pass
     assert {number for _, number in log.records} <= set(query.written)
     assert len(set(query.written)) == len(query.written)
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_nothing_is_lost_or_doubled_whenever_a_log_is_put_back_and_filled_again(
+    available_now: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead, "PAUSE_S", 0)
+    for put_back_at, filled_at in combinations(range(16), 2):
+        caplog.clear()
+        log = ModelLog(random.Random(7))
+        log.epoch = 7
+        log.records = [(7, next(log.numbers)) for _ in range(6)]
+        query = Query(log, available_now=available_now)
+        query.run(2)
+        calls = count()
+
+        def happens() -> None:
+            now = next(calls)  # noqa: B023  # called in this turn only
+            if now == put_back_at:  # noqa: B023
+                log.records, log.epoch = [], 1  # noqa: B023  # an older state: its epochs are lower
+            if now == filled_at:  # noqa: B023
+                log.records, log.epoch = [(1, next(log.numbers)) for _ in range(6)], 2  # noqa: B023
+
+        query.client.happens = happens
+        for _ in range(5):
+            query.run(2)
+        query.client.happens = lambda: None
+        query.start()
+        while query.run():
+            pass
+        missing = {number for _, number in log.records} - set(query.written)
+        assert len(set(query.written)) == len(query.written), (put_back_at, filled_at)
+        assert not missing or DOUBT in caplog.text, (put_back_at, filled_at, missing)
 
 
 def test_epochs_are_asked_for_only_at_the_start_and_when_the_leader_changes() -> None:
