@@ -20,7 +20,7 @@ from typing import Any
 
 from sparkonce.broker_lite.faults import messages
 from sparkonce.broker_lite.faults.rules import NOTHING, Effect, Facts, Place, Plan, Rule, RuleBook
-from sparkonce.broker_lite.handlers import dispatch
+from sparkonce.broker_lite.node import dispatch
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.leader import Led
 from sparkonce.broker_lite.node.request import DROP, Body, Request

@@ -1,249 +1,25 @@
-"""AlterConfigs, versions 0 to 2, and IncrementalAlterConfigs, versions 0 and 1 (KIP-339): topics, brokers, groups.
+"""AlterConfigs, versions 0 to 2: all that topics, brokers or groups have of their own is replaced.
 
-A change takes effect when it is answered, and survives a restart. As in Kafka's `ConfigurationControlManager`, each
-resource is changed as a whole or not at all. Absent: loggers of brokers, and clients' metrics.
-
-In a cluster `min.insync.replicas` and `unclean.leader.election.enable` of all brokers are the controller's (KIP-966).
-They can be set, but not removed, and no broker has its own. AlterConfigs that does not name them leaves them.
+In a cluster it leaves those settings of all brokers that the controller decides, unless it names them. Absent: loggers
+of brokers, and clients' metrics.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
-from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sparkonce.broker_lite.config import broker_settings
-from sparkonce.broker_lite.log.config import topic_settings
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.node.described_settings import ConfigResource, check_broker_name
-from sparkonce.broker_lite.node.dynamic_settings import ALL_BROKERS, DECIDED_IN_CLUSTER, group_settings
+from sparkonce.broker_lite.node.config_changes import NewValues, change_resources, given_value
 from sparkonce.broker_lite.node.forwarding import by_the_controller
-from sparkonce.broker_lite.node.replica_assignments import known_brokers
 from sparkonce.broker_lite.node.request import Request
-from sparkonce.broker_lite.node.turns import WRITTEN, Steps
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.security.acls import Operation, ResourceType
-from sparkonce.broker_lite.security.authorizer import authorized, authorized_on_cluster
-from sparkonce.settings import Kind, Setting
-
-if TYPE_CHECKING:
-    from sparkonce.broker_lite.controller.controller import Controller
-    from sparkonce.broker_lite.controller.records import Record
-
-
-class Change(IntEnum):
-    """What IncrementalAlterConfigs does to one setting (`AlterConfigOp.OpType`)."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
-NewValues = Callable[[Mapping[str, str], Mapping[str, Setting]], dict[str, str]]
-"""From a resource's values before and the declarations of its settings to its values after."""
+from sparkonce.broker_lite.node.turns import Steps
 
 
 @by_the_controller
-def handle_alter(broker: Broker, request: Request) -> Steps:
+def handle(broker: Broker, request: Request) -> Steps:
     """Replace all that a resource has of its own by what the request names."""
 
     def values(resource: Any) -> NewValues:
-        return lambda _before, _known: {each.name: _given(each) for each in resource.configs}
+        return lambda _before, _known: {each.name: given_value(each) for each in resource.configs}
 
-    return _handle(broker, request, values)
-
-
-@by_the_controller
-def handle_incremental(broker: Broker, request: Request) -> Steps:
-    """Change single settings."""
-
-    def values(resource: Any) -> NewValues:
-        return lambda before, known: _changed(resource.configs, before, known)
-
-    return _handle(broker, request, values)
-
-
-def _handle(broker: Broker, request: Request, values: Callable[[Any], NewValues]) -> Steps:
-    wanted, version = request.message(), request.version
-    types = apis.response_class(request.api_key).AlterConfigsResourceResponse
-    counts = Counter((each.resource_type, each.resource_name) for each in wanted.resources)
-    answers = []
-    for each in wanted.resources:
-        code, text = ErrorCode.NONE, None
-        yield WRITTEN
-        try:
-            if counts[each.resource_type, each.resource_name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            if len({config.name for config in each.configs}) < len(each.configs):
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-            _change(broker, request, each, values(each), wanted.validate_only)
-        except KafkaError as error:
-            if error.code is ErrorCode.NOT_CONTROLLER:
-                raise
-            code, text = error.code, error.message or None
-        answers.append(
-            types(
-                version=version,
-                error_code=int(code),
-                error_message=text,
-                resource_type=each.resource_type,
-                resource_name=each.resource_name,
-            )
-        )
-    return request.response(responses=answers)
-
-
-def _change(broker: Broker, request: Request, resource: Any, values: NewValues, validate_only: bool) -> None:
-    change = _CHANGES.get(resource.resource_type)
-    if change is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
-    change(broker, request, resource.resource_name, values, validate_only)
-
-
-def _change_topic(broker: Broker, request: Request, name: str, values: NewValues, validate_only: bool) -> None:
-    if not name:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
-    if not authorized(broker, request, Operation.ALTER_CONFIGS, ResourceType.TOPIC, name):
-        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    topic = broker.topic(name)
-    if topic is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-    # What appends and subtracts begin with, if the topic has no list of its own, is what it follows.
-    lists = {
-        setting.name: setting.text(getattr(topic.config, setting.field)) or ""
-        for setting in topic_settings().values()
-        if setting.kind is Kind.LIST
-    }
-
-    def checked(before: Mapping[str, str]) -> dict[str, str]:
-        after = values(_Inherited(before, lists), topic_settings())
-        broker.logs.config.with_topic_settings(after)
-        return after
-
-    def change(controller: Controller) -> tuple[list[Record], None]:
-        """Begin with what was decided last, which this broker may not have applied yet."""
-        found = controller.image.topic(name)
-        before = found.settings if found is not None else {}
-        after = checked(before)
-        return (controller.change_settings(name, after) if after != before else []), None
-
-    if validate_only:
-        checked(topic.settings)
-    else:
-        broker.member.controller.decide(change)
-
-
-def _change_broker(broker: Broker, request: Request, name: str, values: NewValues, validate_only: bool) -> None:
-    if not authorized_on_cluster(broker, request, Operation.ALTER_CONFIGS):
-        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    if name != ALL_BROKERS:
-        check_broker_name(broker, name, "Node id must be an integer, but it is: ", "expected {}", known_brokers(broker))
-        name = str(int(name))
-    known, given = broker_settings(), broker.config.given
-    lists = {
-        each.name: each.text(given.get(each.name, each.default)) or ""
-        for each in known.values()
-        if each.kind is Kind.LIST
-    }
-    before = broker.dynamic.of_broker(name)
-    after = values(_Inherited(dict(before), lists), known)
-    if broker.dynamic.decided:
-        if name == ALL_BROKERS and request.api_key == ApiKey.ALTER_CONFIGS:
-            after = {each: before[each] for each in DECIDED_IN_CLUSTER if each in before} | after
-        _check_decided(name, before, after)
-    if validate_only:
-        broker.dynamic.check_broker(name, after)
-        return
-    broker.change_settings(name, after)
-    decided = {each: _plain(known[each], after[each]) for each in DECIDED_IN_CLUSTER if each in after}
-    if broker.dynamic.decided and decided:
-        broker.member.controller.decide(lambda controller: (controller.change_default_settings(decided), None))
-
-
-def _plain(setting: Setting, value: str) -> str:
-    """Return a value as it is shown, whichever way it was written."""
-    return setting.text(setting.read(value)) or value
-
-
-def _check_decided(name: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    """Look at what the controller of a cluster decides: one broker has no value of its own, all of them have one.
-
-    Raises:
-        KafkaError: INVALID_CONFIG.
-    """
-    for each in sorted(DECIDED_IN_CLUSTER):
-        if name != ALL_BROKERS and each in after:
-            text = f"{each} cannot be set for broker {name} alone: all brokers of a cluster go by the same value"
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{text}; set it for all (no broker's name), or for a topic")
-        if name == ALL_BROKERS and each in before and each not in after:
-            text = f"{each} cannot be removed in a cluster, as the brokers' files may differ; set it to what is wanted"
-            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
-
-
-def _change_group(broker: Broker, request: Request, name: str, values: NewValues, validate_only: bool) -> None:
-    if not name:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
-    if not authorized(broker, request, Operation.ALTER_CONFIGS, ResourceType.GROUP, name):
-        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    after = values(broker.dynamic.of_group(name), group_settings())
-    if validate_only:
-        broker.dynamic.check_group(name, after)
-    else:
-        broker.dynamic.change_group(name, after)
-        broker.groups.settings_changed(name)
-
-
-_CHANGES: Mapping[int, Callable[[Broker, Request, str, NewValues, bool], None]] = {
-    ConfigResource.TOPIC: _change_topic,
-    ConfigResource.BROKER: _change_broker,
-    ConfigResource.GROUP: _change_group,
-}
-
-
-class _Inherited(dict[str, str]):
-    """A resource's own values, which knows the lists that it has from elsewhere."""
-
-    def __init__(self, own: Mapping[str, str], lists: Mapping[str, str]) -> None:
-        super().__init__(own)
-        self.lists = lists
-
-
-def _changed(configs: Any, before: Mapping[str, str], known: Mapping[str, Setting]) -> dict[str, str]:
-    after = dict(before)
-    for each in configs:
-        name, change = each.name, each.config_operation
-        if change == Change.SET:
-            after[name] = _given(each)
-        elif change == Change.DELETE:
-            after.pop(name, None)
-        elif change in (Change.APPEND, Change.SUBTRACT):
-            word = Change(change).name
-            if name not in known or known[name].kind is not Kind.LIST:
-                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Can't {word} to key {name} because its type is not LIST.")
-            begin = before.get(name, before.lists.get(name, "") if isinstance(before, _Inherited) else "")
-            after[name] = _list(begin, _given(each), change == Change.APPEND)
-        else:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation {change} on {name}")
-    return after
-
-
-def _list(begin: str, given: str, append: bool) -> str:
-    items = [item for item in begin.split(",") if item]
-    for item in given.split(","):
-        if append and item not in items:
-            items.append(item)
-        elif not append and item in items:
-            items.remove(item)
-    return ",".join(items)
-
-
-def _given(config: Any) -> str:
-    if config.value is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
-    value: str = config.value
-    return value
+    return change_resources(broker, request, values)

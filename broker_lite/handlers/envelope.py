@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sparkonce.broker_lite.handlers import dispatch
+from sparkonce.broker_lite.node import dispatch
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.controller_requests import controller_of
 from sparkonce.broker_lite.node.request import DROP, Body, Request

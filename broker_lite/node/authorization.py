@@ -43,6 +43,11 @@ def check_topic(broker: Broker, request: Request, operation: Operation, name: st
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
+def may_see_transactional_id(broker: Broker, request: Request, transactional_id: str) -> bool:
+    """Whether a client may know of a transactional id."""
+    return authorized(broker, request, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+
+
 NOT_ASKED = -(2**31)
 """In the place of authorized operations that the client did not ask for."""
 

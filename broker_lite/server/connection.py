@@ -17,7 +17,7 @@ import logging
 import socket
 from typing import TYPE_CHECKING
 
-from sparkonce.broker_lite.handlers import dispatch
+from sparkonce.broker_lite.node import dispatch
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import DROP, Body, Request, frame_response
 from sparkonce.broker_lite.protocol.apis import ApiKey

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from sparkonce.broker_lite.config import BrokerConfig
-from sparkonce.broker_lite.handlers import dispatch
 from sparkonce.broker_lite.log import topics_file
+from sparkonce.broker_lite.node import dispatch
 from sparkonce.broker_lite.node.broker import Broker, Clock
 from sparkonce.broker_lite.node.request import Body, Endpoint, Request, frame_response
 from sparkonce.broker_lite.protocol.errors import ProtocolError

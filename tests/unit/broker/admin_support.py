@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sparkonce.broker_lite.config import BrokerConfig
-from sparkonce.broker_lite.handlers import dispatch
+from sparkonce.broker_lite.node import dispatch
 from sparkonce.broker_lite.node.broker import Broker, Clock
 from sparkonce.broker_lite.node.request import Endpoint, Request
 from sparkonce.broker_lite.protocol import apis

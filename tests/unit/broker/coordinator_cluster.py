@@ -26,9 +26,9 @@ from sparkonce.broker_lite.controller.records import (
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_messages import Producer
-from sparkonce.broker_lite.handlers import dispatch
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.node import dispatch
 from sparkonce.broker_lite.node.broker import Broker, Clock
 from sparkonce.broker_lite.node.cluster_topics import follow
 from sparkonce.broker_lite.node.request import Body, Endpoint, Request

@@ -13,7 +13,7 @@ import pytest
 
 from sparkonce import BrokerConfig
 from sparkonce.broker_lite.coordinators.consumer_group import ConsumerGroup
-from sparkonce.broker_lite.handlers.alter_configs import Change
+from sparkonce.broker_lite.handlers.incremental_alter_configs import Change
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.directories import LogDirectoryError
 from sparkonce.broker_lite.node.described_settings import ConfigResource, Source

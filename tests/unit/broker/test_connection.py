@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from sparkonce import EmbeddedBroker
-from sparkonce.broker_lite.handlers import dispatch
+from sparkonce.broker_lite.node import dispatch
 from sparkonce.broker_lite.protocol import apis, fetch, frames, produce
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode

@@ -7,8 +7,7 @@ import errno
 import pytest
 
 from sparkonce.broker_lite.coordinators.offsets import CommittedOffset
-from sparkonce.broker_lite.handlers import dispatch
-from sparkonce.broker_lite.node import turns
+from sparkonce.broker_lite.node import dispatch, turns
 from sparkonce.broker_lite.node.request import Body
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 
 import pytest
 
-from sparkonce.broker_lite.handlers.dispatch import handler_of
+from sparkonce.broker_lite import handlers
+from sparkonce.broker_lite.node.dispatch import HANDLERS, handler_of
 from sparkonce.broker_lite.protocol.apis import APIS
 
 
@@ -14,3 +16,8 @@ from sparkonce.broker_lite.protocol.apis import APIS
 def test_every_api_has_a_handler(api_key: int) -> None:
     assert len(inspect.signature(handler_of(api_key)).parameters) == 2, "the broker and the request"
     assert handler_of(api_key) is handler_of(api_key)
+
+
+def test_the_folder_of_handlers_has_one_file_for_each_api_and_nothing_else() -> None:
+    files = {path.stem for path in Path(handlers.__path__[0]).glob("*.py")} - {"__init__"}
+    assert sorted(HANDLERS.values()) == sorted(files)

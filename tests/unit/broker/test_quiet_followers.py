@@ -6,9 +6,9 @@ import pytest
 
 from sparkonce.broker_lite.controller.records import BrokerChanged
 from sparkonce.broker_lite.coordinators.fetch_sessions import CachedPartition, next_epoch
-from sparkonce.broker_lite.handlers import dispatch
 from sparkonce.broker_lite.handlers import fetch as fetch_handler
 from sparkonce.broker_lite.log.segment import Slice
+from sparkonce.broker_lite.node import dispatch
 from sparkonce.broker_lite.node.request import Body, Endpoint, Request
 from sparkonce.broker_lite.protocol import fetch
 from sparkonce.broker_lite.protocol.apis import ApiKey

@@ -6,11 +6,11 @@ import errno
 
 import pytest
 
-from sparkonce.broker_lite.handlers import dispatch
 from sparkonce.broker_lite.log.log_manager import LogManager
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.segment import Slice
 from sparkonce.broker_lite.log.storage import File
+from sparkonce.broker_lite.node import dispatch
 from sparkonce.broker_lite.node.request import Body, Endpoint, Request
 from sparkonce.broker_lite.protocol import fetch
 from sparkonce.broker_lite.protocol.apis import ApiKey

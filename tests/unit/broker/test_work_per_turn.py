@@ -15,9 +15,8 @@ from typing import Any
 
 import pytest
 
-from sparkonce.broker_lite.handlers import dispatch
 from sparkonce.broker_lite.log import topics_file
-from sparkonce.broker_lite.node import turns
+from sparkonce.broker_lite.node import dispatch, turns
 from sparkonce.broker_lite.node.request import Body, Endpoint, Request
 from sparkonce.broker_lite.protocol import apis, produce
 from sparkonce.broker_lite.protocol.apis import APIS, ApiKey

@@ -12,8 +12,8 @@ import pytest
 from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH
-from sparkonce.broker_lite.handlers import alter_configs
 from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.node import config_changes
 
 
 def test_changes_that_the_broker_has_not_applied_yet_are_kept_and_can_be_taken_back(
@@ -28,10 +28,10 @@ def test_changes_that_the_broker_has_not_applied_yet_are_kept_and_can_be_taken_b
     service = SimpleNamespace(decide=lambda decision: decision(controller)[1])
     member = SimpleNamespace(controller=service)
     broker: Any = SimpleNamespace(topic=lambda _: applied, logs=SimpleNamespace(config=LogConfig()), member=member)
-    monkeypatch.setattr(alter_configs, "authorized", lambda *_: True)
+    monkeypatch.setattr(config_changes, "authorized", lambda *_: True)
 
     def change(values: Callable[[Mapping[str, str]], dict[str, str]]) -> None:
-        alter_configs._change_topic(broker, None, "t", lambda before, _: values(before), False)  # type: ignore[arg-type]
+        config_changes._change_topic(broker, None, "t", lambda before, _: values(before), False)  # type: ignore[arg-type]
 
     def settings() -> Mapping[str, str]:
         found = image.topic("t")

@@ -1,4 +1,4 @@
-"""SaslHandshake v0 and v1, SaslAuthenticate v0 to v2, where they are too late: on a connection that is open.
+"""SaslHandshake v0 and v1, where it is too late: on a connection that is open.
 
 Authentication itself comes before any handler: `broker_lite/security/sasl.py`. What gets here came over a listener
 without SASL, after authentication without `connections.max.reauth.ms`, or again within a second.
@@ -11,12 +11,6 @@ from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 
 
-def handle_handshake(_broker: Broker, request: Request) -> Body:
+def handle(_broker: Broker, request: Request) -> Body:
     """Refuse."""
     return request.response(error_code=int(ErrorCode.ILLEGAL_SASL_STATE), mechanisms=[])
-
-
-def handle_authenticate(_broker: Broker, request: Request) -> Body:
-    """Refuse."""
-    text = "SaslAuthenticate request received after successful authentication"
-    return request.response(error_code=int(ErrorCode.ILLEGAL_SASL_STATE), error_message=text, auth_bytes=b"")

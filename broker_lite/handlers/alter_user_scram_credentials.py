@@ -1,7 +1,7 @@
-"""DescribeUserScramCredentials and AlterUserScramCredentials, version 0 (KIP-554).
+"""AlterUserScramCredentials, version 0 (KIP-554).
 
-The client salts the password, so that it never gets here. Users that the settings name are described too, and can be
-given another password, but not removed.
+The client salts the password, so that it never gets here. Users that the settings name can be given another password,
+but not removed. Absent: nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.forwarding import by_the_controller
-from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.node.request import Request
 from sparkonce.broker_lite.node.turns import ITEM, Steps
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -25,34 +25,8 @@ MAX_SALT_BYTES = 1024
 _BY_NUMBER = {mechanism.number: mechanism for mechanism in SCRAM_MECHANISMS.values()}
 
 
-def handle_describe(broker: Broker, request: Request) -> Body:
-    """Return the users, with their mechanisms and numbers of iterations."""
-    wanted = request.message()
-    if not authorized_on_cluster(broker, request, Operation.DESCRIBE):
-        return request.response(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), error_message=None, results=[])
-    known = broker.scram_credentials.users()
-    asked = Counter([user.name for user in wanted.users or ()] or list(known))
-    types, version = apis.response_class(request.api_key), request.version
-    kind = types.DescribeUserScramCredentialsResult
-    results = []
-    for user, times in asked.items():
-        error, text = ErrorCode.NONE, None
-        if times > 1:
-            error, text = ErrorCode.DUPLICATE_RESOURCE, f"the request names user {user} more than once"
-        elif user not in known:
-            error, text = ErrorCode.RESOURCE_NOT_FOUND, f"user {user} has no SCRAM credentials"
-        infos = [
-            kind.CredentialInfo(version=version, mechanism=SCRAM_MECHANISMS[name].number, iterations=each.iterations)
-            for name, each in (known[user].items() if error is ErrorCode.NONE else ())
-        ]
-        results.append(
-            kind(version=version, user=user, error_code=int(error), error_message=text, credential_infos=infos)
-        )
-    return request.response(error_code=0, error_message=None, results=results)
-
-
 @by_the_controller
-def handle_alter(broker: Broker, request: Request) -> Steps:
+def handle(broker: Broker, request: Request) -> Steps:
     """Remove and set credentials, each on its own; acknowledged once they are on the disk."""
     wanted = request.message()
     errors: dict[str, KafkaError | None] = {}

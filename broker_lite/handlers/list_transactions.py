@@ -1,0 +1,56 @@
+"""ListTransactions versions 0 to 2: the transactional ids of a coordinator (KIP-664).
+
+Lists may be narrowed down by state, by producer id, by age (KIP-994), and by a pattern of RE2 (KIP-1152).
+Absent: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparkonce.broker_lite.coordinators.topic_patterns import PatternError, matching
+from sparkonce.broker_lite.coordinators.transaction_messages import Transaction, TransactionState
+from sparkonce.broker_lite.node.authorization import may_see_transactional_id
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.coordinated import error_answer
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+
+STATES = frozenset(state.value for state in TransactionState)
+DURATION_FROM = 1
+PATTERN_FROM = 2
+
+
+def handle(broker: Broker, request: Request) -> Body | None:
+    """List the transactional ids that are coordinated here and that all filters let pass."""
+    wanted, partitions = request.message(), broker.transactions.partitions
+    nothing: dict[str, list[object]] = {"unknown_state_filters": [], "transaction_states": []}
+    if partitions.is_loading:
+        return request.response(error_code=int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), **nothing)
+    now_ms = broker.clock.now_ms()
+    found = [each for each in broker.transactions.transactions.all() if _passes(each, wanted, request.version, now_ms)]
+    pattern = wanted.transactional_id_pattern if request.version >= PATTERN_FROM else None
+    if pattern:
+        try:
+            names = matching(pattern, [each.transactional_id for each in found])
+        except PatternError as error:
+            broker.note_refusal(f"ListTransactions by {request.client_id}@{request.client_host}: {error}")
+            return request.response(error_code=int(ErrorCode.INVALID_REGULAR_EXPRESSION), **nothing)
+        found = [each for each in found if each.transactional_id in names]
+    states = [
+        (each.transactional_id, each.producer_id, each.state.value)
+        for each in found
+        if may_see_transactional_id(broker, request, each.transactional_id)
+    ]
+    unknown = [state for state in wanted.state_filters if state not in STATES]
+    body = request.response(error_code=0, unknown_state_filters=unknown, transaction_states=states)
+    return partitions.answer(request, [each[0] for each in states], body, error_answer(request, **nothing))
+
+
+def _passes(known: Transaction, wanted: Any, version: int, now_ms: int) -> bool:
+    longer_than_ms = wanted.duration_filter if version >= DURATION_FROM else -1
+    return (
+        (not wanted.state_filters or known.state.value in wanted.state_filters)
+        and (not wanted.producer_id_filters or known.producer_id in wanted.producer_id_filters)
+        and (longer_than_ms < 0 or now_ms - known.start_ms > longer_than_ms)
+    )

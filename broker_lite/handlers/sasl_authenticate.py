@@ -1,0 +1,17 @@
+"""SaslAuthenticate v0 to v2, where it is too late: on a connection that is open.
+
+Authentication itself comes before any handler: `broker_lite/security/sasl.py`. What gets here came over a listener
+without SASL, after authentication without `connections.max.reauth.ms`, or again within a second.
+"""
+
+from __future__ import annotations
+
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.request import Body, Request
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+
+
+def handle(_broker: Broker, request: Request) -> Body:
+    """Refuse."""
+    text = "SaslAuthenticate request received after successful authentication"
+    return request.response(error_code=int(ErrorCode.ILLEGAL_SASL_STATE), error_message=text, auth_bytes=b"")
