@@ -154,7 +154,8 @@ def _make(broker: Broker, planned: Mapping[str, Planned]) -> Generator[int, None
     except KafkaError as error:
         if error.code is ErrorCode.NOT_CONTROLLER:
             raise
-        made |= {name: error for name in planned if not isinstance(made.get(name), KafkaError)}
+        undecided = [name for name in planned if broker.topic_by_id(ids[name]) is None]
+        made |= {name: error for name in undecided if not isinstance(made.get(name), KafkaError)}
     finally:
         for name in [each for each in ids if made.get(each) != ids[each]]:
             role.end_preparation(name, ids[name])

@@ -133,7 +133,8 @@ def _drop(broker: Broker, topics: list[Topic]) -> Generator[int, None, dict[uuid
     except KafkaError as error:
         if error.code is ErrorCode.NOT_CONTROLLER:
             raise
-        return {topic.topic_id: error for topic in topics} | failures
+        undecided = [topic.topic_id for topic in topics if broker.topic_by_id(topic.topic_id) is not None]
+        failures = dict.fromkeys(undecided, error) | failures
     yield from broker.clean_up(topics)
     return failures
 

@@ -4,7 +4,8 @@ Theory of operation: nobody else decides, so there is no lock but that of the lo
 no registration and no heartbeat. The logs of new partitions are made first, as far as they have files. A decision is
 made on the controller's own image, written down (`LogManager.keep`), and only then applied here, before it is answered.
 If it cannot be written, the controller begins again with what is kept. A decision about thousands of partitions is made
-and applied in turns; what others decide in between is applied in order, after it.
+and applied in turns. What others decide in between rests on what it has decided by then: that is written with theirs,
+and applied before theirs. So the file never has anything that this broker does not apply.
 
 The image begins with the topics of the log directory; all partitions are led in the leader epoch of this start.
 """
@@ -46,6 +47,8 @@ class StandaloneController:
         self._broker = broker
         self.epoch = broker.logs.leader_epoch
         self._controller: Controller | None = None
+        self._unwritten: list[list[Record]] = []
+        """What the request that decides in turns has decided so far; the controller's image has it already."""
         self._unapplied: deque[_Steps] = deque()
         """What is decided, and applied as far as that has gone."""
 
@@ -62,9 +65,9 @@ class StandaloneController:
         except KafkaError:  # a decision that is refused changes nothing
             raise
         except BaseException:
-            self._controller = None
+            self._begin_again()
             raise
-        self._settle([records])
+        self._settle(records)
         finish(self.apply())
         return result
 
@@ -84,21 +87,24 @@ class StandaloneController:
         self._broker.logs.end_preparation(name, topic_id)
 
     def decide_together(self, decisions: Sequence[Decision[object]]) -> Generator[int, None, None]:
-        """Decide several things in one write; yields units of work; as `decide`."""
+        """Decide several things in one write; yields units of work; as `decide`.
+
+        If others decide in between, some of it is decided with theirs, and stays so whatever comes of the rest.
+        """
         controller = self._begin()
-        decided: list[list[Record]] = []
         try:
             for decision in decisions:
-                decided.append(decision(controller)[0])
-                yield ITEM + len(decided[-1])
+                records = decision(controller)[0]
+                self._unwritten.append(records)
+                yield ITEM + len(records)
                 self._check(controller)
             yield WRITTEN
             self._check(controller)
         except BaseException as error:  # the request has ended, too: nobody is to write down what it has decided so far
-            if self._controller is controller and (any(decided) or not isinstance(error, KafkaError)):
-                self._controller = None
+            if self._controller is controller and (any(self._unwritten) or not isinstance(error, KafkaError)):
+                self._begin_again()
             raise
-        self._settle(decided)
+        self._settle([])
         yield WRITTEN
         yield from self.apply()
 
@@ -132,14 +138,20 @@ class StandaloneController:
             self._controller = Controller(self._broker.member.image.copy(), settings, 0)
         return self._controller
 
+    def _begin_again(self) -> None:
+        """Forget what has not been written: the next decision begins with what is kept."""
+        self._controller = None
+        self._unwritten.clear()
+
     def _check(self, controller: Controller) -> None:
         """Check that what this controller has decided still counts."""
         if self._controller is not controller:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "a change before this one could not be written down")
 
-    def _settle(self, decided: Sequence[list[Record]]) -> None:
+    def _settle(self, records: list[Record]) -> None:
         """Write down what has been decided."""
-        if not any(decided):
+        decided = [each for each in (*self._unwritten, records) if each]
+        if not decided:
             return
         assert self._controller is not None
         topics = self._controller.image.topics.values()
@@ -148,9 +160,10 @@ class StandaloneController:
                 {each.name: Entry(each.topic_id, len(each.partitions), each.settings) for each in topics}
             )
         except KafkaError:
-            self._controller = None
+            self._begin_again()
             raise
-        self._unapplied += [_Steps(self._broker.cluster.change(records)) for records in decided if records]
+        self._unwritten.clear()
+        self._unapplied += [_Steps(self._broker.cluster.change(each)) for each in decided]
 
 
 class _Steps:

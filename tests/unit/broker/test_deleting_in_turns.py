@@ -9,9 +9,10 @@ import pytest
 from sparkonce.broker_lite.coordinators.offsets import CommittedOffset
 from sparkonce.broker_lite.node import dispatch, turns
 from sparkonce.broker_lite.node.request import Body
+from sparkonce.broker_lite.node.standalone import StandaloneController
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.sim.disk import SimulatedFile
 from tests.unit.broker.admin_support import NOW_MS
 from tests.unit.broker.test_work_per_turn import Turning
@@ -104,3 +105,33 @@ def test_a_topic_made_again_has_no_older_offsets_after_a_loss_of_power(deleting:
     deleting.lose_power(seed)
     assert deleting.broker.topic("c") is not None
     assert ("c", 0) not in committed(deleting)
+
+
+def test_what_others_have_written_with_theirs_is_deleted_though_the_rest_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(turns, "MAX_UNITS_PER_TURN", 1)
+    broker = Turning()
+    for name in (*NAMES, "t"):
+        broker.create(name, 1)
+    broker.broker.groups.commit("g", {("a", 0): CommittedOffset(1, -1, "", NOW_MS)})
+    body = bytes(apis.encode_request(apis.request(ApiKey.DELETE_TOPICS, 4, topic_names=NAMES, timeout_ms=1), 4))
+    answers = broker.answers = list[Body]()
+    assert dispatch.handle(broker.broker, broker.request(ApiKey.DELETE_TOPICS, 4, body, answers)) is None
+    role = broker.broker.member.controller
+    assert isinstance(role, StandaloneController)
+    while not role._unwritten:
+        broker.waiting.popleft()()
+    role.decide(lambda controller: (controller.change_settings("t", {"retention.ms": "1"}), None))
+    broker._storage.write_error = OSError(errno.ENOSPC, "no space left on device")
+    with pytest.raises(KafkaError):
+        role.decide(lambda controller: (controller.change_settings("t", {"retention.ms": "2"}), None))
+    broker._storage.write_error = None
+    while broker.waiting:
+        broker.waiting.popleft()()
+    assert answered(broker) == {"a": 0, **dict.fromkeys("bc", ErrorCode.KAFKA_STORAGE_ERROR)}
+    assert committed(broker) == {}
+    assert not broker.broker.logs.deletions
+    broker.crash()
+    assert {topic.name for topic in broker.broker.topics()} >= {"b", "c", "t"}
+    assert broker.broker.topic("a") is None

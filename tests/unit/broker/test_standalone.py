@@ -43,6 +43,13 @@ def creating(asked: Asked, *names: str) -> Generator[int, None, None]:
     return asked.broker.member.controller.decide_together(decisions)
 
 
+def deleting(asked: Asked, *names: str) -> Generator[int, None, None]:
+    """Delete topics in one write, step by step."""
+    ids = [asked.broker.member.image.topic_ids[name] for name in names]
+    decisions = [lambda controller, each=each: (controller.delete_topic(each), None) for each in ids]
+    return asked.broker.member.controller.decide_together(decisions)
+
+
 def test_it_leads_all_in_the_epoch_of_its_start(asked: Asked) -> None:
     asked.create("t", 2)
     asked.append("t", b"v", partition=1)
@@ -130,6 +137,38 @@ def test_what_is_decided_in_between_is_applied_in_order(asked: Asked) -> None:
     asked.create("c", 1)
     assert topics(asked) == {"a": 2, "b": 2, "c": 1}
     assert list(steps) == []
+
+
+@pytest.mark.parametrize("is_closed", [False, True], ids=["goes on", "ends halfway"])
+@pytest.mark.parametrize("by_hand", [False, True], ids=["crash", "restart"])
+def test_no_deletion_is_written_that_is_not_applied(asked: Asked, is_closed: bool, by_hand: bool) -> None:
+    """Else a topic would be gone at the next start that was there, and took records, until then."""
+    for name in ("a", "b", "t"):
+        asked.create(name, 1)
+    steps = deleting(asked, "a", "b")
+    next(steps)
+    asked.broker.member.controller.decide(
+        lambda controller: (controller.change_settings("t", {"retention.ms": "1"}), None)
+    )
+    known = topics(asked)
+    assert "b" in known
+    if is_closed:
+        steps.close()
+        assert topics(asked) == known
+    asked.restart() if by_hand else asked.crash()
+    assert topics(asked) == known
+
+
+def test_what_is_decided_in_turns_goes_on_after_what_is_decided_in_between(asked: Asked) -> None:
+    for name in ("a", "b", "t"):
+        asked.create(name, 1)
+    steps = deleting(asked, "a", "b")
+    next(steps)
+    asked.create("c", 3)
+    assert topics(asked) == {"b": 1, "t": 1, "c": 3}
+    assert list(steps)
+    asked.crash()
+    assert topics(asked) == {"t": 1, "c": 3}
 
 
 def test_what_a_request_has_decided_that_ends_halfway_is_forgotten(asked: Asked) -> None:
