@@ -181,8 +181,12 @@ class ZooKeeperCoordination:
             self._wake()
 
     def _end_term(self, failure: str | None) -> None:
-        """End a term of which the controller does not know yet; without a failure, another broker has begun one."""
+        """End a term of which the controller does not know yet; without a failure, another broker has begun one.
+
+        The next look removes the node of the controller, if it is still this broker's: `resign` finds no term any more.
+        """
         self._term, self._elected, self._failure = None, None, failure
+        self._wake()
         self._notify()
 
     # The log.

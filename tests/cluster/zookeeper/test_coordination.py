@@ -230,6 +230,27 @@ def test_a_term_that_is_over_is_followed_by_none_that_the_controller_does_not_kn
     run(test())
 
 
+def test_a_controller_whose_decision_is_not_answered_makes_way_at_once(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where nothing changes in ZooKeeper that would make it look there: its node would last with its session."""
+
+    async def test() -> None:
+        async with candidates(place, 2) as (first, second):
+            await first.lead()
+            await first.written()
+            lost: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            lost.set_exception(ConnectionLoss())
+            with monkeypatch.context() as unanswered:
+                unanswered.setattr(first.coordination._client, "commit", lambda _: lost)
+                first.decide(*created(1))
+            await first.until(lambda: _is_over(first))
+            first.coordination.resign()
+            await second.lead()
+
+    run(test())
+
+
 def test_who_is_far_behind_or_comes_late_reads_the_state(place: str) -> None:
     async def test() -> None:
         async with candidates(place, 1) as (first,):
