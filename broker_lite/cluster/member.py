@@ -34,6 +34,7 @@ from sparkonce.broker_lite.scheduling import Scheduler, Timer
 if TYPE_CHECKING:
     from sparkonce.broker_lite.cluster.in_sync import InSyncProposals
     from sparkonce.broker_lite.cluster.roles import Answer, BrokerRole, ControllerRole, Peers, Surroundings
+    from sparkonce.broker_lite.controller.records import Record
 
 POLL_MS: Final = 20
 """How often the controller's log is checked, and whether others are alive."""
@@ -253,13 +254,22 @@ class ClusterMember:
             if isinstance(step, ClusterImage):
                 self.image = step
             else:
-                for record in step:
-                    self.image.apply(record)
-            self._applied()
+                self._apply(step)
+            try:
+                self.notify()
+                self.take_roles()
+            except Exception:  # the log has been read already: what comes after this must be applied, too
+                logger.exception("what follows from the controller's log up to %d is not done", self.image.next_offset)
 
-    def _applied(self) -> None:
-        self.notify()
-        self.take_roles()
+    def _apply(self, records: Iterable[Record]) -> None:
+        """Apply records to the image; one that cannot be applied is ignored, as by Kafka's MetadataBatchLoader."""
+        image = self.image
+        for offset, record in enumerate(records, image.next_offset):
+            try:
+                image.apply(record)
+            except Exception:
+                logger.exception("%s, offset %d of the controller's log, is ignored", record, offset)
+            image.next_offset = offset + 1
 
     def take_roles(self) -> None:
         """Have the replicas take the roles that the image has for them, if this broker may have any.

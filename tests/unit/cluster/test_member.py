@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from sparkonce.broker_lite.cluster.coordination import Step
 from sparkonce.broker_lite.cluster.lifecycle import Identity, Lifecycle
 from sparkonce.broker_lite.cluster.member import FAILOVER_WAIT_MS, POLL_MS, ClusterMember, Membership
 from sparkonce.broker_lite.controller.controller import Controller
 from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
-from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, Record
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, ProducerIdsAllocated, Record, TopicDeleted
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
@@ -117,6 +118,57 @@ def test_a_listener_that_fails_stops_nobody(caplog: pytest.LogCaptureFixture) ->
     setup.decide(lambda controller: controller.create_topic("t", uuid.UUID(int=1), 1, 1, {}, [(2,)]))
     assert setup.told[-2:] == [["t"], Leads((uuid.UUID(int=1), 0))]
     assert "no room" in caplog.text
+
+
+def test_a_record_that_cannot_be_applied_hides_no_later_ones(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    setup = Setup()
+    setup.register()
+    poll, first = setup.second.coordination.poll, uuid.UUID(int=1)
+
+    def with_a_mistake() -> list[Step]:
+        steps = poll()
+        for step in steps:
+            if isinstance(step, list):
+                mistake = TopicDeleted(uuid.UUID(int=9))
+                step[:] = [mistake if isinstance(each, ProducerIdsAllocated) else each for each in step]
+        return steps
+
+    monkeypatch.setattr(setup.second.coordination, "poll", with_a_mistake)
+    service = setup.first.service
+    service.decide(lambda controller: controller.allocate_producer_ids(1, controller.image.broker_epoch(1)))
+    service.decide(lambda controller: (controller.create_topic("t", first, 1, 1, {}, [(2,)]), None))
+    setup.run()
+    assert setup.told[-2:] == [["t"], Leads((first, 0))]
+    setup.first.read()
+    assert setup.member.image.next_offset == setup.first.image.next_offset
+    assert "is ignored" in caplog.text
+
+
+def test_a_mistake_in_what_follows_from_a_change_hides_no_later_ones(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    setup = Setup()
+    setup.register()
+    apply, mistakes = setup.member.replicas.apply, iter([True])
+
+    def mistaken(image: ClusterImage, now_ms: int) -> list[Event]:
+        if next(mistakes, False):
+            raise ZeroDivisionError
+        return apply(image, now_ms)
+
+    monkeypatch.setattr(setup.member.replicas, "apply", mistaken)
+    for number, name in enumerate("tu", 1):
+        setup.first.service.decide(
+            lambda controller, number=number, name=name: (
+                controller.create_topic(name, uuid.UUID(int=number), 1, 1, {}, [(2,)]),
+                None,
+            )
+        )
+    setup.run()
+    assert [each for each in setup.told if isinstance(each, Leads)] == [Leads((uuid.UUID(int=n), 0)) for n in (1, 2)]
+    assert "ZeroDivisionError" in caplog.text
 
 
 def test_a_partition_is_known_by_its_topics_id() -> None:
