@@ -1,9 +1,12 @@
 """Files that all brokers of a cluster have alike: ACLs, SCRAM credentials, settings that clients have changed.
 
-Theory of operation: such a file is changed on the controller only. Before it is written there, the controller's log has
-its text; all other brokers find it in the image, write it to their own directory, and read it again. So a broker that
-starts has the latest version it knew, until it has caught up. The settings that only the controller decides are in the
-image only, and are read there.
+Theory of operation: such a file is changed on the controller only. It is written there when the controller's log is
+sure to have its text; all other brokers find it in the image, write it to their own directory, and read it again. So a
+broker that starts has the latest version it knew, until it has caught up. The settings that only the controller decides
+are in the image only, and are read there.
+
+The controller itself goes by a change from its decision on, since the next one builds on it. If the controller is
+replaced before the decision is durable, it goes back to what the image has.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import logging
 import posixpath
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sparkonce.broker_lite.log.directories import LogDirectoryError
@@ -23,7 +27,9 @@ from sparkonce.broker_lite.security.credentials import CREDENTIALS_FILE
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.cluster.member import ClusterMember
+    from sparkonce.broker_lite.controller.controller import Controller
     from sparkonce.broker_lite.controller.image import ClusterImage
+    from sparkonce.broker_lite.controller.records import Record
     from sparkonce.broker_lite.node.broker import Broker
 
 _SHARED: Final = frozenset({ACLS_FILE, CREDENTIALS_FILE, SETTINGS_FILE})
@@ -33,23 +39,25 @@ logger = logging.getLogger(__name__)
 
 
 class AnnouncedFiles:
-    """A storage's files; each write goes to the controller's log first."""
+    """A storage's files; a write is a decision of the controller's, which `SharedFiles` carries out."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
         self.announce: Callable[[str, str], None] | None = None
         """Called with a file's name and text; raises KafkaError NOT_CONTROLLER if this is not the controller."""
+        self.ahead: dict[str, str] = {}
+        """What this controller has decided, and is not on the disk yet."""
 
     def read(self, path: str) -> bytes:
         """See `Files`."""
-        return self.storage.read(path)
+        ahead = self.ahead.get(posixpath.basename(path))
+        return self.storage.read(path) if ahead is None else ahead.encode()
 
-    def write(self, path: str, data: Buffer, *, durable: bool, private: bool = False) -> None:
-        """See `Files`."""
+    def write(self, path: str, data: Buffer, *, durable: bool, private: bool = False) -> None:  # noqa: ARG002
+        """See `Files`: all of them are durable, and `SharedFiles` knows which are private."""
         if self.announce is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is not in its cluster yet")
         self.announce(posixpath.basename(path), bytes(data).decode())
-        self.storage.write(path, data, durable=durable, private=private)
 
 
 class SharedFiles:
@@ -58,8 +66,11 @@ class SharedFiles:
     def __init__(self, broker: Broker, member: ClusterMember, files: AnnouncedFiles) -> None:
         self._broker = broker
         self._member = member
-        self._storage = files.storage
+        self._files = files
         self._known: dict[str, str] = {}
+        """The texts that are on the disk."""
+        self._decided: dict[str, int] = {}
+        """Up to where an image has to be to have what this controller has decided last of a file."""
         files.announce = self._announce
         member.on_image.append(self.take)
 
@@ -74,21 +85,49 @@ class SharedFiles:
             dynamic.decided = dict(image.default_settings)
             self._broker.reload_settings()
         for name, text in image.documents.items():
-            if self._known.get(name) != text:
-                self._take(name, text)
+            if self._known.get(name) != text and image.next_offset >= self._decided.get(name, 0):
+                self._files.ahead.pop(name, None)
+                self._write(name, text)
+                self._read_again(name)
 
-    def _take(self, name: str, text: str) -> None:
+    def _write(self, name: str, text: str) -> None:
+        self._known.pop(name, None)
         if name in _SHARED:
             path = f"{self._broker.logs.log_dir}/{name}"
-            self._storage.write(path, text.encode(), durable=True, private=name in _PRIVATE)
+            self._files.storage.write(path, text.encode(), durable=True, private=name in _PRIVATE)
         else:  # whoever can write what the cluster rests on must not write any file of its brokers
             logger.error("the cluster's file %r is ignored: brokers share %s", name, ", ".join(sorted(_SHARED)))
         self._known[name] = text
-        self._read_again(name)
 
     def _announce(self, name: str, text: str) -> None:
-        self._member.controller.decide(lambda controller: (controller.change_document(name, text), None))
-        self._known[name] = text
+        def decision(controller: Controller) -> tuple[list[Record], int]:
+            records = controller.change_document(name, text)
+            return records, controller.image.next_offset
+
+        role = self._member.controller
+        end = self._decided[name] = role.decide(decision)
+        self._files.ahead[name] = text
+        if role.is_written:
+            self._settled(name, text, end, True)
+        else:
+            role.when_written(partial(self._settled, name, text, end))
+
+    def _settled(self, name: str, text: str, end: int, is_written: bool) -> None:
+        """Write what is decided for good; if it is not known to be, go back to what is."""
+        is_last = self._decided.get(name) == end
+        if is_written:
+            try:
+                self._write(name, text)
+            except OSError as error:  # the cluster has it all the same
+                logger.error("%s cannot be written: %s; after the controller's next word again", name, error)
+            else:
+                if is_last:
+                    self._files.ahead.pop(name, None)
+        elif is_last:
+            del self._decided[name], self._files.ahead[name]
+            self._known.pop(name, None)
+            self._read_again(name)
+            self.take(self._member.image)
 
     def _read_again(self, name: str) -> None:
         broker = self._broker
