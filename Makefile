@@ -76,8 +76,9 @@ check: $(STAMP) ## Format, lint and types
 bench: java ## Ratios against Apache Kafka and Spark's JVM connector, in one run: all, or make bench BENCH="direct source"
 	@$(BIN)/python -m sparkonce.jobs.bench $(BENCH)
 
-soak: classes browser zookeeper ## Long runs: many seeds, many kills
+soak: classes browser zookeeper ## Long runs: many seeds, many kills, new examples of all properties
 	@$(BIN)/python -m pytest -m "soak"
+	@EXAMPLES=20 $(BIN)/python -m pytest -m "hypothesis and not soak" --timeout 7200
 
 kafka-image: $(STAMP) ## Build a local Apache Kafka image from Maven's jars
 	@$(BIN)/python -m tests.containers.kafka_image

@@ -18,12 +18,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from sparkonce import EmbeddedBroker
 from sparkonce.jobs.lab import class_archive
 from sparkonce.jobs.shared.peers import NO_DELTA_SPARK
+from tests.chance import load_profile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,9 +45,7 @@ os.environ.setdefault("SPARK_LAUNCHER_OPTS", class_archive.SHORT_JVM)
 if class_archive.VARIABLE not in os.environ:
     os.environ[class_archive.VARIABLE] = class_archive.options()
 
-# A test judges no times, and a busy machine is slow; what failed is printed so that it can be run again.
-settings.register_profile("sparkonce", deadline=None, print_blob=True)
-settings.load_profile("sparkonce")
+load_profile()
 
 
 OWN_DRIVERS = (

@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from sparkonce import EmbeddedBroker
 from sparkonce.jobs.shared.peers import missing_kafka_reason
+from tests.chance import new_seed
 from tests.kafka_files import assert_kafka_finds_nothing_wrong
 
 KILLS = 20
@@ -121,8 +122,7 @@ def await_compaction(partition: Path) -> None:
 
 @pytest.mark.soak
 def test_a_crash_in_the_middle_of_compaction_and_deletion_loses_nothing(tmp_path: Path) -> None:
-    seed = int.from_bytes(os.urandom(4), "big")
-    print(f"seed {seed}")
+    seed = new_seed()
     chance = random.Random(seed)
     data = tmp_path / "data"
     with EmbeddedBroker(data, process=True, config=SETTINGS) as broker:

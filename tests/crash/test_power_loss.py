@@ -6,7 +6,6 @@ With `log.flush.interval.messages=1` a broker by itself keeps all that it has ac
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,9 +15,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from sparkonce import EmbeddedBroker, EmbeddedCluster
 from sparkonce.jobs.cli.main import main
+from tests.chance import new_seed
 from tests.crash.power import Power
 from tests.crash.test_broker_sigkill import DEADLINE_S, PARTITIONS, Load, read_all
 
+SEED = 22
 LOSSES = 3
 SOAK_LOSSES = 20
 FEW = 2_000
@@ -27,10 +28,9 @@ SETTINGS = {"num.partitions": PARTITIONS, "log.segment.bytes": 30_000, "log.inde
 
 
 @pytest.fixture
-def seed() -> int:
-    found = int.from_bytes(os.urandom(4), "big")
-    print(f"seed {found}")
-    return found
+def seed(request: pytest.FixtureRequest) -> int:
+    """The same in each `make test`; new ones are for long runs."""
+    return new_seed() if request.node.get_closest_marker("soak") else SEED
 
 
 def check(load: Load, servers: str) -> None:

@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from sparkonce import EmbeddedBroker
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.jobs.shared.peers import kafka_classpath, missing_kafka_reason, run_tool
+from tests.chance import new_seed
 from tests.interop.plain_client import PlainClient
 from tests.interop.tools import KafkaTools
 from tests.kafka_files import DUMP, assert_kafka_finds_nothing_wrong
@@ -154,9 +155,7 @@ def copier(broker: EmbeddedBroker, count: int) -> Iterator[subprocess.Popen[byte
 def test_copier_and_broker_are_killed_in_turn(tmp_path: Path) -> None:
     """100,000 records; now and then the copier is killed, ten times in all, or the broker, twenty times."""
     count = 100_000
-    seed = int.from_bytes(os.urandom(4), "big")
-    print(f"seed {seed}")
-    chance = random.Random(seed)
+    chance = random.Random(new_seed())
     with EmbeddedBroker(tmp_path / "data", process=True, config={"log.segment.bytes": 2_000_000}) as broker:
         fill(broker, count)
         for number in range(ROUNDS):

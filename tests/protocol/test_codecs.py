@@ -21,6 +21,7 @@ from sparkonce.broker_lite.protocol.apis import APIS, ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode, ProtocolError
 from sparkonce.broker_lite.protocol.limits import MAX_ARRAY_ELEMENTS
 from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from tests.chance import examples
 
 TOPIC_ID = uuid.UUID(int=0x1234567890ABCDEF)
 GENERIC = [
@@ -180,7 +181,7 @@ HAND_WRITTEN = [
 ]
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(st.sampled_from(HAND_WRITTEN), st.data())
 def test_damaged_produce_and_fetch_raise_nothing_but_protocol_errors(case, data: st.DataObject) -> None:
     decode, version, encoded = case
@@ -247,7 +248,7 @@ def _sample() -> list[tuple[int, int, bytes]]:
 SAMPLE = _sample()
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(st.sampled_from(SAMPLE), st.data())
 def test_damaged_requests_raise_nothing_but_protocol_errors(case, data: st.DataObject) -> None:
     key, version, encoded = case
@@ -258,7 +259,7 @@ def test_damaged_requests_raise_nothing_but_protocol_errors(case, data: st.DataO
         apis.decode_request(key, version, damaged)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.sampled_from(GENERIC), st.binary(max_size=80))
 def test_any_bytes_raise_nothing_but_protocol_errors(case: tuple[int, int], data: bytes) -> None:
     for decode in (apis.decode_request, apis.decode_response):

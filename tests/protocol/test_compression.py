@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from sparkonce.broker_lite.protocol.compression import Compression, compress, decompress
 from sparkonce.broker_lite.protocol.errors import CorruptBatchError
+from tests.chance import examples
 
 REAL = [codec for codec in Compression if codec is not Compression.NONE]
 
@@ -30,7 +31,7 @@ def test_a_bomb_is_refused_at_the_limit(codec: Compression) -> None:
         decompress(codec, packed, 9_999_999)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.sampled_from(REAL), st.binary(max_size=200), st.data())
 def test_damage_raises_nothing_but_corrupt_batch(codec: Compression, content: bytes, data: st.DataObject) -> None:
     packed = bytearray(compress(codec, content * 20))

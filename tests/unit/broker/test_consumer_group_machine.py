@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from sparkonce.broker_lite.coordinators.consumer_group_image import ConsumerGroupState, check_image
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from tests.chance import examples
 from tests.unit.broker.consumer_group_support import REBALANCE_MS, SESSION_MS, Carried, FakeTopics, contents
 
 CODES = {
@@ -265,4 +266,4 @@ class Everything(RuleBasedStateMachine):
 
 
 TestEverything = Everything.TestCase
-TestEverything.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+TestEverything.settings = settings(max_examples=examples(200), stateful_step_count=30, deadline=None)

@@ -30,6 +30,7 @@ from sparkonce.broker_lite.protocol.fetch import (
     ForgottenTopic,
 )
 from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from tests.chance import examples
 
 TOPICS = ("a", "b")
 PARTITIONS = 3
@@ -186,7 +187,7 @@ class Sessions(RuleBasedStateMachine):
 
 
 TestSessions = Sessions.TestCase
-TestSessions.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestSessions.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
 
 
 def cache(slots: int = 2, max_partitions: int = 1000) -> FetchSessions:

@@ -21,6 +21,7 @@ from sparkonce.broker_lite.coordinators.group_messages import (
 )
 from sparkonce.broker_lite.coordinators.group_storage import check_invariants, restore, store
 from sparkonce.broker_lite.protocol.errors import ErrorCode
+from tests.chance import examples
 
 SESSION_MS = 10_000
 REBALANCE_MS = 30_000
@@ -449,7 +450,7 @@ class Everything(RuleBasedStateMachine):
 
 
 TestEverything = Everything.TestCase
-TestEverything.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestEverything.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
 
 
 def test_every_state_is_in_the_table() -> None:

@@ -29,6 +29,7 @@ from sparkonce.broker_lite.coordinators.transactions import (
     check_invariants,
 )
 from sparkonce.broker_lite.protocol.errors import ErrorCode, ProtocolError
+from tests.chance import examples
 
 TIMEOUT_MS = 1_000
 SETTINGS = TransactionSettings(max_timeout_ms=60_000, id_expiration_ms=100_000)
@@ -563,7 +564,7 @@ class Coordinator(RuleBasedStateMachine):
         assert bool(undecided) == (known is not None and known.state is TransactionState.ONGOING)
 
 
-Coordinator.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+Coordinator.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=40, deadline=None)
 TestCoordinator = Coordinator.TestCase
 
 

@@ -15,6 +15,7 @@ from sparkonce.broker_lite.cluster.controller_service import MAX_BACKOFF_MS, MIN
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.sim.disk import SimulatedFile
+from tests.chance import examples
 from tests.unit.cluster.shared import Candidate, SharedClock, SharedStorage
 
 BROKERS = st.sampled_from([1, 2, 3])
@@ -285,5 +286,5 @@ class Controllers(RuleBasedStateMachine):
         latest.die()
 
 
-Controllers.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
+Controllers.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=30)
 TestControllers = Controllers.TestCase

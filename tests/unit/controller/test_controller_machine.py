@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sparkonce.broker_lite.controller.image import PartitionKey
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState
 from sparkonce.broker_lite.protocol.errors import KafkaError
+from tests.chance import examples
 from tests.unit.controller.cluster import TOPIC, Cluster
 
 BROKERS = st.integers(1, 4)
@@ -189,5 +190,5 @@ class ControllerMachine(RuleBasedStateMachine):
 
 
 def test_whatever_brokers_do_the_cluster_stays_sound() -> None:
-    steps: Any = settings(max_examples=50, stateful_step_count=40, deadline=None)
+    steps: Any = settings(max_examples=examples(50), stateful_step_count=40, deadline=None)
     run_state_machine_as_test(ControllerMachine, settings=steps)  # type: ignore[no-untyped-call]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from sparkonce.broker_lite.controller.election import next_state
 from sparkonce.broker_lite.controller.records import NO_LEADER, PartitionState
+from tests.chance import examples
 
 STATE = PartitionState((1, 2, 3), (1, 2, 3), 1, 4, 9)
 
@@ -123,7 +124,7 @@ _some = st.sets(st.integers(1, 3))
 @given(
     st.lists(st.tuples(_some, _some, st.integers(1, 3), st.booleans(), _some, st.booleans()), min_size=1, max_size=12)
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_whatever_comes_the_state_is_sound(
     steps: list[tuple[set[int], set[int], int, bool, set[int], bool]],
 ) -> None:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from sparkonce.jobs.lab.history import AnomalyName, check_history, events_of, judge
+from tests.chance import examples
 from tests.unit.history.simulation import Object, simulate
 
 seeds = st.integers(0, 2**32 - 1)
@@ -132,7 +133,7 @@ FAULTS: dict[Callable[[Random, list[Object]], list[Object]], set[AnomalyName]] =
 }
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(seed=seeds, steps=sizes)
 def test_a_correct_log_shows_no_anomaly(seed: int, steps: int) -> None:
     events = simulate(Random(seed), steps)
@@ -141,7 +142,7 @@ def test_a_correct_log_shows_no_anomaly(seed: int, steps: int) -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(deadline=None, max_examples=examples(50), suppress_health_check=[HealthCheck.filter_too_much])
 @given(seed=seeds, steps=sizes)
 def test_a_fault_is_found_for_what_it_is(
     fault: Callable[[Random, list[Object]], list[Object]], seed: int, steps: int

@@ -22,6 +22,7 @@ from sparkonce.connectors.kafka_sink.encoding import RowEncoder
 from sparkonce.connectors.kafka_sink.kernel import STICKY_CHUNK_BYTES
 from sparkonce.connectors.kafka_sink.rows import RowLayout
 from sparkonce.connectors.kafka_sink.settings import ProducerSettings
+from tests.chance import examples
 
 PARTITIONS = {"orders": 3, "clicks": 1, "ünïcode": 7}
 LAYOUT = RowLayout(None, value=1, key=0, topic_column=2, partition=3, headers=4)
@@ -80,7 +81,7 @@ def decoded(batches: Iterable[EncodedBatch], most_bytes: int = 1 << 30) -> dict[
     return dict(found)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     found=st.lists(rows(), max_size=40),
     cuts=st.lists(st.integers(0, 40), max_size=3),

@@ -22,6 +22,7 @@ from sparkonce.broker_lite.protocol.compression import Compression
 from sparkonce.broker_lite.protocol.legacy_records import decode_any, encode_message_set
 from sparkonce.broker_lite.protocol.records import Record
 from sparkonce.broker_lite.sim.disk import CutShort, SimulatedDisk
+from tests.chance import examples
 
 NOW = 1_700_000_000_000
 DAY_MS = 24 * 3600 * 1000
@@ -136,7 +137,7 @@ def test_the_latest_of_each_key_stays_at_its_offset() -> None:
     assert len(log.segments) == 2
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(BATCHES, st.data())
 def test_any_log_keeps_its_latest_values_over_any_rounds(
     batches: list[tuple[list[tuple[bytes, bytes | None]], int]], data: st.DataObject
@@ -467,7 +468,7 @@ def test_a_crash_at_any_moment_of_a_compaction_loses_nothing(seed: int) -> None:
             assert segment.size == sizes
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(BATCHES, st.randoms(use_true_random=False))
 def test_a_crash_somewhere_in_a_compaction_of_any_log_loses_nothing(
     batches: list[tuple[list[tuple[bytes, bytes | None]], int]], rng: random.Random

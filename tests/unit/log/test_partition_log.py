@@ -19,6 +19,7 @@ from sparkonce.broker_lite.protocol.compression import Compression
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.records import Record
 from sparkonce.broker_lite.sim.disk import SimulatedDisk, SimulatedFile
+from tests.chance import examples
 
 NOW = 1_700_000_000_000
 DIRECTORY = "/data/t-0"
@@ -276,7 +277,7 @@ def test_segments_roll_by_size_time_and_index() -> None:
     assert log.roll(NOW).base_offset == 6
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.lists(st.integers(NOW - 1000, NOW + 1000), min_size=1, max_size=5), min_size=1, max_size=80), st.data()
 )
@@ -420,7 +421,7 @@ def index_files(storage: SimulatedDisk) -> dict[str, bytes]:
     return {name: storage.read(name) for name in storage.files if name.endswith(("index", ".log"))}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 120))
 def test_a_clean_restart_finds_everything_as_it_was(seed: int, count: int) -> None:
     rng = random.Random(seed)
@@ -441,7 +442,7 @@ def test_a_clean_restart_finds_everything_as_it_was(seed: int, count: int) -> No
     assert index_files(storage) == files
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 120))
 def test_a_loss_of_power_costs_only_a_tail_that_was_not_flushed(seed: int, count: int) -> None:
     lose_power_and_check(seed, count)

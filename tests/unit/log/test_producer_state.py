@@ -16,6 +16,7 @@ from sparkonce.broker_lite.coordinators.producer_state import BATCHES_KEPT, Mark
 from sparkonce.broker_lite.log.producer_snapshot import decode_snapshot, encode_snapshot
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.records import MAX_SEQUENCE, BatchHeader
+from tests.chance import examples
 
 PRODUCERS = st.integers(0, 2)
 
@@ -102,7 +103,7 @@ class Producers(RuleBasedStateMachine):
             assert len(entry.batches) <= BATCHES_KEPT
 
 
-Producers.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+Producers.TestCase.settings = settings(max_examples=examples(200), stateful_step_count=40, deadline=None)
 TestProducers = Producers.TestCase
 
 
@@ -319,7 +320,7 @@ class PartitionTransactions(RuleBasedStateMachine):
             assert self.states.in_transaction(producer, epoch) == (is_open and self.open[producer][0] == epoch)
 
 
-PartitionTransactions.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+PartitionTransactions.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
 TestPartitionTransactions = PartitionTransactions.TestCase
 
 

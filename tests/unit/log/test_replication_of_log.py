@@ -16,6 +16,7 @@ from sparkonce.broker_lite.protocol import records
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.records import Record
 from sparkonce.broker_lite.sim.disk import SimulatedDisk, SimulatedFile
+from tests.chance import examples
 
 NOW = 1_700_000_000_000
 DIRECTORY = "/data/t-0"
@@ -162,7 +163,7 @@ class CutLog(RuleBasedStateMachine):
 
 
 def test_whatever_is_cut() -> None:
-    run_state_machine_as_test(CutLog, settings=settings(max_examples=60, stateful_step_count=25))
+    run_state_machine_as_test(CutLog, settings=settings(max_examples=examples(60), stateful_step_count=25))
 
 
 def test_a_follower_has_the_leader_s_bytes_and_leaves_half_a_batch_and_later_epochs() -> None:

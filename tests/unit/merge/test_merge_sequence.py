@@ -22,6 +22,7 @@ from sparkonce.offset_store.errors import CommitConflictError
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
+from tests.chance import examples
 
 KEY: PartitionKey = ("s", TopicPartition("t", "id", 0))
 Step = Callable[[str], None]
@@ -438,7 +439,7 @@ ACTIONS = st.lists(
 UNTIL = 20
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(ACTIONS)
 def test_two_drivers_in_any_order_with_any_crash(actions: list[tuple[str, int, str, int]]) -> None:
     result, intents, scheduler = FakeResult(), FakeIntents(), Scheduler()

@@ -26,6 +26,7 @@ from sparkonce.connectors.kafka_source.decode import CorruptBatchError, FetchedB
 from sparkonce.connectors.kafka_source.ranges import ReadCount
 from sparkonce.connectors.mirror import copying
 from sparkonce.connectors.mirror.copying import BatchCopier
+from tests.chance import examples
 
 NOW_MS = 1_700_000_000_000
 DELETE_HORIZON = 0x40
@@ -124,7 +125,7 @@ def copied(batches: Iterable[EncodedBatch]) -> dict[int, list[Any]]:
     return dict(found)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     log=st.lists(stored(), max_size=6),
     cut=st.tuples(st.integers(0, 12), st.integers(0, 12)),
@@ -267,7 +268,7 @@ def test_a_partition_that_the_target_lacks_is_refused() -> None:
     assert asked == [("orders", None), ("orders", 2)]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     each=st.lists(records, min_size=1, max_size=4),
     damage=st.lists(st.tuples(st.integers(61, 300), st.integers(0, 255)), min_size=1, max_size=4),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from jsonschema.validators import Draft7Validator, Draft202012Validator
 
 from sparkonce.registry_lite.compatibility import incompatible
+from tests.chance import examples
 
 NAMES = st.sampled_from(["a", "b", "ab", "a/b"])
 PATTERNS = st.sampled_from(["^a", "b", "^b$", "^(a|b)*$"])
@@ -53,7 +54,7 @@ DOCUMENTS = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.sampled_from(sorted(DRAFTS)), SCHEMAS, SCHEMAS, LEAVES.filter(lambda leaf: "$ref" not in str(leaf)))
 def test_what_counts_as_compatible_takes_the_documents_of_before(draft: str, old: Any, new: Any, leaf: Any) -> None:
     whole = [

@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from tests.chance import examples
 from tests.unit.registry.rest import MemoryRegistry
 
 SUBJECTS = st.sampled_from(["s", "t", ":.c:s"])
@@ -118,4 +119,4 @@ class RegistryMachine(RuleBasedStateMachine):
 
 
 TestRegistry = RegistryMachine.TestCase
-TestRegistry.settings = settings(max_examples=20, stateful_step_count=20)
+TestRegistry.settings = settings(max_examples=examples(20), stateful_step_count=20)

@@ -13,6 +13,7 @@ from sparkonce.broker_lite.log.partition_log import OverlappingBatchError, Parti
 from sparkonce.broker_lite.protocol.errors import KafkaError
 from sparkonce.broker_lite.protocol.records import Record, encode_batch
 from sparkonce.broker_lite.replication.follower import FetchPosition, PartitionFollower, TruncationRule
+from tests.chance import examples
 from tests.unit.replication.partition import NOW, Led, append, content, log_with, new_log, stored
 
 ROUNDS = 12
@@ -250,7 +251,7 @@ _steps = st.tuples(
 
 
 @given(st.lists(_steps, min_size=1, max_size=8))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_after_any_history_all_logs_become_the_leaders(steps: list[tuple[int, int, list[tuple[int, int]]]]) -> None:
     """Elections are as unclean as can be here: anybody leads, whatever it has."""
     history = History()

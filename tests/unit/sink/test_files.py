@@ -24,6 +24,7 @@ from sparkonce.connectors.delta_sink.parquet import DataFile, FileSettings, Tabl
 from sparkonce.connectors.delta_sink.partitions import directory, split, value_text
 from sparkonce.connectors.delta_sink.schema import SchemaError, WriteSchema, is_part_of, reshape
 from sparkonce.connectors.delta_sink.statistics import parse_paths
+from tests.chance import examples
 
 UTC = pa.timestamp("us", tz="UTC")
 
@@ -107,7 +108,7 @@ def comparable(value: Any, bound: Any) -> tuple[Any, Any]:
     return (value, float(bound)) if isinstance(value, float) else (value, bound)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=60)
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=examples(60))
 @given(st.lists(row, min_size=1, max_size=6), st.booleans())
 def test_statistics_tell_the_truth(tmp_path_factory: pytest.TempPathFactory, rows: list[Any], two: bool) -> None:
     root = tmp_path_factory.mktemp("t")

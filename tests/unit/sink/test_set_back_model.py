@@ -27,6 +27,7 @@ from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.memory import MemoryOffsetStore
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import BatchRecord, PartitionKey
+from tests.chance import examples
 
 KEY: PartitionKey = ("s", TopicPartition("t", "id", 0))
 WINDOW = 4
@@ -198,7 +199,7 @@ def play(kind: str, steps: list[tuple[int, int, str, int, str, int]], keeps_one:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_row_is_lost_or_doubled(kind: str) -> None:
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=examples(100), deadline=None)
     @given(STEPS, st.booleans())
     def any_history(steps: list[tuple[int, int, str, int, str, int]], keeps_one: bool) -> None:
         play(kind, steps, keeps_one)

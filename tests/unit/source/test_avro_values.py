@@ -30,6 +30,7 @@ from sparkonce.connectors.values.columns import Layout, Problems
 from sparkonce.connectors.values.unwritable import UnwritableRowError
 from tests.avro_documents import Maker, bare, chosen, encode, flat, ours
 from tests.avro_resolution import CASES, OURS, Case, enum, fixed, record
+from tests.chance import examples
 from tests.json_documents import plain
 
 
@@ -73,7 +74,7 @@ def test_many_random_schemas() -> None:
 
 
 @given(st.integers(0, 200), st.binary(max_size=60), st.integers(0, 1000))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_broken_bytes_are_null_and_harm_no_other_value(seed: int, junk: bytes, place: int) -> None:
     maker = Maker(seed)
     schema = maker.record()
@@ -289,7 +290,7 @@ def test_schemas_that_are_too_large_or_too_deep(text: str) -> None:
     st.integers(0, 10_000),
     st.sampled_from([None, 5, 1.5, True, "", "x", [], [[]], [5], {}, {"type": {}}]),
 )
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_a_schema_with_a_part_of_another_type_is_read_or_refused(seed: int, place: int, junk: Any) -> None:
     """A schema of a registry must not stop a query: whatever is wrong with it is an AvroSchemaError."""
     schema = json.loads(json.dumps(bare(Maker(seed).record())))

@@ -18,6 +18,7 @@ from sparkonce.broker_lite.protocol.records import Record, encode_batch, write_c
 from sparkonce.connectors.kafka_source import decode as decode_module
 from sparkonce.connectors.kafka_source.decode import CorruptBatchError, RecordDecoder
 from sparkonce.connectors.values.options import ALL_COLUMNS, COLUMNS, arrow_schema
+from tests.chance import examples
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CODECS = [0, 1, 2, 3, 4]
@@ -63,7 +64,7 @@ def row(record: Record, offset: int) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     batches=st.lists(st.tuples(st.lists(records, min_size=1, max_size=8), st.sampled_from(CODECS)), max_size=6),
     gap=st.integers(0, 3),
@@ -202,7 +203,7 @@ def test_bytes_that_do_not_inflate_are_named() -> None:
         decode(batch)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     each=st.lists(records, min_size=1, max_size=6),
     damage=st.lists(st.tuples(st.integers(17, 2000), st.integers(0, 255)), min_size=1, max_size=4),

@@ -29,6 +29,7 @@ from sparkonce.connectors.values.options import JsonOptions, SchemaOptions
 from sparkonce.connectors.values.registered import resolved
 from sparkonce.connectors.values.registered_values import RegisteredValues
 from sparkonce.connectors.values.unwritable import UnwritableRowError
+from tests.chance import examples
 
 CONNECT = {"title": "org.apache.kafka.connect.data.Decimal", "connect.parameters": {"scale": "2"}}
 TYPES: dict[str, tuple[Any, str]] = {
@@ -429,14 +430,14 @@ def _round_trip(data: st.DataObject) -> None:
     assert all(validator.is_valid(json.loads(each)) for each in made.to_pylist() if each is not None)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_random_columns_are_read_back(data: st.DataObject) -> None:
     _round_trip(data)
 
 
 @pytest.mark.soak
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=examples(3000), deadline=None)
 @given(st.data())
 def test_many_random_columns_are_read_back(data: st.DataObject) -> None:
     _round_trip(data)

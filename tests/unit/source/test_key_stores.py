@@ -14,6 +14,7 @@ from sparkonce.connectors.kafka_client.key_stores import KeyStoreError, read_key
 from sparkonce.connectors.kafka_client.security import Tls
 from sparkonce.connectors.kafka_client.tls import lines, openssl_name, tls_context
 from sparkonce.connectors.settings.options import OptionError
+from tests.chance import examples
 
 STORES = Path(__file__).parent / "key_stores"
 PASSWORD, KEY_PASSWORD = "store-s3cret", "key-s3cret"
@@ -94,7 +95,7 @@ def test_jceks_is_named_with_the_way_out() -> None:
         read_key_store(b"\xce\xce\xce\xce" + bytes(20), PASSWORD)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.sampled_from(["trust.jks", "client.jks"]), st.integers(0, 2**32))
 def test_damaged_stores_are_errors_and_nothing_else(name: str, seed: int) -> None:
     """Without a store's password the digest is not there to tell, so the parser itself must not fall over."""

@@ -21,6 +21,7 @@ from sparkonce.connectors.values.columns import Problems
 from sparkonce.connectors.values.protobuf import schema
 from sparkonce.connectors.values.protobuf.decoder import ProtobufDecoder
 from sparkonce.connectors.values.protobuf.types import Choices, spark_type
+from tests.chance import examples
 from tests.json_documents import plain
 from tests.protobuf_documents import Maker, expected, rewrite, without_extras
 
@@ -118,7 +119,7 @@ def test_many_random_schemas() -> None:
 
 
 @given(st.integers(0, 10_000), st.binary(max_size=40), st.integers(0, 1000), st.integers(0, 4))
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_broken_bytes_are_broken_for_google_too_and_harm_no_other_value(
     seed: int, junk: bytes, place: int, cut: int
 ) -> None:

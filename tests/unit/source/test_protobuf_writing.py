@@ -23,6 +23,7 @@ from sparkonce.connectors.values.protobuf.encoder import ProtobufEncoder
 from sparkonce.connectors.values.protobuf.schema import ProtobufSchemaError
 from sparkonce.connectors.values.protobuf.types import Choices, spark_type
 from sparkonce.connectors.values.unwritable import UnwritableRowError
+from tests.chance import examples
 from tests.json_documents import plain
 from tests.protobuf_documents import Maker, expected, rewrite, without_extras
 from tests.unit.source.test_protobuf_values import decode, flat, in_order, message_of
@@ -103,7 +104,7 @@ def test_google_and_our_decoder_read_what_is_written(seed: int) -> None:
 
 
 @given(st.integers(0, 1_000_000))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_any_schema(seed: int) -> None:
     check(seed, 3)
 
@@ -158,7 +159,7 @@ def structs(draw: st.DrawFn, depth: int) -> Typed:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_columns_of_any_type_come_back_by_the_schema_that_is_made_for_them(data: st.DataObject) -> None:
     kind, values = data.draw(structs(2))
     assert isinstance(kind, t.StructType)

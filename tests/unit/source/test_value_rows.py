@@ -20,6 +20,7 @@ from sparkonce.connectors.values.jackson_parser import JacksonParser
 from sparkonce.connectors.values.options import arrow_schema
 from sparkonce.connectors.values.rows import IDLE_BATCHES, MAX_CELLS, MalformedValueError, RowMaker
 from tests.avro_resolution import record
+from tests.chance import examples
 from tests.json_documents import SCHEMA, documents, plain
 
 GIVEN = {
@@ -143,7 +144,7 @@ def with_select(
     return maker.rows(batch)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data(), st.integers(0, 1_000_000))
 def test_fields_that_a_select_does_not_read_change_nothing(data: st.DataObject, seed: int) -> None:
     """Of a record that is not malformed: see the next test."""
@@ -187,7 +188,7 @@ CONDITIONS = (
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.data(), st.integers(0, 1_000_000))
 def test_reading_the_fields_of_where_first_changes_nothing(data: st.DataObject, seed: int) -> None:
     """Not even of malformed records, nor of values that make WHERE or a column fail."""

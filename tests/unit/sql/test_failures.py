@@ -11,6 +11,7 @@ from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringT
 
 from sparkonce.connectors.sql import engine, failures
 from sparkonce.connectors.sql.select import Selected, check_select
+from tests.chance import examples
 
 from .tables import batch, run
 
@@ -128,7 +129,7 @@ def test_what_is_not_a_rows_fault_is_raised(monkeypatch: pytest.MonkeyPatch) -> 
 SHOWN = st.one_of(st.none(), st.integers(-99, 99).map(str), st.text(alphabet="0x .-", max_size=4))
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(SHOWN, max_size=10), st.booleans(), st.booleans())
 def test_failing_rows_are_exactly_those_that_fail_alone(
     texts: list[str | None], has_where: bool, unnests: bool

@@ -13,6 +13,7 @@ from pyspark.sql import types as t
 
 from sparkonce.connectors.sql.select import check_select
 from sparkonce.connectors.sql.types import arrow_schema
+from tests.chance import examples
 
 SIMPLE: list[tuple[t.DataType, st.SearchStrategy[Any]]] = [
     (t.LongType(), st.integers(-(2**63), 2**63 - 1)),
@@ -67,7 +68,7 @@ def tables(draw: st.DrawFn) -> tuple[t.StructType, pa.RecordBatch]:
     return columns, batch.slice(start)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(tables())
 def test_columns_taken_as_they_are_equal_those_through_the_engine(table: tuple[t.StructType, pa.RecordBatch]) -> None:
     columns, rows = table
@@ -88,7 +89,7 @@ def test_columns_taken_as_they_are_equal_those_through_the_engine(table: tuple[t
     assert not computed.failed
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(tables(), st.integers(0, 8))
 def test_a_where_takes_rows_of_every_type(table: tuple[t.StructType, pa.RecordBatch], least: int) -> None:
     columns, rows = table

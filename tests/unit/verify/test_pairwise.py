@@ -15,6 +15,7 @@ from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, RecordPath, Result, Shows
 from sparkonce.jobs.lab.verify.matrix import SOURCE_POINTS, full, must_show
 from sparkonce.jobs.lab.verify.pairwise import Pair, pairs, quick
+from tests.chance import examples
 
 
 def all_pairs(cells: tuple[Cell, ...]) -> set[Pair]:
@@ -29,7 +30,7 @@ def test_every_pair_that_occurs_is_chosen(seed: int) -> None:
 
 
 @given(st.sets(st.sampled_from(full()), max_size=40), st.integers(0, 1000))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_of_any_cells_all_their_pairs_are_chosen(some: set[Cell], seed: int) -> None:
     cells = tuple(sorted(some, key=lambda cell: cell.name))
     chosen = quick(cells, seed)
