@@ -60,12 +60,17 @@ def looking(broker: EmbeddedBroker) -> Iterator[Looking]:
         yield made
 
 
-def test_a_group_that_has_only_a_marker_left_is_not_behind_in_time(looking: Looking) -> None:
+def transaction(looking: Looking) -> Producer:
+    """Return a producer with a record in an open transaction."""
     producer = Producer({"bootstrap.servers": looking.servers, "transactional.id": "t"})
     producer.init_transactions()
     producer.begin_transaction()
     producer.produce(TOPIC, "a")
-    producer.commit_transaction()
+    return producer
+
+
+def test_a_group_that_has_only_a_marker_left_is_not_behind_in_time(looking: Looking) -> None:
+    transaction(looking).commit_transaction()
     looking.commit(1)
     looking.note(1000.0, 0)
     looking.note(990.0, 2)
@@ -78,11 +83,7 @@ def test_a_group_that_has_only_a_marker_left_is_not_behind_in_time(looking: Look
 
 
 def test_only_a_marker_written_before_anybody_looked(looking: Looking) -> None:
-    producer = Producer({"bootstrap.servers": looking.servers, "transactional.id": "t"})
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.produce(TOPIC, "a")
-    producer.abort_transaction()
+    transaction(looking).abort_transaction()
     looking.commit(1)
     looking.note(0.0, 2)
     assert looking.partition().seconds == 0.0
