@@ -12,6 +12,7 @@ FOUND_BY = {
     "acks-before-safe": (0, "acknowledged-is-safe"),
     "acks-by-end": (0, "acknowledged-is-safe"),
     "coordinators-answer-at-once": (6, "commits-kept"),
+    "heartbeats-answered-at-once": (250, "member-stays"),
     "end-not-authorized": (0, "authorized"),
     "deletion-not-authorized": (0, "authorized"),
     "consumers-read-to-the-end": (0, "read-is-safe"),

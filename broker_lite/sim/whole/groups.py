@@ -30,6 +30,7 @@ from sparkonce.broker_lite.sim.ownership import KNOWS_BETTER, NOTHING, Share, de
 from sparkonce.broker_lite.sim.whole.client import GROUP, Client, UnreachableError
 
 if TYPE_CHECKING:
+    from sparkonce.broker_lite.controller.image import PartitionKey
     from sparkonce.broker_lite.sim.plan import GroupPlan
     from sparkonce.broker_lite.sim.whole.world import World
 
@@ -225,10 +226,15 @@ class GroupClient(Client):
 
     def coordinator_now(self) -> tuple[int, int]:
         """Return who coordinates the group by the durable log, and in which epoch."""
-        world = self.world
-        topic = world.image.topics[world.image.topic_ids[OFFSETS_TOPIC]]
-        state = topic.partitions[partition_of(self.plan.group_id, len(topic.partitions))]
+        state = self.world.image.partition(self.offsets_key())
+        assert state is not None
         return state.leader, state.leader_epoch
+
+    def offsets_key(self) -> PartitionKey:
+        """Return the partition that keeps the group."""
+        image = self.world.image
+        topic_id = image.topic_ids[OFFSETS_TOPIC]
+        return topic_id, partition_of(self.plan.group_id, len(image.topics[topic_id].partitions))
 
     # Offsets.
 

@@ -17,6 +17,7 @@ from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.replication.invariants import ViolationError
 from sparkonce.broker_lite.sim.whole.client import UnreachableError
 from sparkonce.broker_lite.sim.whole.groups import AgainError, GroupClient, together
+from sparkonce.broker_lite.sim.whole.standing import Standing
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.coordinators.transaction_messages import TopicPartition
@@ -37,11 +38,13 @@ class HeartbeatMember(GroupClient):
         self._target: Share = frozenset()
         self._says_all = self._has_changed = True
         self._revoking_since_ms: int | None = None
+        self._standing = Standing(self.plan)
 
     async def _live(self) -> None:
         while True:
             self.generation, self.share, self._target = JOINING_EPOCH, frozenset(), frozenset()
             self._says_all = True
+            self._standing.lapse()
             try:
                 await together(self._beat(), self._reconcile(), self.commit_regularly(lambda _: None))
             except AgainError as again:
@@ -80,19 +83,26 @@ class HeartbeatMember(GroupClient):
                 )
             except UnreachableError:
                 self._says_all = True
+                self._standing.hears_nothing()
                 await self.back_off()
                 continue
             error = ErrorCode.of(answer.error_code)
+            trusted = before == self.coordinator_now() and self.is_asked(before[0])
             if error is ErrorCode.NONE:
                 self._says_all = False
                 self._has_changed = owned != self.share if tells else self._has_changed
                 if tells and not owned - self._target:
                     self._revoking_since_ms = None  # only now does the coordinator know
-                trusted = before == self.coordinator_now() and self.is_asked(before[0])
                 in_time = self.world.scheduler.now_ms - sent_ms < self.plan.session_ms // 2
                 self._take(answer, judged=trusted and in_time)
+                if trusted and self._revoking_since_ms is None:
+                    self._standing.is_told(sent_ms, before[1])
+                else:
+                    self._standing.lapse()
                 await self.pause(self.plan.session_ms // 3)
             elif error in (*_JOIN_AGAIN, *_ENDS):
+                if trusted:
+                    self.world.judge(lambda: self._check_standing(error, before[1]))  # noqa: B023
                 raise AgainError(error)
             else:
                 self._says_all = True
@@ -132,6 +142,14 @@ class HeartbeatMember(GroupClient):
             if both:
                 text = f"member {self.member} is told of {both}, which member {other.member} still uses"
                 raise ViolationError("one-holder", f"group {self.plan.group_id}: {text}")
+
+    def _check_standing(self, error: ErrorCode, leader_epoch: int) -> None:
+        leads_ms = self.world.leads_ms.get(self.offsets_key(), {})
+        if not self._standing.is_known(self.world.scheduler.now_ms, leader_epoch, leads_ms):
+            return
+        if error is ErrorCode.UNKNOWN_MEMBER_ID or self._standing.has_epoch():
+            text = f"member {self.member} ({self.member_id}), in time in epoch {self.generation}, is told {error.name}"
+            raise ViolationError("member-stays", f"group {self.plan.group_id}: {text}")
 
     async def _reconcile(self) -> None:
         """Stop using what it is to give up, after a while."""

@@ -89,6 +89,8 @@ class World:
         self.violation: ViolationError | None = None
         self.logs: dict[tuple[int, PartitionKey], WatchedLog] = {}
         self.histories: dict[PartitionKey, PartitionHistory] = {}
+        self.leads_ms: dict[PartitionKey, dict[int, int]] = {}
+        """Since when the leader of each leader epoch leads a partition, to its own knowledge."""
         self._broker_epochs: dict[int, int] = {}
         self._controllers = 0
         self._running: int | None = None
@@ -415,6 +417,7 @@ class World:
         now = self.image.partition(key)
         current = now is not None and now.leader_epoch == epoch
         self.trace(lambda: f"broker {broker_id} leads {self.history_of(key).name} in epoch {epoch}")
+        self.leads_ms.setdefault(key, {})[epoch] = self.scheduler.now_ms
         log = self.logs[broker_id, key]
         self.history_of(key).leads(broker_id, epoch, log.batches, current, log.high_watermark)
 
