@@ -97,8 +97,11 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """See asyncio; the delay is rounded up to milliseconds."""
-        delay_ms = max(math.ceil(delay * 1000 - 1e-6), 0)
+        """See asyncio; the delay is rounded up to milliseconds.
+
+        The least one takes a millisecond: who waits for what is left of a sum of seconds would else wait for ever.
+        """
+        delay_ms = max(math.ceil(delay * 1000 - 1e-6), 1 if delay > 0 else 0)
         handle = events.TimerHandle(self.time() + delay_ms / 1000, callback, args, self, context)
         self.scheduler.after(delay_ms, self._run, handle)
         return handle

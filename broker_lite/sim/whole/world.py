@@ -93,6 +93,8 @@ class World:
         """Since when the leader of each leader epoch leads a partition, to its own knowledge."""
         self._broker_epochs: dict[int, int] = {}
         self._controllers = 0
+        self.leader_changed_ms = 0
+        """When a leader was last changed."""
         self._running: int | None = None
         self.brokers = {each: Machine(each, self) for each in range(1, plan.brokers + 1)}
         self.faults = ShellFaults(self)
@@ -519,6 +521,8 @@ class World:
                 self.history_of(key).changed(before, record.state)
                 image.apply(record)
                 if before is not None:
+                    if before.leader_epoch != record.state.leader_epoch:
+                        self.leader_changed_ms = self.scheduler.now_ms
                     self._note_election(key, before, record.state)
                 self.check_members(key)
                 continue

@@ -212,7 +212,11 @@ class Query:
 
 @pytest.mark.parametrize("available_now", [False, True])
 @pytest.mark.parametrize(
-    ("seed", "courses"), [(1, COURSES), pytest.param(None, 100 * COURSES, id="soak", marks=pytest.mark.soak)]
+    ("seed", "courses"),
+    [
+        (1, COURSES),
+        pytest.param(None, 100 * COURSES, id="soak", marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
+    ],
 )
 def test_nothing_is_lost_or_doubled_whatever_becomes_of_the_log(
     seed: int | None,
