@@ -13,13 +13,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final
 
 from sparkonce.broker_lite.sim.marks import Mark
+from sparkonce.broker_lite.sim.outcome import Outcome
 from sparkonce.broker_lite.sim.plan import Plan, plan_of
-from sparkonce.broker_lite.sim.planted import PLANTED, Planted
-from sparkonce.broker_lite.sim.world import Outcome, run_plan
+from sparkonce.broker_lite.sim.whole.planted import PLANTED
+from sparkonce.broker_lite.sim.whole.world import run_plan
 
+BUGS: Final = tuple(each.name for each in PLANTED)
+"""The names of the bugs that can be planted."""
 MAX_RUNS: Final = 300
 """How many runs are spent on one seed."""
 
@@ -78,80 +81,53 @@ def _few_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-class Run(Protocol):
-    """Runs a plan."""
-
-    def __call__(self, plan: Plan, *, tracing: bool = False) -> Outcome:
-        """Run it, and say how it ended."""
+def _with_bug(name: str | None) -> AbstractContextManager[None]:
+    """Plant a bug, or none."""
+    return nullcontext() if name is None else next(each for each in PLANTED if each.name == name).plant()
 
 
-@dataclass(frozen=True, slots=True)
-class Simulator:
-    """What a plan is run on, and the bugs that can be planted there."""
-
-    run: Run
-    planted: tuple[Planted, ...]
-
-    @property
-    def bugs(self) -> tuple[str, ...]:
-        """The names of the bugs."""
-        return tuple(each.name for each in self.planted)
-
-    def with_bug(self, name: str | None) -> AbstractContextManager[None]:
-        """Plant a bug, or none."""
-        return nullcontext() if name is None else next(each for each in self.planted if each.name == name).plant()
-
-
-CORES: Final = Simulator(run_plan, PLANTED)
-"""The state machines on hosts of the simulator's own."""
-
-
-def run_seeds(seeds: Iterable[int], simulator: Simulator = CORES, bug: str | None = None) -> Tally:
-    """Run seeds, with a bug planted or not."""
+def run_seeds(seeds: Iterable[int]) -> Tally:
+    """Run seeds as they are."""
     tally = Tally()
-    with quiet(), _few_collections(), simulator.with_bug(bug):
+    with quiet(), _few_collections():
         for seed in seeds:
-            tally.add(simulator.run(plan_of(seed)))
+            tally.add(run_plan(plan_of(seed)))
     return tally
 
 
-def ablate(bug: str, seeds: Iterable[int], simulator: Simulator, enough: int | None) -> Tally:
+def ablate(bug: str, seeds: Iterable[int], enough: int | None) -> Tally:
     """Plant a bug and run seeds until so many have found it; all of them, if that is None."""
     tally = Tally()
-    with quiet(), _few_collections(), simulator.with_bug(bug):
+    with quiet(), _few_collections(), _with_bug(bug):
         for seed in seeds:
-            tally.add(simulator.run(plan_of(seed)))
+            tally.add(run_plan(plan_of(seed)))
             if enough is not None and len(tally.violations) >= enough:
                 break
     return tally
 
 
-def search(bug: str, seeds: Iterable[int], simulator: Simulator = CORES) -> tuple[Outcome | None, int]:
+def search(bug: str, seeds: Iterable[int]) -> tuple[Outcome | None, int]:
     """Plant a bug and run seeds until one finds it; returns how that ended, and how many were run."""
     tried = 0
-    with quiet(), _few_collections(), simulator.with_bug(bug):
+    with quiet(), _few_collections(), _with_bug(bug):
         for seed in seeds:
             tried += 1
-            outcome = simulator.run(plan_of(seed))
+            outcome = run_plan(plan_of(seed))
             if outcome.violation is not None:
                 return outcome, tried
     return None, tried
 
 
-def run_one(plan: Plan, bug: str | None, simulator: Simulator = CORES) -> Outcome:
+def run_one(plan: Plan, bug: str | None) -> Outcome:
     """Run a plan with its trace, with a bug planted or not."""
-    with quiet(), simulator.with_bug(bug):
-        return simulator.run(plan, tracing=True)
+    with quiet(), _with_bug(bug):
+        return run_plan(plan, tracing=True)
 
 
-def shrunk(seed: int, bug: str | None, invariant: str | None, simulator: Simulator = CORES) -> list[int]:
+def shrunk(seed: int, bug: str | None, invariant: str | None) -> list[int]:
     """Return the few steps with which a seed still violates the invariant."""
-    with quiet(), simulator.with_bug(bug):
-        return shrink(plan_of(seed), lambda plan: simulator.run(plan).invariant == invariant)
-
-
-BUGS = CORES.bugs
-"""The names of the bugs that can be planted."""
+    with quiet(), _with_bug(bug):
+        return shrink(plan_of(seed), lambda plan: run_plan(plan).invariant == invariant)
 
 
 def keep_steps(plan: Plan, indexes: Collection[int]) -> Plan:

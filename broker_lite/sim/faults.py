@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from sparkonce.broker_lite.controller.image import PartitionKey
 from sparkonce.broker_lite.controller.records import NO_LEADER, PartitionState
 from sparkonce.broker_lite.replication.leader import Proposal
-from sparkonce.broker_lite.sim.network import CLIENT
 from sparkonce.broker_lite.sim.plan import CLIENTS, MINIMUMS, Durability, Kind, Step
+from sparkonce.broker_lite.sim.whole.sockets import CLIENT
 
 if TYPE_CHECKING:
-    from sparkonce.broker_lite.sim.broker import SimulatedBroker
-    from sparkonce.broker_lite.sim.world import World
+    from sparkonce.broker_lite.sim.whole.machine import Machine
+    from sparkonce.broker_lite.sim.whole.world import World
 
 _RESTART_MS = 200
 _MOST_BROKEN = 2
@@ -84,7 +84,6 @@ class Faults:
         world = self._world
         self.over, self._ambush = True, None
         world.network.calm()
-        world.metadata.flush_ms = 2
         for broker in world.brokers.values():
             broker.disk.room = broker.disk.fuse = None
             broker.blind_until_ms = 0
@@ -96,7 +95,7 @@ class Faults:
             if not broker.alive:
                 world.start_later(broker, _RESTART_MS)
 
-    def proposed(self, leader: SimulatedBroker, proposals: Sequence[tuple[PartitionKey, Proposal]]) -> int:
+    def proposed(self, leader: Machine, proposals: Sequence[tuple[PartitionKey, Proposal]]) -> int:
         """Strike while a leader asks for more replicas in sync, if a fault is armed for that.
 
         Returns after how many milliseconds the request comes to the controller a second time, 0 for never.
@@ -127,11 +126,11 @@ class Faults:
     def _falls_behind(self, keys: Sequence[PartitionKey]) -> None:
         """Take partitions of which a follower is about to fall behind."""
 
-    def _strike(self, victim: SimulatedBroker, power: bool) -> None:
+    def _strike(self, victim: Machine, power: bool) -> None:
         self._die(victim, 30, power=power)
 
     @staticmethod
-    def _joins(leader: SimulatedBroker, key: PartitionKey, proposal: Proposal) -> list[int]:
+    def _joins(leader: Machine, key: PartitionKey, proposal: Proposal) -> list[int]:
         in_sync = leader.replicas.leader(key).in_sync_replicas
         return [broker_id for broker_id, _ in proposal.in_sync_replicas if broker_id not in in_sync]
 
@@ -168,7 +167,7 @@ class Faults:
         self._world.produce_to(key)
         self._world.scheduler.after(self._duel_ms, self._die_in_duel, leader, apart_ms + apart_ms // 2)
 
-    def _die_in_duel(self, broker: SimulatedBroker, down_ms: int) -> None:
+    def _die_in_duel(self, broker: Machine, down_ms: int) -> None:
         if not self.over:
             self._die(broker, down_ms, power=False)
 
@@ -262,10 +261,10 @@ class Faults:
     def _member(self, step: Step) -> None:
         self._world.members[step.target].happen(step.amount, step.duration_ms)
 
-    def _broker(self, step: Step) -> SimulatedBroker:
+    def _broker(self, step: Step) -> Machine:
         return self._world.brokers[step.target]
 
-    def _die(self, broker: SimulatedBroker, down_ms: int, *, power: bool) -> None:
+    def _die(self, broker: Machine, down_ms: int, *, power: bool) -> None:
         if broker.alive and self.may_stop(broker.node_id, power=power):
             broker.die(power=power)
             self._world.start_later(broker, down_ms)
@@ -282,7 +281,7 @@ class Faults:
             broker.disk.fuse = step.amount // 2
             self._world.start_later(broker, step.duration_ms + 300)
 
-    def _led(self, step: Step) -> tuple[PartitionKey, SimulatedBroker] | None:
+    def _led(self, step: Step) -> tuple[PartitionKey, Machine] | None:
         """Return some partition that has a leader, and that."""
         found = [(key, state.leader) for key, state in self._world.metadata.image.partitions()]
         found = [(key, leader) for key, leader in found if leader != NO_LEADER]
@@ -326,13 +325,13 @@ class Faults:
             key, broker = led
             self._strike_leader(step, key, lambda: self._pause_for(broker, step.duration_ms))
 
-    def _pause_for(self, broker: SimulatedBroker, duration_ms: int) -> None:
+    def _pause_for(self, broker: Machine, duration_ms: int) -> None:
         if broker.alive and not broker.paused:
             broker.pause()
             self._world.scheduler.after(duration_ms, self._resume, broker, broker.incarnation)
 
     @staticmethod
-    def _resume(broker: SimulatedBroker, incarnation: int) -> None:
+    def _resume(broker: Machine, incarnation: int) -> None:
         if broker.incarnation == incarnation and broker.paused:
             broker.resume()
 

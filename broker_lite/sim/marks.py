@@ -75,7 +75,3 @@ class Mark(Enum):
     COMMIT_KEPT = "a commit of offsets that nobody acknowledged was kept by the next coordinator"
     COMMIT_LOST = "a commit of offsets that nobody acknowledged was lost as the coordinator moved"
     ROLLED = "a log began a new segment"
-
-
-OF_SHELL = frozenset({Mark.FLIP, Mark.JAMMED, Mark.MARKER_ALONE, Mark.OPERATED, Mark.STRANGER})
-"""What only whole brokers see."""

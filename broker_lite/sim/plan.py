@@ -26,8 +26,6 @@ SAFETY_MS: Final = 7_000
 """When faults end."""
 JAM_MS: Final = 2_900
 """How long markers are held up."""
-CALM_MS: Final = 20_000
-"""How long the cluster has after that to recover."""
 
 
 class Durability(Enum):
@@ -191,8 +189,8 @@ class Plan:
 
 MINIMUMS: Final = (1, 2, 3)
 """What the cluster's `min.insync.replicas` may become."""
-OF_SHELL: Final = (Kind.FLIP, Kind.JAM, Kind.LOSE_MARKER)
-"""What only happens to whole brokers."""
+_BY_THEMSELVES: Final = (Kind.FLIP, Kind.JAM, Kind.LOSE_MARKER)
+"""What is drawn from streams of its own, and leaves the rest of a seed as it would be without."""
 _RARE = (Kind.CRASH_ALL, Kind.FULL, Kind.CLOCK, Kind.BROKEN, Kind.DEFAULTS, Kind.MOVE)
 _TRANSACTIONAL = 0.25
 """How many seeds have transactions."""
@@ -337,7 +335,7 @@ def _members(rng: random.Random, members: int) -> list[Step]:
 
 
 def _flips(seed: int) -> list[Step]:
-    """Draw changes of leaders without any fault, which only happen to whole brokers, from a stream of their own."""
+    """Draw changes of leaders without any fault, from a stream of their own."""
     rng = stream("flips", seed)
     if rng.random() >= _FLIPS:
         return []
@@ -400,7 +398,9 @@ def _produces(rng: random.Random, producers: int) -> list[Step]:
 
 def _faults(rng: random.Random, brokers: int, settings: Settings, topics: tuple[TopicPlan, ...]) -> list[Step]:
     kinds: list[Kind] = [
-        kind for kind in Kind if kind not in (*CLIENTS, *OF_SHELL) and rng.random() < (0.25 if kind in _RARE else 0.55)
+        kind
+        for kind in Kind
+        if kind not in (*CLIENTS, *_BY_THEMSELVES) and rng.random() < (0.25 if kind in _RARE else 0.55)
     ]
     kinds = kinds or [Kind.CRASH_LEADER]
     if rng.random() < _THEMED:

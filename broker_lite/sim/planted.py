@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
+from sparkonce.broker_lite.cluster.member import ClusterMember
 from sparkonce.broker_lite.controller.controller import Controller, InSyncProposal
 from sparkonce.broker_lite.controller.image import PartitionKey
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState, Record
@@ -22,9 +23,8 @@ from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.protocol.records import BatchHeader
 from sparkonce.broker_lite.replication.follower import PartitionFollower, TruncationRule
 from sparkonce.broker_lite.replication.leader import PartitionLeader
-from sparkonce.broker_lite.replication.replicas import Event, Replicas, ReplicationSettings
-from sparkonce.broker_lite.sim.broker import SimulatedBroker
-from sparkonce.broker_lite.sim.world import World
+from sparkonce.broker_lite.replication.replica_log import EpochEnd, ReplicaLog
+from sparkonce.broker_lite.replication.replicas import Event, Replicas
 
 
 class Planted(NamedTuple):
@@ -46,19 +46,24 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
         setattr(owner, name, before)
 
 
-def _rule(rule: TruncationRule) -> AbstractContextManager[None]:
-    def settings(_: World, lag_ms: int) -> ReplicationSettings:
-        return ReplicationSettings(replica_lag_time_max_ms=lag_ms, truncation_rule=rule)
-
-    return replaced(World, "replication_settings", settings)
-
-
 def _truncate_to_high_watermark() -> AbstractContextManager[None]:
-    return _rule(TruncationRule.HIGH_WATERMARK)
+    original = PartitionFollower.__init__
+
+    def begin(self: PartitionFollower, log: ReplicaLog, leader: int, leader_epoch: int, rule: TruncationRule) -> None:
+        original(self, log, leader, leader_epoch, rule if leader == NO_LEADER else TruncationRule.HIGH_WATERMARK)
+
+    return replaced(PartitionFollower, "__init__", begin)
 
 
 def _ask_once() -> AbstractContextManager[None]:
-    return _rule(TruncationRule.ONE_QUESTION)
+    """Let a follower cut its log once for each leader epoch, and not ask again whether both logs agree then."""
+    original = PartitionFollower.diverged
+
+    def cut(self: PartitionFollower, theirs: EpochEnd) -> None:
+        original(self, theirs)
+        self._rule = TruncationRule.ONE_QUESTION  # which counts as asked
+
+    return replaced(PartitionFollower, "diverged", cut)
 
 
 @contextmanager
@@ -171,7 +176,7 @@ def _ended_too_early_fences() -> AbstractContextManager[None]:
 
 def _leads_by_old_log() -> AbstractContextManager[None]:
     """Let a broker that starts again take what the log says of its former start for its own."""
-    return replaced(SimulatedBroker, "goes_by_log", property(lambda self: self.alive))
+    return replaced(ClusterMember, "registered", property(lambda self: self._membership is not None))
 
 
 def _producers_not_rebuilt() -> AbstractContextManager[None]:
@@ -201,12 +206,3 @@ PLANTED = (
     Planted("producers-not-rebuilt", "producers' state kept through a truncation", _producers_not_rebuilt),
 )
 """All of them; `source` says where each comes from."""
-
-
-def planted(name: str) -> AbstractContextManager[None]:
-    """Plant a bug by its name.
-
-    Raises:
-        KeyError: if there is none of that name.
-    """
-    return {each.name: each for each in PLANTED}[name].plant()

@@ -29,8 +29,8 @@ class LogWatcher:
     def appended(self, log: WatchedLog) -> None:
         """Take the last of the log's batches."""
 
-    def was_cut(self) -> None:
-        """Look at the log, which has lost its end."""
+    def was_cut(self, log: WatchedLog) -> None:
+        """Take a log that has lost its end."""
 
     def high_watermark_moved(self, log: WatchedLog) -> None:
         """Take a log whose high watermark has risen."""
@@ -80,13 +80,13 @@ class WatchedLog(PartitionLog):
         """See `PartitionLog`."""
         super().begin_at(offset)
         self.batches.clear()
-        self.watcher.was_cut()
+        self.watcher.was_cut(self)
 
     def _cut_batches(self) -> None:
         batches = self.batches
         while batches and batches[-1].last_offset >= self.log_end_offset:
             batches.pop()
-        self.watcher.was_cut()
+        self.watcher.was_cut(self)
 
     def _put(self, batch: Buffer, header: BatchHeader, last_offset: int, now_ms: int) -> Segment:
         segment = super()._put(batch, header, last_offset, now_ms)

@@ -8,12 +8,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from sparkonce.broker_lite.sim import campaign
-from sparkonce.broker_lite.sim.campaign import CORES, Simulator, Tally, keep_steps, run_one, search, shrunk
-from sparkonce.broker_lite.sim.marks import OF_SHELL, Mark
+from sparkonce.broker_lite.sim.campaign import BUGS, Tally, ablate, keep_steps, run_one, run_seeds, search, shrunk
+from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.plan import plan_of
-from sparkonce.broker_lite.sim.whole.campaign import WHOLE, run_seeds
-from sparkonce.broker_lite.sim.world import Outcome
+from sparkonce.broker_lite.sim.whole.planted import PLANTED
 from sparkonce.jobs.lab.sim_workers import PROCESS_ENDS, SEEDS_AT_ONCE, tallies
 from sparkonce.jobs.shared.arguments import positive, whole_number
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
@@ -38,9 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--planted", action="store_true", help="with --seeds: after that, plant each known bug, and search for it"
     )
     parser.add_argument(
-        "--whole", action="store_true", help="whole brokers, from sockets to files, in place of their cores alone"
-    )
-    parser.add_argument(
         "--ablations",
         action="store_true",
         help="with --seeds: plant each known bug in turn, and count the seeds that find it",
@@ -48,13 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--enough", type=positive, metavar="N", help="with --ablations: go on with the next bug after so many seeds"
     )
-    names = tuple(dict.fromkeys((*CORES.bugs, *WHOLE.bugs)))
-    bugs = ", ".join(names)
     parser.add_argument(
         "--plant",
-        choices=names,
+        choices=BUGS,
         metavar="BUG",
-        help=f"with --seed: plant a bug; with --seeds: only search for it in these, in one process ({bugs})",
+        help=f"with --seed: plant a bug; with --seeds: only search for it in these, in one process ({', '.join(BUGS)})",
     )
     parser.add_argument(
         "--keep", type=_indexes, metavar="I,I,...", help="with --seed: only these of its steps, counted from 0"
@@ -74,21 +67,18 @@ def run(options: argparse.Namespace) -> int:
     if wrong is not None:
         print(f"sparkonce sim: {wrong}", file=sys.stderr)
         return USAGE
-    simulator = WHOLE if options.whole else CORES
     if options.seed is not None:
-        return _one(options.seed, options.plant, options.keep, simulator)
+        return _one(options.seed, options.plant, options.keep)
     first = options.first or 0
     if options.plant is not None:
-        return _search_one(options.plant, first, options.seeds, simulator)
+        return _search_one(options.plant, first, options.seeds)
     if options.ablations:
-        return _ablate(first, options.seeds, options.enough, simulator)
-    return _many(first, options.seeds, options.jobs or 1, options.planted, simulator)
+        return _ablate(first, options.seeds, options.enough)
+    return _many(first, options.seeds, options.jobs or 1, options.planted)
 
 
 def _misused(options: argparse.Namespace) -> str | None:
     """Return what is wrong with options that do not go together, or with steps that are not there."""
-    if options.plant is not None and options.plant not in (WHOLE if options.whole else CORES).bugs:
-        return f"--plant {options.plant}: this bug is planted {'without' if options.whole else 'with'} --whole"
     if options.enough is not None and not options.ablations:
         return "--enough goes with --ablations"
     if options.seed is None:
@@ -107,7 +97,7 @@ def _misused(options: argparse.Namespace) -> str | None:
     return None
 
 
-def _one(seed: int, bug: str | None, keep: Sequence[int] | None, simulator: Simulator) -> int:
+def _one(seed: int, bug: str | None, keep: Sequence[int] | None) -> int:
     plan = plan_of(seed)
     print(f"seed {seed}: {plan.brokers} brokers, durability {plan.durability.value}")
     for topic in plan.topics:
@@ -118,7 +108,7 @@ def _one(seed: int, bug: str | None, keep: Sequence[int] | None, simulator: Simu
     for index, step in enumerate(plan.steps):
         if keep is None or index in keep:
             print(f"  [{index}] {step}")
-    outcome = run_one(chosen, bug, simulator)
+    outcome = run_one(chosen, bug)
     for line in outcome.trace:
         print(line)
     print(f"violation: {outcome.violation or 'none'}")
@@ -126,55 +116,55 @@ def _one(seed: int, bug: str | None, keep: Sequence[int] | None, simulator: Simu
     return GOOD if outcome.violation is None else FAILED
 
 
-def _many(first: int, count: int, jobs: int, with_planted: bool, simulator: Simulator) -> int:
+def _many(first: int, count: int, jobs: int, with_planted: bool) -> int:
     progress = _Progress(count)
     tally = Tally()
-    for part in _parts(first, count, jobs, simulator):
+    for part in _parts(first, count, jobs):
         tally.join(part)
         progress.show(tally.seeds)
         for seed, violation in part.violations:
             progress.tell(f"seed {seed}: {violation}")
     seconds = progress.seconds
-    _show_marks(tally, whole=simulator is WHOLE)
+    _show_marks(tally)
     for seed, violation in sorted(tally.violations)[:_SHRUNK_AT_MOST]:
-        _show_failure(seed, None, violation, simulator)
+        _show_failure(seed, None, violation)
     left = sorted(seed for seed, _ in tally.violations)[_SHRUNK_AT_MOST:]
     if left:
         print(f"violated in these seeds as well: {', '.join(map(str, left))}")
-    found = _search_all(first, count, simulator) if with_planted else None
+    found = _search_all(first, count) if with_planted else None
     rate = tally.simulated_ms / 1000 / seconds
-    shown = "not-searched" if found is None else f"{found}/{len(simulator.planted)}"
+    shown = "not-searched" if found is None else f"{found}/{len(PLANTED)}"
     print(
         f"RESULT seeds={tally.seeds} violations={len(tally.violations)} planted_found={shown} "
         f"simulated_s_per_s={rate:.0f}"
     )
-    return FAILED if tally.violations or (found is not None and found < len(simulator.planted)) else GOOD
+    return FAILED if tally.violations or (found is not None and found < len(PLANTED)) else GOOD
 
 
-def _parts(first: int, count: int, jobs: int, simulator: Simulator) -> Iterator[Tally]:
+def _parts(first: int, count: int, jobs: int) -> Iterator[Tally]:
     """Run the seeds, some at a time; the parts come in any order if there are several processes."""
     end = first + count
     if jobs > 1:
-        yield from tallies(range(first, end), jobs, run_seeds if simulator is WHOLE else campaign.run_seeds)
+        yield from tallies(range(first, end), jobs)
         return
     for start in range(first, end, SEEDS_AT_ONCE):
-        yield campaign.run_seeds(range(start, min(start + SEEDS_AT_ONCE, end)), simulator)
+        yield run_seeds(range(start, min(start + SEEDS_AT_ONCE, end)))
 
 
-def _search_one(bug: str, first: int, count: int, simulator: Simulator) -> int:
+def _search_one(bug: str, first: int, count: int) -> int:
     """Search for one planted bug; the seed that finds it is made small."""
-    outcome, tried = search(bug, range(first, first + count), simulator)
+    outcome, tried = search(bug, range(first, first + count))
     if outcome is not None:
-        _show_failure(outcome.seed, bug, str(outcome.violation), simulator)
+        _show_failure(outcome.seed, bug, str(outcome.violation))
     print(f"RESULT seeds={tried} planted_found={int(outcome is not None)}/1")
     return GOOD if outcome is not None else FAILED
 
 
-def _search_all(first: int, count: int, simulator: Simulator) -> int:
+def _search_all(first: int, count: int) -> int:
     found = 0
     print(f"{'planted bug':30} {'found by':>10} {'after':>11}  invariant, source")
-    for each in simulator.planted:
-        outcome, tried = search(each.name, range(first, first + count), simulator)
+    for each in PLANTED:
+        outcome, tried = search(each.name, range(first, first + count))
         if outcome is None:
             print(f"{each.name:30} {'-':>10} {tried:5} seeds  NOT FOUND, {each.source}")
             continue
@@ -183,39 +173,38 @@ def _search_all(first: int, count: int, simulator: Simulator) -> int:
     return found
 
 
-def _ablate(first: int, count: int, enough: int | None, simulator: Simulator) -> int:
+def _ablate(first: int, count: int, enough: int | None) -> int:
     """Remove each safeguard in turn, and count the seeds that notice."""
     print(f"{'what is wrong':30} {'found in':>13} {'first by':>11}  invariants; what it is")
     never = 0
-    for each in simulator.planted:
-        tally = campaign.ablate(each.name, range(first, first + count), simulator, enough)
+    for each in PLANTED:
+        tally = ablate(each.name, range(first, first + count), enough)
         invariants = Counter(violation.split(":")[0] for _, violation in tally.violations)
         seen = ", ".join(f"{name} {times}" for name, times in invariants.most_common()) or "NEVER"
         by = f"seed {tally.violations[0][0]}" if tally.violations else "-"
         found = f"{len(tally.violations)} of {tally.seeds}"
         print(f"{each.name:30} {found:>13} {by:>11}  {seen}; {each.source}", flush=True)
         never += not tally.violations
-    print(f"RESULT seeds={count} ablations={len(simulator.planted)} never_found={never}")
+    print(f"RESULT seeds={count} ablations={len(PLANTED)} never_found={never}")
     return FAILED if never else GOOD
 
 
-def _show_marks(tally: Tally, *, whole: bool) -> None:
+def _show_marks(tally: Tally) -> None:
     print(f"{'times':>8} {'seeds':>7}  seen")
-    for mark in sorted(tally.marks if whole else set(Mark) - OF_SHELL, key=lambda each: -tally.marks[each]):
+    for mark in sorted(Mark, key=lambda each: -tally.marks[each]):
         print(f"{tally.marks[mark]:8} {tally.seeds_of_mark[mark]:7}  {mark.value}")
 
 
-def _show_failure(seed: int, bug: str | None, violation: str, simulator: Simulator) -> None:
+def _show_failure(seed: int, bug: str | None, violation: str) -> None:
     """Print a failing seed, made small, with the command that replays it."""
     print(f"seed {seed}: {violation}")
     if violation.startswith(PROCESS_ENDS):
         return  # running it here would end this process as well
-    kept = shrunk(seed, bug, violation.split(":")[0], simulator)
-    outcome: Outcome = run_one(keep_steps(plan_of(seed), set(kept)), bug, simulator)
+    kept = shrunk(seed, bug, violation.split(":")[0])
+    outcome = run_one(keep_steps(plan_of(seed), set(kept)), bug)
     print(f"  with {len(kept)} of {len(plan_of(seed).steps)} steps: {outcome.violation}")
     planted = "" if bug is None else f" --plant {bug}"
-    whole = " --whole" if simulator is WHOLE else ""
-    print(f"  again: sparkonce sim{whole} --seed {seed}{planted} --keep {','.join(map(str, kept))}")
+    print(f"  again: sparkonce sim --seed {seed}{planted} --keep {','.join(map(str, kept))}")
 
 
 class _Progress:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from sparkonce.broker_lite.sim.campaign import Simulator
-from sparkonce.broker_lite.sim.whole.campaign import WHOLE
+from sparkonce.broker_lite.sim.whole.planted import PLANTED
 from sparkonce.jobs.cli.main import main
 
 
 def test_one_seed_prints_its_steps_its_trace_and_a_hash(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sim", "--seed", "12"]) == 0
     first = capsys.readouterr().out
-    assert "is the controller" in first
+    assert ": ControllerElected(" in first
     assert "TRACE seed=12 " in first.splitlines()[-1]
     assert main(["sim", "--seed", "12"]) == 0
     assert capsys.readouterr().out == first
 
 
 def test_a_planted_bug_fails_and_fewer_steps_can_be_kept(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sim", "--seed", "3", "--plant", "truncate-to-high-watermark"]) == 1
+    assert main(["sim", "--seed", "4", "--plant", "truncate-to-high-watermark"]) == 1
     assert "VIOLATION safe-in-sync" in capsys.readouterr().out
     assert main(["sim", "--seed", "1", "--keep", ""]) == 0
     assert "steps (0 of" in capsys.readouterr().out
@@ -62,9 +61,9 @@ def test_one_bug_is_searched_for_and_made_small(capsys: pytest.CaptureFixture[st
 def test_ablations_go_on_when_a_bug_is_found_often_enough(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bugs = [each for each in WHOLE.planted if each.name in ("acks-before-safe", "offsets-outside-transaction")]
-    monkeypatch.setattr("sparkonce.jobs.lab.sim.WHOLE", Simulator(WHOLE.run, tuple(bugs)))
-    assert main(["sim", "--whole", "--seeds", "2", "--ablations", "--enough", "1"]) == 1
+    bugs = [each for each in PLANTED if each.name in ("acks-before-safe", "offsets-outside-transaction")]
+    monkeypatch.setattr("sparkonce.jobs.lab.sim.PLANTED", tuple(bugs))
+    assert main(["sim", "--seeds", "2", "--ablations", "--enough", "1"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split()[:6] == ["acks-before-safe", "1", "of", "1", "seed", "0"]
     assert lines[2].split()[:6] == ["offsets-outside-transaction", "0", "of", "2", "-", "NEVER;"]

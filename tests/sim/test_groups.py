@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from itertools import count
-from typing import Any
 
 import pytest
 
 from sparkonce.broker_lite.coordinators.offsets import OffsetKey
-from sparkonce.broker_lite.log.segment import Segment
 from sparkonce.broker_lite.replication.invariants import Batch, ViolationError
-from sparkonce.broker_lite.sim.campaign import quiet
-from sparkonce.broker_lite.sim.coordinating import Coordinator
-from sparkonce.broker_lite.sim.disk import CutShort
 from sparkonce.broker_lite.sim.ownership import (
     KNOWS_BETTER,
     NOTHING,
@@ -26,9 +20,6 @@ from sparkonce.broker_lite.sim.ownership import (
     has,
 )
 from sparkonce.broker_lite.sim.plan import Durability, Kind, plan_of
-from sparkonce.broker_lite.sim.planted import replaced
-from sparkonce.broker_lite.sim.watched_log import WatchedLog
-from sparkonce.broker_lite.sim.world import run_plan
 
 GROUP = "g"
 ONE, TWO = ("t", 0), ("t", 1)
@@ -190,23 +181,3 @@ def test_about_a_quarter_of_the_seeds_with_durability_has_groups() -> None:
     assert {bool(plan.groups) for plan in durable if plan.transactional} == {True, False}
     steps = {plan.seed: any(step.kind is Kind.MEMBER for step in plan.steps) for plan in plans}
     assert {seed for seed, has_steps in steps.items() if has_steps} == {plan.seed for plan in with_groups}
-
-
-def test_a_commit_counts_that_was_written_as_its_coordinator_died() -> None:
-    """In this seed, whose commits the next coordinator finds: each 25th append to a coordinator's log is its last."""
-    append, put, numbers, dying = Coordinator.append, WatchedLog._put, count(1), [False]
-
-    def append_and_die(self: Coordinator, *arguments: Any) -> Written:
-        dying[0] = next(numbers) % 25 == 0
-        return append(self, *arguments)
-
-    def put_and_die(self: WatchedLog, *arguments: Any) -> Segment:
-        segment = put(self, *arguments)
-        if dying[0]:
-            dying[0] = False
-            raise CutShort
-        return segment
-
-    with quiet(), replaced(Coordinator, "append", append_and_die), replaced(WatchedLog, "_put", put_and_die):
-        assert run_plan(plan_of(274)).violation is None
-    assert next(numbers) > 50

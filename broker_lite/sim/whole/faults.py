@@ -16,8 +16,8 @@ from sparkonce.broker_lite.sim.plan import Step
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.controller.image import PartitionKey
-    from sparkonce.broker_lite.sim.broker import SimulatedBroker
-    from sparkonce.broker_lite.sim.world import World
+    from sparkonce.broker_lite.sim.whole.machine import Machine
+    from sparkonce.broker_lite.sim.whole.world import World
 
 _TRIPS: Final = 5
 """How many trips a leader in a duel has more time for: to connect, to send, and to be heard."""
@@ -80,11 +80,11 @@ class WholeFaults(Faults):
 
     # Nothing of all that once all faults are over.
 
-    def _die(self, broker: SimulatedBroker, down_ms: int, *, power: bool) -> None:
+    def _die(self, broker: Machine, down_ms: int, *, power: bool) -> None:
         if not self.over:
             super()._die(broker, down_ms, power=power)
 
-    def _pause_for(self, broker: SimulatedBroker, duration_ms: int) -> None:
+    def _pause_for(self, broker: Machine, duration_ms: int) -> None:
         if not self.over:
             super()._pause_for(broker, duration_ms)
 

@@ -41,7 +41,6 @@ class Truth:
         self._take = take
         self._coordination = FileCoordination(disk, METADATA, _NOBODY, 1, 0)
         self.image = ClusterImage()
-        self.flush_ms = 0
 
     def look(self) -> None:
         """Read what is new, if anything is."""
@@ -93,12 +92,15 @@ class Watcher(LogWatcher):
 
     def appended(self, log: WatchedLog) -> None:
         """See `LogWatcher`."""
+        last, name = log.batches[-1], self._history.name
+        self._world.trace(lambda: f"broker {self._broker_id} appends {name} {last.base_offset} to {last.last_offset}")
         self._world.judge(lambda: self._history.appended(self._broker_id, log.batches))
-        if log.batches[-1].base_offset and log.batches[-1].base_offset == log.segments[-1].base_offset:
+        if last.base_offset and last.base_offset == log.segments[-1].base_offset:
             self._world.mark(Mark.ROLLED)
 
-    def was_cut(self) -> None:
+    def was_cut(self, log: WatchedLog) -> None:
         """See `LogWatcher`."""
+        self._world.trace(lambda: f"broker {self._broker_id} cuts {self._history.name} at {log.log_end_offset}")
         self._world.mark(Mark.TRUNCATED)
         self._world.judge(lambda: self._world.check_member(self._key, self._broker_id))
 

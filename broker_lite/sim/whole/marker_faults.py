@@ -7,7 +7,7 @@ middle of the next transaction when the answer comes at last. It waits for the m
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.coordinators.offsets import partition_of
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.controller.image import PartitionKey
     from sparkonce.broker_lite.sim.whole.transactional import TransactionalProducer
     from sparkonce.broker_lite.sim.whole.world import World
-    from sparkonce.broker_lite.sim.world import World as FormerWorld
 
 _LOOK_MS: Final = 10
 _AWAY_MS: Final = 300
@@ -34,8 +33,7 @@ class ShellFaults(WholeFaults):
     """What can go wrong with whole brokers."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(cast("FormerWorld", world))
-        self._shell = world
+        super().__init__(world)
         self._jam: _Jam | None = None
         self._loss: Step | None = None
         """Armed for the next marker that is sent."""
@@ -57,15 +55,15 @@ class ShellFaults(WholeFaults):
         step, self._loss = self._loss, None
         if step is not None:
             self._dying = (broker_id, leader, step)
-            others = self._shell.brokers.keys() - {broker_id, leader}
-            self._block({(leader, each) for each in others}, 2 * self._shell.plan.settings.session_ms)
+            others = self._world.brokers.keys() - {broker_id, leader}
+            self._block({(leader, each) for each in others}, 2 * self._world.plan.settings.session_ms)
 
     def answered(self, broker_id: int, leader: int, then: Callable[[], object]) -> None:
         """Let an answer to WriteTxnMarkers arrive, now or when a jam is over; the leader may die of it."""
         if self._dying is not None and self._dying[:2] == (broker_id, leader):
             step, self._dying = self._dying[2], None
-            self._shell.mark(Mark.MARKER_ALONE)
-            self._shell.scheduler.after(0, self._die_in_duel, self._shell.brokers[leader], step.duration_ms)
+            self._world.mark(Mark.MARKER_ALONE)
+            self._world.scheduler.after(0, self._die_in_duel, self._world.brokers[leader], step.duration_ms)
         if self._jam is None or not self._jam.holds(broker_id, leader, then):
             then()
 
@@ -74,7 +72,7 @@ class ShellFaults(WholeFaults):
 
     def _flip(self, step: Step) -> None:
         """Let another replica lead a partition for a while, mostly one of an internal topic."""
-        world = self._shell
+        world = self._world
         keys = [key for key, state in world.image.partitions() if len(state.replicas) > 1]
         internal = [key for key in keys if world.topic_of(key).name.startswith("__")]
         keys = internal if internal and step.amount % 4 else keys
@@ -88,14 +86,14 @@ class ShellFaults(WholeFaults):
 
     def _flip_back(self, key: PartitionKey, leader: int) -> None:
         if not self.over:
-            self._shell.lead(key, leader)
+            self._world.lead(key, leader)
 
     def _begin_jam(self, step: Step) -> None:
         if self._jam is not None:
             self._jam.release()
-        producers = [each for each in self._shell.transactional if not each.has_epochs]
+        producers = [each for each in self._world.transactional if not each.has_epochs]
         if producers:
-            self._jam = _Jam(self._shell, producers[step.target % len(producers)], step)
+            self._jam = _Jam(self._world, producers[step.target % len(producers)], step)
             self._jam.begin()
 
 

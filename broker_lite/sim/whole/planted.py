@@ -12,8 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparkonce.broker_lite.cluster import acknowledgements
-from sparkonce.broker_lite.cluster.member import ClusterMember
-from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.coordinators import reconciliation
 from sparkonce.broker_lite.coordinators.group import ClassicGroup
 from sparkonce.broker_lite.coordinators.group_messages import Answer
@@ -34,9 +32,7 @@ from sparkonce.broker_lite.node.group_coordinator import GroupCoordinator
 from sparkonce.broker_lite.node.markers import MarkerSender
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.records import encode_batch
-from sparkonce.broker_lite.replication.follower import PartitionFollower, TruncationRule
 from sparkonce.broker_lite.replication.leader import PartitionLeader
-from sparkonce.broker_lite.replication.replica_log import EpochEnd, ReplicaLog
 from sparkonce.broker_lite.replication.replicas import Event
 from sparkonce.broker_lite.sim.planted import PLANTED as OF_CORES
 from sparkonce.broker_lite.sim.planted import Planted, replaced
@@ -200,31 +196,6 @@ def _malformed_sent_on() -> Iterator[None]:
         yield
 
 
-def _truncate_to_high_watermark() -> AbstractContextManager[None]:
-    original = PartitionFollower.__init__
-
-    def begin(self: PartitionFollower, log: ReplicaLog, leader: int, leader_epoch: int, rule: TruncationRule) -> None:
-        original(self, log, leader, leader_epoch, rule if leader == NO_LEADER else TruncationRule.HIGH_WATERMARK)
-
-    return replaced(PartitionFollower, "__init__", begin)
-
-
-def _ask_once() -> AbstractContextManager[None]:
-    """Let a follower cut its log once for each leader epoch, and not ask again whether both logs agree then."""
-    original = PartitionFollower.diverged
-
-    def cut(self: PartitionFollower, theirs: EpochEnd) -> None:
-        original(self, theirs)
-        self._rule = TruncationRule.ONE_QUESTION  # which counts as asked
-
-    return replaced(PartitionFollower, "diverged", cut)
-
-
-def _leads_by_old_log() -> AbstractContextManager[None]:
-    """Let a broker that starts again take what the log says of its former start for its own."""
-    return replaced(ClusterMember, "registered", property(lambda self: self._membership is not None))
-
-
 OF_SHELL = (
     Planted("acks-before-safe", "a handler that acknowledges before the high watermark", _acks_before_safe),
     Planted("acks-by-end", "the leader's end in place of the high watermark", _acks_by_end),
@@ -245,11 +216,5 @@ OF_SHELL = (
     Planted("malformed-sent-on", "what is no request reaches the controller", _malformed_sent_on),
     Planted("coordinators-not-unloaded", "what was known in a former epoch is kept", _loaded_groups_stay),
 )
-_OTHERWISE = {
-    "truncate-to-high-watermark": _truncate_to_high_watermark,
-    "ask-once": _ask_once,
-    "leads-by-old-log": _leads_by_old_log,
-}
-"""Bugs of the cores that `sim/planted.py` plants in hosts which are not here."""
-PLANTED = (*OF_SHELL, *(each._replace(plant=_OTHERWISE.get(each.name, each.plant)) for each in OF_CORES))
+PLANTED = (*OF_SHELL, *OF_CORES)
 """All of them."""

@@ -196,7 +196,12 @@ class Producer(ProduceClient):
             self._queue.remove(send)
 
     def _lost_order(self, send: _Send) -> None:
-        """Begin again where the partition has forgotten what was sent; see `sim.clients.Producer`."""
+        """Begin again where the partition has forgotten what was sent.
+
+        That may be where safe records may be lost: what is not acknowledged is sent again in a new epoch (KIP-360). Of
+        several requests under way, a broker that starts again remembers the last only, as that is what Kafka's
+        snapshots hold: the rest is refused whether it was appended or not, and a client can only tell its user.
+        """
         if self.world.history_of(self.key).lossy:
             self._epoch, self._sequence, self._knows_us = self._epoch + 1, 0, False
             self._queue = deque(_Send(each.records, each.number) for each in self._queue)

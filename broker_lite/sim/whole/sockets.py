@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.sim.whole.loop import SimulatedLoop
     from sparkonce.broker_lite.sim.whole.transports import Listening
 
+CLIENT: Final = 0
+"""The machine that all clients run on."""
 WINDOW_BYTES: Final = 64 << 10
 """How much may be on its way, or wait to be read."""
 SEND_AGAIN_MS: Final = 40
@@ -51,7 +53,7 @@ Packet = bytes | Sign
 
 @dataclass(slots=True)
 class Weather:
-    """What the network is like now; named as `sim.network.Weather` has them."""
+    """What the network is like now."""
 
     delay_ms: int
     loss: float

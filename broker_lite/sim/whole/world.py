@@ -10,7 +10,7 @@ from functools import partial
 from hashlib import blake2b
 from pathlib import PurePath
 from traceback import extract_tb
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from sparkonce.broker_lite.cluster.coordination import Step as MetadataStep
 from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
@@ -37,6 +37,7 @@ from sparkonce.broker_lite.replication.leader import PartitionLeader, Proposal
 from sparkonce.broker_lite.replication.replicas import Event, Leads
 from sparkonce.broker_lite.sim.atomicity import Transactions
 from sparkonce.broker_lite.sim.marks import Mark
+from sparkonce.broker_lite.sim.outcome import Outcome
 from sparkonce.broker_lite.sim.ownership import Groups
 from sparkonce.broker_lite.sim.plan import SAFETY_MS, Durability, Plan, TopicPlan
 from sparkonce.broker_lite.sim.planted import replaced
@@ -59,7 +60,6 @@ from sparkonce.broker_lite.sim.whole.sockets import Network
 from sparkonce.broker_lite.sim.whole.strangers import beside_strangers, has_strangers
 from sparkonce.broker_lite.sim.whole.transactional import Courier, TransactionalProducer
 from sparkonce.broker_lite.sim.whole.words import Words
-from sparkonce.broker_lite.sim.world import Outcome
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.cluster.member import ClusterMember
@@ -408,7 +408,7 @@ class World:
             for each in topic.partitions
             if isinstance(machine.replicas.roles.get((topic.topic_id, each.partition_index)), PartitionLeader)
         ]
-        return self.faults.proposed(cast("Any", machine), proposals)
+        return self.faults.proposed(machine, proposals)
 
     def _event(self, machine: Machine, member: ClusterMember, event: Event) -> None:
         if isinstance(event, Leads):

@@ -66,7 +66,7 @@ def _seed(_: Site, asked: Asked) -> Mapping[str, Any]:
     if bug and bug not in bugs():
         raise NoSuchThingError(f"There is no bug {bug} to plant.")
     try:
-        run = run_seed(asked.number("seed", 0), bug, whole=asked.query.get("of") != "cores")
+        run = run_seed(asked.number("seed", 0), bug)
     except SeedError as error:
         raise NoSuchThingError(str(error)) from error
     last = max(len(run.lines) - 1, 0)

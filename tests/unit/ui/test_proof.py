@@ -107,38 +107,44 @@ def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest
     assert list(tmp_path.iterdir()) == []
 
 
-OUTPUT = """seed 3: 2 brokers, durability budgeted
+def changed(in_sync: str, leader: int, epoch: int) -> str:
+    state = f"PartitionState(replicas=(1, 2), in_sync_replicas=({in_sync}), leader={leader}, leader_epoch={epoch}, x=1)"
+    return f"PartitionChanged(topic_id=UUID('a-b'), partition=0, state={state})"
+
+
+OUTPUT = f"""seed 3: 2 brokers, durability budgeted
   TopicPlan(name='t0', partitions=1)
 steps (1 of 1):
   [0] 1160 ms produce target=1 for 0 ms amount=1
       0 broker 1 starts
       0 broker 2 starts
-      0 broker 1 is the controller
-    271 log 11: t0-0 leader 1 epoch 0 in sync [1, 2] eligible [] last known -1 partition epoch 0
+      0 log 1: ControllerElected(controller_id=1, controller_epoch=1)
+    270 log 10: TopicCreated(name='t0', topic_id=UUID('a-b'))
+    271 log 11: {changed("1, 2", 1, 0)}
     272 broker 1 leads t0-0 in epoch 0
-    300 broker 1 appends t0-0 0 to 4 in epoch 0, acks -1
+    300 broker 1 appends t0-0 0 to 4
     310 broker 1: t0-0 is safe below 3
     400 step: 400 ms elect target=1 for 180 ms amount=31
     401 broker 1 dies
     402 a line of which the picture knows nothing
-    500 log 12: t0-0 leader 2 epoch 1 in sync [2] eligible [] last known -1 partition epoch 1
+    500 log 12: {changed("2,", 2, 1)}
     600 broker 1 starts
     601 broker 1 cuts t0-0 at 2
 violation: none
-TRACE seed=3 lines=13 hash=abc"""
+TRACE seed=3 lines=14 hash=abc"""
 
 
 def test_a_trace_is_read_and_drawn() -> None:
-    run = read_output(3, "", OUTPUT.splitlines(), whole=False)
+    run = read_output(3, "", OUTPUT.splitlines())
     assert run is not None
     assert len(run.head) == 4
-    assert (len(run.lines), run.violation, run.digest) == (13, None, "abc")
+    assert (len(run.lines), run.violation, run.digest) == (14, None, "abc")
     assert run.lines[-1] == TraceLine(601, "broker 1 cuts t0-0 at 2")
     assert [line.text for line in run.lines if line.is_fault] == [
         "step: 400 ms elect target=1 for 180 ms amount=31",
         "broker 1 dies",
     ]
-    before = picture_after(run.lines[:7])
+    before = picture_after(run.lines[:8])
     assert (before.brokers, before.controller) == ({1: "up", 2: "up"}, 1)
     assert (before.leaders, before.in_sync) == ({"t0-0": (1, 0)}, {"t0-0": (1, 2)})
     log = before.logs[1, "t0-0"]
@@ -146,17 +152,16 @@ def test_a_trace_is_read_and_drawn() -> None:
     after = picture_after(run.lines)
     assert (after.leaders, after.in_sync) == ({"t0-0": (2, 1)}, {"t0-0": (2,)})
     assert (after.logs[1, "t0-0"].end, after.logs[1, "t0-0"].safe) == (2, 2)
-    assert picture_after(run.lines[:9]).brokers == {1: "down", 2: "up"}
+    assert picture_after(run.lines[:10]).brokers == {1: "down", 2: "up"}
 
 
 def test_a_run_that_broke_off_is_none() -> None:
-    assert read_output(3, "", OUTPUT.splitlines()[:-1], whole=False) is None
-    assert read_output(3, "", [], whole=False) is None
+    assert read_output(3, "", OUTPUT.splitlines()[:-1]) is None
+    assert read_output(3, "", []) is None
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_a_seed_of_the_simulator_has_a_picture(whole: bool) -> None:
-    run = run_seed(3, whole=whole)
+def test_a_seed_of_the_simulator_has_a_picture() -> None:
+    run = run_seed(3)
     assert run.violation is None
     picture = picture_after(run.lines[: len(run.lines) // 2])
     assert "up" in picture.brokers.values()
