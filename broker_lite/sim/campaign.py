@@ -18,8 +18,8 @@ from typing import Final
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.outcome import Outcome
 from sparkonce.broker_lite.sim.plan import Plan, plan_of
-from sparkonce.broker_lite.sim.whole.planted import PLANTED
-from sparkonce.broker_lite.sim.whole.world import run_plan
+from sparkonce.broker_lite.sim.planted.shell import PLANTED
+from sparkonce.broker_lite.sim.world import run_plan
 
 BUGS: Final = tuple(each.name for each in PLANTED)
 """The names of the bugs that can be planted."""

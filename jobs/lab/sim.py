@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from sparkonce.broker_lite.sim.campaign import BUGS, Tally, ablate, keep_steps, run_one, run_seeds, search, shrunk
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.plan import plan_of
-from sparkonce.broker_lite.sim.whole.planted import PLANTED
+from sparkonce.broker_lite.sim.planted.shell import PLANTED
 from sparkonce.jobs.lab.sim_workers import PROCESS_ENDS, SEEDS_AT_ONCE, tallies
 from sparkonce.jobs.shared.arguments import positive, whole_number
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparkonce.broker_lite.sim.whole.planted import PLANTED
+from sparkonce.broker_lite.sim.planted.shell import PLANTED
 from sparkonce.jobs.cli.main import main
 
 

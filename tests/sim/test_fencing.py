@@ -17,7 +17,7 @@ from sparkonce.broker_lite.coordinators.transaction_messages import (
 from sparkonce.broker_lite.coordinators.transactions import MAX_EPOCH
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.replication.invariants import ViolationError
-from sparkonce.broker_lite.sim.fencing import Fencing
+from sparkonce.broker_lite.sim.judges.fencing import Fencing
 
 OLD, LOST, NEW = Producer("a", 1, MAX_EPOCH - 1), Producer("a", 2, 0), Producer("a", 3, 0)
 KNOWN = Transaction("a", 1, 1000, epoch=MAX_EPOCH - 1)

@@ -8,7 +8,7 @@ import pytest
 
 from sparkonce.broker_lite.coordinators.offsets import OffsetKey
 from sparkonce.broker_lite.replication.invariants import Batch, ViolationError
-from sparkonce.broker_lite.sim.ownership import (
+from sparkonce.broker_lite.sim.judges.ownership import (
     KNOWS_BETTER,
     NOTHING,
     Groups,

@@ -16,10 +16,10 @@ from sparkonce.broker_lite.log.checkpoints import PARTITION_METADATA, decode_par
 from sparkonce.broker_lite.replication.follower import PartitionFollower
 from sparkonce.broker_lite.replication.invariants import Batch, PartitionHistory
 from sparkonce.broker_lite.replication.leader import PartitionLeader
+from sparkonce.broker_lite.sim.faults.strangers import is_noted
+from sparkonce.broker_lite.sim.judges.watched_log import LogWatcher, WatchedLog
+from sparkonce.broker_lite.sim.machine.machine import METADATA, Mounted, Process, SharedDisk
 from sparkonce.broker_lite.sim.marks import Mark
-from sparkonce.broker_lite.sim.watched_log import LogWatcher, WatchedLog
-from sparkonce.broker_lite.sim.whole.machine import METADATA, Mounted, Process, SharedDisk
-from sparkonce.broker_lite.sim.whole.strangers import is_noted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.cluster.coordination import Step
     from sparkonce.broker_lite.log.config import LogConfig
     from sparkonce.broker_lite.log.storage import Storage
-    from sparkonce.broker_lite.sim.whole.world import World
+    from sparkonce.broker_lite.sim.world import World
 
 _NOBODY = -1
 

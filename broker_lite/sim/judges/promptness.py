@@ -16,12 +16,12 @@ from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPI
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.replication.invariants import ViolationError
-from sparkonce.broker_lite.sim.whole.client import TRANSACTION, Client, UnreachableError
+from sparkonce.broker_lite.sim.clients.client import TRANSACTION, Client, UnreachableError
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from sparkonce.broker_lite.sim.whole.world import World
+    from sparkonce.broker_lite.sim.world import World
 
 _TRANSACTIONS: Final = 6
 _MOST_MS: Final = 60

@@ -16,11 +16,11 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
-from sparkonce.broker_lite.sim.whole.transports import Listening, Transport
+from sparkonce.broker_lite.sim.machine.transports import Listening, Transport
 
 if TYPE_CHECKING:
+    from sparkonce.broker_lite.sim.machine.sockets import Descriptor, Network
     from sparkonce.broker_lite.sim.scheduler import Scheduler
-    from sparkonce.broker_lite.sim.whole.sockets import Descriptor, Network
 
 
 class SimulatedLoop(asyncio.AbstractEventLoop):

@@ -15,13 +15,13 @@ from sparkonce.broker_lite.coordinators.consumer_group_image import (
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.replication.invariants import ViolationError
-from sparkonce.broker_lite.sim.whole.client import UnreachableError
-from sparkonce.broker_lite.sim.whole.groups import AgainError, GroupClient, together
-from sparkonce.broker_lite.sim.whole.standing import Standing
+from sparkonce.broker_lite.sim.clients.client import UnreachableError
+from sparkonce.broker_lite.sim.clients.groups import AgainError, GroupClient, together
+from sparkonce.broker_lite.sim.judges.standing import Standing
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.coordinators.transaction_messages import TopicPartition
-    from sparkonce.broker_lite.sim.ownership import Share
+    from sparkonce.broker_lite.sim.judges.ownership import Share
 
 _JOIN_AGAIN: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 _ENDS: Final = (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID)

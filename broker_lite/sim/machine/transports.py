@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sparkonce.broker_lite.sim.whole.loop import SimulatedLoop
-    from sparkonce.broker_lite.sim.whole.sockets import Descriptor
+    from sparkonce.broker_lite.sim.machine.loop import SimulatedLoop
+    from sparkonce.broker_lite.sim.machine.sockets import Descriptor
 
 _READ_BYTES = 256 << 10
 

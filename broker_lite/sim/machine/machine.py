@@ -27,17 +27,17 @@ from sparkonce.broker_lite.server.listener import Listener, ServerError
 from sparkonce.broker_lite.server.membership import ClusterShell
 from sparkonce.broker_lite.server.server import Server
 from sparkonce.broker_lite.sim.disk import CutShort, DiskLock, SimulatedDisk, SimulatedFile
+from sparkonce.broker_lite.sim.machine.loop import SimulatedLoop
+from sparkonce.broker_lite.sim.machine.settings import FIRST_PORT, broker_config
+from sparkonce.broker_lite.sim.machine.sockets import Descriptor
 from sparkonce.broker_lite.sim.scheduler import stream
-from sparkonce.broker_lite.sim.whole.loop import SimulatedLoop
-from sparkonce.broker_lite.sim.whole.settings import FIRST_PORT, broker_config
-from sparkonce.broker_lite.sim.whole.sockets import Descriptor
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.log.storage import Flush, Storage
     from sparkonce.broker_lite.protocol.primitives import Buffer
     from sparkonce.broker_lite.security.settings import ListenerConfig
     from sparkonce.broker_lite.server.host import Heart
-    from sparkonce.broker_lite.sim.whole.world import World
+    from sparkonce.broker_lite.sim.world import World
 
 SHARED: Final = "/shared"
 """Where the disk is mounted that all machines share."""

@@ -16,15 +16,15 @@ from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.protocol.frames import SIZE, encode_request_header, read_response_header
+from sparkonce.broker_lite.sim.machine.loop import SimulatedLoop
+from sparkonce.broker_lite.sim.machine.machine import EPOCH_MS
+from sparkonce.broker_lite.sim.machine.settings import FIRST_PORT
+from sparkonce.broker_lite.sim.machine.sockets import CLIENT
 from sparkonce.broker_lite.sim.scheduler import stream
-from sparkonce.broker_lite.sim.whole.loop import SimulatedLoop
-from sparkonce.broker_lite.sim.whole.machine import EPOCH_MS
-from sparkonce.broker_lite.sim.whole.settings import FIRST_PORT
-from sparkonce.broker_lite.sim.whole.sockets import CLIENT
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.protocol.primitives import Buffer
-    from sparkonce.broker_lite.sim.whole.world import World
+    from sparkonce.broker_lite.sim.world import World
 
 GROUP: Final = 0
 TRANSACTION: Final = 1

@@ -1,4 +1,4 @@
-"""One run of one plan with whole brokers: a cluster comes up, things go wrong, all is healed, and it must recover."""
+"""One run of one plan: a cluster comes up, things go wrong, all is healed, and it must recover."""
 
 from __future__ import annotations
 
@@ -35,31 +35,31 @@ from sparkonce.broker_lite.replication.invariants import (
 )
 from sparkonce.broker_lite.replication.leader import PartitionLeader, Proposal
 from sparkonce.broker_lite.replication.replicas import Event, Leads
-from sparkonce.broker_lite.sim.atomicity import Transactions
+from sparkonce.broker_lite.sim.clients.admin import Admin
+from sparkonce.broker_lite.sim.clients.client import Client
+from sparkonce.broker_lite.sim.clients.groups import ClassicMember, Commits, GroupClient
+from sparkonce.broker_lite.sim.clients.heartbeats import HeartbeatMember
+from sparkonce.broker_lite.sim.clients.intruder import Intruder
+from sparkonce.broker_lite.sim.clients.operator import Operator, has_operator
+from sparkonce.broker_lite.sim.clients.producers import Consumer, Herald, Producer
+from sparkonce.broker_lite.sim.clients.transactional import Courier, TransactionalProducer
+from sparkonce.broker_lite.sim.faults.markers import ShellFaults
+from sparkonce.broker_lite.sim.faults.strangers import beside_strangers, has_strangers
+from sparkonce.broker_lite.sim.faults.words import Words
+from sparkonce.broker_lite.sim.judges.atomicity import Transactions
+from sparkonce.broker_lite.sim.judges.ownership import Groups
+from sparkonce.broker_lite.sim.judges.promptness import probe
+from sparkonce.broker_lite.sim.judges.recovery import ails, compare_images, look_at_disks
+from sparkonce.broker_lite.sim.judges.truth import Mistakes, ObservedLog, Truth, Unjudged
+from sparkonce.broker_lite.sim.judges.watched_log import WatchedLog
+from sparkonce.broker_lite.sim.machine.machine import Machine, Process, SharedDisk
+from sparkonce.broker_lite.sim.machine.settings import has_intruder
+from sparkonce.broker_lite.sim.machine.sockets import Network
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.outcome import Outcome
-from sparkonce.broker_lite.sim.ownership import Groups
 from sparkonce.broker_lite.sim.plan import SAFETY_MS, Durability, Plan, TopicPlan
-from sparkonce.broker_lite.sim.planted import replaced
+from sparkonce.broker_lite.sim.planted.state_machines import replaced
 from sparkonce.broker_lite.sim.scheduler import Scheduler
-from sparkonce.broker_lite.sim.watched_log import WatchedLog
-from sparkonce.broker_lite.sim.whole.admin import Admin
-from sparkonce.broker_lite.sim.whole.client import Client
-from sparkonce.broker_lite.sim.whole.groups import ClassicMember, Commits, GroupClient
-from sparkonce.broker_lite.sim.whole.heartbeats import HeartbeatMember
-from sparkonce.broker_lite.sim.whole.intruder import Intruder
-from sparkonce.broker_lite.sim.whole.judge import Mistakes, ObservedLog, Truth, Unjudged
-from sparkonce.broker_lite.sim.whole.machine import Machine, Process, SharedDisk
-from sparkonce.broker_lite.sim.whole.marker_faults import ShellFaults
-from sparkonce.broker_lite.sim.whole.operator import Operator, has_operator
-from sparkonce.broker_lite.sim.whole.producers import Consumer, Herald, Producer
-from sparkonce.broker_lite.sim.whole.promptness import probe
-from sparkonce.broker_lite.sim.whole.recovery import ails, compare_images, look_at_disks
-from sparkonce.broker_lite.sim.whole.settings import has_intruder
-from sparkonce.broker_lite.sim.whole.sockets import Network
-from sparkonce.broker_lite.sim.whole.strangers import beside_strangers, has_strangers
-from sparkonce.broker_lite.sim.whole.transactional import Courier, TransactionalProducer
-from sparkonce.broker_lite.sim.whole.words import Words
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.cluster.member import ClusterMember

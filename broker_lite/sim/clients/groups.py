@@ -25,14 +25,14 @@ from sparkonce.broker_lite.coordinators.transaction_messages import TopicPartiti
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.replication.invariants import ViolationError
+from sparkonce.broker_lite.sim.clients.client import GROUP, Client, UnreachableError
+from sparkonce.broker_lite.sim.judges.ownership import KNOWS_BETTER, NOTHING, Share, decode_share, encode_share
 from sparkonce.broker_lite.sim.marks import Mark
-from sparkonce.broker_lite.sim.ownership import KNOWS_BETTER, NOTHING, Share, decode_share, encode_share
-from sparkonce.broker_lite.sim.whole.client import GROUP, Client, UnreachableError
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.controller.image import PartitionKey
     from sparkonce.broker_lite.sim.plan import GroupPlan
-    from sparkonce.broker_lite.sim.whole.world import World
+    from sparkonce.broker_lite.sim.world import World
 
 NO_GENERATION: Final = -1
 _FIND_AGAIN: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -8,7 +8,7 @@ from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.sim.whole.client import GROUP, TRANSACTION, Client, UnreachableError
+from sparkonce.broker_lite.sim.clients.client import GROUP, TRANSACTION, Client, UnreachableError
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.sim.plan import TopicPlan

@@ -29,12 +29,12 @@ from sparkonce.broker_lite.protocol.records import (
     encode_batch,
     scan,
 )
+from sparkonce.broker_lite.sim.clients.client import Address, Client, UnreachableError
 from sparkonce.broker_lite.sim.marks import Mark
-from sparkonce.broker_lite.sim.whole.client import Address, Client, UnreachableError
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.controller.image import PartitionKey
-    from sparkonce.broker_lite.sim.whole.world import World
+    from sparkonce.broker_lite.sim.world import World
 
 ATTEMPTS: Final = 6
 """Of a producer without idempotence; the batch is given up after them."""

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Final
 from sparkonce.broker_lite.sim.scheduler import Scheduler, stream
 
 if TYPE_CHECKING:
+    from sparkonce.broker_lite.sim.machine.loop import SimulatedLoop
+    from sparkonce.broker_lite.sim.machine.transports import Listening
     from sparkonce.broker_lite.sim.plan import Settings
-    from sparkonce.broker_lite.sim.whole.loop import SimulatedLoop
-    from sparkonce.broker_lite.sim.whole.transports import Listening
 
 CLIENT: Final = 0
 """The machine that all clients run on."""

@@ -21,12 +21,12 @@ from sparkonce.broker_lite.protocol.apis import AMONG_BROKERS, APIS, ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
 from sparkonce.broker_lite.replication.invariants import ViolationError
+from sparkonce.broker_lite.sim.clients.client import GROUP, TRANSACTION, Client, UnreachableError
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.scheduler import stream
-from sparkonce.broker_lite.sim.whole.client import GROUP, TRANSACTION, Client, UnreachableError
 
 if TYPE_CHECKING:
-    from sparkonce.broker_lite.sim.whole.world import World
+    from sparkonce.broker_lite.sim.world import World
 
 _OPERATORS: Final = 0.35
 """How many seeds have one."""

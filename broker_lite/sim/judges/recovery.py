@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.replication.invariants import ViolationError, check_images_equal
-from sparkonce.broker_lite.sim.atomicity import read_committed
-from sparkonce.broker_lite.sim.whole.groups import ailing
+from sparkonce.broker_lite.sim.clients.groups import ailing
+from sparkonce.broker_lite.sim.judges.atomicity import read_committed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sparkonce.broker_lite.controller.image import PartitionKey
-    from sparkonce.broker_lite.sim.whole.transactional import TransactionalProducer
-    from sparkonce.broker_lite.sim.whole.world import World
+    from sparkonce.broker_lite.sim.clients.transactional import TransactionalProducer
+    from sparkonce.broker_lite.sim.world import World
 
 REPLICAS: Final = 3
 _LOOK_MS: Final = 200
@@ -108,7 +108,7 @@ def _may_be_told(producer: TransactionalProducer, read: Mapping[PartitionKey, Co
     """Return the offsets that a group may have: that of the last transaction that took place, or a later one's.
 
     Later ones may have taken place as far as their offsets go if the end of the transaction before may have ended them:
-    see `sim/atomicity.py`.
+    see `sim/judges/atomicity.py`.
     """
     found = []
     for number, attempt in reversed([*enumerate(producer.with_offsets, 1)]):

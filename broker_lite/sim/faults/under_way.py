@@ -1,8 +1,8 @@
-"""Faults for whole brokers: as `sim.faults`, but with records under way where a fault needs them to do harm.
+"""Faults as those of `steps.py`, with records under way where a fault needs them to do harm.
 
-Whole brokers and their clients need more trips through the network for a record than the former hosts did, and a fault
-that strikes when nothing is under way proves little. So a fault first lets records be sent, and then waits for some
-trips: which ones were made, of request, copies and high watermark, is another each time.
+A record needs some trips through the network, and a fault that strikes when nothing is under way proves little. So a
+fault first lets records be sent, and then waits for some trips: which ones were made, of request, copies and high
+watermark, is another each time.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from sparkonce.broker_lite.controller.records import NO_LEADER
-from sparkonce.broker_lite.sim.faults import Faults
+from sparkonce.broker_lite.sim.faults.steps import Faults
 from sparkonce.broker_lite.sim.plan import Step
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.controller.image import PartitionKey
-    from sparkonce.broker_lite.sim.whole.machine import Machine
-    from sparkonce.broker_lite.sim.whole.world import World
+    from sparkonce.broker_lite.sim.machine.machine import Machine
+    from sparkonce.broker_lite.sim.world import World
 
 _TRIPS: Final = 5
 """How many trips a leader in a duel has more time for: to connect, to send, and to be heard."""
@@ -28,7 +28,7 @@ _NEWS: Final = 5
 
 
 class WholeFaults(Faults):
-    """What goes wrong with whole brokers, and what may."""
+    """What goes wrong, and what may."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

@@ -18,8 +18,8 @@ from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
 from sparkonce.broker_lite.protocol.records import Record, encode_batch
 from sparkonce.broker_lite.replication.invariants import ViolationError
-from sparkonce.broker_lite.sim.whole.client import Client, Connection, UnreachableError
-from sparkonce.broker_lite.sim.whole.settings import FIRST_PORT, INTRUDER
+from sparkonce.broker_lite.sim.clients.client import Client, Connection, UnreachableError
+from sparkonce.broker_lite.sim.machine.settings import FIRST_PORT, INTRUDER
 
 if TYPE_CHECKING:
     pass

@@ -1,7 +1,7 @@
-"""Bugs of the shell put back on purpose: between the state machines and the sockets, where `sim/planted.py` has none.
+"""Bugs of the shell put back on purpose: between the state machines and the sockets.
 
 Each is a context manager that replaces a function of the production code in this process. Those of the state machines
-are found here as well: `sim/planted.py`.
+are in `state_machines.py`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.records import encode_batch
 from sparkonce.broker_lite.replication.leader import PartitionLeader
 from sparkonce.broker_lite.replication.replicas import Event
-from sparkonce.broker_lite.sim.planted import PLANTED as OF_CORES
-from sparkonce.broker_lite.sim.planted import Planted, replaced
+from sparkonce.broker_lite.sim.planted.state_machines import PLANTED as OF_CORES
+from sparkonce.broker_lite.sim.planted.state_machines import Planted, replaced
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.node.request import Body, Request

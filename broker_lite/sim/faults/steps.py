@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from sparkonce.broker_lite.controller.image import PartitionKey
 from sparkonce.broker_lite.controller.records import NO_LEADER, PartitionState
 from sparkonce.broker_lite.replication.leader import Proposal
+from sparkonce.broker_lite.sim.machine.sockets import CLIENT
 from sparkonce.broker_lite.sim.plan import CLIENTS, MINIMUMS, Durability, Kind, Step
-from sparkonce.broker_lite.sim.whole.sockets import CLIENT
 
 if TYPE_CHECKING:
-    from sparkonce.broker_lite.sim.whole.machine import Machine
-    from sparkonce.broker_lite.sim.whole.world import World
+    from sparkonce.broker_lite.sim.machine.machine import Machine
+    from sparkonce.broker_lite.sim.world import World
 
 _RESTART_MS = 200
 _MOST_BROKEN = 2

@@ -1,4 +1,4 @@
-"""Faults of whole brokers: leadership that goes away and comes back, and answers to markers that come late.
+"""Faults of coordinators: leadership that goes away and comes back, and answers to markers that come late.
 
 A jam is what a marker needs that has waited too long (`node/markers.py`): a leader that is slow to answer, while its
 partition goes to another broker, the transaction ends there, the partition comes back, and the producer is in the
@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Final
 from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.coordinators.offsets import partition_of
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from sparkonce.broker_lite.sim.faults.under_way import WholeFaults
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.plan import Kind, Step
-from sparkonce.broker_lite.sim.whole.faults import WholeFaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sparkonce.broker_lite.controller.image import PartitionKey
-    from sparkonce.broker_lite.sim.whole.transactional import TransactionalProducer
-    from sparkonce.broker_lite.sim.whole.world import World
+    from sparkonce.broker_lite.sim.clients.transactional import TransactionalProducer
+    from sparkonce.broker_lite.sim.world import World
 
 _LOOK_MS: Final = 10
 _AWAY_MS: Final = 300
@@ -30,7 +30,7 @@ _ROUNDS: Final = 2
 
 
 class ShellFaults(WholeFaults):
-    """What can go wrong with whole brokers."""
+    """What can go wrong."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

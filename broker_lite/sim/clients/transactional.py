@@ -5,7 +5,7 @@ as a new instance would. By the version of the protocol they either name partiti
 their epoch, or have an epoch for each transaction (KIP-890). Hasty ones go on as soon as they hear of a commit, while
 its markers are still being written. Some requests to end a transaction come a second time, over another connection.
 
-What must hold for records is in `sim/atomicity.py`. Beside that:
+What must hold for records is in `sim/judges/atomicity.py`. Beside that:
 
     fenced-for-cause    who alone uses a transactional id, has had every answer to InitProducerId, and whose time is not
                         up, hears nothing that is fatal
@@ -26,15 +26,15 @@ from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.protocol.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Record, encode_batch
 from sparkonce.broker_lite.replication.invariants import ViolationError
-from sparkonce.broker_lite.sim.atomicity import Asked, Attempt
+from sparkonce.broker_lite.sim.clients.client import GROUP, TRANSACTION, Client, UnreachableError
+from sparkonce.broker_lite.sim.clients.producers import ProduceClient
+from sparkonce.broker_lite.sim.judges.atomicity import Asked, Attempt
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.plan import Kind
-from sparkonce.broker_lite.sim.whole.client import GROUP, TRANSACTION, Client, UnreachableError
-from sparkonce.broker_lite.sim.whole.producers import ProduceClient
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.controller.image import PartitionKey
-    from sparkonce.broker_lite.sim.whole.world import World
+    from sparkonce.broker_lite.sim.world import World
 
 ATTEMPTS: Final = 12
 """For a batch; the transaction is aborted after them."""

@@ -1,0 +1,1 @@
+"""Simulated clients, which speak the protocol in bytes."""
