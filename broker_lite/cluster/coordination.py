@@ -11,6 +11,7 @@ ZooKeeper, for brokers on several machines.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -84,11 +85,11 @@ class Coordination(Protocol):
 
     # Brokers.
 
-    def announce(self, addresses: Sequence[tuple[str, str, int]], lock_id: str) -> None:
+    def announce(self, incarnation: uuid.UUID, addresses: Sequence[tuple[str, str, int]], lock_id: str) -> None:
         """Let the cluster know that this broker is there; to be called when its data directory is locked.
 
-        Addresses are name, host and port of each listener; `lock_id` tells its lock from all others, see
-        `Host`.
+        `incarnation` is that of this start of the broker, addresses are name, host and port of each listener, and
+        `lock_id` tells its lock from all others, see `Host`.
         """
 
     @property
@@ -97,6 +98,12 @@ class Coordination(Protocol):
 
     def is_gone(self, broker_id: int) -> bool:
         """Whether a broker is known to be dead, or cut off from the cluster."""
+
+    def is_announced(self, broker_id: int, incarnation: uuid.UUID) -> bool:
+        """Whether this start of a broker is known to be the one that is there: all others of that id are dead.
+
+        Where that is not known yet, it is soon.
+        """
 
     @property
     def advice(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable, Sequence
 
 from sparkonce.broker_lite.cluster.controller_locks import ControllerLocks
@@ -37,6 +38,8 @@ class FileCoordination:
         self.touch = self.locks.touch
         self.is_gone = self.locks.is_gone
         self.advice = f"no broker can write in {directory}; look at its permissions and its disk"
+        self._storage = storage
+        self._directory = directory
         self._broker_id = broker_id
         self._max_log_bytes = max_log_bytes
         self._reader = MetadataReader(storage, self.log, self.locks.latest_epoch)
@@ -94,8 +97,27 @@ class FileCoordination:
         for listener in self.on_change:
             listener()
 
-    def announce(self, addresses: Sequence[tuple[str, str, int]], lock_id: str) -> None:
-        """See `Coordination`: the lock on the broker's id says so."""
+    def announce(
+        self,
+        incarnation: uuid.UUID,
+        addresses: Sequence[tuple[str, str, int]],  # noqa: ARG002
+        lock_id: str,  # noqa: ARG002
+    ) -> None:
+        """See `Coordination`: the lock on the broker's id says that one is there, and a file beside it which one."""
+        try:
+            self._storage.write(self._incarnation_path(self._broker_id), f"{incarnation}\n".encode(), durable=False)
+        except OSError as error:  # else it registers when the session of its former start is over
+            logger.warning("the cluster is not told which start of broker %d this is: %s", self._broker_id, error)
+
+    def is_announced(self, broker_id: int, incarnation: uuid.UUID) -> bool:
+        """See `Coordination`."""
+        try:
+            return self._storage.read(self._incarnation_path(broker_id)).strip() == str(incarnation).encode()
+        except OSError:
+            return False
+
+    def _incarnation_path(self, broker_id: int) -> str:
+        return f"{self._directory}/broker-{broker_id}.incarnation"
 
     def close(self) -> None:
         """See `Coordination`."""

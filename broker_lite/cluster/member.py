@@ -32,6 +32,8 @@ from sparkonce.broker_lite.replication.replicas import Event, Replicas, Replicat
 from sparkonce.broker_lite.scheduling import Scheduler, Timer
 
 if TYPE_CHECKING:
+    import uuid
+
     from sparkonce.broker_lite.cluster.in_sync import InSyncProposals
     from sparkonce.broker_lite.cluster.roles import Answer, BrokerRole, ControllerRole, Peers, Surroundings
     from sparkonce.broker_lite.controller.records import Record
@@ -209,6 +211,10 @@ class ClusterMember:
     def is_gone(self, broker_id: int) -> bool:
         """Whether a broker is known to be dead, whatever the log says."""
         return self._membership is not None and self._membership.coordination.is_gone(broker_id)
+
+    def is_announced(self, broker_id: int, incarnation: uuid.UUID) -> bool:
+        """Whether this start of a broker is known to be the one that is there: all others of that id are dead."""
+        return self._membership is not None and self._membership.coordination.is_announced(broker_id, incarnation)
 
     def misses_a_death(self) -> bool:
         """Whether a broker is dead that the log, as far as it goes, shows as alive."""

@@ -95,6 +95,9 @@ class Surroundings(Protocol):
     def is_gone(self, broker_id: int) -> bool:
         """Whether a broker is known to be dead, or cut off from the cluster."""
 
+    def is_announced(self, broker_id: int, incarnation: uuid.UUID) -> bool:
+        """Whether this start of a broker is known to be the one that is there: all others of that id are dead."""
+
     def poll(self) -> Iterable[ClusterImage | list[Record]]:
         """Return what the controllers have decided since the last call, as far as it counts.
 

@@ -1,5 +1,7 @@
 """BrokerRegistration v0 to v3: a broker that has started joins its cluster (KIP-631).
 
+A broker whose former start still has a session is refused with DUPLICATE_BROKER_REGISTRATION, as in Kafka, unless that
+start is known to be dead: what the cluster rests on says which start of a broker is there (`Coordination`).
 Absent: features and racks of brokers, and several directories, which are ignored.
 """
 
@@ -15,10 +17,7 @@ from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 
 @once_written
 def handle(broker: Broker, request: Request) -> Body:
-    """Register a broker that has started.
-
-    The broker holds the lock on its id, so that a former start of it is dead, whatever its lease says.
-    """
+    """Register a broker that has started."""
     wanted = request.message()
     try:
         controller_of(broker, request)
@@ -34,8 +33,9 @@ def handle(broker: Broker, request: Request) -> Body:
 
     def register(controller: Controller) -> tuple[list[Record], int]:
         known = controller.image.brokers.get(wanted.broker_id)
-        former = known is not None and known.incarnation != wanted.incarnation_id
-        fenced = controller.fence([wanted.broker_id]) if former else []
+        is_new = known is not None and known.incarnation != wanted.incarnation_id
+        former_is_dead = is_new and broker.member.is_announced(wanted.broker_id, wanted.incarnation_id)
+        fenced = controller.fence([wanted.broker_id]) if former_is_dead else []
         _, host, port = listeners[0]
         records, epoch = controller.register(
             wanted.broker_id, wanted.incarnation_id, host, port, last_epoch, now_ms, listeners

@@ -195,6 +195,10 @@ class _Alone:
         """Whether another broker is dead: there is none."""
         return False
 
+    def is_announced(self, _broker_id: int, _incarnation: uuid.UUID) -> bool:
+        """Whether another start of a broker is there: none is."""
+        return False
+
     def poll(self) -> tuple[()]:
         """Return what others have decided: nothing."""
         return ()

@@ -197,7 +197,8 @@ class ClusterShell:
         self._lifecycle.on_alive = self._alive.set
         self._membership = Membership(coordination, controller, self._lifecycle)
         coordination.on_change.append(member.poll_soon)
-        coordination.announce(identity.listeners, host.lock_id(f"{broker.logs.log_dir}/{LOCK_FILE}"))
+        lock_id = host.lock_id(f"{broker.logs.log_dir}/{LOCK_FILE}")
+        coordination.announce(identity.incarnation, identity.listeners, lock_id)
         self._loop = loop
         self._pulse: Heart | None = None
 

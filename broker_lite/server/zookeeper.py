@@ -14,6 +14,7 @@ after it fail too, as the head of the log has another version than they expect.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import uuid
@@ -112,6 +113,9 @@ class ZooKeeperCoordination:
         """The session in which it has looked at everything."""
         self._lease_until_ms = 0
         self._there: set[int] | None = None
+        self._incarnations: dict[int, str] = {}
+        """The starts of brokers that `is_announced` was asked about, as far as they have been looked up."""
+        self._asked: set[int] = set()
         # The log.
         self._steps: list[Step] = []
         self._number = -1
@@ -240,11 +244,11 @@ class ZooKeeperCoordination:
 
     # Brokers.
 
-    def announce(self, addresses: Sequence[tuple[str, str, int]], lock_id: str) -> None:
+    def announce(self, incarnation: uuid.UUID, addresses: Sequence[tuple[str, str, int]], lock_id: str) -> None:
         """See `Coordination`."""
         self._lock_id = lock_id
         listeners = [{"name": name, "host": host, "port": port} for name, host, port in addresses]
-        document = {"incarnation": str(uuid.uuid4()), "lock": lock_id, "listeners": listeners}
+        document = {"incarnation": str(incarnation), "lock": lock_id, "listeners": listeners}
         self._announced = json.dumps(document).encode()
         self._wake()
 
@@ -257,6 +261,14 @@ class ZooKeeperCoordination:
     def is_gone(self, broker_id: int) -> bool:
         """See `Coordination`."""
         return self._there is not None and broker_id not in self._there
+
+    def is_announced(self, broker_id: int, incarnation: uuid.UUID) -> bool:
+        """See `Coordination`: the next look finds out; a broker that registers asks again."""
+        if self._incarnations.get(broker_id) == str(incarnation):
+            return True
+        self._asked.add(broker_id)
+        self._wake()
+        return False
 
     def touch(self, now_ms: int) -> None:
         """See `Coordination`: kazoo's own thread does so."""
@@ -392,6 +404,7 @@ class ZooKeeperCoordination:
             self._held_in = NO_SESSION
             self._wake()
         before, self._there = self._there, {int(each) for each in there if each.isdecimal()}
+        await self._look_up_incarnations()
         await self._follow(head, known)
         is_ours = controller is not None and controller.session == session
         if self._term is not None and not is_ours:
@@ -404,6 +417,14 @@ class ZooKeeperCoordination:
             await self._claim(session, Head.decode(head.data).controller_epoch)
         if before != self._there:
             self._notify()
+
+    async def _look_up_incarnations(self) -> None:
+        while self._asked:
+            broker_id = self._asked.pop()
+            self._incarnations.pop(broker_id, None)
+            with contextlib.suppress(NoNodeError):
+                node = await self._client.get(f"{nodes.BROKER_IDS}/{broker_id}")
+                self._incarnations[broker_id] = _field(node.data, "incarnation")
 
     async def _hold(self, session: int) -> None:
         """Make this broker's node, in the place of the one that a former session or start of it has left."""
@@ -433,10 +454,7 @@ class ZooKeeperCoordination:
 
         That one is dead, as this one has the lock. A copy of its directory has another lock.
         """
-        try:
-            return data == self._announced or json.loads(data)["lock"] == self._lock_id != ""
-        except (ValueError, KeyError, TypeError):
-            return False
+        return data == self._announced or _field(data, "lock") == self._lock_id != ""
 
     async def _claim(self, session: int, known_epoch: int) -> None:
         """Become the controller, unless another broker is quicker, in an epoch above all that the log knows."""
@@ -507,6 +525,14 @@ def _check_sizes(operations: Sequence[Operation]) -> None:
                 f"{each.path} would have {len(each.data)} bytes, and ZooKeeper takes a megabyte: make fewer topics or "
                 "partitions at a time, or keep fewer access control lists"
             )
+
+
+def _field(data: bytes, name: str) -> str:
+    """Return a text that a broker's node has; empty if it has none."""
+    try:
+        return str(json.loads(data)[name])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _where(data: bytes) -> str:

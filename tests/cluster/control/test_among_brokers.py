@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from sparkonce import BrokerStartError, EmbeddedBroker, EmbeddedCluster
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import AMONG_BROKERS, ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
@@ -82,6 +83,20 @@ def test_registrations_that_cannot_be_taken(controller: PlainClient) -> None:
     assert answer.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
     answer = controller.ask(ApiKey.BROKER_REGISTRATION, 0, **wanted | {"listeners": []})
     assert answer.error_code == ErrorCode.INVALID_REGISTRATION
+
+
+def test_nobody_registers_under_the_id_of_a_broker_that_is_alive(
+    cluster: EmbeddedCluster, controller: PlainClient
+) -> None:
+    before = {each: cluster.image().brokers[each] for each in cluster.brokers}
+    cluster_id = admin(cluster.bootstrap_servers).list_topics(timeout=PATIENCE_S).cluster_id
+    wanted = REQUESTS[ApiKey.BROKER_REGISTRATION] | {"cluster_id": cluster_id}
+    for broker_id in cluster.brokers:
+        answer = controller.ask(ApiKey.BROKER_REGISTRATION, 0, **wanted | {"broker_id": broker_id})
+        assert answer.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        assert answer.broker_epoch == NO_BROKER_EPOCH
+    assert {each: cluster.image().brokers[each] for each in cluster.brokers} == before
+    assert not any(each.fenced for each in before.values())
 
 
 def test_blocks_of_producer_ids_are_given_out_once(cluster: EmbeddedCluster, controller: PlainClient) -> None:

@@ -1,4 +1,4 @@
-"""Topics that are made while a broker is dead: internal ones too, so that groups begin, and it gets its part later."""
+"""Brokers that are dead for a while: topics that are made meanwhile, internal ones too; and how soon they are back."""
 
 from __future__ import annotations
 
@@ -35,3 +35,12 @@ def test_groups_begin_with_one_of_three_brokers_dead() -> None:
         cluster.restart(3)
         cluster.wait_in_sync()
         assert all(3 in cluster.in_sync_replicas(INTERNAL, index) for index in range(3))
+
+
+def test_a_broker_does_not_wait_for_the_end_of_its_former_session() -> None:
+    """Also where there was nobody to see it die: the file that says which start is there is its own."""
+    with EmbeddedCluster(brokers=1, process=True, config={"broker.session.timeout.ms": 600_000}) as cluster:
+        create(admin(cluster.bootstrap_servers), "t", partitions=1, factor=1)
+        cluster.kill(1)
+        cluster.restart(1)
+        produce(cluster, "t", 0, [b"a"])

@@ -68,6 +68,16 @@ def test_a_controller_whose_session_ends_is_replaced(zookeeper: ZooKeeper, whole
     whole.wait_until(lambda: sorted(whole.alive) == [1, 2, 3], "the broker does not come back")
 
 
+def test_a_broker_does_not_wait_for_the_end_of_its_former_session(zookeeper: ZooKeeper) -> None:
+    config = {"broker.session.timeout.ms": 600_000, "zookeeper.session.timeout.ms": 4_000}
+    place = f"zookeeper://{zookeeper.address}/former-session"
+    with EmbeddedCluster(1, process=True, config=config, coordination=place) as cluster:
+        create(admin(cluster.bootstrap_servers), "t", partitions=1, factor=1)
+        cluster.kill(1)
+        cluster.restart(1)
+        produce(cluster, "t", 0, [b"a"])
+
+
 def test_a_leader_whose_session_ends_is_replaced_and_comes_back(zookeeper: ZooKeeper, whole: EmbeddedCluster) -> None:
     create(admin(whole.bootstrap_servers), "led")
     victim = next(each for each in whole.brokers if each != whole.controller_id)

@@ -60,12 +60,13 @@ class Candidate:
         self.changed = asyncio.Event()
         self.coordination = ZooKeeperCoordination(connect, session_ms, broker_id, loop, monotonic_ms)
         self.coordination.on_change.append(self.changed.set)
+        self.incarnation = uuid.uuid4()
         self.image = ClusterImage()
         self.led = ClusterImage()
 
     async def start(self, directory: str = "", cluster_id: str = "") -> str:
         found = await self.coordination.start(cluster_id, PATIENCE_S, create=True)
-        self.coordination.announce([("L", "localhost", 1)], directory)
+        self.coordination.announce(self.incarnation, [("L", "localhost", 1)], directory)
         return found
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -324,6 +325,28 @@ def test_a_broker_takes_the_place_of_its_own_former_start_and_of_no_other(place:
             await other.until(lambda: other.coordination.in_session)
         finally:
             for each in (first, again, other):
+                each.coordination.close()
+
+    run(test())
+
+
+def test_the_start_of_a_broker_that_is_there_is_known_from_its_node(place: str) -> None:
+    async def test() -> None:
+        first, again, controller = Candidate(place, 1), Candidate(place, 1), Candidate(place, 2)
+        try:
+            await controller.start()
+            await first.start("lock")
+            await first.until(lambda: first.coordination.in_session)
+            await controller.until(lambda: controller.coordination.is_announced(1, first.incarnation))
+            assert not controller.coordination.is_announced(1, again.incarnation)
+            assert first.coordination._task is not None
+            first.coordination._task.cancel()  # it is dead, and its session has not ended
+            await again.start("lock")
+            await controller.until(lambda: controller.coordination.is_announced(1, again.incarnation))
+            assert not controller.coordination.is_announced(1, first.incarnation)
+            assert not controller.coordination.is_announced(3, first.incarnation)
+        finally:
+            for each in (first, again, controller):
                 each.coordination.close()
 
     run(test())

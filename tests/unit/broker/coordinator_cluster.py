@@ -57,6 +57,9 @@ class Told:
     def is_gone(self, _broker_id: int) -> bool:
         return False
 
+    def is_announced(self, _broker_id: int, _incarnation: uuid.UUID) -> bool:
+        return False
+
     def poll(self) -> tuple[()]:
         return ()
 
