@@ -21,6 +21,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkonce.broker_lite.cluster.acknowledgements import Acknowledgements
@@ -94,6 +95,8 @@ class ClusterMember:
         self._timer: Timer | None = None
         self._membership: Membership | None = None
         self._in_session = True
+        self._has_lapsed = False
+        """Whether somebody was told since the last look that this broker is out of its session."""
 
     def connect(self, peers: Peers) -> None:
         """Reach other brokers over this network."""
@@ -104,7 +107,7 @@ class ClusterMember:
         from sparkonce.broker_lite.cluster.in_sync import InSyncProposals  # a standalone broker never proposes
 
         self._membership = membership
-        self.replicas.in_session = lambda: membership.coordination.in_session
+        self.replicas.in_session = partial(self._is_in_session, membership.coordination)
         self._proposals = InSyncProposals(
             self.replicas, self.send_to_controller, self.poll, self.publish, self._monotonic_ms
         )
@@ -297,6 +300,12 @@ class ClusterMember:
             except Exception:  # the log has been read already: the listeners after this one must be called, too
                 logger.exception("what the controller has decided is not done; after its next word again")
 
+    def _is_in_session(self, coordination: Surroundings) -> bool:
+        if coordination.in_session:
+            return True
+        self._has_lapsed = True
+        return False
+
     def _look_at_session(self, in_session: bool) -> None:
         if in_session == self._in_session:
             return
@@ -317,6 +326,9 @@ class ClusterMember:
         self._timer = self._scheduler.call_later(POLL_MS / 1000, self._tick)
         membership.controller.tick()
         self.poll()
+        if self._has_lapsed:  # it may be over by now, but what was refused meanwhile is to be tried again
+            self._has_lapsed = False
+            self._look_at_session(False)
         self._look_at_session(membership.coordination.in_session)
         if self._waiting:
             self._send_again()

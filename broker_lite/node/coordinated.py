@@ -260,7 +260,8 @@ class Coordinated:
             return
         index = event.key[1]
         self._drop(index)
-        if isinstance(event, Leads):
+        # Out of its session, which may end at any moment, a broker leads nothing: it hears of it again when it is back.
+        if isinstance(event, Leads) and self._leads(index):
             self._take(index)
 
     def _take(self, index: int) -> None:

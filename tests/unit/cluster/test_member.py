@@ -314,6 +314,26 @@ def test_who_is_out_of_session_takes_its_roles_when_it_is_back() -> None:
     assert setup.told[2:] == [Leads(key)]
 
 
+def test_a_role_that_came_while_the_session_lapsed_for_a_moment_is_told_again() -> None:
+    """Whoever listens was refused, and no look by the clock has seen that the session was over."""
+    setup, key = Setup(), (uuid.UUID(int=1), 0)
+    setup.register()
+    coordination = setup.second.coordination
+
+    def look(event: Event) -> None:
+        coordination.in_session = False
+        with pytest.raises(KafkaError):
+            setup.member.replicas.leader(event.key)
+        coordination.in_session = True
+
+    setup.member._listeners.insert(0, look)
+    setup.decide(lambda controller: controller.create_topic("t", key[0], 1, 1, {}, [(2,)]))
+    setup.member._listeners.remove(look)
+    setup.told.clear()
+    setup.run()
+    assert setup.told == [Follows(key, -1), Leads(key)]
+
+
 def test_nobody_is_waited_for_after_a_broker_has_left() -> None:
     setup = Setup()
     setup.register()
