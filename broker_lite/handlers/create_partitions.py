@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
-from sparkonce.broker_lite.node.broker import Broker, Topic
+from sparkonce.broker_lite.log.log_manager import Topic
+from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.forwarding import by_the_controller
 from sparkonce.broker_lite.node.replica_assignments import MAX_RECORDS, check_replicas, too_many_records
 from sparkonce.broker_lite.node.request import Request

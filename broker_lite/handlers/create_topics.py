@@ -142,7 +142,7 @@ def _make(broker: Broker, planned: Mapping[str, Planned]) -> Generator[int, None
             return [], None
 
     try:
-        broker.make_way(planned)
+        broker.deleted.make_way(planned)
         for name, (layout, settings) in planned.items():
             try:
                 yield from role.prepare(name, ids[name], range(layout.partitions), settings)

@@ -13,7 +13,8 @@ from collections.abc import Generator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sparkonce.broker_lite.node.broker import Broker, Topic
+from sparkonce.broker_lite.log.log_manager import Topic
+from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.forwarding import by_the_controller
 from sparkonce.broker_lite.node.replica_assignments import MAX_RECORDS, too_many_records
 from sparkonce.broker_lite.node.request import Request
@@ -135,7 +136,7 @@ def _drop(broker: Broker, topics: list[Topic]) -> Generator[int, None, dict[uuid
             raise
         undecided = [topic.topic_id for topic in topics if broker.topic_by_id(topic.topic_id) is not None]
         failures = dict.fromkeys(undecided, error) | failures
-    yield from broker.clean_up(topics)
+    yield from broker.deleted.clean_up(topics)
     return failures
 
 

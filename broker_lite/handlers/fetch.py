@@ -12,10 +12,11 @@ import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparkonce.broker_lite.coordinators.fetch_sessions import FINAL_EPOCH, FetchContext
+from sparkonce.broker_lite.log.log_manager import Topic
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.segment import Slice
 from sparkonce.broker_lite.node.authorization import find_topic
-from sparkonce.broker_lite.node.broker import Broker, Topic
+from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.crash_points import BrokerPoint
 from sparkonce.broker_lite.node.leader import Led, endpoints_of_leaders, leader_hint
 from sparkonce.broker_lite.node.purgatory import PartitionKey, Waiter
@@ -179,7 +180,7 @@ def _find_for_follower(
 def _refused(broker: Broker, index: int, topic: Topic | None, error: KafkaError) -> fetch.FetchPartitionResult:
     hint = None
     if topic is not None and error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
-        hint = leader_hint(broker, topic.name, index)
+        hint = leader_hint(broker.member.image, topic.name, index)
     return fetch.FetchPartitionResult(index, int(error.code), -1, current_leader=hint)
 
 

@@ -11,9 +11,10 @@ from collections.abc import Generator
 from typing import Any
 
 from sparkonce.broker_lite.log.directories import KRAFT_METADATA_TOPIC
+from sparkonce.broker_lite.log.log_manager import Topic
 from sparkonce.broker_lite.node import cluster_view
 from sparkonce.broker_lite.node.authorization import NOT_ASKED, as_set, check_topic, cluster_operations, find_topic
-from sparkonce.broker_lite.node.broker import Broker, Topic
+from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.node.turns import FILES, ITEM, WRITTEN, Steps
 from sparkonce.broker_lite.protocol import apis

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from sparkonce.broker_lite.coordinators.offsets import CommittedOffset
+from sparkonce.broker_lite.log.log_manager import Topic
 from sparkonce.broker_lite.node.authorization import find_topic
-from sparkonce.broker_lite.node.broker import Broker, Topic
+from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.client_errors import commit_error
 from sparkonce.broker_lite.node.group_answers import group_refusal
 from sparkonce.broker_lite.node.request import Body, Request

@@ -10,10 +10,11 @@ from functools import partial
 from typing import NamedTuple
 
 from sparkonce.broker_lite.controller.image import PartitionKey
+from sparkonce.broker_lite.log.log_manager import Topic
 from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.log.validation import InvalidRecordsError
 from sparkonce.broker_lite.node.authorization import find_topic
-from sparkonce.broker_lite.node.broker import Broker, Topic
+from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.crash_points import BrokerPoint
 from sparkonce.broker_lite.node.leader import endpoints_of_leaders, leader_hint
 from sparkonce.broker_lite.node.request import DROP, NO_ANSWER, Body, Request
@@ -193,7 +194,7 @@ def _refused(
         broker.metrics.not_produced(topic, broker.topic(topic) is not None)
     broker.note_refusal(f"{request.client_id or 'a client'}@{request.client_host}: Produce to {topic}-{index}: {error}")
     wrong = error.record_errors if isinstance(error, InvalidRecordsError) else ()
-    hint = leader_hint(broker, topic, index) if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER else None
+    hint = leader_hint(broker.member.image, topic, index) if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER else None
     return produce.ProducePartitionResult(
         index, int(error.code), record_errors=wrong, error_message=error.message or None, current_leader=hint
     )
@@ -235,7 +236,8 @@ def answer_when_safe(
         left -= 1
         if code is not ErrorCode.NONE:
             index = of.results[of.place].partition
-            hint = leader_hint(broker, of.topic, index) if code is ErrorCode.NOT_LEADER_OR_FOLLOWER else None
+            moved = code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+            hint = leader_hint(broker.member.image, of.topic, index) if moved else None
             of.results[of.place] = produce.ProducePartitionResult(index, int(code), current_leader=hint)
         if not left and not at_once:
             request.answer(answer(broker, request, topics))

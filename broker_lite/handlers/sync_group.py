@@ -8,7 +8,8 @@ from __future__ import annotations
 from sparkonce.broker_lite.coordinators.group_messages import Sync, SyncAnswer
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.client_errors import sync_error
-from sparkonce.broker_lite.node.group_answers import group_refusal, send
+from sparkonce.broker_lite.node.group_answers import group_refusal
+from sparkonce.broker_lite.node.group_responses import send
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.security.acls import Operation

@@ -56,8 +56,6 @@ class LogManager:
     """The topics of one log directory. Not safe for use by several threads at once."""
 
     log_class: type[PartitionLog] = PartitionLog
-    high_watermark_interval_ms = 5_000
-    """How often a member of a cluster writes its high watermarks (`replica.high.watermark.checkpoint.interval.ms`)."""
 
     def __init__(
         self, storage: Storage, log_dir: str, config: LogConfig, new_uuid: Callable[[], uuid.UUID], of_cluster: bool
@@ -84,6 +82,7 @@ class LogManager:
         """Whether `topics.json` is known to say so."""
         self._has_taken = False
         self._failure: OSError | None = None
+        self.high_watermark_interval_ms = 0
         self._next_high_watermarks_ms = 0
         self.topics: Mapping[str, Topic] = MappingProxyType(self._topics)
         self._offsets = OffsetFiles(storage, log_dir, self.topics)
@@ -106,18 +105,21 @@ class LogManager:
         internal_topics: Mapping[str, Mapping[str, str]] | None = None,
         new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
         of_cluster: bool = False,
+        high_watermark_interval_ms: int = 5_000,
     ) -> LogManager:
         """Open a log directory, or begin it, and recover every partition if its broker did not stop cleanly.
 
         An empty `cluster_id` means the one found there, or a new one. `internal_topics` are the settings that internal
         topics get if they are found in a directory of another broker. `of_cluster`: other brokers may have replicas,
-        and which topics there are is not kept here.
+        and which topics there are is not kept here; its high watermarks are written every `high_watermark_interval_ms`
+        then.
 
         Raises:
             LogDirectoryError: if another broker uses it, it belongs to another cluster or node, or it cannot be made.
         """
         manager = cls(storage, log_dir, config, new_uuid, of_cluster)
         manager._last_checkpoint_ms = now_ms
+        manager.high_watermark_interval_ms = high_watermark_interval_ms
         try:
             storage.make_directory(log_dir)
             manager._lock = storage.lock(f"{log_dir}/{LOCK_FILE}")

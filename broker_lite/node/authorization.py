@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import uuid
 
-from sparkonce.broker_lite.node.broker import Broker, Topic
+from sparkonce.broker_lite.log.log_manager import Topic
+from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import Request
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import CLUSTER_NAME, Operation, ResourceType

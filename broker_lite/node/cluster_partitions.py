@@ -26,13 +26,15 @@ from sparkonce.broker_lite.replication.replicas import Event, HighWatermarkMoved
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Generator, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
     from sparkonce.broker_lite.cluster.member import ClusterMember
     from sparkonce.broker_lite.controller.records import Record
+    from sparkonce.broker_lite.log.log_manager import LogManager, Topic
     from sparkonce.broker_lite.log.partition_log import PartitionLog
-    from sparkonce.broker_lite.node.broker import Broker
-    from sparkonce.broker_lite.scheduling import Timer
+    from sparkonce.broker_lite.node.clock import Clock
+    from sparkonce.broker_lite.node.deleted_topics import DeletedTopics
+    from sparkonce.broker_lite.scheduling import Scheduler, Timer
 
 RECORDS_PER_UNIT: Final = 10
 """How many records are applied to the image for a unit of work."""
@@ -47,23 +49,28 @@ logger = logging.getLogger(__name__)
 class ClusterPartitions:
     """Keeps a broker's logs and waiting requests in line with the cluster image."""
 
-    def __init__(self, broker: Broker, member: ClusterMember) -> None:
-        self.logs = broker.logs
+    def __init__(
+        self, logs: LogManager, member: ClusterMember, scheduler: Scheduler, clock: Clock, deleted: DeletedTopics
+    ) -> None:
+        self.logs = logs
         self.member = member
-        self.purgatory = FetchPurgatory(broker.scheduler)
+        self.purgatory = FetchPurgatory(scheduler)
         """The waiting fetches of consumers."""
-        self.deletions = Deletions(member, broker.scheduler)
-        self._broker = broker
+        self.deletions = Deletions(member, scheduler)
+        self.on_topics: list[Callable[[Sequence[Topic]], object]] = []
+        """Called when topics exist, or have changed, with those that are gone."""
+        self._deleted = deleted
+        self._scheduler = scheduler
+        self._clock = clock
         self._retry: Timer | None = None
         self._told: dict[ClusterKey, str] = {}
         """What has been logged of partitions without a role."""
-        self._monotonic_ms = broker.clock.monotonic_ms
+        self._monotonic_ms = clock.monotonic_ms
         self.follower_fetches = FollowerFetches(
-            self.logs, member.replicas, self.deletions, member.publish, broker.scheduler, self._monotonic_ms
+            self.logs, member.replicas, self.deletions, member.publish, scheduler, self._monotonic_ms
         )
         self.followers = self.follower_fetches.waiting
         """The waiting fetches of followers."""
-        self.logs.high_watermark_interval_ms = broker.config.replica_high_watermark_checkpoint_interval_ms
         self._led: dict[PartitionKey, Led] = {}
         """Partitions that were asked for since a role has changed."""
         member.replicas.on_change = self._led.clear
@@ -130,15 +137,15 @@ class ClusterPartitions:
             return
         gone = [topic for topic in self.logs.topics.values() if topic.topic_id not in image.topics]
         wanted = map(self._wanted, image.topics.values())
-        if finish(self.logs.take(wanted, gone, self._broker.clock.now_ms())):
-            self._broker.topics_changed(gone)
-            self._broker.forget_deleted()
-        self._broker.scheduler.call_soon(self._look_for_failures)
+        if finish(self.logs.take(wanted, gone, self._clock.now_ms())):
+            self._topics_changed(gone)
+            self._deleted.forget_all()
+        self._scheduler.call_soon(self._look_for_failures)
 
     def change(self, records: Sequence[Record]) -> Generator[int, None, None]:
         """Apply what this broker's own controller has decided for no other; yields units of work.
 
-        What groups have of topics that are gone, and their files, are left to `Broker.clean_up`.
+        What groups have of topics that are gone, and their files, are left to `DeletedTopics.clean_up`.
         """
         from sparkonce.broker_lite.controller import records as kinds  # a standalone broker has none at its start
 
@@ -155,16 +162,22 @@ class ClusterPartitions:
         yield len(records) // RECORDS_PER_UNIT
         gone = [topic for each in topic_ids if each not in image.topics and (topic := self.logs.topic_by_id(each))]
         wanted = [self._wanted(image.topics[each]) for each in topic_ids if each in image.topics]
-        yield from in_units(self.logs.take(wanted, gone, self._broker.clock.now_ms()))
+        yield from in_units(self.logs.take(wanted, gone, self._clock.now_ms()))
         keys += [(topic.topic_id, index) for topic in gone for index in topic.logs]
         yield ITEM * len(keys)
-        self._broker.topics_changed(gone)
+        self._topics_changed(gone)
         for key in keys:
             member.publish(member.replicas.apply_to(key, image, self._monotonic_ms()))
             yield ROLE
         member.notify()
         if member.replicas.failed:
             self._look_for_failures()
+
+    def _topics_changed(self, gone: Sequence[Topic]) -> None:
+        self.gone((topic.name, index) for topic in gone for index in range(topic.partition_count))
+        self._deleted.note(gone)
+        for listener in self.on_topics:
+            listener(gone)
 
     def _wanted(self, topic: TopicImage) -> WantedTopic:
         us = self.member.broker_id
@@ -183,7 +196,7 @@ class ClusterPartitions:
                 text = "partition %s-%d is not led or followed as it should be: %s; it is tried again"
                 logger.error(text, *key, error, exc_info=None if is_known else error)
         self._told = {key: str(error) for key, error in failed.items()}
-        self._retry = self._broker.scheduler.call_later(RETRY_S, self._try_again)
+        self._retry = self._scheduler.call_later(RETRY_S, self._try_again)
 
     def _try_again(self) -> None:
         self._retry = None

@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
-from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
-from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.cluster.member import ClusterMember
+from sparkonce.broker_lite.coordinators.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
+from sparkonce.broker_lite.node.dynamic_settings import DynamicSettings
 from sparkonce.broker_lite.node.forwarding import enclose, enclosed_answer
 from sparkonce.broker_lite.node.new_topics import internal_topic_settings
-from sparkonce.broker_lite.node.producer_ids import ProducerIds, blocks_of_controller
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
@@ -28,23 +28,23 @@ logger = logging.getLogger(__name__)
 class WantedTopics:
     """The topics that have been asked for and are not answered yet."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, member: ClusterMember, dynamic: DynamicSettings) -> None:
+        self._member = member
+        self._dynamic = dynamic
         self._under_way: set[str] = set()
 
     def request(self, name: str) -> None:
         """Request a topic from the controller, unless that is under way."""
-        member = self._broker.member
         if name in self._under_way:
             return
         self._under_way.add(name)
         envelope = enclose(self._request(name))
-        member.send_to_controller(envelope, lambda answer: self._answered(name, answer), TIMEOUT_MS)
+        self._member.send_to_controller(envelope, lambda answer: self._answered(name, answer), TIMEOUT_MS)
 
     def _request(self, name: str) -> Any:
-        config = self._broker.config
+        config = self._dynamic.config
         partitions, factor, settings = config.num_partitions, config.default_replication_factor, {}
-        if self._broker.is_internal(name):
+        if name in INTERNAL_TOPICS:
             partitions, of_topic = internal_topic_settings(config)[name]
             settings = dict(of_topic)
             if name == OFFSETS_TOPIC:
@@ -70,19 +70,8 @@ class WantedTopics:
             why = "nobody has answered" if answer is None else ErrorCode.of(answer.error_code).name
             logger.warning("topic %s is not made by the controller: %s", name, why)
             return
-        self._broker.member.poll()
+        self._member.poll()
         for each in enclosed_answer(ApiKey.CREATE_TOPICS, VERSION, answer).topics:
             if each.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 code = ErrorCode.of(each.error_code).name
                 logger.warning("topic %s is not made: %s (%s)", name, code, each.error_message)
-
-
-def follow(broker: Broker) -> None:
-    """Let a broker take what other brokers decide: topics, partitions, blocks of producer ids; it has yet to join them.
-
-    What it is to coordinate it loads when it comes to lead it.
-    """
-    broker.member.on_image.append(broker.cluster.take)
-    broker.request_topic = WantedTopics(broker).request
-    broker.producer_ids = ProducerIds(blocks_of_controller(broker.member), asks_early=True)
-    _ = broker.groups, broker.transactions

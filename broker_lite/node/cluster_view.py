@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from sparkonce.broker_lite.controller.partition_state import PartitionState
-from sparkonce.broker_lite.node.broker import Broker, Topic
+from sparkonce.broker_lite.log.log_manager import Topic
+from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import Request
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 

@@ -38,7 +38,10 @@ from sparkonce.broker_lite.replication.replicas import Event, HighWatermarkMoved
 if TYPE_CHECKING:
     import uuid
 
-    from sparkonce.broker_lite.node.broker import Broker
+    from sparkonce.broker_lite.log.log_manager import Topic
+    from sparkonce.broker_lite.node.clock import Clock
+    from sparkonce.broker_lite.node.cluster_partitions import ClusterPartitions
+    from sparkonce.broker_lite.scheduling import Scheduler
 
 Refusals = Mapping[str, ErrorCode]
 """The error of each group or transactional id that cannot be answered for after all."""
@@ -87,10 +90,29 @@ class Coordinator(Protocol):
 class Coordinated:
     """The partitions of one internal topic that this broker leads."""
 
-    def __init__(self, broker: Broker, topic: str) -> None:
-        self._broker = broker
-        self._member = broker.member
+    def __init__(
+        self,
+        topic: str,
+        partitions: ClusterPartitions,
+        internal_topic: Callable[[str], Topic],
+        scheduler: Scheduler,
+        clock: Clock,
+    ) -> None:
+        """Coordinate nothing yet: see `begin`.
+
+        Args:
+            topic: the internal topic.
+            partitions: what this broker leads.
+            internal_topic: returns the topic, made if need be; raises KafkaError if it cannot be, or not at once.
+            scheduler: the event loop.
+            clock: the time.
+        """
         self.topic = topic
+        self._partitions = partitions
+        self._member = partitions.member
+        self._internal_topic = internal_topic
+        self._scheduler = scheduler
+        self._clock = clock
         self._topic_id: uuid.UUID | None = None
         """Of the topic whose partitions are kept, which may be gone from the image already."""
         self._partition_count = 0
@@ -103,7 +125,7 @@ class Coordinated:
         """Load what is led here, all of it, and go with the leadership from now on."""
         self._coordinator = coordinator
         self._member.listen(self._on_event)
-        topic = self._broker.topic(self.topic)
+        topic = self._topic()
         led = [index for index in topic.logs if self._leads(index)] if topic is not None else []
         if topic is not None and led:
             self._topic_id, self._partition_count = topic.topic_id, topic.partition_count
@@ -128,7 +150,7 @@ class Coordinated:
 
     def error_of(self, name: str) -> ErrorCode:
         """Return whether this broker coordinates a name: NONE, COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR."""
-        topic = self._broker.topic(self.topic)
+        topic = self._topic()
         if topic is None:  # a standalone broker will lead what it makes
             return ErrorCode.NOT_COORDINATOR if self._member.controller.is_shared else ErrorCode.NONE
         index = partition_of(name, topic.partition_count)
@@ -150,7 +172,7 @@ class Coordinated:
 
     def epoch_of(self, name: str) -> int:
         """Return the epoch in which this broker coordinates a name."""
-        return self._broker.leading(self.topic, self.index_of(name)).leader_epoch
+        return self._partitions.leading(self.topic, self.index_of(name)).leader_epoch
 
     def index_of(self, name: str) -> int:
         """Return the partition that keeps a group or transactional id; the topic is made if need be.
@@ -158,7 +180,7 @@ class Coordinated:
         Raises:
             KafkaError: if it cannot be, or not at once.
         """
-        return partition_of(name, self._broker.internal_topic(self.topic).partition_count)
+        return partition_of(name, self._internal_topic(self.topic).partition_count)
 
     def kept_in(self, partition: int, names: Iterable[str]) -> list[str]:
         """Return those of some names that a partition keeps or has kept."""
@@ -176,21 +198,21 @@ class Coordinated:
         Raises:
             KafkaError: as there; NOT_COORDINATOR, or COORDINATOR_NOT_AVAILABLE where too few replicas are in sync.
         """
-        broker, index, size = self._broker, self.index_of(name), len(batch)
+        index, size = self.index_of(name), len(batch)
         try:
-            led = broker.leading(self.topic, index)
+            led = self._partitions.leading(self.topic, index)
             if led.replicas is not None:
                 led.replicas.check_acks_all()
         except KafkaError as error:
             raise KafkaError(coordinator_error(error.code), error.message) from error
-        appended = led.log.append(batch, led.leader_epoch, broker.clock.now_ms(), verification, by_coordinator)
-        broker.cluster.appended(self.topic, index, led, size, appended.last_offset)
+        appended = led.log.append(batch, led.leader_epoch, self._clock.now_ms(), verification, by_coordinator)
+        self._partitions.appended(self.topic, index, led, size, appended.last_offset)
         return Placed(index, appended)
 
     def when_safe(self, names: Iterable[str], then: Callable[[Refusals], None]) -> None:
         """Call back once all that the partitions of these names hold now is safe; with what could not wait for it."""
         by_index: dict[int, list[str]] = {}
-        topic = self._broker.topic(self.topic)
+        topic = self._topic()
         for name in names if topic is not None else ():
             assert topic is not None
             by_index.setdefault(partition_of(name, topic.partition_count), []).append(name)
@@ -200,7 +222,7 @@ class Coordinated:
             if index not in self._active:
                 continue
             try:
-                log, _, replicas = self._broker.leading(self.topic, index)
+                log, _, replicas = self._partitions.leading(self.topic, index)
             except KafkaError:  # lost just now; what follows from that is under way
                 refusals.update(dict.fromkeys(asked, ErrorCode.NOT_COORDINATOR))
                 continue
@@ -242,6 +264,9 @@ class Coordinated:
 
     # Leadership.
 
+    def _topic(self) -> Topic | None:
+        return self._partitions.logs.topics.get(self.topic)
+
     def _is_ours(self, topic_id: uuid.UUID) -> bool:
         if topic_id == self._topic_id:
             return True
@@ -250,7 +275,7 @@ class Coordinated:
 
     def _leads(self, index: int) -> bool:
         try:
-            self._broker.leading(self.topic, index)
+            self._partitions.leading(self.topic, index)
         except KafkaError:
             return False
         return True
@@ -266,8 +291,8 @@ class Coordinated:
 
     def _take(self, index: int) -> None:
         assert self._coordinator is not None
-        log = self._broker.leading(self.topic, index).log
-        topic = self._broker.topic(self.topic)
+        log = self._partitions.leading(self.topic, index).log
+        topic = self._topic()
         assert topic is not None
         self._topic_id, self._partition_count = topic.topic_id, topic.partition_count
         self._loading[index] = self._coordinator.load({index: log})
@@ -277,7 +302,7 @@ class Coordinated:
             self._loaded(index)
             return
         if not self._queue:
-            self._broker.scheduler.call_soon(self._load)
+            self._scheduler.call_soon(self._load)
         self._queue.append(index)
 
     def _drop(self, index: int) -> None:
@@ -293,9 +318,8 @@ class Coordinated:
     def _load(self) -> None:
         """Read back for one turn; in the next one the rest."""
         assert self._coordinator is not None
-        clock = self._broker.clock
-        until_ms = clock.monotonic_ms() + LOAD_TURN_MS
-        while self._queue and clock.monotonic_ms() < until_ms:
+        until_ms = self._clock.monotonic_ms() + LOAD_TURN_MS
+        while self._queue and self._clock.monotonic_ms() < until_ms:
             index = self._queue[0]
             try:
                 next(self._loading[index])
@@ -306,7 +330,7 @@ class Coordinated:
             except Exception:  # an error in one partition must not keep the others from being loaded
                 self._failed(index)
         if self._queue:
-            self._broker.scheduler.call_soon(self._load)
+            self._scheduler.call_soon(self._load)
 
     def _loaded(self, index: int) -> None:
         assert self._coordinator is not None
@@ -326,7 +350,7 @@ class Coordinated:
         self._active.discard(index)
         self._loading[index] = iter(())
         self._coordinator.drop(index)
-        self._broker.scheduler.call_later(LOAD_RETRY_S, partial(self._again, index))
+        self._scheduler.call_later(LOAD_RETRY_S, partial(self._again, index))
 
     def _again(self, index: int) -> None:
         if index in self._loading and index not in self._queue:

@@ -30,17 +30,28 @@ from sparkonce.broker_lite.coordinators.group_messages import Answer, GroupSetti
 from sparkonce.broker_lite.coordinators.group_records import encode_change, encode_classic, removal_of
 from sparkonce.broker_lite.coordinators.group_storage import Replayed, new_group_record, restore, store, turned_away
 from sparkonce.broker_lite.coordinators.offset_expiry import expired
-from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, OffsetTable, encode
+from sparkonce.broker_lite.coordinators.offsets import (
+    CommittedOffset,
+    OffsetKey,
+    OffsetTable,
+    PendingOffsets,
+    decode_key,
+    decode_value,
+    encode,
+)
+from sparkonce.broker_lite.coordinators.producer_state import Marker
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.node.coordinated import Coordinated, Refusals
-from sparkonce.broker_lite.node.group_answers import send
+from sparkonce.broker_lite.node.group_responses import send
 from sparkonce.broker_lite.node.offsets_log import OffsetsLog
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.records import Record
-from sparkonce.broker_lite.scheduling import Timer
+from sparkonce.broker_lite.scheduling import Scheduler, Timer
 
 if TYPE_CHECKING:
-    from sparkonce.broker_lite.node.broker import Broker
+    from sparkonce.broker_lite.log.log_manager import Topic
+    from sparkonce.broker_lite.node.clock import Clock
+    from sparkonce.broker_lite.node.dynamic_settings import DynamicSettings
 
 logger = logging.getLogger(__name__)
 
@@ -55,26 +66,50 @@ Group = ClassicGroup | ConsumerGroup
 class BrokerTopics:
     """The broker's topics as groups see them."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, topics: Mapping[str, Topic]) -> None:
+        self._topics = topics
         self.version = 0
 
     def names(self) -> Iterable[str]:
         """Return all names, internal topics' too, as in Kafka."""
-        return self._broker.logs.topics
+        return self._topics
 
     def id_and_partitions(self, name: str) -> tuple[uuid.UUID, int] | None:
         """Return a topic's id and how many partitions it has."""
-        topic = self._broker.logs.topics.get(name)
+        topic = self._topics.get(name)
         return None if topic is None else (topic.topic_id, topic.partition_count)
 
 
 class GroupCoordinator:
     """Groups by id."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        config = broker.config
+    def __init__(
+        self,
+        dynamic: DynamicSettings,
+        partitions: Coordinated,
+        pending: PendingOffsets,
+        topics: Mapping[str, Topic],
+        scheduler: Scheduler,
+        clock: Clock,
+        note_refusal: Callable[[str], object],
+    ) -> None:
+        """Load the groups of what is led here.
+
+        Args:
+            dynamic: the settings of the broker and of groups.
+            partitions: those of `__consumer_offsets` whose groups are here.
+            pending: the offsets that wait for the end of their transaction.
+            topics: the broker's topics.
+            scheduler: the event loop.
+            clock: the time.
+            note_refusal: logs what could not be done, up to a rate.
+        """
+        self._dynamic = dynamic
+        self._pending = pending
+        self._scheduler = scheduler
+        self._clock = clock
+        self._note_refusal = note_refusal
+        config = dynamic.config
         self._settings = GroupSettings(
             config.group_min_session_timeout_ms,
             config.group_max_session_timeout_ms,
@@ -87,10 +122,9 @@ class GroupCoordinator:
             config.group_consumer_max_size,
             tuple(name.strip() for name in config.group_consumer_assignors.split(",")),
         )
-        self.topics = BrokerTopics(broker)
-        self.partitions = Coordinated(broker, OFFSETS_TOPIC)
-        """Those of `__consumer_offsets` whose groups are here."""
-        self._log = OffsetsLog(broker, self.partitions)
+        self.topics = BrokerTopics(topics)
+        self.partitions = partitions
+        self._log = OffsetsLog(pending, partitions)
         self._groups: dict[str, Group] = {}
         self._timers: dict[str, tuple[int, Timer]] = {}
         self.offsets = OffsetTable()
@@ -104,7 +138,7 @@ class GroupCoordinator:
         replayed = Replayed()
         yield from self._log.replay(partitions, replayed.take)
         self.offsets.update(replayed.offsets)
-        now_ms = self._broker.clock.monotonic_ms()
+        now_ms = self._clock.monotonic_ms()
         for group_id, stored in replayed.classic.items():
             self._groups[group_id] = restore(group_id, self._settings, stored, now_ms)
         for group_id, image in replayed.consumer.items():
@@ -118,7 +152,7 @@ class GroupCoordinator:
 
     def drop(self, partition: int) -> None:
         """Forget the groups of a partition; waiting members have to find its next coordinator."""
-        self._broker.pending_offsets.drop(partition)
+        self._pending.drop(partition)
         for group_id in self.partitions.kept_in(partition, self.all_ids()):
             group = self._groups.get(group_id)
             self._forget(group_id)
@@ -128,7 +162,7 @@ class GroupCoordinator:
 
     def settings_of(self, group_id: str) -> ConsumerGroupSettings:
         """Return the settings of one KIP-848 group: its own on top of the broker's."""
-        own = self._broker.dynamic.group_config(group_id)
+        own = self._dynamic.group_config(group_id)
         return replace(
             self.consumer_settings,
             session_timeout_ms=own.consumer_session_timeout_ms,
@@ -196,7 +230,7 @@ class GroupCoordinator:
         if group is not None and group.image.members:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {group_id} uses the consumer protocol")
         self._check_room(group_id)
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._clock.now_ms()
         first = encode_classic(group_id, new_group_record(now_ms), now_ms)
         self._append(group_id, [*self._removal_of(group), first])
         self._forget(group_id)
@@ -206,12 +240,12 @@ class GroupCoordinator:
     def carry_out(self, group: ClassicGroup, answers: list[Answer]) -> None:
         """Write a group down if it asks for that, send its answers, and set its timer."""
         if group.unwritten:
-            now_ms = self._broker.clock.now_ms()
+            now_ms = self._clock.now_ms()
             try:
                 self._append(group.group_id, [encode_classic(group.group_id, store(group, now_ms), now_ms)])
             except KafkaError as error:
-                self._broker.note_refusal(f"group {group.group_id} could not be written: {error}")
-                answers = group.not_written(answers, self._broker.clock.monotonic_ms())
+                self._note_refusal(f"group {group.group_id} could not be written: {error}")
+                answers = group.not_written(answers, self._clock.monotonic_ms())
         if answers:
             self.partitions.when_safe([group.group_id], partial(_send_all, answers))
         self._set_timer(group)
@@ -231,7 +265,7 @@ class GroupCoordinator:
         else:
             self._check_upgrade(group_id, old, request)
             group, removal = ConsumerGroup(group_id, self.settings_of(group_id)), self._removal_of(old)
-        decision = group.heartbeat(request, self.topics, self._broker.clock.now_ms())
+        decision = group.heartbeat(request, self.topics, self._clock.now_ms())
         if group is not old:
             self._check_room(group_id)
         self._settle(group, decision, removal)
@@ -258,19 +292,19 @@ class GroupCoordinator:
 
     def _settle(self, group: ConsumerGroup, decision: Decision, removal: Collection[Record] = ()) -> None:
         """Write a decision, then apply it."""
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._clock.now_ms()
         records = [*removal, *(encode_change(group.group_id, change, now_ms) for change in decision.changes)]
         if records:
             try:
                 self._append(group.group_id, records)
             except KafkaError as error:
-                self._broker.note_refusal(f"group {group.group_id} could not be written: {error}")
+                self._note_refusal(f"group {group.group_id} could not be written: {error}")
                 text = f"the group's records could not be written: {error.code.name}"
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text) from error
         if self._groups.get(group.group_id) is not group:
             self._forget(group.group_id)
             self._groups[group.group_id] = group
-        group.accept(decision, self._broker.clock.monotonic_ms(), self.topics.version)
+        group.accept(decision, self._clock.monotonic_ms(), self.topics.version)
         self._set_timer(group)
 
     # Time.
@@ -286,8 +320,8 @@ class GroupCoordinator:
         if deadline_ms is None:
             return
         deadline_ms = max(deadline_ms, not_before_ms)
-        delay_ms = max(deadline_ms - self._broker.clock.monotonic_ms(), 0)
-        timer = self._broker.scheduler.call_later(delay_ms / 1000, lambda: self._on_timer(group))
+        delay_ms = max(deadline_ms - self._clock.monotonic_ms(), 0)
+        timer = self._scheduler.call_later(delay_ms / 1000, lambda: self._on_timer(group))
         self._timers[group.group_id] = (deadline_ms, timer)
 
     def _on_timer(self, group: Group) -> None:
@@ -296,7 +330,7 @@ class GroupCoordinator:
 
     def _expire(self, group: Group) -> None:
         """Do what is due by now: sessions and rebalances end."""
-        now_ms = self._broker.clock.monotonic_ms()
+        now_ms = self._clock.monotonic_ms()
         if isinstance(group, ClassicGroup):
             before = set(group.members)
             answers = group.expire(now_ms)
@@ -337,7 +371,7 @@ class GroupCoordinator:
         """
         group = self._groups.get(group_id)
         if isinstance(group, ClassicGroup):
-            now_ms = self._broker.clock.monotonic_ms()
+            now_ms = self._clock.monotonic_ms()
             return group.commit_error(member_id, instance_id, epoch, now_ms, transactional)
         if group is not None:
             return group.commit_error(member_id, epoch, version, partitions(), transactional)
@@ -351,11 +385,20 @@ class GroupCoordinator:
         Raises:
             KafkaError: if the append failed; then nothing has changed.
         """
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._clock.now_ms()
         changes = {OffsetKey(group_id, *where): value for where, value in offsets.items()}
         self._append(group_id, [encode(key, value, now_ms) for key, value in changes.items()])
         for key, value in changes.items():
             self.offsets.put(key, value)
+
+    def end_transaction(self, partition: int, marker: Marker) -> None:
+        """Let what waited for the end of a transaction count, or drop it, as its marker says."""
+        if not self.partitions.has(partition):
+            return  # it will be read back with the rest
+        for record in self._pending.end(partition, marker.producer_id, marker.committed):
+            key = decode_key(record.key)
+            assert key is not None
+            self.offsets.put(key, None if record.value is None else decode_value(record.value))
 
     def delete(self, group_id: str) -> ErrorCode:
         """Delete a group and its offsets; only without members.
@@ -365,7 +408,7 @@ class GroupCoordinator:
         """
         group = self._groups.get(group_id)
         due_ms = None if group is None else group.next_deadline_ms
-        if group is not None and due_ms is not None and due_ms <= self._broker.clock.monotonic_ms():
+        if group is not None and due_ms is not None and due_ms <= self._clock.monotonic_ms():
             self._expire(group)  # an expired session counts as ended, however late its timer fires
         offsets = self.offsets.of_group(group_id)
         if group is None and not offsets:
@@ -375,7 +418,7 @@ class GroupCoordinator:
                 return ErrorCode.NON_EMPTY_GROUP
         elif group is not None and group.image.members:
             return ErrorCode.NON_EMPTY_GROUP
-        waiting = self._broker.pending_offsets.keys_of_group(group_id)
+        waiting = self._pending.keys_of_group(group_id)
         if offsets or waiting:
             self._remove_offsets(group_id, list({*offsets, *((key.topic, key.partition) for key in waiting)}))
         if group is not None:
@@ -393,7 +436,7 @@ class GroupCoordinator:
         """
         failure: KafkaError | None = None
         by_group: dict[str, list[tuple[str, int]]] = {}
-        for key in {*self.offsets.keys_of_topic(topic), *self._broker.pending_offsets.keys_of_topic(topic)}:
+        for key in {*self.offsets.keys_of_topic(topic), *self._pending.keys_of_topic(topic)}:
             by_group.setdefault(key.group_id, []).append((key.topic, key.partition))
         for group_id, removals in by_group.items():
             try:
@@ -405,9 +448,9 @@ class GroupCoordinator:
 
     def remove_expired(self) -> None:
         """Remove expired offsets, and the groups that have neither members nor offsets."""
-        now_ms = self._broker.clock.now_ms()
-        retention_ms = self._broker.config.offsets_retention_minutes * 60_000
-        pending = self._broker.pending_offsets
+        now_ms = self._clock.now_ms()
+        retention_ms = self._dynamic.config.offsets_retention_minutes * 60_000
+        pending = self._pending
         for group_id in self.all_ids():
             group, offsets = self._groups.get(group_id), self.offsets.of_group(group_id)
             gone = expired(group, offsets, now_ms, retention_ms) if offsets else []
@@ -423,14 +466,14 @@ class GroupCoordinator:
                 self.delete(group_id)
 
     def _check_retention_later(self) -> None:
-        interval_ms = self._broker.config.offsets_retention_check_interval_ms
-        self._retention_timer = self._broker.scheduler.call_later(interval_ms / 1000, self._check_retention)
+        interval_ms = self._dynamic.config.offsets_retention_check_interval_ms
+        self._retention_timer = self._scheduler.call_later(interval_ms / 1000, self._check_retention)
 
     def _check_retention(self) -> None:
         try:
             self.remove_expired()
         except KafkaError as error:
-            self._broker.note_refusal(f"expired offsets could not be removed, and are tried again later: {error}")
+            self._note_refusal(f"expired offsets could not be removed, and are tried again later: {error}")
         self._check_retention_later()
 
     def _remove_offsets(self, group_id: str, partitions: list[tuple[str, int]]) -> None:
@@ -450,7 +493,7 @@ class GroupCoordinator:
         """Return the records that remove a group without members, to be written with what comes in its place."""
         if group is None:
             return []
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._clock.now_ms()
         if isinstance(group, ClassicGroup):
             return [encode_classic(group.group_id, None, now_ms)]
         return removal_of(group.group_id, bool(group.image.target_epoch), now_ms)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from sparkonce.broker_lite.controller.image import ClusterImage
     from sparkonce.broker_lite.log.partition_log import PartitionLog
-    from sparkonce.broker_lite.node.broker import Broker
     from sparkonce.broker_lite.node.request import Endpoint
     from sparkonce.broker_lite.replication.leader import PartitionLeader
 
@@ -40,9 +39,8 @@ class Led(NamedTuple):
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"the leader epoch is {self.leader_epoch} by now")
 
 
-def leader_hint(broker: Broker, topic: str, index: int) -> LeaderHint | None:
+def leader_hint(image: ClusterImage, topic: str, index: int) -> LeaderHint | None:
     """Return the current leader of a partition; None if there is none."""
-    image = broker.member.image
     found = image.topic(topic)
     state = None if found is None else found.partitions.get(index)
     return None if state is None or state.leader not in image.brokers else LeaderHint(state.leader, state.leader_epoch)

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.coordinators.producer_state import Marker
@@ -28,9 +28,10 @@ from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from sparkonce.broker_lite.cluster.member import ClusterMember
     from sparkonce.broker_lite.controller.image import ClusterImage
-    from sparkonce.broker_lite.node.broker import Broker
-    from sparkonce.broker_lite.node.transaction_coordinator import TransactionCoordinator
+    from sparkonce.broker_lite.node.coordinated import Coordinated
+    from sparkonce.broker_lite.scheduling import Scheduler
 
 logger = logging.getLogger(__name__)
 
@@ -76,13 +77,33 @@ class _Sending:
 _Batch = tuple[_Sending, list[TopicPartition]]
 
 
+class _Coordinator(Protocol):
+    """What decides transactions (`TransactionCoordinator`)."""
+
+    @property
+    def partitions(self) -> Coordinated:
+        """The partitions of `__transaction_state` whose transactional ids are here."""
+
+    def write_marker(self, topic: str, index: int, marker: Marker) -> int | None:
+        """Write the end of a transaction into a partition that is led here; return what must become safe, if any."""
+
+    def markers_written(self, transactional_id: str, partitions: Iterable[TopicPartition]) -> bool:
+        """Note where the end of a transaction has been written; returns whether it is complete now."""
+
+    def call_later(self, what: str, delay_s: float, do: Callable[[], None]) -> None:
+        """Schedule something once, after a delay; nothing if it is scheduled already."""
+
+    def call_off(self, what: str) -> None:
+        """Cancel something that is scheduled."""
+
+
 class MarkerSender:
     """Brings markers to the leaders of their partitions."""
 
-    def __init__(self, broker: Broker, coordinator: TransactionCoordinator) -> None:
-        self._broker = broker
+    def __init__(self, member: ClusterMember, scheduler: Scheduler, coordinator: _Coordinator) -> None:
+        self._member = member
+        self._scheduler = scheduler
         self._coordinator = coordinator
-        self._member = member = broker.member
         self._sending: dict[str, _Sending] = {}
         self._outbox: dict[int, list[_Batch]] = {}
         """What is to be sent to each broker, as soon as it has answered what it was sent."""
@@ -122,7 +143,7 @@ class MarkerSender:
             return
         waiting = self._waiting.setdefault(transactional_id, [])
         if not waiting:
-            self._broker.scheduler.call_later(ENDING_WAIT_S, partial(self._ended, transactional_id, waiting))
+            self._scheduler.call_later(ENDING_WAIT_S, partial(self._ended, transactional_id, waiting))
         waiting.append(then)
 
     def _ended(self, transactional_id: str, waiting: list[Callable[[], None]] | None = None) -> None:
@@ -132,7 +153,7 @@ class MarkerSender:
             return
         del self._waiting[transactional_id]
         for then in found:
-            self._broker.scheduler.call_soon(then)
+            self._scheduler.call_soon(then)
 
     def _wait_for_decision(self, sending: _Sending) -> None:
         sending.is_waiting = True
@@ -173,7 +194,7 @@ class MarkerSender:
                 self._post(leader, sending, place)
         written += [place for place in here if self._write_here(sending, place, marker)]
         if len(wanted) > MARKERS_PER_TURN:
-            self._broker.scheduler.call_soon(partial(self._go_on, sending))
+            self._scheduler.call_soon(partial(self._go_on, sending))
         self._written(sending, written)
 
     def _leader_of(self, place: TopicPartition) -> int | None:
@@ -226,7 +247,7 @@ class MarkerSender:
         sending.under_way[place] = leader
         batches = self._outbox.setdefault(leader, [])
         if not batches and leader not in self._asked:
-            self._broker.scheduler.call_soon(partial(self._send, leader))
+            self._scheduler.call_soon(partial(self._send, leader))
         if not batches or batches[-1][0] is not sending:
             batches.append((sending, []))
         batches[-1][1].append(place)

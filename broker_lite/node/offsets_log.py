@@ -3,30 +3,26 @@
 Theory of operation: a group's records all go to the partition that Kafka's hash of its id names, one batch for each
 event, so that a crash keeps all of an event or nothing of it. Reading back comes before the first request for a
 partition's groups; the last record of a key is the truth. Offsets of a transaction count from its commit marker on;
-what waits for one is in `Broker.pending_offsets`.
+what waits for one is in `PendingOffsets`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
-from sparkonce.broker_lite.coordinators.offsets import OffsetTable
+from sparkonce.broker_lite.coordinators.offsets import OffsetTable, PendingOffsets
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.node.coordinated import Coordinated, replay_slices
 from sparkonce.broker_lite.protocol.control_records import read_end_marker
 from sparkonce.broker_lite.protocol.records import BatchHeader, Record, encode_batch
 
-if TYPE_CHECKING:
-    from sparkonce.broker_lite.node.broker import Broker
-
 
 class OffsetsLog:
     """The groups' records in the log."""
 
-    def __init__(self, broker: Broker, partitions: Coordinated) -> None:
-        self._broker = broker
+    def __init__(self, pending: PendingOffsets, partitions: Coordinated) -> None:
+        self._pending = pending
         self._partitions = partitions
 
     def append(self, group_id: str, records: Sequence[Record]) -> None:
@@ -36,7 +32,7 @@ class OffsetsLog:
             KafkaError: if the append failed; then nothing was written.
         """
         placed = self._partitions.append(group_id, encode_batch(records))
-        self._broker.pending_offsets.written(placed.partition, records)
+        self._pending.written(placed.partition, records)
 
     def replay(self, logs: Mapping[int, PartitionLog], take: Callable[[Record], None]) -> Iterator[None]:
         """Hand over all that has taken effect, oldest first in each partition; what waits for a marker is kept."""
@@ -45,7 +41,7 @@ class OffsetsLog:
 
     def _replay_one(self, partition: int, take: Callable[[Record], None], header: BatchHeader, record: Record) -> None:
         """Hand over what a record brings into effect: itself, or what it as a marker ends the wait of."""
-        pending = self._broker.pending_offsets
+        pending = self._pending
         if header.is_control:
             marker = read_end_marker(record)
             for each in () if marker is None else pending.end(partition, header.producer_id, marker.committed):

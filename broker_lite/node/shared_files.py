@@ -12,16 +12,13 @@ replaced before the decision is durable, it goes back to what the image has.
 from __future__ import annotations
 
 import logging
-import posixpath
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sparkonce.broker_lite.log.directories import LogDirectoryError
-from sparkonce.broker_lite.log.storage import Storage
+from sparkonce.broker_lite.node.announced_files import AnnouncedFiles
+from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.dynamic_settings import FILE as SETTINGS_FILE
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.primitives import Buffer
 from sparkonce.broker_lite.security.authorizer import ACLS_FILE, SecurityFileError
 from sparkonce.broker_lite.security.credentials import CREDENTIALS_FILE
 
@@ -30,34 +27,11 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.controller.controller import Controller
     from sparkonce.broker_lite.controller.image import ClusterImage
     from sparkonce.broker_lite.controller.records import Record
-    from sparkonce.broker_lite.node.broker import Broker
 
 _SHARED: Final = frozenset({ACLS_FILE, CREDENTIALS_FILE, SETTINGS_FILE})
 _PRIVATE: Final = frozenset({CREDENTIALS_FILE})
 
 logger = logging.getLogger(__name__)
-
-
-class AnnouncedFiles:
-    """A storage's files; a write is a decision of the controller's, which `SharedFiles` carries out."""
-
-    def __init__(self, storage: Storage) -> None:
-        self.storage = storage
-        self.announce: Callable[[str, str], None] | None = None
-        """Called with a file's name and text; raises KafkaError NOT_CONTROLLER if this is not the controller."""
-        self.ahead: dict[str, str] = {}
-        """What this controller has decided, and is not on the disk yet."""
-
-    def read(self, path: str) -> bytes:
-        """See `Files`."""
-        ahead = self.ahead.get(posixpath.basename(path))
-        return self.storage.read(path) if ahead is None else ahead.encode()
-
-    def write(self, path: str, data: Buffer, *, durable: bool, private: bool = False) -> None:  # noqa: ARG002
-        """See `Files`: all of them are durable, and `SharedFiles` knows which are private."""
-        if self.announce is None:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is not in its cluster yet")
-        self.announce(posixpath.basename(path), bytes(data).decode())
 
 
 class SharedFiles:
@@ -72,7 +46,7 @@ class SharedFiles:
         self._decided: dict[str, int] = {}
         """Up to where an image has to be to have what this controller has decided last of a file."""
         files.announce = self._announce
-        member.on_image.append(self.take)
+        member.on_image.insert(0, self.take)  # topics go by the settings that came before them
 
     def take(self, image: ClusterImage) -> None:
         """Write the files as the cluster has them.

@@ -19,8 +19,12 @@ from typing import TYPE_CHECKING, Final
 from sparkonce.broker_lite.cluster.member import Membership
 from sparkonce.broker_lite.controller.image import BrokerImage, ClusterImage, TopicImage
 from sparkonce.broker_lite.controller.partition_state import PartitionState
+from sparkonce.broker_lite.coordinators.internal_topics import INTERNAL_TOPICS
+from sparkonce.broker_lite.log.checkpoints import BROKER_EPOCH as BROKER_EPOCH_FILE
+from sparkonce.broker_lite.log.directories import LogDirectoryError
 from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.log.topics_file import Entry
+from sparkonce.broker_lite.node.producer_ids import ProducerIds, blocks_in_file
 from sparkonce.broker_lite.node.turns import ITEM, WRITTEN, in_units
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
@@ -29,9 +33,14 @@ if TYPE_CHECKING:
     import uuid
 
     from sparkonce.broker_lite.cluster.controller_service import Decision, Result
+    from sparkonce.broker_lite.cluster.member import ClusterMember
     from sparkonce.broker_lite.controller.controller import Controller
     from sparkonce.broker_lite.controller.records import Record
-    from sparkonce.broker_lite.node.broker import Broker
+    from sparkonce.broker_lite.log.log_manager import LogManager
+    from sparkonce.broker_lite.log.storage import Files, Storage
+    from sparkonce.broker_lite.node.clock import Clock
+    from sparkonce.broker_lite.node.cluster_partitions import ClusterPartitions
+    from sparkonce.broker_lite.node.dynamic_settings import DynamicSettings
 
 BROKER_EPOCH: Final = 0
 
@@ -43,9 +52,11 @@ class StandaloneController:
     is_shared = False
     is_written = True
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self.epoch = broker.logs.leader_epoch
+    def __init__(self, partitions: ClusterPartitions, clock: Clock) -> None:
+        self._partitions = partitions
+        self._logs = partitions.logs
+        self._clock = clock
+        self.epoch = self._logs.leader_epoch
         self._controller: Controller | None = None
         self._unwritten: list[list[Record]] = []
         """What the request that decides in turns has decided so far; the controller's image has it already."""
@@ -79,12 +90,11 @@ class StandaloneController:
         self, name: str, topic_id: uuid.UUID, indexes: Collection[int], settings: Mapping[str, str]
     ) -> Generator[int, None, None]:
         """Make the logs of new partitions, so that what the disk refuses is refused before anything is decided."""
-        broker = self._broker
-        yield from in_units(broker.logs.prepare(name, topic_id, indexes, settings, broker.clock.now_ms()))
+        yield from in_units(self._logs.prepare(name, topic_id, indexes, settings, self._clock.now_ms()))
 
     def end_preparation(self, name: str, topic_id: uuid.UUID) -> None:
         """Remove the logs of partitions that were not decided."""
-        self._broker.logs.end_preparation(name, topic_id)
+        self._logs.end_preparation(name, topic_id)
 
     def decide_together(self, decisions: Sequence[Decision[object]]) -> Generator[int, None, None]:
         """Decide several things in one write; yields units of work; as `decide`.
@@ -134,8 +144,8 @@ class StandaloneController:
             from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings
 
             self.settle()
-            settings = ControllerSettings(first_leader_epoch=self._broker.logs.leader_epoch)
-            self._controller = Controller(self._broker.member.image.copy(), settings, 0)
+            settings = ControllerSettings(first_leader_epoch=self._logs.leader_epoch)
+            self._controller = Controller(self._partitions.member.image.copy(), settings, 0)
         return self._controller
 
     def _begin_again(self) -> None:
@@ -156,14 +166,12 @@ class StandaloneController:
         assert self._controller is not None
         topics = self._controller.image.topics.values()
         try:
-            self._broker.logs.keep(
-                {each.name: Entry(each.topic_id, len(each.partitions), each.settings) for each in topics}
-            )
+            self._logs.keep({each.name: Entry(each.topic_id, len(each.partitions), each.settings) for each in topics})
         except KafkaError:
             self._begin_again()
             raise
         self._unwritten.clear()
-        self._unapplied += [_Steps(self._broker.cluster.change(each)) for each in decided]
+        self._unapplied += [_Steps(self._partitions.change(each)) for each in decided]
 
 
 class _Steps:
@@ -207,22 +215,62 @@ class _Alone:
         """Do nothing."""
 
 
-def stand_alone(broker: Broker, listeners: tuple[tuple[str, str, int], ...]) -> None:
-    """Make a broker a cluster of one, with the topics that its log directory has."""
-    alone = _Alone()
-    membership = Membership(alone, StandaloneController(broker), alone)
-    broker.member.stand_alone(membership, _image(broker, listeners))
+class Alone:
+    """See `Place`: the place of a standalone broker."""
 
+    has_others = False
 
-def _image(broker: Broker, listeners: tuple[tuple[str, str, int], ...]) -> ClusterImage:
-    us, epoch = broker.config.node_id, broker.logs.leader_epoch
-    host, port = listeners[0][1:] if listeners else ("", 0)
-    image = ClusterImage()
-    image.controller_id, image.controller_epoch = us, epoch
-    image.brokers[us] = BrokerImage(us, BROKER_EPOCH, ZERO_UUID, host, port, fenced=False, listeners=listeners)
-    state = PartitionState((us,), (us,), us, epoch, 0)
-    for topic in broker.logs.topics.values():
-        partitions = dict.fromkeys(range(topic.partition_count), state)
-        image.topics[topic.topic_id] = TopicImage(topic.name, topic.topic_id, dict(topic.settings), partitions)
-        image.topic_ids[topic.name] = topic.topic_id
-    return image
+    def __init__(self, listeners: Sequence[tuple[str, str, int]] = ()) -> None:
+        """Take name, host and port of each listener: where clients reach the broker."""
+        self._listeners = tuple(listeners)
+
+    def check(self, storage: Storage, log_dir: str) -> None:
+        """Refuse a cluster's data: a standalone broker would write other records than the cluster has at these offsets.
+
+        Raises:
+            LogDirectoryError: if it is a member's.
+        """
+        if storage.is_directory(log_dir) and BROKER_EPOCH_FILE in storage.list_directory(log_dir):
+            raise LogDirectoryError(
+                f"{log_dir} is that of a member of a cluster: give metadata.log.dir, the folder that its brokers "
+                "share, or another data directory"
+            )
+
+    def files(self, storage: Storage) -> Files:
+        """See `Place`: as all other files."""
+        return storage
+
+    def producer_ids(
+        self, _member: ClusterMember, storage: Storage, log_dir: str, largest_known: Callable[[], int]
+    ) -> ProducerIds:
+        """See `Place`: a file says where the next block of them begins."""
+        return ProducerIds(blocks_in_file(storage, f"{log_dir}/producer-id-block", largest_known))
+
+    def request_topic(
+        self, _member: ClusterMember, _dynamic: DynamicSettings, make: Callable[[str], object]
+    ) -> Callable[[str], object]:
+        """See `Place`: it is there at once."""
+        return make
+
+    def take(self, _storage: Storage, partitions: ClusterPartitions, node_id: int, clock: Clock) -> None:
+        """See `Place`: the cluster has the topics that the log directory has."""
+        surroundings = _Alone()
+        membership = Membership(surroundings, StandaloneController(partitions, clock), surroundings)
+        partitions.member.stand_alone(membership, self._image(partitions.logs, node_id))
+
+    def coordinated(self, topics: Collection[str]) -> Collection[str]:
+        """See `Place`: those of which the log has data; loading all coordinators would take a quarter of the start."""
+        return INTERNAL_TOPICS.intersection(topics)
+
+    def _image(self, logs: LogManager, us: int) -> ClusterImage:
+        epoch, listeners = logs.leader_epoch, self._listeners
+        host, port = listeners[0][1:] if listeners else ("", 0)
+        image = ClusterImage()
+        image.controller_id, image.controller_epoch = us, epoch
+        image.brokers[us] = BrokerImage(us, BROKER_EPOCH, ZERO_UUID, host, port, fenced=False, listeners=listeners)
+        state = PartitionState((us,), (us,), us, epoch, 0)
+        for topic in logs.topics.values():
+            partitions = dict.fromkeys(range(topic.partition_count), state)
+            image.topics[topic.topic_id] = TopicImage(topic.name, topic.topic_id, dict(topic.settings), partitions)
+            image.topic_ids[topic.name] = topic.topic_id
+        return image

@@ -12,17 +12,13 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, decode_key, decode_value
+from sparkonce.broker_lite.coordinators.internal_topics import OFFSETS_TOPIC
 from sparkonce.broker_lite.coordinators.producer_state import Marker
-from sparkonce.broker_lite.coordinators.transaction_log import (
-    TRANSACTIONS_TOPIC,
-    encode,
-    encode_tombstone,
-)
 from sparkonce.broker_lite.coordinators.transaction_log import decode_key as decode_transactional_id
 from sparkonce.broker_lite.coordinators.transaction_log import (
     decode_value as decode_transaction,
 )
+from sparkonce.broker_lite.coordinators.transaction_log import encode, encode_tombstone
 from sparkonce.broker_lite.coordinators.transaction_messages import (
     Decision,
     TopicPartition,
@@ -36,10 +32,12 @@ from sparkonce.broker_lite.node.markers import MarkerSender
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.records import BatchHeader, Record, encode_batch
-from sparkonce.broker_lite.scheduling import Timer
+from sparkonce.broker_lite.scheduling import Scheduler, Timer
 
 if TYPE_CHECKING:
-    from sparkonce.broker_lite.node.broker import Broker
+    from sparkonce.broker_lite.node.clock import Clock
+    from sparkonce.broker_lite.node.cluster_partitions import ClusterPartitions
+    from sparkonce.broker_lite.node.dynamic_settings import DynamicSettings
 
 logger = logging.getLogger(__name__)
 
@@ -47,16 +45,41 @@ logger = logging.getLogger(__name__)
 class TransactionCoordinator:
     """Transactional ids, and the markers that end their transactions."""
 
-    def __init__(self, broker: Broker) -> None:
-        """Read `__transaction_state` back, as far as it is led here, and complete what was decided."""
-        self._broker = broker
-        config = broker.config
+    def __init__(
+        self,
+        dynamic: DynamicSettings,
+        partitions: Coordinated,
+        led: ClusterPartitions,
+        new_producer_id: Callable[[], int],
+        end_offsets: Callable[[int, Marker], None],
+        scheduler: Scheduler,
+        clock: Clock,
+        note_refusal: Callable[[str], object],
+    ) -> None:
+        """Read `__transaction_state` back, as far as it is led here, and complete what was decided.
+
+        Args:
+            dynamic: the broker's settings.
+            partitions: those of `__transaction_state` whose transactional ids are here.
+            led: all partitions that this broker leads, for the ends of transactions.
+            new_producer_id: returns one that was never assigned before.
+            end_offsets: called with the end of a transaction in a partition of `__consumer_offsets`.
+            scheduler: the event loop.
+            clock: the time.
+            note_refusal: logs what could not be done, up to a rate.
+        """
+        self._dynamic = dynamic
+        self._led = led
+        self._end_offsets = end_offsets
+        self._scheduler = scheduler
+        self._clock = clock
+        self._note_refusal = note_refusal
+        config = dynamic.config
         settings = TransactionSettings(config.transaction_max_timeout_ms, config.transactional_id_expiration_ms)
-        self.transactions = Transactions(settings, broker.producer_ids.take)
-        self.partitions = Coordinated(broker, TRANSACTIONS_TOPIC)
-        """Those of `__transaction_state` whose transactional ids are here."""
+        self.transactions = Transactions(settings, new_producer_id)
+        self.partitions = partitions
         self._timers: dict[str, Timer] = {}
-        self._markers = MarkerSender(broker, self)
+        self._markers = MarkerSender(led.member, scheduler, self)
         self.partitions.begin(self)
 
     # Partitions of `__transaction_state`.
@@ -102,7 +125,7 @@ class TransactionCoordinator:
         try:
             self._persist(decision.change)
         except KafkaError as error:
-            self._broker.note_refusal(f"transactional id {decision.change.transactional_id}: {error}")
+            self._note_refusal(f"transactional id {decision.change.transactional_id}: {error}")
             return Decision(_answer_to(error.code))
         return decision
 
@@ -137,18 +160,14 @@ class TransactionCoordinator:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED,
                 KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER or NOT_ENOUGH_REPLICAS.
         """
-        broker = self._broker
-        led = broker.leading(topic, index)
+        led = self._led.leading(topic, index)
         if led.replicas is not None:
             led.replicas.check_acks_all()  # else one that cannot become safe would be written again and again
-        led.log.append_marker(marker, led.leader_epoch, broker.clock.now_ms())
+        led.log.append_marker(marker, led.leader_epoch, self._clock.now_ms())
         end = led.log.log_end_offset
-        if topic == OFFSETS_TOPIC and broker.groups.partitions.has(index):  # else it will be read back with the rest
-            for record in broker.pending_offsets.end(index, marker.producer_id, marker.committed):
-                key = decode_key(record.key)
-                assert key is not None
-                broker.groups.offsets.put(key, None if record.value is None else decode_value(record.value))
-        broker.cluster.ended(topic, index, led)
+        if topic == OFFSETS_TOPIC:
+            self._end_offsets(index, marker)
+        self._led.ended(topic, index, led)
         return None if led.replicas is None else end
 
     def close(self) -> None:
@@ -161,7 +180,7 @@ class TransactionCoordinator:
     # Changes and what follows from them.
 
     def _persist(self, change: Transaction) -> None:
-        self._append(change.transactional_id, encode(change, self._broker.clock.now_ms()))
+        self._append(change.transactional_id, encode(change, self._clock.now_ms()))
         markers = self.transactions.applied(change)
         if markers is not None:
             self._markers.write(markers)
@@ -172,7 +191,7 @@ class TransactionCoordinator:
 
     def markers_written(self, transactional_id: str, partitions: Iterable[TopicPartition]) -> bool:
         """Note where the end of a transaction has been written; returns whether it is complete now."""
-        completed = self.transactions.markers_written(transactional_id, partitions, self._broker.clock.now_ms())
+        completed = self.transactions.markers_written(transactional_id, partitions, self._clock.now_ms())
         if completed is None:
             return False
         try:
@@ -186,7 +205,7 @@ class TransactionCoordinator:
     # The passing of time.
 
     def _set_timers(self) -> None:
-        config = self._broker.config
+        config = self._dynamic.config
         if self.transactions.has_ongoing:
             interval_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
             self.call_later("timeouts", interval_ms / 1000, self._abort_timed_out)
@@ -203,7 +222,7 @@ class TransactionCoordinator:
             del self._timers[what]
             do()
 
-        self._timers[what] = self._broker.scheduler.call_later(delay_s, run)
+        self._timers[what] = self._scheduler.call_later(delay_s, run)
 
     def call_off(self, what: str) -> None:
         """Cancel something that is scheduled."""
@@ -212,7 +231,7 @@ class TransactionCoordinator:
             timer.cancel()
 
     def _abort_timed_out(self) -> None:
-        for change in self.transactions.timed_out(self._broker.clock.now_ms()):
+        for change in self.transactions.timed_out(self._clock.now_ms()):
             logger.info(
                 "transactional id %s: aborting the transaction of producer %d, open for more than %d ms",
                 change.transactional_id,
@@ -223,7 +242,7 @@ class TransactionCoordinator:
         self._set_timers()
 
     def _forget_expired(self) -> None:
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._clock.now_ms()
         for transactional_id in self.transactions.expired(now_ms):
             try:
                 self._append(transactional_id, encode_tombstone(transactional_id, now_ms))

@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator
 from functools import wraps
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from sparkonce.broker_lite.node.request import DROP, Body, Request
 
 if TYPE_CHECKING:
-    from sparkonce.broker_lite.node.broker import Broker
     from sparkonce.broker_lite.scheduling import Scheduler
 
 MAX_UNITS_PER_TURN: Final = 1_000
@@ -37,21 +36,32 @@ Steps = Generator[int, None, Body | None]
 Result = TypeVar("Result")
 
 
-def in_turns(handler: Callable[[Broker, Request], Steps]) -> Callable[[Broker, Request], Body | None]:
+class _HasTurns(Protocol):
+    """The broker, as far as it is needed here."""
+
+    @property
+    def turns(self) -> Turns:
+        """Its requests that are not done at once."""
+
+
+Node = TypeVar("Node", bound=_HasTurns)
+
+
+def in_turns(handler: Callable[[Node, Request], Steps]) -> Callable[[Node, Request], Body | None]:
     """Let a handler that only reads, or whose changes may overlap with others', do its work in turns."""
 
     @wraps(handler)
-    def handle(broker: Broker, request: Request) -> Body | None:
+    def handle(broker: Node, request: Request) -> Body | None:
         return broker.turns.run(request, handler(broker, request))
 
     return handle
 
 
-def one_after_the_other(handler: Callable[[Broker, Request], Steps]) -> Callable[[Broker, Request], Body | None]:
+def one_after_the_other(handler: Callable[[Node, Request], Steps]) -> Callable[[Node, Request], Body | None]:
     """Let a handler that changes topics or settings do its work in turns, when those before it are done."""
 
     @wraps(handler)
-    def handle(broker: Broker, request: Request) -> Body | None:
+    def handle(broker: Node, request: Request) -> Body | None:
         return broker.turns.run(request, handler(broker, request), alone=True)
 
     return handle

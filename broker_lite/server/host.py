@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sparkonce.broker_lite.log.storage import DiskStorage, Storage, WriteGate
-from sparkonce.broker_lite.node.broker import Clock
+from sparkonce.broker_lite.node.clock import Clock
 from sparkonce.broker_lite.server.listener import bind
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.log import checkpoints
 from sparkonce.broker_lite.log.directories import holds_log
 from sparkonce.broker_lite.log.log_manager import LOCK_FILE
+from sparkonce.broker_lite.node.announced_files import AnnouncedFiles
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.node.cluster_topics import follow
-from sparkonce.broker_lite.node.shared_files import AnnouncedFiles, SharedFiles
+from sparkonce.broker_lite.node.shared_files import SharedFiles
 from sparkonce.broker_lite.server.listener import Listener, ServerError
 from sparkonce.broker_lite.server.peers import PeerNetwork
 from sparkonce.broker_lite.server.replica_fetcher import ReplicaFetchers
@@ -167,7 +167,6 @@ class ClusterShell:
         assert isinstance(broker.shared_files, AnnouncedFiles)
         SharedFiles(broker, member, broker.shared_files)
         self._fetchers = ReplicaFetchers(broker, member, self._network.connection)
-        follow(broker)
         controller = ControllerService(
             config.node_id,
             coordination,

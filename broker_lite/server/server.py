@@ -33,6 +33,8 @@ from sparkonce.broker_lite.server.listener import Listener, ServerError
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.cluster.coordination import Coordination
+    from sparkonce.broker_lite.node.metrics import Metrics
+    from sparkonce.broker_lite.node.place import Place
     from sparkonce.broker_lite.server.membership import ClusterShell
     from sparkonce.broker_lite.server.metrics import MetricsServer
 
@@ -75,22 +77,18 @@ class Server:
                 the cluster does not take this broker in.
             LogDirectoryError: if the data directory cannot be used.
         """
-        loop = asyncio.get_running_loop()
         with contextlib.ExitStack() as undo:
             bound = []
             for each in self._config.listener_configs:
                 sock, listener = self._host.bind(each)
                 undo.callback(sock.close)
                 bound.append((sock, listener))
-            config = self._config
-            coordination: Coordination | None = None
-            if config.is_member:
-                config, coordination = await self._take_place(config)
+            listeners = [listener for _, listener in bound]
+            config, place, coordination = await self._take_place(listeners)
+            if coordination is not None:
                 undo.callback(coordination.close)
             try:
-                host = self._host
-                listeners = [(each.config.name, *each.endpoint) for _, each in bound]
-                self.broker = Broker(config, host.storage, self._data_dir, host.clock, loop, host.new_uuid, listeners)
+                self.broker = self._open(config, place)
             except SecurityFileError as error:
                 raise ServerError(str(error)) from error
             except OSError as error:  # a file in it that is not ours to read, say
@@ -99,7 +97,7 @@ class Server:
             undo.callback(self.broker.close)
             undo.callback(self._give_up)
             if coordination is not None:
-                self._cluster = self._join(self.broker, coordination, [listener for _, listener in bound])
+                self._cluster = self._join(self.broker, coordination, listeners)
                 undo.callback(self._cluster.leave)
             await self._listen(self.broker, bound)
             self._keep_house(self.broker)
@@ -110,14 +108,32 @@ class Server:
             logger.info("listening on %s://%s:%d%s", listener.config.name, *listener.endpoint, protocol)
         logger.info("data in %s", self._data_dir)
 
-    async def _take_place(self, config: BrokerConfig) -> tuple[BrokerConfig, Coordination]:
-        """Take this broker's place in its cluster; returns its settings with the cluster's id."""
-        # Imported lazily: a standalone broker starts faster.
+    async def _take_place(self, listeners: list[Listener]) -> tuple[BrokerConfig, Place, Coordination | None]:
+        """Take this broker's place; returns its settings with its cluster's id, and what the cluster rests on, if any.
+
+        What only one of the two kinds of places needs is imported lazily: either kind of broker starts faster.
+        """
+        config = self._config
+        if not config.is_member:
+            from sparkonce.broker_lite.node.standalone import Alone
+
+            return config, Alone([(each.config.name, *each.endpoint) for each in listeners]), None
+        from sparkonce.broker_lite.node.in_cluster import InCluster
         from sparkonce.broker_lite.server.membership import take_place
 
         coordination, cluster_id = await take_place(config, self._host, self._data_dir)
         given = {**config.given, "cluster.id": cluster_id}
-        return dataclasses.replace(config, cluster_id=cluster_id, given=given), coordination
+        return dataclasses.replace(config, cluster_id=cluster_id, given=given), InCluster(), coordination
+
+    def _open(self, config: BrokerConfig, place: Place) -> Broker:
+        host, loop = self._host, asyncio.get_running_loop()
+        metrics = self._new_metrics() if config.metrics_port >= 0 else None
+        return Broker(config, host.storage, self._data_dir, host.clock, loop, place, host.new_uuid, metrics)
+
+    def _new_metrics(self) -> Metrics:
+        from sparkonce.broker_lite.node.metrics import Metrics  # few brokers need it
+
+        return Metrics(self._host.perf_counter_ns)
 
     def _join(self, broker: Broker, coordination: Coordination, listeners: list[Listener]) -> ClusterShell:
         from sparkonce.broker_lite.server.membership import ClusterShell
@@ -194,10 +210,7 @@ class Server:
             server.close()
 
     async def _serve_metrics(self, broker: Broker, connections: ConnectionTable) -> None:
-        from sparkonce.broker_lite.node.metrics import Metrics
         from sparkonce.broker_lite.server.metrics import MetricsServer, render  # few brokers need it
-
-        broker.metrics = Metrics(self._host.perf_counter_ns)
 
         def page() -> str:
             return render(broker, Counter(each.listener_name for each in connections))

@@ -16,8 +16,10 @@ import pytest
 from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.log import topics_file
 from sparkonce.broker_lite.node import dispatch
-from sparkonce.broker_lite.node.broker import Broker, Clock
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.clock import Clock
 from sparkonce.broker_lite.node.request import Body, Endpoint, Request, frame_response
+from sparkonce.broker_lite.node.standalone import Alone
 from sparkonce.broker_lite.protocol.errors import ProtocolError
 from sparkonce.broker_lite.protocol.fetch import parts_size
 from sparkonce.broker_lite.protocol.frames import read_request_header
@@ -70,7 +72,7 @@ class Target:
         config = BrokerConfig.of({"num.partitions": 2, "transaction.max.timeout.ms": 60_000})
         clock = Clock(lambda: self.time.now_ms, lambda: self.time.now_ms)
         new_uuid = lambda: uuid.UUID(int=self.rng.getrandbits(128))  # noqa: E731
-        self.broker = Broker(config, SimulatedDisk(), "/log", clock, self.time, new_uuid)
+        self.broker = Broker(config, SimulatedDisk(), "/log", clock, self.time, Alone(), new_uuid)
         topic = self.broker.create_topic(corpus.TOPIC, 2, {})
         self.frames = [frame for _, _, frame in corpus.frames(self.rng, topic.topic_id)]
 

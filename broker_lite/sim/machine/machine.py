@@ -18,7 +18,7 @@ from sparkonce.broker_lite.cluster.member import ClusterMember
 from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.log.directories import LogDirectoryError
 from sparkonce.broker_lite.log.storage import WriteGate
-from sparkonce.broker_lite.node.broker import Clock
+from sparkonce.broker_lite.node.clock import Clock
 from sparkonce.broker_lite.node.request import Endpoint
 from sparkonce.broker_lite.protocol.errors import ProtocolError
 from sparkonce.broker_lite.replication.replicas import Replicas

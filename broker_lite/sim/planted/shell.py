@@ -96,7 +96,7 @@ def _marker_sent_twice() -> AbstractContextManager[None]:
         def again(broker_id: int, request: Any, then: Callable[[Any], None]) -> None:
             before(broker_id, request, then)
             later = partial(before, broker_id, request, lambda _: None)
-            self._broker.scheduler.call_later(_SECOND_MS / 1000, later)
+            self._scheduler.call_later(_SECOND_MS / 1000, later)
 
         member.send = again  # type: ignore[method-assign]
         try:

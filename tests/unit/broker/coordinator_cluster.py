@@ -29,8 +29,9 @@ from sparkonce.broker_lite.coordinators.transaction_messages import Producer
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.node import dispatch
-from sparkonce.broker_lite.node.broker import Broker, Clock
-from sparkonce.broker_lite.node.cluster_topics import follow
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.clock import Clock
+from sparkonce.broker_lite.node.in_cluster import InCluster
 from sparkonce.broker_lite.node.request import Body, Endpoint, Request
 from sparkonce.broker_lite.protocol import apis, produce
 from sparkonce.broker_lite.protocol.apis import ApiKey
@@ -114,14 +115,13 @@ class Cluster:
         clock = Clock(lambda: world.now_ms, lambda: world.now_ms)
         log = LogConfig(min_insync_replicas=2)
         config = BrokerConfig(node_id=broker_id, metadata_log_dir="/metadata", log=log, **settings)
-        broker = Broker(config, SimulatedDisk(), "/data", clock, world)
+        broker = Broker(config, SimulatedDisk(), "/data", clock, world, InCluster())
         member, told = broker.member, Told()
         member.connect(Peers(self, broker_id))
         member.stand_alone(Membership(told, told, told), ClusterImage())  # type: ignore[arg-type]
         member.send_to_controller = (  # type: ignore[method-assign]
             lambda request, then, timeout_ms=0: self.to_controller.append((broker_id, request, then))
         )
-        follow(broker)
         return broker
 
     # The controller's part.

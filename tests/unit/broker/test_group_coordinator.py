@@ -117,7 +117,7 @@ def start(world: World, **settings: Any) -> Asker:
 
 def kinds(broker: Broker) -> Iterator[str]:
     records: list[Record] = []
-    for _ in OffsetsLog(broker, broker.groups.partitions).replay(
+    for _ in OffsetsLog(broker.pending_offsets, broker.groups.partitions).replay(
         broker.internal_topic(OFFSETS_TOPIC).logs, records.append
     ):
         pass

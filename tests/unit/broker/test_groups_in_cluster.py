@@ -10,6 +10,7 @@ import pytest
 
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode, partition_of
 from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.node.clock import Clock
 from sparkonce.broker_lite.node.coordinated import LOAD_RETRY_S, SAFE_TIMEOUT_MS
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
@@ -314,7 +315,7 @@ def test_a_batch_of_many_records_is_read_over_several_turns(cluster: Cluster) ->
         clock.now_ms += 3
         return clock.now_ms
 
-    cluster.brokers[2].clock = cluster.brokers[2].clock.__class__(slow, slow)
+    cluster.brokers[2].groups.partitions._clock = Clock(slow, slow)
     cluster.kill(1)
     seen = []
     for _ in range(20):

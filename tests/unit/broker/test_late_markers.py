@@ -51,10 +51,10 @@ class Sender:
             send=lambda broker_id, request, then: self.sent.append((broker_id, request, then)),
         )
         self.coordinator = Coordinator()
-        scheduler = SimpleNamespace(call_soon=self.soon.append, call_later=lambda *_: None)
-        broker: Any = SimpleNamespace(scheduler=scheduler, member=self.member)
+        scheduler: Any = SimpleNamespace(call_soon=self.soon.append, call_later=lambda *_: None)
+        member: Any = self.member
         coordinator: Any = self.coordinator
-        self.sender = MarkerSender(broker, coordinator)
+        self.sender = MarkerSender(member, scheduler, coordinator)
 
     def run(self) -> None:
         while self.soon:

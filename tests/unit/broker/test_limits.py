@@ -19,7 +19,7 @@ import pytest
 from sparkonce import EmbeddedBroker
 from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.log import topics_file
-from sparkonce.broker_lite.node import broker as broker_module
+from sparkonce.broker_lite.node import refusal_log
 from sparkonce.broker_lite.protocol import apis, fetch
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
@@ -389,7 +389,7 @@ def test_connections_of_one_address_are_bounded() -> None:
 def test_log_lines_are_bounded(
     kafka_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(broker_module, "MAX_REFUSALS_LOGGED_PER_MINUTE", 3)
+    monkeypatch.setattr(refusal_log, "MAX_REFUSALS_LOGGED_PER_MINUTE", 3)
     for _ in range(10):
         bad = Client(kafka_broker)
         bad.socket.sendall(b"\xff" * 8)

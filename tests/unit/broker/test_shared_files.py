@@ -11,9 +11,10 @@ import pytest
 from sparkonce.broker_lite.cluster.controller_service import Decision, Result
 from sparkonce.broker_lite.cluster.member import Membership
 from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings
+from sparkonce.broker_lite.node.announced_files import AnnouncedFiles
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.dynamic_settings import FILE as SETTINGS_FILE
-from sparkonce.broker_lite.node.shared_files import AnnouncedFiles, SharedFiles
+from sparkonce.broker_lite.node.shared_files import SharedFiles
 from sparkonce.broker_lite.sim.disk import SimulatedDisk
 from tests.unit.broker.coordinator_cluster import Cluster, Told
 from tests.unit.broker.test_transaction_coordinator import World

@@ -18,8 +18,10 @@ from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, 
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.steps import finish
-from sparkonce.broker_lite.node.broker import Broker, Clock
+from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.clock import Clock
 from sparkonce.broker_lite.node.markers import MARKERS_PER_TURN
+from sparkonce.broker_lite.node.standalone import Alone
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.records import Record, encode_batch
 from sparkonce.broker_lite.sim.disk import CutShort, SimulatedDisk
@@ -64,7 +66,7 @@ class World:
     def start(self, **settings: Any) -> Broker:
         self._timers.clear()
         clock = Clock(lambda: self.now_ms, lambda: self.now_ms)
-        return Broker(BrokerConfig(**settings), self.storage, "/data", clock, self)
+        return Broker(BrokerConfig(**settings), self.storage, "/data", clock, self, Alone())
 
 
 class _Timer:
@@ -115,7 +117,7 @@ def delete(broker: Broker, name: str) -> None:
     """Delete a topic, and what is left of it."""
     topic = broker.logs.topics[name]
     broker.member.controller.decide(lambda controller: (controller.delete_topic(topic.topic_id), None))
-    finish(broker.clean_up([topic]))
+    finish(broker.deleted.clean_up([topic]))
 
 
 def state(broker: Broker, transactional_id: str = "x") -> TransactionState | None:

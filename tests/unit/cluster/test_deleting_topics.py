@@ -42,7 +42,7 @@ class Deleting:
             is_internal=lambda _: False,
             config=SimpleNamespace(delete_topic_enable=True),
             member=SimpleNamespace(controller=SimpleNamespace(decide_together=decide_together)),
-            clean_up=lambda _: (),
+            deleted=SimpleNamespace(clean_up=lambda _: ()),
         )
         monkeypatch.setattr(delete_topics, "_may_delete", lambda *_: True)
 
