@@ -17,10 +17,12 @@ from sparkonce.broker_lite.node.clock import Clock
 from sparkonce.broker_lite.server.listener import bind
 
 if TYPE_CHECKING:
+    import asyncio
     import socket
 
     from sparkonce.broker_lite.security.settings import ListenerConfig
     from sparkonce.broker_lite.server.listener import Listener
+    from sparkonce.broker_lite.server.zookeeper_session import ZooKeeperSession
 
 BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 """Linux: another one after each start of the machine."""
@@ -74,6 +76,13 @@ class Host(Protocol):
     def pulse(self, beat: Callable[[], None], clock: Clock, interval_ms: int, patience_ms: int) -> Heart:
         """Begin to call `beat` every so often, as `Pulse` does."""
 
+    def zookeeper(self, connect: str, timeout_ms: int, loop: asyncio.AbstractEventLoop) -> ZooKeeperSession:
+        """Return what reaches a ZooKeeper: `host:port,host:port/chroot`; it is not started yet.
+
+        Raises:
+            ModuleNotFoundError: if what is needed for that is not installed.
+        """
+
 
 class SystemHost:
     """The machine that this process runs on."""
@@ -102,3 +111,9 @@ class SystemHost:
         from sparkonce.broker_lite.server.pulse import Pulse  # only members of clusters have one
 
         return Pulse(beat, clock.monotonic_ms, interval_ms, patience_ms)
+
+    def zookeeper(self, connect: str, timeout_ms: int, loop: asyncio.AbstractEventLoop) -> ZooKeeperSession:
+        """See `Host`."""
+        from sparkonce.broker_lite.server.zookeeper_client import ZooKeeperClient  # it is an extra
+
+        return ZooKeeperClient(connect, timeout_ms, loop)

@@ -62,13 +62,17 @@ async def take_place(config: BrokerConfig, host: Host, data_dir: str) -> tuple[C
 async def _in_zookeeper(config: BrokerConfig, host: Host) -> tuple[Coordination, str]:
     connect, timeout_ms = config.zookeeper_connect, config.zookeeper_session_timeout_ms
     assert connect is not None
+    # Imported lazily: only these brokers need it.
+    from sparkonce.broker_lite.server.zookeeper import ZooKeeperCoordination
+
+    loop = asyncio.get_running_loop()
     try:
-        from sparkonce.broker_lite.server.zookeeper import ZooKeeperCoordination
+        client = host.zookeeper(connect, timeout_ms, loop)
     except ModuleNotFoundError as error:
         text = f"zookeeper.connect={connect} needs {error.name}: pip install 'sparkonce[zookeeper]'"
         raise ServerError(text) from error
-    loop = asyncio.get_running_loop()
-    coordination = ZooKeeperCoordination(connect, timeout_ms, config.node_id, loop, host.clock.monotonic_ms)
+    monotonic_ms = host.clock.monotonic_ms
+    coordination = ZooKeeperCoordination(connect, client, config.node_id, loop, monotonic_ms, host.new_uuid)
     try:
         timeout_s = max(timeout_ms / 1000, MIN_CONNECT_S)
         return coordination, await coordination.start(config.cluster_id, timeout_s, create=True)

@@ -27,22 +27,22 @@ from sparkonce.broker_lite.cluster.record_format import MetadataFormatError
 from sparkonce.broker_lite.cluster.zookeeper_nodes import Check, Create, Delete, Head, Operation, SetData, StateNodes
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import ControllerElected, Record
-from sparkonce.broker_lite.server.zookeeper_client import (
-    NO_SESSION,
-    BadVersionError,
-    ConnectionGoneError,
-    Node,
-    NodeExistsError,
-    NoNodeError,
-    ZooKeeperClient,
-    ZooKeeperError,
-)
 from sparkonce.broker_lite.server.zookeeper_reading import (
     ChrootError,
     find_cluster,
     find_cluster_id,
     load,
     read_changes,
+)
+from sparkonce.broker_lite.server.zookeeper_session import (
+    NO_SESSION,
+    BadVersionError,
+    ConnectionGoneError,
+    Node,
+    NodeExistsError,
+    NoNodeError,
+    ZooKeeperError,
+    ZooKeeperSession,
 )
 
 BEATS_PER_TIMEOUT: Final = 6
@@ -78,25 +78,29 @@ class ZooKeeperCoordination:
     def __init__(
         self,
         connect: str,
-        timeout_ms: int,
+        client: ZooKeeperSession,
         broker_id: int,
         loop: asyncio.AbstractEventLoop,
         monotonic_ms: Callable[[], int],
+        new_uuid: Callable[[], uuid.UUID],
     ) -> None:
         """Be ready to `start`.
 
         Args:
-            connect: `host:port,host:port/chroot`, as Kafka's `zookeeper.connect`.
-            timeout_ms: how long a session lasts without a sign of life.
+            connect: `host:port,host:port/chroot`, as Kafka's `zookeeper.connect`; for messages.
+            client: what reaches the ZooKeeper there, not yet started.
             broker_id: who this is; `NOBODY` to look only.
             loop: the event loop.
             monotonic_ms: a clock that never goes back.
+            new_uuid: makes ids that nothing else has.
         """
         self._place = connect
         self._broker_id = broker_id
         self._loop = loop
         self._monotonic_ms = monotonic_ms
-        self._client = ZooKeeperClient(connect, timeout_ms, loop, self._wake)
+        self._new_uuid = new_uuid
+        self._client = client
+        client.on_event = self._wake
         self._event = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.cluster_id = ""
@@ -142,11 +146,13 @@ class ZooKeeperCoordination:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._connected()
-                self.cluster_id = await find_cluster(self._client, self._place, wanted_id, create=create)
+                self.cluster_id = await find_cluster(
+                    self._client, self._place, wanted_id, self._new_uuid, create=create
+                )
         except TimeoutError:
             raise OSError(f"no ZooKeeper has answered within {timeout_s:.0f} s") from None
         except ZooKeeperError as error:
-            raise OSError(f"{type(error).__name__} {error}".rstrip()) from error
+            raise OSError(str(error)) from error
         self._task = self._loop.create_task(self._run())
         return self.cluster_id
 
@@ -271,7 +277,7 @@ class ZooKeeperCoordination:
         return False
 
     def touch(self, now_ms: int) -> None:
-        """See `Coordination`: kazoo's own thread does so."""
+        """See `Coordination`: the client does so."""
 
     @property
     def advice(self) -> str:

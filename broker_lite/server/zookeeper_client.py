@@ -17,93 +17,76 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from kazoo import exceptions
 from kazoo.client import KazooClient
-from kazoo.exceptions import (
-    BadVersionError,
-    ConnectionClosedError,
-    ConnectionLoss,
-    KazooException,
-    NodeExistsError,
-    NoNodeError,
-    RolledBackError,
-    RuntimeInconsistency,
-    SessionExpiredError,
-)
+from kazoo.exceptions import KazooException, RolledBackError, RuntimeInconsistency
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.connection import ConnectionDropped
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 
 from sparkonce.broker_lite.cluster.zookeeper_nodes import Check, Create, Operation, SetData
-
-__all__ = [
-    "BadVersionError",
-    "ConnectionGoneError",
-    "NoNodeError",
-    "Node",
-    "NodeExistsError",
-    "ZooKeeperClient",
-    "ZooKeeperError",
-]
+from sparkonce.broker_lite.server.zookeeper_session import (
+    NO_SESSION,
+    BadVersionError,
+    ConnectionGoneError,
+    Node,
+    NodeExistsError,
+    NoNodeError,
+    ZooKeeperError,
+)
 
 RECONNECT_S: Final = 0.05
 MAX_RECONNECT_S: Final = 1.0
 CLOSE_TIMEOUT_S: Final = 1.0
 LOOKS_PER_TIMEOUT: Final = 6
 """How often the loop shows that it is running."""
-NO_SESSION: Final = 0
-
-ZooKeeperError = KazooException
-"""A request that was refused, or of which it is not known what became of it, as the connection was lost."""
-
-ConnectionGoneError = (ConnectionLoss, ConnectionClosedError, SessionExpiredError)
-"""It is not known what became of the request."""
+_ERRORS: Final[dict[type[Exception], type[ZooKeeperError]]] = {
+    exceptions.BadVersionError: BadVersionError,
+    exceptions.ConnectionClosedError: ConnectionGoneError,
+    exceptions.ConnectionLoss: ConnectionGoneError,
+    exceptions.NodeExistsError: NodeExistsError,
+    exceptions.NoNodeError: NoNodeError,
+    exceptions.SessionExpiredError: ConnectionGoneError,
+}
+"""By kazoo's; all others are a plain `ZooKeeperError`."""
 
 # It reports each attempt to connect; what matters of that is logged by whoever has the session.
 _kazoo_logger = logging.getLogger(f"{__name__}.kazoo")
 _kazoo_logger.setLevel(logging.CRITICAL)
 
 
-class Node(NamedTuple):
-    """What a node holds."""
-
-    data: bytes
-    version: int
-    session: int
-    """Whose it is, if it is ephemeral; else 0."""
+def _nothing() -> None:
+    """Nobody has to know."""
 
 
 class ZooKeeperClient:
-    """One client, from `start` to `close`; used on the event loop only."""
+    """See `ZooKeeperSession`."""
 
-    def __init__(
-        self, connect: str, timeout_ms: int, loop: asyncio.AbstractEventLoop, on_event: Callable[[], None]
-    ) -> None:
+    def __init__(self, connect: str, timeout_ms: int, loop: asyncio.AbstractEventLoop) -> None:
         """Be ready to connect.
 
         Args:
             connect: `host:port,host:port/chroot`.
             timeout_ms: how long a session lasts without a sign of life.
             loop: where callbacks are called.
-            on_event: called when a watch fires, or the connection or the session has changed.
         """
         retry = KazooRetry(max_tries=-1, delay=RECONNECT_S, max_delay=MAX_RECONNECT_S, max_jitter=0)
         self._kazoo = KazooClient(connect, timeout_ms / 1000, connection_retry=retry, logger=_kazoo_logger)
         self._kazoo.add_listener(lambda state: self._on_loop(self._changed, state, self._session_of_kazoo()))
         self._loop = loop
-        self._on_event = on_event
+        self.on_event = _nothing
         self._closing: threading.Thread | None = None
         self.session = NO_SESSION
-        """The session's id; `NO_SESSION` before there is one, and after it has expired."""
         self.connected = False
         self.timeout_ms = timeout_ms
         self._loop_seen_s = time.monotonic()
         self._watch_connection()
 
     def start(self) -> None:
-        """Connect, and keep connected until `close`."""
+        """See `ZooKeeperSession`."""
         self._show_loop()
         self._kazoo.start_async()
 
@@ -113,48 +96,37 @@ class ZooKeeperClient:
             self._loop.call_later(self.timeout_ms / 1000 / LOOKS_PER_TIMEOUT, self._show_loop)
 
     def close(self) -> None:
-        """End the session, which takes `CLOSE_TIMEOUT_S` at most; a second call does nothing.
-
-        Without an answer by then, it ends by its time-out.
-        """
+        """See `ZooKeeperSession`; takes `CLOSE_TIMEOUT_S` at most."""
         if self._closing is None:
             self._closing = threading.Thread(target=self._close, name="zookeeper-close", daemon=True)
             self._closing.start()
             self._closing.join(CLOSE_TIMEOUT_S)
 
     async def get(self, path: str, *, watch: bool = False) -> Node:
-        """Return a node.
-
-        Raises:
-            NoNodeError: if there is none.
-            ZooKeeperError: for all else; so it is for the other requests.
-        """
+        """See `ZooKeeperSession`."""
         data, stat = await self._answer(self._kazoo.get_async(path, self._watched if watch else None))
         return Node(data, stat.version, stat.ephemeralOwner)
 
     async def find(self, path: str, *, watch: bool = False) -> Node | None:
-        """Return a node without its data; None if there is none. A watch sees it come, too."""
+        """See `ZooKeeperSession`."""
         stat = await self._answer(self._kazoo.exists_async(path, self._watched if watch else None))
         return None if stat is None else Node(b"", stat.version, stat.ephemeralOwner)
 
     async def children(self, path: str, *, watch: bool = False) -> list[str]:
-        """Return the names of the nodes below one."""
+        """See `ZooKeeperSession`."""
         found: list[str] = await self._answer(self._kazoo.get_children_async(path, self._watched if watch else None))
         return found
 
     async def make_path(self, path: str) -> None:
-        """Make a node and those above it, where they are missing; `/` is the chroot."""
+        """See `ZooKeeperSession`."""
         await self._answer(self._kazoo.ensure_path_async(path))
 
     async def sync(self) -> None:
-        """Wait until this server has what any other one has acknowledged."""
+        """See `ZooKeeperSession`."""
         await self._answer(self._kazoo.sync_async("/"))
 
     def commit(self, operations: Sequence[Operation]) -> asyncio.Future[Any]:
-        """Do all of them or none; returns a future.
-
-        It fails with the error of the first that cannot be done.
-        """
+        """See `ZooKeeperSession`."""
         transaction = self._kazoo.transaction()
         for each in operations:
             match each:
@@ -174,7 +146,7 @@ class ZooKeeperClient:
         return future
 
     def _watched(self, _: object) -> None:
-        self._on_loop(self._on_event)
+        self._on_loop(self.on_event)
 
     def _changed(self, state: str, session: int) -> None:
         self.connected = state == KazooState.CONNECTED
@@ -182,7 +154,7 @@ class ZooKeeperClient:
             self.session = NO_SESSION
         elif session:
             self.session = session
-        self._on_event()
+        self.on_event()
 
     def _session_of_kazoo(self) -> int:
         known = self._kazoo.client_id
@@ -227,12 +199,16 @@ def _settle(future: asyncio.Future[Any], result: Any) -> None:
     if future.done():
         return
     if not result.successful():
-        future.set_exception(result.exception)
+        future.set_exception(_error(result.exception))
         return
     found = result.value
     errors = [each for each in found if isinstance(each, Exception)] if isinstance(found, list) else []
     caused = [each for each in errors if not isinstance(each, RolledBackError | RuntimeInconsistency)]
     if errors:
-        future.set_exception((caused or errors)[0])
+        future.set_exception(_error((caused or errors)[0]))
     else:
         future.set_result(found)
+
+
+def _error(error: Exception) -> ZooKeeperError:
+    return _ERRORS.get(type(error), ZooKeeperError)(f"{type(error).__name__} {error}".rstrip())

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import uuid
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
 from sparkonce.broker_lite.cluster.coordination import Step
 from sparkonce.broker_lite.server.zookeeper import NOBODY, ZooKeeperCoordination
+from sparkonce.broker_lite.server.zookeeper_client import ZooKeeperClient
 
 START_TIMEOUT_S: Final = 15.0
 SESSION_MS: Final = 10_000
@@ -31,7 +33,8 @@ class ZooKeeperObserver:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="zookeeper-observer", daemon=True)
         self._thread.start()
-        self._coordination = ZooKeeperCoordination(connect, SESSION_MS, NOBODY, self._loop, _monotonic_ms)
+        client = ZooKeeperClient(connect, SESSION_MS, self._loop)
+        self._coordination = ZooKeeperCoordination(connect, client, NOBODY, self._loop, _monotonic_ms, uuid.uuid4)
         try:
             self.cluster_id = self._run(self._coordination.start("", START_TIMEOUT_S, create=create))
             # All of it, however long that takes within reason: a first look without it would show a cluster of nothing.

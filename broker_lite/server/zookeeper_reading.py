@@ -12,12 +12,12 @@ from sparkonce.broker_lite.cluster import zookeeper_nodes as nodes
 from sparkonce.broker_lite.cluster.zookeeper_nodes import Change, Head
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.log.checkpoints import encode_uuid
-from sparkonce.broker_lite.server.zookeeper_client import (
+from sparkonce.broker_lite.server.zookeeper_session import (
     NO_SESSION,
     Node,
     NodeExistsError,
     NoNodeError,
-    ZooKeeperClient,
+    ZooKeeperSession,
 )
 
 READS_AT_ONCE: Final = 200
@@ -47,7 +47,9 @@ class LoadedCluster(NamedTuple):
         return gone | {path: data for path, data in decided.items() if path not in found or found[path].data != data}
 
 
-async def find_cluster(client: ZooKeeperClient, place: str, wanted_id: str, *, create: bool) -> str:
+async def find_cluster(
+    client: ZooKeeperSession, place: str, wanted_id: str, new_uuid: Callable[[], uuid.UUID], *, create: bool
+) -> str:
     """Return the id of the cluster whose place this is; made, if wanted, where it is nobody's yet.
 
     Raises:
@@ -61,7 +63,7 @@ async def find_cluster(client: ZooKeeperClient, place: str, wanted_id: str, *, c
             raise ChrootError("there is no cluster, as it has no /cluster/id")
         if found is None:
             try:
-                await client.commit(nodes.first_nodes(wanted_id or encode_uuid(uuid.uuid4())))
+                await client.commit(nodes.first_nodes(wanted_id or encode_uuid(new_uuid())))
             except NodeExistsError:
                 if await client.find(nodes.CLUSTER_ID) is None:
                     raise ChrootError(
@@ -75,7 +77,7 @@ async def find_cluster(client: ZooKeeperClient, place: str, wanted_id: str, *, c
             return found
 
 
-async def find_cluster_id(client: ZooKeeperClient) -> str | None:
+async def find_cluster_id(client: ZooKeeperSession) -> str | None:
     """Return the id of the cluster; empty if it is not one of ours, None if there is none."""
     try:
         return nodes.cluster_id_of((await client.get(nodes.CLUSTER_ID)).data) or ""
@@ -87,7 +89,7 @@ def _another(place: str) -> str:
     return f"use another chroot, as in {place.partition('/')[0]}/sparkonce"
 
 
-async def load(client: ZooKeeperClient) -> LoadedCluster:
+async def load(client: ZooKeeperSession) -> LoadedCluster:
     """Read the state, and what has been decided meanwhile."""
     while True:
         before = Head.decode((await client.get(nodes.CHANGES)).data)
@@ -107,7 +109,7 @@ async def load(client: ZooKeeperClient) -> LoadedCluster:
     return LoadedCluster(image, head, node.version, found)
 
 
-async def read_state(client: ZooKeeperClient) -> dict[str, Node]:
+async def read_state(client: ZooKeeperSession) -> dict[str, Node]:
     """Return the nodes of the state; of those that only have others below them the version is not known."""
     brokers, documents, topics = await asyncio.gather(
         client.children(nodes.REGISTRATIONS), client.children(nodes.DOCUMENTS), client.children(nodes.TOPICS)
@@ -126,7 +128,7 @@ async def read_state(client: ZooKeeperClient) -> dict[str, Node]:
     return read | dict.fromkeys([*below, *partitions], Node(b"", nodes.ANY_VERSION, NO_SESSION))
 
 
-async def read_changes(client: ZooKeeperClient, numbers: Sequence[int]) -> list[Change]:
+async def read_changes(client: ZooKeeperSession, numbers: Sequence[int]) -> list[Change]:
     """Return changes of the log.
 
     Raises:

@@ -75,3 +75,6 @@ class Mark(Enum):
     COMMIT_KEPT = "a commit of offsets that nobody acknowledged was kept by the next coordinator"
     COMMIT_LOST = "a commit of offsets that nobody acknowledged was lost as the coordinator moved"
     ROLLED = "a log began a new segment"
+    ZOOKEEPER_SESSION = "ZooKeeper ended a session that had had its time"
+    ZOOKEEPER_LEADER = "the servers of ZooKeeper elected another leader"
+    DECIDED_IN_VAIN = "ZooKeeper refused a decision of a controller that had been replaced, or was not whole"

@@ -19,6 +19,7 @@ from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPI
 from sparkonce.broker_lite.coordinators.transactions import MAX_EPOCH
 from sparkonce.broker_lite.protocol.records import NO_PRODUCER_EPOCH
 from sparkonce.broker_lite.sim.scheduler import stream
+from sparkonce.broker_lite.sim.zookeeper.plan import ZooKeeperPlan, has_zookeeper, zookeeper_of
 
 SETTLED_MS: Final = 1_200
 """When faults begin: the cluster has come up by then."""
@@ -73,6 +74,13 @@ class Kind(Enum):
     FLIP = "flip"
     JAM = "jam"
     LOSE_MARKER = "lose-marker"
+    SERVER_DOWN = "server-down"
+    SERVER_CUT = "server-cut"
+    SERVERS_DOWN = "servers-down"
+    NO_WAY = "no-way"
+    SESSION_ENDS = "session-ends"
+    HANG_UP = "hang-up"
+    CONTROLLER_HANGS = "controller-hangs"
 
 
 CLIENTS: Final = (Kind.PRODUCE, Kind.TRANSACT, Kind.MEMBER)
@@ -185,11 +193,23 @@ class Plan:
     groups: tuple[GroupPlan, ...]
     settings: Settings
     steps: tuple[Step, ...]
+    zookeeper: ZooKeeperPlan | None = None
+    """What the cluster rests on; None for files that its brokers share."""
 
 
 MINIMUMS: Final = (1, 2, 3)
 """What the cluster's `min.insync.replicas` may become."""
-_BY_THEMSELVES: Final = (Kind.FLIP, Kind.JAM, Kind.LOSE_MARKER)
+OF_ZOOKEEPER: Final = (
+    Kind.SERVER_DOWN,
+    Kind.SERVER_CUT,
+    Kind.SERVERS_DOWN,
+    Kind.NO_WAY,
+    Kind.SESSION_ENDS,
+    Kind.HANG_UP,
+    Kind.CONTROLLER_HANGS,
+)
+"""What only happens where there is a ZooKeeper."""
+_BY_THEMSELVES: Final = (Kind.FLIP, Kind.JAM, Kind.LOSE_MARKER, *OF_ZOOKEEPER)
 """What is drawn from streams of its own, and leaves the rest of a seed as it would be without."""
 _RARE = (Kind.CRASH_ALL, Kind.FULL, Kind.CLOCK, Kind.BROKEN, Kind.DEFAULTS, Kind.MOVE)
 _TRANSACTIONAL = 0.25
@@ -204,6 +224,8 @@ _LOSSES = 0.3
 """How many seeds with transactions have leaders that die with a marker."""
 _JAMS = 0.15
 """How many seeds with transactions have markers that are held up."""
+_OF_ZOOKEEPER = 0.5
+"""How many kinds of faults with ZooKeeper a seed has."""
 _THEMED = 0.4
 """How many seeds have faults of one theme only."""
 _THEMES: tuple[tuple[Kind, ...], ...] = (
@@ -217,8 +239,39 @@ _THEMES: tuple[tuple[Kind, ...], ...] = (
 )
 
 
-def plan_of(seed: int) -> Plan:
-    """Return what a seed stands for."""
+class Coordination(Enum):
+    """What clusters rest on."""
+
+    FILES = "files"
+    ZOOKEEPER = "zookeeper"
+
+
+def plan_of(seed: int, coordination: Coordination | None = None) -> Plan:
+    """Return what a seed stands for; what its cluster rests on is the seed's choice, too, unless it is given."""
+    plan = _plan_of(seed)
+    wanted = has_zookeeper(seed) if coordination is None else coordination is Coordination.ZOOKEEPER
+    return _on_zookeeper(plan) if wanted else plan
+
+
+def _on_zookeeper(plan: Plan) -> Plan:
+    """Return the plan with a ZooKeeper, and what goes wrong with that, from a stream of its own."""
+    zookeeper = zookeeper_of(plan.seed, plan.settings.session_ms)
+    rng = stream("zookeeper faults", plan.seed)
+    kinds = [kind for kind in OF_ZOOKEEPER if rng.random() < _OF_ZOOKEEPER] or [Kind.SESSION_ENDS]
+    steps = [
+        Step(
+            rng.randrange(SETTLED_MS, SAFETY_MS - 300),
+            rng.choice(kinds),
+            rng.randrange(1, plan.brokers + 1),
+            round(rng.choice((0.15, 0.5, 1.0, 1.6, 3.0)) * plan.settings.session_ms),
+            rng.randrange(1, 40),
+        )
+        for _ in range(rng.choice((2, 5, 9)))
+    ]
+    return replace(plan, zookeeper=zookeeper, steps=tuple(sorted([*plan.steps, *steps], key=_at)))
+
+
+def _plan_of(seed: int) -> Plan:
     rng = stream("plan", seed)
     durability = rng.choices(list(Durability), (3, 5, 1))[0]
     topics = tuple(_topic(rng, index, durability) for index in range(rng.choice((1, 1, 2, 3))))

@@ -60,6 +60,8 @@ from sparkonce.broker_lite.sim.outcome import Outcome
 from sparkonce.broker_lite.sim.plan import SAFETY_MS, Durability, Plan, TopicPlan
 from sparkonce.broker_lite.sim.planted.state_machines import replaced
 from sparkonce.broker_lite.sim.scheduler import Scheduler
+from sparkonce.broker_lite.sim.zookeeper.ensemble import ensemble_of
+from sparkonce.broker_lite.sim.zookeeper.truth import ZooKeeperTruth
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.cluster.member import ClusterMember
@@ -84,7 +86,10 @@ class World:
         self.marks: Counter[Mark] = Counter()
         self.network = Network(self.scheduler, plan.seed, plan.settings)
         self.shared = SharedDisk()
-        self.metadata = Truth(self.shared, self._landed)
+        self.ensemble = ensemble_of(plan, self.scheduler, self.network)
+        self.metadata = (
+            Truth(self.shared, self.landed) if self.ensemble is None else ZooKeeperTruth(self, self.ensemble)
+        )
         self.lines: list[str] | None = [] if tracing else None
         self.violation: ViolationError | None = None
         self.logs: dict[tuple[int, PartitionKey], WatchedLog] = {}
@@ -252,6 +257,7 @@ class World:
             compare_images(self)
             if ails(self) is None:
                 look_at_disks(self)
+                self.metadata.look_at_the_end()
                 probe(self)
                 return
         raise ViolationError("liveness", f"{CALM_MS} ms after the last fault: {ails(self)}")
@@ -361,6 +367,7 @@ class World:
         assert peers is not None
         send = peers.send
         process = machine.process
+        self.metadata.joined(machine)
 
         def late_poll() -> None:
             if self.scheduler.now_ms >= max(machine.blind_until_ms, machine.learns_ms):
@@ -415,7 +422,9 @@ class World:
             self.judge(lambda: self._leads(machine.node_id, member, event.key))
 
     def _leads(self, broker_id: int, member: ClusterMember, key: PartitionKey) -> None:
-        epoch = member.replicas.leader(key).state.leader_epoch
+        role = member.replicas.roles[key]  # its session may be over by now
+        assert isinstance(role, PartitionLeader)
+        epoch = role.state.leader_epoch
         now = self.image.partition(key)
         current = now is not None and now.leader_epoch == epoch
         self.trace(lambda: f"broker {broker_id} leads {self.history_of(key).name} in epoch {epoch}")
@@ -492,7 +501,7 @@ class World:
 
     # The metadata log.
 
-    def _landed(self, step: MetadataStep) -> None:
+    def landed(self, step: MetadataStep) -> None:
         """Apply what has been written to the image of the truth, and look at it."""
         if isinstance(step, ClusterImage):
             if self.image.next_offset:

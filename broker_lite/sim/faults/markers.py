@@ -15,6 +15,7 @@ from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPI
 from sparkonce.broker_lite.sim.faults.under_way import WholeFaults
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.plan import Kind, Step
+from sparkonce.broker_lite.sim.zookeeper.faults import ZooKeeperFaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,11 +43,16 @@ class ShellFaults(WholeFaults):
         self._actions[Kind.FLIP] = self._flip
         self._actions[Kind.LOSE_MARKER] = self._lose_marker
         self._actions[Kind.JAM] = self._begin_jam
+        self._zookeeper = None if world.ensemble is None else ZooKeeperFaults(world, world.ensemble)
+        if self._zookeeper is not None:
+            self._actions |= self._zookeeper.actions
 
     def end(self) -> None:
         """See `WholeFaults`."""
         super().end()
         self._loss = self._dying = None
+        if self._zookeeper is not None:
+            self._zookeeper.end()
         if self._jam is not None:
             self._jam.release()
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.cluster.coordination import Step
     from sparkonce.broker_lite.log.config import LogConfig
     from sparkonce.broker_lite.log.storage import Storage
+    from sparkonce.broker_lite.sim.machine.machine import Machine
     from sparkonce.broker_lite.sim.world import World
 
 _NOBODY = -1
@@ -48,6 +49,12 @@ class Truth:
             self._disk.changed = False
             for step in self._coordination.poll():
                 self._take(step)
+
+    def joined(self, machine: Machine) -> None:
+        """Take a broker that begins to take part: a lock on the shared disk needs no look at it."""
+
+    def look_at_the_end(self) -> None:
+        """Look at what is stored, once the cluster has recovered: all of it has been read."""
 
     @property
     def holder(self) -> int:

@@ -31,12 +31,16 @@ from sparkonce.broker_lite.sim.machine.loop import SimulatedLoop
 from sparkonce.broker_lite.sim.machine.settings import FIRST_PORT, broker_config
 from sparkonce.broker_lite.sim.machine.sockets import Descriptor
 from sparkonce.broker_lite.sim.scheduler import stream
+from sparkonce.broker_lite.sim.zookeeper.client import SimulatedClient
 
 if TYPE_CHECKING:
+    from sparkonce.broker_lite.cluster.coordination import Coordination
     from sparkonce.broker_lite.log.storage import Flush, Storage
+    from sparkonce.broker_lite.node.broker import Broker
     from sparkonce.broker_lite.protocol.primitives import Buffer
     from sparkonce.broker_lite.security.settings import ListenerConfig
     from sparkonce.broker_lite.server.host import Heart
+    from sparkonce.broker_lite.server.zookeeper_session import ZooKeeperSession
     from sparkonce.broker_lite.sim.world import World
 
 SHARED: Final = "/shared"
@@ -224,6 +228,16 @@ class SimulatedHost:
         del clock, patience_ms
         return _Pulse(self._process.loop, beat, interval_ms)
 
+    def zookeeper(self, connect: str, timeout_ms: int, loop: asyncio.AbstractEventLoop) -> ZooKeeperSession:
+        """See `Host`."""
+        del connect, loop
+        process, machine = self._process, self._process.machine
+        assert machine.world.ensemble is not None, "the plan has a ZooKeeper"
+        seed = machine.world.plan.seed
+        client = SimulatedClient(machine.world.ensemble, seed, machine.node_id, timeout_ms, process.loop)
+        process.zookeeper = client
+        return client
+
 
 class TrustedConnection(Connection):
     """A connection of a broker, or of a client that makes no mistakes: it is never ended for what it has sent."""
@@ -237,14 +251,14 @@ class TrustedConnection(Connection):
 class WatchedServer(Server):
     """A `Server` that shows its membership as soon as it has one."""
 
-    on_joined: Callable[[ClusterMember], None]
+    on_joined: Callable[[ClusterMember, Coordination], None]
 
     def _kind_of(self, listener: Listener) -> type[Connection]:
         return TrustedConnection if listener.endpoint.port == FIRST_PORT else Connection
 
-    def _join(self, *arguments: Any) -> ClusterShell:
-        shell = super()._join(*arguments)
-        self.on_joined(shell.member)
+    def _join(self, broker: Broker, coordination: Coordination, listeners: list[Listener]) -> ClusterShell:
+        shell = super()._join(broker, coordination, listeners)
+        self.on_joined(shell.member, coordination)
         return shell
 
 
@@ -262,6 +276,8 @@ class Process:
         self.server = WatchedServer(machine.config(), DATA, SimulatedHost(self))
         self.server.on_joined = self._joined
         self.member: ClusterMember | None = None
+        self.coordination: Coordination | None = None
+        self.zookeeper: SimulatedClient | None = None
         self.stopping = False
         self.started = False
 
@@ -302,10 +318,12 @@ class Process:
         self.alive = False
         self.loop.end()
         self.machine.world.network.process_ended(self.loop, power=power)
+        if self.zookeeper is not None:
+            self.zookeeper.process_ended(power=power)
         self.files.release_locks()
 
-    def _joined(self, member: ClusterMember) -> None:
-        self.member = member
+    def _joined(self, member: ClusterMember, coordination: Coordination) -> None:
+        self.member, self.coordination = member, coordination
         self.machine.world.joined(self.machine, member)
 
     def _on_error(self, context: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from sparkonce.broker_lite.sim.scheduler import stream
 FIRST_PORT: Final = 9092
 """The port of the first listener, on each machine; the next one has the next."""
 INTRUDER: Final = "intruder"
+ZOOKEEPER: Final = "zookeeper:2181/sparkonce"
 _INTRUDERS: Final = 0.3
 """How many seeds have one."""
 _IN_PIECES: Final = 0.35
@@ -31,7 +32,6 @@ def broker_config(plan: Plan, node_id: int, metadata_log_dir: str) -> BrokerConf
     internal = {topic.name: topic.partitions for topic in plan.topics}
     values: dict[str, object] = {
         "node.id": node_id,
-        "metadata.log.dir": metadata_log_dir,
         "broker.heartbeat.interval.ms": settings.heartbeat_ms,
         "broker.session.timeout.ms": settings.session_ms,
         "controller.quorum.fetch.timeout.ms": max(settings.session_ms // 2, 200),
@@ -51,6 +51,11 @@ def broker_config(plan: Plan, node_id: int, metadata_log_dir: str) -> BrokerConf
         "group.min.session.timeout.ms": 100,
         "group.consumer.heartbeat.interval.ms": 100,
     }
+    if plan.zookeeper is None:
+        values["metadata.log.dir"] = metadata_log_dir
+    else:
+        values["zookeeper.connect"] = ZOOKEEPER
+        values["zookeeper.session.timeout.ms"] = settings.session_ms
     if stream("pieces", plan.seed).random() < _IN_PIECES:
         values["replica.fetch.max.bytes"] = values["replica.fetch.response.max.bytes"] = 1
     if plan.groups:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionLoss
 
 from sparkonce.broker_lite.cluster import zookeeper_nodes
 from sparkonce.broker_lite.cluster.coordination import OvertakenError
@@ -40,7 +39,9 @@ from sparkonce.broker_lite.controller.records import (
 )
 from sparkonce.broker_lite.server import zookeeper_observer
 from sparkonce.broker_lite.server.zookeeper import ZooKeeperCoordination
+from sparkonce.broker_lite.server.zookeeper_client import ZooKeeperClient
 from sparkonce.broker_lite.server.zookeeper_reading import ChrootError, read_state
+from sparkonce.broker_lite.server.zookeeper_session import ConnectionGoneError
 from tests.zookeeper import ZooKeeper
 
 SESSION_MS = 2_000
@@ -58,7 +59,8 @@ class Candidate:
     def __init__(self, connect: str, broker_id: int, session_ms: int = SESSION_MS) -> None:
         loop = asyncio.get_running_loop()
         self.changed = asyncio.Event()
-        self.coordination = ZooKeeperCoordination(connect, session_ms, broker_id, loop, monotonic_ms)
+        client = ZooKeeperClient(connect, session_ms, loop)
+        self.coordination = ZooKeeperCoordination(connect, client, broker_id, loop, monotonic_ms, uuid.uuid4)
         self.coordination.on_change.append(self.changed.set)
         self.incarnation = uuid.uuid4()
         self.image = ClusterImage()
@@ -241,7 +243,7 @@ def test_a_controller_whose_decision_is_not_answered_makes_way_at_once(
             await first.lead()
             await first.written()
             lost: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            lost.set_exception(ConnectionLoss())
+            lost.set_exception(ConnectionGoneError())
             with monkeypatch.context() as unanswered:
                 unanswered.setattr(first.coordination._client, "commit", lambda _: lost)
                 first.decide(*created(1))
@@ -414,7 +416,7 @@ def test_a_sign_of_life_that_was_lost_with_a_connection_is_not_the_last(place: s
                 nonlocal lost
                 if path == CHANGES and not lost:
                     lost = True
-                    raise ConnectionLoss
+                    raise ConnectionGoneError
                 return await find(path, watch=watch)
 
             client.find = find_once_in_vain  # type: ignore[method-assign]

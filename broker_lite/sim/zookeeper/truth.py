@@ -1,0 +1,128 @@
+"""What is true in a cluster on a simulated ZooKeeper, and whether controllers and brokers keep to it.
+
+Each decision is taken from the nodes at the moment it counts, before any broker can hear of it. What is judged here:
+
+- `one-controller`: a decision counts only in the epoch that was claimed last, and if it comes from who has claimed it;
+  decisions are numbered without a gap, and each begins where the last one has ended.
+- `decided-is-written`: no controller takes a decision for durable that is not.
+- `out-of-session`: when ZooKeeper ends a session that has had its time, the broker whose session it was knows.
+- `images-equal`: in the end the nodes of the state say the same as the log.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sparkonce.broker_lite.cluster import zookeeper_nodes as nodes
+from sparkonce.broker_lite.cluster.zookeeper_nodes import Create, Head, SetData
+from sparkonce.broker_lite.controller.image import ClusterImage
+from sparkonce.broker_lite.replication.invariants import ViolationError, check_images_equal
+from sparkonce.broker_lite.server.zookeeper import ZooKeeperCoordination
+from sparkonce.broker_lite.sim.marks import Mark
+
+if TYPE_CHECKING:
+    from sparkonce.broker_lite.cluster.zookeeper_nodes import Operation
+    from sparkonce.broker_lite.server.zookeeper_session import ZooKeeperError
+    from sparkonce.broker_lite.sim.machine.machine import Machine, Process
+    from sparkonce.broker_lite.sim.world import World
+    from sparkonce.broker_lite.sim.zookeeper.ensemble import Ensemble
+    from sparkonce.broker_lite.sim.zookeeper.tree import Transaction
+
+_NOBODY = 0
+_STATE = (nodes.REGISTRATIONS, nodes.TOPICS, nodes.DOCUMENTS, nodes.DEFAULT_SETTINGS, nodes.PRODUCER_IDS)
+
+
+class ZooKeeperTruth:
+    """See `Truth`; each decision is taken as it is made."""
+
+    def __init__(self, world: World, ensemble: Ensemble) -> None:
+        self.image = ClusterImage()
+        self.flush_ms = 0
+        self._world = world
+        self._ensemble = ensemble
+        self._number = 0
+        self._epoch = -1
+        self._claimed_in = 0
+        """The session in which the latest epoch was claimed."""
+        ensemble.on_decided.append(self._transacted)
+        ensemble.on_elected.append(partial(world.mark, Mark.ZOOKEEPER_LEADER))
+        ensemble.on_expired.append(self._expired)
+
+    def look(self) -> None:
+        """See `Truth`."""
+
+    @property
+    def holder(self) -> int:
+        """See `Truth`; 0 if nobody is the controller."""
+        node = self._ensemble.tree.find(nodes.CONTROLLER)
+        return _NOBODY if node is None else int(json.loads(node.data)["brokerId"])
+
+    def joined(self, machine: Machine) -> None:
+        """Look at what a broker takes for durable."""
+        process = machine.process
+        assert process is not None
+        assert process.coordination is not None
+        process.coordination.on_change.append(partial(self._check_durable, process))
+
+    def _check_durable(self, process: Process) -> None:
+        coordination = process.coordination
+        if coordination is not None and coordination.durable_offset > self.image.next_offset:
+            found, written = coordination.durable_offset, self.image.next_offset
+            text = f"broker {process.machine.node_id} takes {found} for durable, and {written} is written"
+            self._world.violated(ViolationError("decided-is-written", text))
+
+    def _transacted(self, transaction: Transaction, error: ZooKeeperError | None) -> None:
+        operations = transaction.operations or ()
+        if error is not None:
+            if any(each.path == nodes.CHANGES for each in operations):
+                self._world.mark(Mark.DECIDED_IN_VAIN)
+            return
+        self._world.judge(lambda: self._judge(transaction.session, operations))
+
+    def _judge(self, session: int, operations: tuple[Operation, ...]) -> None:
+        for each in operations:
+            if isinstance(each, SetData) and each.path == nodes.CONTROLLER_EPOCH:
+                self._claimed(session, nodes.epoch_of(each.data))
+            elif isinstance(each, Create) and each.path.startswith(f"{nodes.CHANGES}/"):
+                self._decided(session, each)
+
+    def _claimed(self, session: int, epoch: int) -> None:
+        self._world.trace(lambda: f"controller epoch {epoch} is claimed in session {session:#x}")
+        if epoch <= self._epoch:
+            raise ViolationError("epochs-rise", f"controller epoch {epoch} is claimed after {self._epoch}")
+        self._epoch, self._claimed_in = epoch, session
+
+    def _decided(self, session: int, created: Create) -> None:
+        change = nodes.decode_change(created.path, created.data)
+        head = Head.decode(self._ensemble.tree.get(nodes.CHANGES).data)
+        text = f"{created.path} of controller epoch {head.controller_epoch}, in session {session:#x}"
+        if (head.controller_epoch, session) != (self._epoch, self._claimed_in):
+            text = f"{text}: {self._epoch} was claimed in session {self._claimed_in:#x}"
+            raise ViolationError("one-controller", text)
+        if head.number != self._number + 1 or change.base_offset != self.image.next_offset:
+            raise ViolationError("one-controller", f"{text} begins at {change.base_offset}, after {self._number}")
+        self._number = head.number
+        self._world.landed(change.records)
+
+    def _expired(self, session: int) -> None:
+        world = self._world
+        world.trace(lambda: f"session {session:#x} has had its time")
+        world.mark(Mark.ZOOKEEPER_SESSION)
+        for machine in world.brokers.values():
+            process = machine.process
+            if process is None or process.zookeeper is None or process.zookeeper.session != session:
+                continue
+            if isinstance(process.coordination, ZooKeeperCoordination) and process.coordination.in_session:
+                text = f"broker {machine.node_id} counts itself in session {session:#x}, which has ended"
+                world.violated(ViolationError("out-of-session", text))
+
+    def look_at_the_end(self) -> None:
+        """Compare the nodes of the state with the log."""
+        tree = self._ensemble.tree
+        found = {path: tree.get(path).data for path in tree.paths() if path.startswith(_STATE)}
+        image = nodes.image_of(found)
+        image.next_offset, image.controller_id = self.image.next_offset, self.image.controller_id
+        image.controller_epoch = self.image.controller_epoch
+        check_images_equal(image, self.image, "what the nodes of ZooKeeper say")
