@@ -2,10 +2,11 @@
 
 Theory of operation: what is in the nodes, and how they guard against a controller that has been replaced, says
 `cluster/zookeeper_nodes.py`. Here is one broker's part. A task looks at three nodes whenever one of them has changed:
-the head of the log, the controller, and the brokers. Another one asks for a node several times in a session's time-out;
-when it is answered, the session lasts for a time-out from the moment at which it asked. After that moment without
-another answer ZooKeeper may count this broker as dead, so it is out of its session and leads nothing, until it is
-answered again and has read the log on.
+the head of the log, the controller, and the brokers. Another one shows several times in a session's time-out that this
+broker is alive. What it sends is a transaction, though it changes nothing: a majority of ZooKeeper's servers takes part
+in that, while one that is cut off from the others still answers reads. From the moment at which it asked, the session
+lasts for `LEASE` of its time-out at least. After that without another answer ZooKeeper may count this broker as dead,
+so it is out of its session and leads nothing, until it is answered again and has read the log on.
 
 The controller sends its decisions without waiting for the answers. If one fails, its term is over: those that were sent
 after it fail too, as the head of the log has another version than they expect.
@@ -47,6 +48,12 @@ from sparkonce.broker_lite.server.zookeeper_session import (
 
 BEATS_PER_TIMEOUT: Final = 6
 """How often a broker shows that it is alive."""
+LEASE: Final = 3 / 4
+"""How much of a session's time-out counts from a sign of life.
+
+ZooKeeper's servers tell their leader only twice a tick from which sessions they have heard, and a time-out is two ticks
+at least: so the leader may end a session a quarter of that earlier than its own server would.
+"""
 RETRY_S: Final = 0.5
 """After a look that has failed although there is a connection: this broker is out of its session until one succeeds."""
 NOBODY: Final = -1
@@ -369,10 +376,10 @@ class ZooKeeperCoordination:
         """Show that this broker is alive, and note until when that counts."""
         while True:
             sent_ms = self._monotonic_ms()
-            await self._client.find(nodes.CHANGES)
+            await self._client.commit([Check(nodes.CHANGES, nodes.ANY_VERSION)])
             if self._client.session != session:
                 return
-            self._lease_until_ms = sent_ms + self._client.timeout_ms
+            self._lease_until_ms = sent_ms + int(self._client.timeout_ms * LEASE)
             await asyncio.sleep(self._client.timeout_ms / 1000 / BEATS_PER_TIMEOUT)
 
     def _beats_ended(self, beats: asyncio.Task[None]) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -26,6 +26,7 @@ from sparkonce.broker_lite.cluster.zookeeper_nodes import (
     RETAINED,
     Create,
     Delete,
+    Operation,
     SetData,
     nodes_of,
 )
@@ -410,16 +411,16 @@ def test_a_sign_of_life_that_was_lost_with_a_connection_is_not_the_last(place: s
         async with candidates(place, 1) as (first,):
             await first.until(lambda: first.coordination.in_session)
             client = first.coordination._client
-            find, lost = client.find, False
+            commit, lost = client.commit, False
 
-            async def find_once_in_vain(path: str, *, watch: bool = False) -> Any:
+            def commit_once_in_vain(operations: Sequence[Operation]) -> asyncio.Future[Any]:
                 nonlocal lost
-                if path == CHANGES and not lost:
+                if [each.path for each in operations] == [CHANGES] and not lost:
                     lost = True
                     raise ConnectionGoneError
-                return await find(path, watch=watch)
+                return commit(operations)
 
-            client.find = find_once_in_vain  # type: ignore[method-assign]
+            client.commit = commit_once_in_vain  # type: ignore[method-assign]
             await first.until(lambda: lost)
             known_ms = first.coordination._lease_until_ms
             await first.until(lambda: first.coordination._lease_until_ms > known_ms)
