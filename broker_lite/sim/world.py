@@ -52,8 +52,8 @@ from sparkonce.broker_lite.sim.judges.promptness import probe
 from sparkonce.broker_lite.sim.judges.recovery import ails, compare_images, look_at_disks
 from sparkonce.broker_lite.sim.judges.truth import Mistakes, ObservedLog, Truth, Unjudged
 from sparkonce.broker_lite.sim.judges.watched_log import WatchedLog
-from sparkonce.broker_lite.sim.machine.machine import Machine, Process, SharedDisk
-from sparkonce.broker_lite.sim.machine.settings import has_intruder
+from sparkonce.broker_lite.sim.machine.machine import METADATA, Machine, Process, SharedDisk
+from sparkonce.broker_lite.sim.machine.settings import broker_config, has_intruder
 from sparkonce.broker_lite.sim.machine.sockets import Network
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.outcome import Outcome
@@ -65,6 +65,7 @@ from sparkonce.broker_lite.sim.zookeeper.truth import ZooKeeperTruth
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.cluster.member import ClusterMember
+    from sparkonce.broker_lite.config import BrokerConfig
 
 _LOOK_MS: Final = 200
 """How often it is checked whether the cluster has recovered, and whether images agree."""
@@ -131,6 +132,10 @@ class World:
     def client_number(self) -> int:
         """Return the next client's number."""
         return len(self.clients) + 1
+
+    def config_of(self, node_id: int) -> BrokerConfig:
+        """Return the settings of a broker."""
+        return broker_config(self.plan, node_id, METADATA)
 
     # A run.
 

@@ -28,7 +28,7 @@ from sparkonce.broker_lite.server.membership import ClusterShell
 from sparkonce.broker_lite.server.server import Server
 from sparkonce.broker_lite.sim.disk import CutShort, DiskLock, SimulatedDisk, SimulatedFile
 from sparkonce.broker_lite.sim.machine.loop import SimulatedLoop
-from sparkonce.broker_lite.sim.machine.settings import FIRST_PORT, broker_config
+from sparkonce.broker_lite.sim.machine.settings import FIRST_PORT
 from sparkonce.broker_lite.sim.machine.sockets import Descriptor
 from sparkonce.broker_lite.sim.scheduler import stream
 from sparkonce.broker_lite.sim.zookeeper.client import SimulatedClient
@@ -360,7 +360,7 @@ class Machine:
 
     def config(self) -> BrokerConfig:
         """Return the settings of its broker."""
-        return broker_config(self.world.plan, self.node_id, METADATA)
+        return self.world.config_of(self.node_id)
 
     def now_ms(self) -> int:
         """Return the time of day, as its clock has it."""
