@@ -4,92 +4,85 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_messages import Producer, TransactionState
+from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.control_records import read_end_marker
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.protocol.records import decode_records, scan
-from tests.unit.broker.cluster_transactions import PARTITIONS, end, init, is_settled, leader, write
-from tests.unit.broker.coordinator_cluster import Cluster, error_of
-from tests.unit.broker.test_transaction_coordinator import World
+from tests.unit.broker.script import REPLICAS, Script, Sent, error_of
+from tests.unit.broker.scripted_transactions import PARTITIONS, end, init, is_settled, state, three_brokers, write
 
 
 class _Course:
     """One random course of transactions under a coordinator that changes; markers are lost, late, and sent twice."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, script: Script, seed: int) -> None:
+        self.script = script
         self.random = random.Random(seed)
-        self.cluster = Cluster(World())
-        self.cluster.create_topic("t", [1, 2, 3])
-        self.cluster.create_internal_topics([2], [1])
-        self.cluster.run()
         self.outcomes: list[tuple[Producer, bool | None]] = []
 
     def run(self) -> None:
         for number in range(4):
             self._transaction(number)
-        self._settle()
 
     def _coordinator(self) -> int:
-        return leader(self.cluster, 0, TRANSACTIONS_TOPIC)
+        return self.script.leader(TRANSACTIONS_TOPIC, 0)
 
     def _transaction(self, number: int) -> None:
-        cluster, chance = self.cluster, self.random
-        self._settle()
-        producer = init(cluster, self._coordinator(), f"x{number}")
-        write(cluster, producer)
-        cluster.held = []
+        script, chance = self.script, self.random
+        producer = init(script, self._coordinator(), f"x{number}")
+        write(script, producer)
         committed = chance.random() < 0.5
-        client = cluster.client(self._coordinator())
-        end(client, producer, committed)
-        for _ in range(chance.randrange(30)):
-            self._step()
-        acknowledged = bool(client.later) and error_of(client.later[0]) is ErrorCode.NONE
+        with script.holding(ApiKey.WRITE_TXN_MARKERS) as held, ExitStack() as cut:
+            if chance.random() < 0.5:
+                cut.enter_context(script.unheard(self._coordinator()))
+            call = end(script, producer, committed, coordinator=self._coordinator())
+            for _ in range(chance.randrange(30)):
+                self._step(held, cut)
+                script.pass_time()
+            acknowledged = call.answer is not None and error_of(call.answer) is ErrorCode.NONE
         self.outcomes.append((producer, committed if acknowledged else None))
+        self._settle(held)
 
-    def _step(self) -> None:
-        cluster, chance = self.cluster, self.random
-        assert cluster.held is not None
+    def _step(self, held: list[Sent], cut: ExitStack) -> None:
+        script, chance = self.script, self.random
         what = chance.randrange(7)
         if what == 0:
-            cluster.elect(TRANSACTIONS_TOPIC, 0, chance.choice((1, 2, 3)))
+            script.let_lead(TRANSACTIONS_TOPIC, 0, chance.choice(REPLICAS))
         elif what == 1:
-            cluster.elect("t", chance.randrange(PARTITIONS), chance.choice((1, 2, 3)))
+            script.let_lead("t", chance.randrange(PARTITIONS), chance.choice(REPLICAS))
         elif what == 2:
-            cluster.world.pass_time(chance.choice((0, 50, 200)))
+            script.pass_time(chance.choice((20, 50, 200)))
         elif what <= 4:
-            cluster.replicate()
-        elif cluster.held:
-            sent = chance.choice(cluster.held)
-            cluster.deliver(sent)
+            cut.close()
+            if what == 3:
+                cut.enter_context(script.unheard(chance.choice(REPLICAS)))
+        elif held:
+            sent = chance.choice(held)
+            sent.deliver()
             if chance.random() < 0.7:
-                cluster.held.remove(sent)
+                held.remove(sent)
 
-    def _settle(self) -> None:
+    def _settle(self, held: list[Sent]) -> None:
         """Let the network be as it should, and every transaction come to its end."""
-        cluster = self.cluster
-        held, cluster.held = cluster.held or [], None
         for sent in held:
             if self.random.random() < 0.5:
-                cluster.deliver(sent)
+                sent.deliver()
             else:
-                sent.then(None)
-        for _ in range(3):
-            cluster.run()
-            cluster.world.pass_time(300)
+                sent.lose()
+        self.script.pass_time(1_500)
         for producer, _ in self.outcomes:
-            known = cluster.brokers[self._coordinator()].transactions.transactions.get(producer.transactional_id)
-            if known is not None and known.state is TransactionState.ONGOING:
-                end(cluster.client(self._coordinator()), producer, committed=False)
-        for _ in range(3):
-            cluster.run()
-            cluster.world.pass_time(300)
+            if state(self.script, self._coordinator(), producer.transactional_id) is TransactionState.ONGOING:
+                end(self.script, producer, committed=False, coordinator=self._coordinator())
+        self.script.pass_time(1_500)
 
     def check(self) -> None:
-        assert is_settled(self.cluster)
+        assert is_settled(self.script)
         found = [dict(self._ends(index)) for index in range(PARTITIONS)]
         for producer, acknowledged in self.outcomes:
             ends = {each.get(producer.producer_id) for each in found}
@@ -97,9 +90,8 @@ class _Course:
             assert acknowledged is None or ends == {acknowledged}, f"{producer} was told {acknowledged}"
 
     def _ends(self, index: int) -> Iterator[tuple[int, bool]]:
-        log = self.cluster.brokers[leader(self.cluster, index)].leading("t", index).log
         ended: dict[int, bool] = {}
-        data = log.read(0, 1 << 20, min_one_batch=True).read()
+        data = self.script.log("t", index).read(0, 1 << 20, min_one_batch=True).read()
         for position, header in scan(data):
             if header.is_control:
                 marker = read_end_marker(decode_records(memoryview(data)[position : position + header.size])[0])
@@ -110,12 +102,13 @@ class _Course:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_every_transaction_ends_alike_everywhere(seed: int) -> None:
-    course = _Course(seed)
-    course.run()
-    course.check()
+    with three_brokers() as script:
+        course = _Course(script, seed)
+        course.run()
+        course.check()
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("seed", range(12, 1_000))
+@pytest.mark.parametrize("seed", range(12, 300))
 def test_every_transaction_ends_alike_everywhere_for_long(seed: int) -> None:
     test_every_transaction_ends_alike_everywhere(seed)
