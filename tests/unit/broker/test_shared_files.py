@@ -1,4 +1,8 @@
-"""Files that all brokers of a cluster have alike: which of them are written, and when."""
+"""Files that all brokers of a cluster have alike: which of them are written, and when.
+
+Whose decisions become durable only later is one broker with a controller made for that: in a directory that brokers
+share, as scripts have it, they are durable at once.
+"""
 
 from __future__ import annotations
 
@@ -10,40 +14,51 @@ import pytest
 
 from sparkonce.broker_lite.cluster.controller_service import Decision, Result
 from sparkonce.broker_lite.cluster.member import Membership
+from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings
+from sparkonce.broker_lite.controller.image import ClusterImage
+from sparkonce.broker_lite.node import shared_files
 from sparkonce.broker_lite.node.announced_files import AnnouncedFiles
 from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.clock import Clock
 from sparkonce.broker_lite.node.dynamic_settings import FILE as SETTINGS_FILE
+from sparkonce.broker_lite.node.in_cluster import InCluster
 from sparkonce.broker_lite.node.shared_files import SharedFiles
 from sparkonce.broker_lite.sim.disk import SimulatedDisk
-from tests.unit.broker.coordinator_cluster import Cluster, Told
-from tests.unit.broker.test_transaction_coordinator import World
+from sparkonce.broker_lite.sim.machine.machine import DATA
+from tests.unit.broker.script import CONTROLLER, Script
+from tests.unit.broker.test_transaction_coordinator import World as Scheduler
 
 
-def test_no_other_file_is_written_than_those_that_brokers_share(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Cluster(World())
-    broker = cluster.brokers[1]
-    assert isinstance(broker.shared_files, AnnouncedFiles)
-    storage = broker.shared_files.storage
-    assert isinstance(storage, SimulatedDisk)
-    shared = SharedFiles(broker, broker.member, broker.shared_files)
-    before = {path: bytes(file.data) for path, file in storage.files.items()}
-    cluster.image.documents |= {"../elsewhere": "x", "topics.json": "{}", SETTINGS_FILE: "{}"}
-    for _ in range(2):
-        shared.take(cluster.image)
-    after = {path: bytes(file.data) for path, file in storage.files.items()}
-    assert after == before | {f"/data/{SETTINGS_FILE}": b"{}"}
-    assert caplog.text.count("is ignored") == 2
+def test_no_other_file_is_written_than_those_that_brokers_share(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_files.logger, "handlers", [caplog.handler])
+    with Script() as script:
+        script.create_topic("t", [1])
+        disks = [each.disk for each in script.brokers.values()]
+        before = [set(disk.files) for disk in disks]
+        files = script.broker(CONTROLLER).shared_files
+        assert isinstance(files, AnnouncedFiles)
+        assert files.announce is not None
+        for name, text in {"../elsewhere": "x", "topics.json": "{}", SETTINGS_FILE: "{}"}.items():
+            files.announce(name, text)
+        script.settle()
+        assert [set(disk.files) - paths for disk, paths in zip(disks, before, strict=True)] == [
+            {f"{DATA}/{SETTINGS_FILE}"}
+        ] * len(disks)
+        assert [disk.read(f"{DATA}/{SETTINGS_FILE}") for disk in disks] == [b"{}"] * len(disks)
+    assert caplog.text.count("is ignored") == 2 * len(disks)
 
 
-class Slow(Told):
+class Slow:
     """A controller whose decisions are durable when the test says so, as ZooKeeper's answers come later."""
 
-    active = True
+    active = registered = is_shared = True
     is_written = False
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.controller = Controller(cluster.image.copy(), ControllerSettings(), 0)
+    def __init__(self) -> None:
+        self.controller = Controller(ClusterImage(), ControllerSettings(), 0)
         self.waiting: list[Callable[[bool], None]] = []
 
     def decide(self, decision: Decision[Result]) -> Result:
@@ -57,15 +72,15 @@ class Deciding:
     """A broker that is the controller, with the files of a cluster."""
 
     def __init__(self) -> None:
-        self.cluster = Cluster(World())
-        self.broker: Broker = self.cluster.brokers[1]
-        files = self.broker.shared_files
-        assert isinstance(files, AnnouncedFiles)
-        assert isinstance(files.storage, SimulatedDisk)
-        self.storage = files.storage
-        self.files = SharedFiles(self.broker, self.broker.member, files)
-        self.slow: Any = Slow(self.cluster)
-        self.broker.member._membership = Membership(self.slow, self.slow, self.slow)
+        world, self.storage = Scheduler(), SimulatedDisk()
+        clock = Clock(lambda: world.now_ms, lambda: world.now_ms)
+        config = BrokerConfig(node_id=1, metadata_log_dir="/metadata")
+        self.broker = Broker(config, self.storage, "/data", clock, world, InCluster())
+        assert isinstance(self.broker.shared_files, AnnouncedFiles)
+        self.slow: Any = Slow()
+        self.image = ClusterImage()
+        self.broker.member.stand_alone(Membership(self.slow, self.slow, self.slow), self.image)
+        self.files = SharedFiles(self.broker, self.broker.member, self.broker.shared_files)
 
     def change(self, **values: str) -> None:
         self.broker.change_settings("", {name.replace("_", "."): value for name, value in values.items()})
@@ -77,9 +92,9 @@ class Deciding:
 
     def apply(self) -> None:
         """Let the broker read what its controller has decided."""
-        self.cluster.image.documents = dict(self.slow.controller.image.documents)
-        self.cluster.image.next_offset = self.slow.controller.image.next_offset
-        self.files.take(self.cluster.image)
+        self.image.documents = dict(self.slow.controller.image.documents)
+        self.image.next_offset = self.slow.controller.image.next_offset
+        self.files.take(self.image)
 
 
 def test_the_controller_writes_a_file_when_it_is_decided_for_good() -> None:
@@ -89,7 +104,7 @@ def test_the_controller_writes_a_file_when_it_is_decided_for_good() -> None:
     deciding.broker.reload_settings()  # as for other news; the next change builds on this one
     assert deciding.broker.config.log.max_message_bytes == 5_000
     deciding.change(message_max_bytes="5000", log_retention_ms="70000")
-    deciding.files.take(deciding.cluster.image)  # which is behind
+    deciding.files.take(deciding.image)  # which is behind
     assert deciding.broker.config.log.retention_ms == 70_000
     first, second = deciding.slow.waiting
     first(True)
