@@ -259,9 +259,9 @@ class GroupClient(Client):
         return True
 
     def is_asked(self, broker_id: int) -> bool:
-        """Whether a broker is the one that this member takes for its coordinator."""
-        found = self._coordinators.get((GROUP, self.plan.group_id))
-        return found is not None and found.host == self.world.brokers[broker_id].address
+        """Whether a broker, if it is one, is what this member takes for its coordinator."""
+        found, broker = self._coordinators.get((GROUP, self.plan.group_id)), self.world.brokers.get(broker_id)
+        return found is not None and broker is not None and found.host == broker.address
 
     def topics(self) -> list[tuple[str, list[int]]]:
         """Return all topics that clients use, with their partitions."""
