@@ -108,13 +108,14 @@ class ControllerLocks:
             if _CLAIM.fullmatch(name) and int(name.removesuffix(_SUFFIX)) < epoch:
                 self._storage.remove(f"{self._directory}/{name}")
 
+    @property
+    def suspects(self) -> bool:
+        """Whether the controller seems to hang: half of the time has passed after which it counts as hanging."""
+        return self._lock is None and 2 * self._watched.silent_ms >= self._timeout_ms
+
     def _is_over(self, epoch: int, monotonic_ms: int) -> bool:
         path = self._path(epoch)
-        try:
-            self._storage.lock(path).release()
-        except BlockingIOError:
-            return self._hangs(epoch, path, monotonic_ms)
-        return True
+        return self._hangs(epoch, path, monotonic_ms) if self._storage.is_locked(path) else True
 
     def _hangs(self, epoch: int, path: str, monotonic_ms: int) -> bool:
         try:
@@ -169,11 +170,7 @@ class ControllerLocks:
         """Whether the process of a broker is known to be dead."""
         if self._broker_lock is not None and broker_id == self._broker_id:
             return False
-        try:
-            self._storage.lock(self._broker_path(broker_id)).release()
-        except BlockingIOError:
-            return False
-        return True
+        return not self._storage.is_locked(self._broker_path(broker_id))
 
     def release_broker(self) -> None:
         """Release this broker's id."""

@@ -98,6 +98,14 @@ class ControllerService:
         with contextlib.suppress(KafkaError):  # it has resigned, and `_append` has logged why
             self.decide(self._look_around)
 
+    @property
+    def may_rest(self) -> bool:
+        """See `ControllerRole`: not while a try to lead is due soon, or a broker's heartbeat is overdue."""
+        now_ms = self._monotonic_ms()
+        return now_ms >= self._not_before_ms and (
+            self._controller is None or not self._controller.misses_heartbeats(now_ms)
+        )
+
     def decide(self, decision: Decision[Result]) -> Result:
         """Let the controller decide; whether it holds is known when it is durable: see `when_written`.
 

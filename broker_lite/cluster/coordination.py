@@ -83,6 +83,9 @@ class Coordination(Protocol):
     on_change: list[Callable[[], None]]
     """Called when there may be more to `poll`, or `durable_offset` has risen."""
 
+    on_report: Callable[[], None]
+    """Called when another broker may have changed something, died, or ceased to lead; see `may_rest`."""
+
     # Brokers.
 
     def announce(self, incarnation: uuid.UUID, addresses: Sequence[tuple[str, str, int]], lock_id: str) -> None:
@@ -103,6 +106,14 @@ class Coordination(Protocol):
         """Whether this start of a broker is known to be the one that is there: all others of that id are dead.
 
         Where that is not known yet, it is soon.
+        """
+
+    @property
+    def may_rest(self) -> bool:
+        """Whether all methods need to be called only now and then until `on_report` is called.
+
+        Never where the others' changes cannot be heard of; and not while the controller has been silent for long, so
+        that one that hangs is replaced in time.
         """
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from sparkonce.broker_lite.cluster.controller_locks import ControllerLocks
 from sparkonce.broker_lite.cluster.coordination import OvertakenError
@@ -16,13 +17,43 @@ from sparkonce.broker_lite.log.storage import Storage
 logger = logging.getLogger(__name__)
 
 
+class Watch(Protocol):
+    """Directories that are watched."""
+
+    def close(self) -> None:
+        """Watch them no more."""
+
+
+WatchDirectories = Callable[[Sequence[str], Callable[[], None]], Watch | None]
+"""Call back whenever something in these directories may have changed: files that come, go or grow, locks that end.
+
+None if that cannot be had.
+"""
+
+
+def _no_watch(_directories: Sequence[str], _then: Callable[[], None]) -> None:
+    return None
+
+
+def _nothing() -> None:
+    """Nobody wants to hear of changes yet."""
+
+
 class FileCoordination:
     """See `Coordination`; `locks` and `log` are its parts."""
 
     in_session = True
     """Locks are held as long as the process lives."""
 
-    def __init__(self, storage: Storage, directory: str, broker_id: int, timeout_ms: int, max_log_bytes: int) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        directory: str,
+        broker_id: int,
+        timeout_ms: int,
+        max_log_bytes: int,
+        watch: WatchDirectories = _no_watch,
+    ) -> None:
         """Use the files in a directory, which is made if it is not there.
 
         Args:
@@ -31,10 +62,13 @@ class FileCoordination:
             broker_id: who this is.
             timeout_ms: after how long without a sign of life a controller is considered to hang.
             max_log_bytes: after so many bytes of changes the log is long.
+            watch: how changes of the files are reported, if the machine can do that.
         """
         self.locks = ControllerLocks(storage, directory, broker_id, timeout_ms)
         self.log = MetadataLog(storage, directory)
         self.on_change: list[Callable[[], None]] = []
+        self.on_report: Callable[[], None] = _nothing
+        self._watch = watch([directory, self.log.folder], lambda: self.on_report())
         self.touch = self.locks.touch
         self.is_gone = self.locks.is_gone
         self.advice = f"no broker can write in {directory}; look at its permissions and its disk"
@@ -79,6 +113,11 @@ class FileCoordination:
                 logger.warning("the controller's log of epoch %d is not closed as it should be: %s", self.epoch, error)
 
     @property
+    def may_rest(self) -> bool:
+        """See `Coordination`."""
+        return self._watch is not None and not self.locks.suspects
+
+    @property
     def is_log_long(self) -> bool:
         """See `Coordination`."""
         return self._writer is not None and self._writer.size - self._snapshot_bytes > self._max_log_bytes
@@ -121,6 +160,9 @@ class FileCoordination:
 
     def close(self) -> None:
         """See `Coordination`."""
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.close()
         self.resign()
         self._reader.close()
         self.locks.release_broker()

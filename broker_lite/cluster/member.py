@@ -3,7 +3,8 @@
 A standalone broker is a cluster of one. Its controller is in the same process, and hands over what it has decided
 (`StandaloneController`): there is no log to follow, and nothing to be done by the clock.
 
-Theory of operation: many times a second the broker reads what is new in the controller's log, batch by batch. After
+Theory of operation: as soon as it hears of a change, or many times a second where it would not hear of one (`Looks`),
+the broker reads what is new in the controller's log, batch by batch. After
 each batch the image listeners are called, then its replicas take their new roles, and the event listeners are called
 with those. Roles wait until this start of the broker is registered: by that the cluster learns that others may lead
 what its former start led.
@@ -25,12 +26,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkonce.broker_lite.cluster.acknowledgements import Acknowledgements
+from sparkonce.broker_lite.cluster.looks import Looks
 from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
 from sparkonce.broker_lite.controller.partition_state import NO_BROKER_EPOCH, NO_LEADER
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.replication.replica_log import ReplicaLog
 from sparkonce.broker_lite.replication.replicas import Event, Replicas, ReplicationSettings
-from sparkonce.broker_lite.scheduling import Scheduler, Timer
+from sparkonce.broker_lite.scheduling import Scheduler
 
 if TYPE_CHECKING:
     import uuid
@@ -39,16 +41,18 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.cluster.roles import Answer, BrokerRole, ControllerRole, Peers, Surroundings
     from sparkonce.broker_lite.controller.records import Record
 
-POLL_MS: Final = 20
-"""How often the controller's log is checked, and whether others are alive."""
 PROPOSALS_EVERY: Final = 3
-"""After how many polls leaders' proposals are checked, which takes longer where there are many partitions."""
+"""After how many looks leaders' proposals are sent, so that those of many partitions go together."""
 FAILOVER_WAIT_MS: Final = 400
 """How long a request for leaders waits for the controller to notice a death, which takes it a poll or two."""
 CONTROLLER_TIMEOUT_MS: Final = 30_000
 """After how long a request is given up if no controller answers it (`request.timeout.ms` in Kafka)."""
 
 logger = logging.getLogger(__name__)
+
+
+def _nothing() -> None:
+    """Nobody needs to know of looks."""
 
 
 class ClusterMember:
@@ -91,8 +95,12 @@ class ClusterMember:
         self._waiting: list[_ToController] = []
         self._after_failover: list[tuple[int, Callable[[], None]]] = []
         self._proposals: InSyncProposals | None = None
-        self._polls = 0
-        self._timer: Timer | None = None
+        self._looks = Looks(self._look, self._may_rest, scheduler, monotonic_ms)
+        self.look_soon = self._looks.soon
+        """Look at the cluster soon, and often for a while: something has changed."""
+        self.on_look: Callable[[], None] = _nothing
+        """Called after each look, at least several times a second."""
+        self._looked = 0
         self._membership: Membership | None = None
         self._in_session = True
         self._has_lapsed = False
@@ -108,10 +116,11 @@ class ClusterMember:
 
         self._membership = membership
         self.replicas.in_session = partial(self._is_in_session, membership.coordination)
+        self.replicas.on_proposal = membership.coordination.on_report = self.look_soon
         self._proposals = InSyncProposals(
             self.replicas, self.send_to_controller, self.poll, self.publish, self._monotonic_ms
         )
-        self._tick()
+        self._looks.begin()
 
     def stand_alone(self, membership: Membership, image: ClusterImage) -> None:
         """Be a cluster of one, whose controller hands over what it decides; take all roles of this image."""
@@ -120,9 +129,7 @@ class ClusterMember:
 
     def leave(self) -> None:
         """Stop following the log, and let another broker be the controller."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._looks.end()
         membership, self._membership = self._membership, None
         if membership is not None:
             membership.lifecycle.close()
@@ -189,12 +196,15 @@ class ClusterMember:
         if self.image.controller_id != NO_LEADER:
             waiting.under_way = True
             self.send(self.image.controller_id, waiting.request, lambda answer: self._answered(waiting, epoch, answer))
+        else:
+            self.look_soon()
 
     def _answered(self, waiting: _ToController, epoch: int, answer: Any) -> None:
         if waiting not in self._waiting or waiting.controller_epoch != epoch:
             return  # given up, or sent to the next controller by now
         if answer is None or answer.error_code == ErrorCode.NOT_CONTROLLER:
             waiting.under_way = False  # until the next look
+            self.look_soon()
             return
         self._waiting.remove(waiting)
         waiting.then(answer)
@@ -234,6 +244,7 @@ class ClusterMember:
         the dead one, it would ask again a second later.
         """
         self._after_failover.append((self._monotonic_ms() + FAILOVER_WAIT_MS, then))
+        self.look_soon()
 
     def _call_after_failover(self) -> None:
         now_ms = self._monotonic_ms()
@@ -269,6 +280,8 @@ class ClusterMember:
                 self.take_roles()
             except Exception:  # the log has been read already: what comes after this must be applied, too
                 logger.exception("what follows from the controller's log up to %d is not done", self.image.next_offset)
+        if steps:
+            self.look_soon()
 
     def _apply(self, records: Iterable[Record]) -> None:
         """Apply records to the image; one that cannot be applied is ignored, as by Kafka's MetadataBatchLoader."""
@@ -319,11 +332,19 @@ class ClusterMember:
         """Apply what is new in the next turn of the event loop."""
         self._scheduler.call_soon(self.poll)
 
-    def _tick(self) -> None:
+    def _may_rest(self) -> bool:
+        """Whether nothing is waited for but what is reported (`look_soon`)."""
+        membership = self._membership
+        if membership is None or self._after_failover or not self.registered:
+            return False
+        if any(not each.under_way for each in self._waiting):
+            return False
+        return membership.coordination.may_rest and membership.controller.may_rest
+
+    def _look(self) -> None:
         membership = self._membership
         if membership is None:
             return
-        self._timer = self._scheduler.call_later(POLL_MS / 1000, self._tick)
         membership.controller.tick()
         self.poll()
         if self._has_lapsed:  # it may be over by now, but what was refused meanwhile is to be tried again
@@ -334,9 +355,10 @@ class ClusterMember:
             self._send_again()
         if self._after_failover:
             self._call_after_failover()
-        self._polls += 1
-        if self._polls % PROPOSALS_EVERY == 0:
+        self._looked += 1
+        if self._looked % PROPOSALS_EVERY == 0:
             self._look_at_replicas()
+        self.on_look()
 
     def _look_at_replicas(self) -> None:
         now_ms = self._monotonic_ms()

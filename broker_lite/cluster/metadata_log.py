@@ -63,16 +63,16 @@ class MetadataLog:
     def __init__(self, storage: Storage, directory: str) -> None:
         """Keep them in a folder in `directory`, which is made if it is not there."""
         self._storage = storage
-        self._folder = f"{directory}/{FOLDER}"
-        storage.make_directory(self._folder)
+        self.folder = f"{directory}/{FOLDER}"
+        storage.make_directory(self.folder)
 
     def path(self, epoch: int) -> str:
         """Return the file of an epoch."""
-        return f"{self._folder}/{epoch:0{_DIGITS}d}{_SUFFIX}"
+        return f"{self.folder}/{epoch:0{_DIGITS}d}{_SUFFIX}"
 
     def epochs(self) -> list[int]:
         """Return the epochs that have a file, in order."""
-        names = self._storage.list_directory(self._folder)
+        names = self._storage.list_directory(self.folder)
         return sorted(int(name.removesuffix(_SUFFIX)) for name in names if _FILE.fullmatch(name))
 
     def begin(self, epoch: int, controller_id: int, now_ms: int) -> tuple[ClusterImage, MetadataWriter]:

@@ -66,6 +66,10 @@ class ControllerRole(Protocol):
     def tick(self) -> None:
         """Do what is due, many times a second."""
 
+    @property
+    def may_rest(self) -> bool:
+        """Whether nothing is due before something changes, so that `tick` need not be called so often."""
+
     def close(self) -> None:
         """Be the controller no more."""
 
@@ -97,6 +101,13 @@ class Surroundings(Protocol):
 
     def is_announced(self, broker_id: int, incarnation: uuid.UUID) -> bool:
         """Whether this start of a broker is known to be the one that is there: all others of that id are dead."""
+
+    @property
+    def may_rest(self) -> bool:
+        """Whether the others' changes are reported, and none of them seems to hang: look seldom (`Coordination`)."""
+
+    on_report: Callable[[], None]
+    """Called when another broker may have changed something, died, or ceased to lead."""
 
     def poll(self) -> Iterable[ClusterImage | list[Record]]:
         """Return what the controllers have decided since the last call, as far as it counts.

@@ -393,6 +393,13 @@ class Controller:
             records += self._balance()
         return records
 
+    def misses_heartbeats(self, now_ms: int) -> bool:
+        """Whether a broker that is not fenced has been silent for half of its session."""
+        return any(
+            not broker.fenced and 2 * self._silent_ms(broker.broker_id, now_ms) > self._settings.session_timeout_ms
+            for broker in self.image.brokers.values()
+        )
+
     def fence(self, broker_ids: Iterable[int]) -> list[Record]:
         """Fence brokers that are dead, or may be: they lead nothing and are in sync nowhere until they are heard of."""
         dead = [each for each in broker_ids if not self.image.brokers[each].fenced]
@@ -474,7 +481,10 @@ class Controller:
     # Queries.
 
     def _has_lease(self, broker_id: int, now_ms: int) -> bool:
-        return now_ms - self._heard_ms.get(broker_id, now_ms) < self._settings.session_timeout_ms
+        return self._silent_ms(broker_id, now_ms) < self._settings.session_timeout_ms
+
+    def _silent_ms(self, broker_id: int, now_ms: int) -> int:
+        return now_ms - self._heard_ms.get(broker_id, now_ms)
 
     def _checked_broker(self, broker_id: int, broker_epoch: int) -> BrokerImage:
         broker = self.image.brokers.get(broker_id)

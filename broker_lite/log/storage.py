@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _OPEN_TRIES = 50
 _OPEN_AGAIN_S = 0.1
 _OPEN_FILE_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
+_UNLOCKED = struct.pack("h", fcntl.F_UNLCK)
+"""What the kernel puts in the place of F_WRLCK if that lock could be had."""
 _WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 """A `struct flock` of a 64-bit Linux; its process must be 0."""
 
@@ -162,6 +164,9 @@ class Storage(Protocol):
         Raises:
             BlockingIOError: if it is held already.
         """
+
+    def is_locked(self, path: str) -> bool:
+        """Whether anybody has locked the file at `path`, in another process or in this one."""
 
     def close(self) -> None:
         """Wait for the flushes that were begun."""
@@ -372,6 +377,24 @@ class DiskStorage:
     def lock(self, path: str) -> Lock:
         """See `Storage`."""
         return DiskLock(path)
+
+    def is_locked(self, path: str) -> bool:
+        """See `Storage`: asked without taking the lock, which would show to others for a moment."""
+        if _OPEN_FILE_LOCK is None:
+            try:
+                DiskLock(path).release()
+            except BlockingIOError:
+                return True
+            return False
+        try:
+            descriptor = _open(path)
+        except FileNotFoundError:
+            return False
+        try:
+            held = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _WHOLE_FILE)
+        finally:
+            os.close(descriptor)
+        return held[:2] != _UNLOCKED
 
     def close(self) -> None:
         """See `Storage`."""

@@ -131,8 +131,11 @@ class StandaloneController:
         """Apply what is decided."""
         finish(self.apply())
 
+    may_rest = True
+    """Nothing is due by the clock."""
+
     def tick(self) -> None:
-        """Nothing is due by the clock."""
+        """Do nothing: see `may_rest`."""
 
     def close(self) -> None:
         """Stop, with all applied that is decided."""
@@ -198,6 +201,11 @@ class _Alone:
     registered = True
     broker_epoch = BROKER_EPOCH
     in_session = True
+    may_rest = True
+
+    def __init__(self) -> None:
+        self.on_report: Callable[[], None] = self.close
+        """Never called: there are no others to hear of."""
 
     def is_gone(self, _broker_id: int) -> bool:
         """Whether another broker is dead: there is none."""

@@ -114,6 +114,8 @@ class Replicas:
         """Partitions that may have a proposal for the controller: `proposals` does not walk over the others."""
         self.on_change: Callable[[], object] = _nothing
         """Called when a role, or what a leader knows of its replicas, has changed; before that is reported."""
+        self.on_proposal: Callable[[], object] = _nothing
+        """Called when there is a first proposal to take."""
         self.changes = 0
         """How often that has happened, and the controller has answered."""
         self.failed: dict[PartitionKey, Exception] = {}
@@ -220,7 +222,7 @@ class Replicas:
         leader = self.leader(key)
         moved = leader.fetched(broker_id, broker_epoch, offset, log_start_offset, now_ms)
         if leader.has_proposal:
-            self._proposing[key] = None
+            self._propose(key)
         return [HighWatermarkMoved(key)] if moved else []
 
     def tick(self, now_ms: int) -> list[Event]:
@@ -231,8 +233,14 @@ class Replicas:
         for key, role in self._led():
             role.shrink(now_ms)
             if role.has_proposal:
-                self._proposing[key] = None
+                self._propose(key)
         return self._advanced(now_ms)
+
+    def _propose(self, key: PartitionKey) -> None:
+        is_first = not self._proposing
+        self._proposing[key] = None
+        if is_first:
+            self.on_proposal()
 
     def proposals(self) -> list[tuple[PartitionKey, Proposal]]:
         """Take what is to be sent to the controller."""
@@ -263,7 +271,7 @@ class Replicas:
             moved = role.confirmed(proposal, answer, now_ms)
         self.changes += 1
         if role.has_proposal:
-            self._proposing[key] = None
+            self._propose(key)
         return [HighWatermarkMoved(key)] if moved else []
 
     def _take(self, key: PartitionKey, state: PartitionState, now_ms: int) -> list[Event]:

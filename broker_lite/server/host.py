@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sparkonce.broker_lite.log.storage import DiskStorage, Storage, WriteGate
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import asyncio
     import socket
 
+    from sparkonce.broker_lite.cluster.file_coordination import Watch
     from sparkonce.broker_lite.security.settings import ListenerConfig
     from sparkonce.broker_lite.server.listener import Listener
     from sparkonce.broker_lite.server.zookeeper_session import ZooKeeperSession
@@ -33,8 +34,8 @@ SYSTEM_CLOCK = Clock(lambda: time.time_ns() // 1_000_000, lambda: time.monotonic
 class Heart(Protocol):
     """What beats for a controller whose event loop is busy; see `Pulse`."""
 
-    def loop_is_seen(self) -> None:
-        """Note that the event loop goes on."""
+    def loop_is_seen(self, *, needed: bool) -> None:
+        """Note that the event loop goes on, and whether anybody has to see a sign of life."""
 
     def stop(self) -> None:
         """Beat no more."""
@@ -73,6 +74,9 @@ class Host(Protocol):
     def bind(self, config: ListenerConfig) -> tuple[socket.socket, Listener]:
         """Bind a listener's address; see `listener.bind`."""
 
+    def watch(self, directories: Sequence[str], then: Callable[[], None]) -> Watch | None:
+        """Call back on the event loop when something in these directories may have changed; see `WatchDirectories`."""
+
     def pulse(self, beat: Callable[[], None], clock: Clock, interval_ms: int, patience_ms: int) -> Heart:
         """Begin to call `beat` every so often, as `Pulse` does."""
 
@@ -105,6 +109,12 @@ class SystemHost:
             return ""
         found = os.stat(path)
         return f"{boot}/{found.st_dev}/{found.st_ino}"
+
+    def watch(self, directories: Sequence[str], then: Callable[[], None]) -> Watch | None:
+        """See `Host`."""
+        from sparkonce.broker_lite.server.directory_watch import DirectoryWatch  # only members of clusters have one
+
+        return DirectoryWatch.begin(directories, then)
 
     def pulse(self, beat: Callable[[], None], clock: Clock, interval_ms: int, patience_ms: int) -> Heart:
         """See `Host`."""

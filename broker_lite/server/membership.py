@@ -104,7 +104,7 @@ async def _in_directory(config: BrokerConfig, directory: str, host: Host, data_d
     timeout_ms = config.controller_quorum_fetch_timeout_ms
     try:
         max_log_bytes = config.metadata_log_max_record_bytes_between_snapshots
-        coordination = FileCoordination(storage, directory, config.node_id, timeout_ms, max_log_bytes)
+        coordination = FileCoordination(storage, directory, config.node_id, timeout_ms, max_log_bytes, host.watch)
         cluster_id = await _cluster_id(host, directory, config.cluster_id)
     except OSError as error:
         text = f"metadata.log.dir={directory} cannot be used ({error}): choose another"
@@ -202,7 +202,6 @@ class ClusterShell:
         coordination.on_change.append(member.poll_soon)
         lock_id = host.lock_id(f"{broker.logs.log_dir}/{LOCK_FILE}")
         coordination.announce(identity.incarnation, identity.listeners, lock_id)
-        self._loop = loop
         self._pulse: Heart | None = None
 
     def join(self) -> None:
@@ -213,13 +212,13 @@ class ClusterShell:
         self._pulse = self._host.pulse(
             lambda: self._coordination.touch(clock.now_ms()), clock, interval_ms, config.broker_session_timeout_ms
         )
-        self._look(interval_ms / 1000)
+        self.member.on_look = self._show_loop
+        self._show_loop()
 
-    def _look(self, interval_s: float) -> None:
-        """Tell the pulse regularly that the loop is running."""
+    def _show_loop(self) -> None:
+        """Show the pulse that the loop is running."""
         if self._pulse is not None:
-            self._pulse.loop_is_seen()
-            self._loop.call_later(interval_s, self._look, interval_s)
+            self._pulse.loop_is_seen(needed=self._membership.controller.active)
 
     async def register(self) -> None:
         """Register this broker with the cluster, and wait until it is accepted.

@@ -114,6 +114,7 @@ class ZooKeeperCoordination:
         self._waits_for = ""
         """What has been logged last of what this broker waits for."""
         self.on_change: list[Callable[[], None]] = []
+        self.on_report: Callable[[], None] = self._wake
         # This broker.
         self._own_path = f"{nodes.BROKER_IDS}/{broker_id}"
         self._announced: bytes | None = None
@@ -270,6 +271,9 @@ class ZooKeeperCoordination:
         """See `Coordination`."""
         in_time = self._monotonic_ms() < self._lease_until_ms
         return in_time and self._held_in == self._read_in == self._client.session
+
+    may_rest = False
+    """Not all that it has of ZooKeeper is reported further."""
 
     def is_gone(self, broker_id: int) -> bool:
         """See `Coordination`."""

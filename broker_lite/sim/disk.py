@@ -342,6 +342,10 @@ class SimulatedDisk:
         self.locks.add(path)
         return DiskLock(self, path)
 
+    def is_locked(self, path: str) -> bool:
+        """See `Storage`."""
+        return path in self.locks
+
     def close(self) -> None:
         """See `Storage`; flushes are checked by what began them."""
         for flush in self.pending:

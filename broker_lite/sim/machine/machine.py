@@ -162,6 +162,10 @@ class Mounted:
         disk.open(path).close()
         return lock
 
+    def is_locked(self, path: str) -> bool:
+        """See `Storage`."""
+        return self._of(path).is_locked(path)
+
     def close(self) -> None:
         """See `Storage`."""
         self._of(DATA).close()
@@ -176,7 +180,7 @@ class _Pulse:
         self._interval_ms = interval_ms
         self._timer = loop.call_later(interval_ms / 1000, self._run)
 
-    def loop_is_seen(self) -> None:
+    def loop_is_seen(self, *, needed: bool) -> None:
         """See `Heart`."""
 
     def stop(self) -> None:
@@ -222,6 +226,9 @@ class SimulatedHost:
         sock = Descriptor(machine.world.network, None)
         machine.world.network.bound[sock.fileno()] = (machine.address, port)
         return sock, Listener(config, Endpoint(machine.address, port))
+
+    def watch(self, _directories: Sequence[str], _then: Callable[[], None]) -> None:
+        """See `Host`: this machine cannot report what others do."""
 
     def pulse(self, beat: Callable[[], None], clock: Clock, interval_ms: int, patience_ms: int) -> Heart:
         """See `Host`."""

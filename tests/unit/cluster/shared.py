@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable
 
 from sparkonce.broker_lite.cluster.controller_service import ControllerService
-from sparkonce.broker_lite.cluster.file_coordination import FileCoordination
+from sparkonce.broker_lite.cluster.file_coordination import FileCoordination, WatchDirectories
 from sparkonce.broker_lite.cluster.metadata_log import taken
 from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings
 from sparkonce.broker_lite.controller.image import ClusterImage
@@ -49,10 +49,15 @@ class Candidate:
     """One broker, as far as it takes part in the controller's log; `image` is what it has read."""
 
     def __init__(
-        self, storage: SharedStorage, clock: SharedClock, broker_id: int, max_log_bytes: int = 1 << 20
+        self,
+        storage: SharedStorage,
+        clock: SharedClock,
+        broker_id: int,
+        max_log_bytes: int = 1 << 20,
+        watch: WatchDirectories = lambda *_: None,
     ) -> None:
         self.broker_id = broker_id
-        self.coordination = FileCoordination(storage, SHARED, broker_id, TIMEOUT_MS, max_log_bytes)
+        self.coordination = FileCoordination(storage, SHARED, broker_id, TIMEOUT_MS, max_log_bytes, watch)
         self.coordination.locks.hold_broker(broker_id)
         self.service = ControllerService(broker_id, self.coordination, ControllerSettings(), clock, clock)
         self.image = ClusterImage()

@@ -123,3 +123,31 @@ def test_a_broker_is_gone_when_nobody_holds_its_id(place: tuple[Storage, str]) -
     first.release_broker()
     assert second.is_gone(1)
     assert first.hold_broker(1)
+
+
+def test_a_leader_is_suspected_after_half_of_the_time(place: tuple[Storage, str]) -> None:
+    first, second = two(place)
+    assert first.try_lead(0)
+    now_ms = 0
+    while not second.suspects:
+        assert now_ms < TIMEOUT_MS // 2 + MAX_STEP_MS
+        now_ms += MAX_STEP_MS
+        assert not second.try_lead(now_ms)
+    assert now_ms >= TIMEOUT_MS // 2
+    assert not first.suspects
+    first.beat(now_ms, 1_000_000 + now_ms)
+    assert not second.try_lead(now_ms)
+    assert not second.suspects
+
+
+def test_to_ask_whether_a_file_is_locked_leaves_no_trace(place: tuple[Storage, str]) -> None:
+    storage, directory = place
+    storage.make_directory(directory)
+    path = f"{directory}/broker-1.lock"
+    assert not storage.is_locked(path)
+    assert storage.list_directory(directory) == []
+    lock = storage.lock(path)
+    assert storage.is_locked(path)
+    lock.release()
+    assert not storage.is_locked(path)
+    storage.lock(path).release()

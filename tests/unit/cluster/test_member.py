@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from sparkonce.broker_lite.cluster.coordination import Step
+from sparkonce.broker_lite.cluster.file_coordination import WatchDirectories
 from sparkonce.broker_lite.cluster.lifecycle import Identity, Lifecycle
-from sparkonce.broker_lite.cluster.member import FAILOVER_WAIT_MS, POLL_MS, ClusterMember, Membership
+from sparkonce.broker_lite.cluster.looks import LIVELY_MS, LOOK_MS, REST_MS
+from sparkonce.broker_lite.cluster.member import FAILOVER_WAIT_MS, ClusterMember, Membership
 from sparkonce.broker_lite.controller.controller import Controller
 from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, ProducerIdsAllocated, Record, TopicDeleted
@@ -29,13 +31,13 @@ INCARNATION = uuid.UUID(int=7)
 class Setup:
     """Broker 2 as a member, and broker 1, which is the controller and only that."""
 
-    def __init__(self) -> None:
+    def __init__(self, watch: WatchDirectories = lambda *_: None) -> None:
         self.storage, self.clock = SharedStorage(), SharedClock()
         self.loop = HandLoop(self.clock)
         self.first = Candidate(self.storage, self.clock, 1)
         self.first.service.tick()
         self.first.register(self.clock)
-        self.second = Candidate(self.storage, self.clock, 2)
+        self.second = Candidate(self.storage, self.clock, 2, watch=watch)
         self.sent: list[tuple[int, Any, Callable[[Any], None]]] = []
         self.logs: dict[PartitionKey, PartitionLog] = {}
         self.member = ClusterMember(2, self.log_of, ReplicationSettings(), self, self.loop, self.clock)
@@ -61,11 +63,11 @@ class Setup:
         self.first.service.decide(lambda controller: (decision(controller), None))
         self.run()
 
-    def run(self, duration_ms: int = POLL_MS) -> None:
+    def run(self, duration_ms: int = LOOK_MS) -> None:
         """Let time pass, in which the controller shows that it is alive."""
-        for _ in range(max(duration_ms // POLL_MS, 1)):
+        for _ in range(max(duration_ms // LOOK_MS, 1)):
             self.first.service.tick()
-            self.loop.run(POLL_MS)
+            self.loop.run(LOOK_MS)
 
     def register(self, incarnation: uuid.UUID = INCARNATION) -> None:
         def decision(controller: Controller) -> list[Record]:
@@ -204,7 +206,7 @@ def test_a_request_that_the_old_controller_has_not_answered_goes_to_the_new_one(
     setup.member.send_to_controller(request(), answers.append)
     (_, _, late) = setup.sent.pop()
     setup.first.die()
-    setup.loop.run(3 * POLL_MS)
+    setup.loop.run(3 * LOOK_MS)
     assert setup.member.image.controller_id == 2
     (broker_id, _, then) = setup.sent.pop()
     assert broker_id == 2
@@ -218,7 +220,7 @@ def test_a_request_that_the_old_controller_has_not_answered_goes_to_the_new_one(
 def test_a_request_that_nobody_answers_is_given_up() -> None:
     setup, answers = Setup(), []
     setup.member.send_to_controller(request(), answers.append, timeout_ms=100)
-    setup.run(100 + POLL_MS)
+    setup.run(100 + LOOK_MS)
     assert answers == [None]
     setup.sent.pop()[2](answer())
     assert answers == [None]
@@ -238,7 +240,7 @@ def test_who_asks_for_leaders_waits_for_a_death_to_be_noticed() -> None:
     third.die()
     assert setup.member.misses_a_death()
     setup.member.after_failover(lambda: called.append("noticed"))
-    setup.loop.run(POLL_MS)
+    setup.loop.run(LOOK_MS)
     assert called == []
     setup.run()
     assert called == ["noticed"]
@@ -344,3 +346,82 @@ def test_nobody_is_waited_for_after_a_broker_has_left() -> None:
     setup.member.leave()
     setup.loop.run(2_000)
     assert (told, setup.member.acknowledgements.size) == ([], 0)
+
+
+class Reports:
+    """A watch on the shared directory that reports when the test says so."""
+
+    def __init__(self) -> None:
+        self.report: Callable[[], None] = lambda: None
+        self.closed = False
+
+    def watch(self, directories: Sequence[str], then: Callable[[], None]) -> Reports:
+        assert len(directories) == 2
+        self.report = then
+        return self
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def resting() -> tuple[Setup, Reports, list[int]]:
+    """A member that has nothing to wait for, and the times of its looks from then on."""
+    reports, looks = Reports(), []
+    setup = Setup(reports.watch)
+    setup.register()
+    setup.run(LIVELY_MS + REST_MS)
+    setup.member.on_look = lambda: looks.append(setup.clock.ms)
+    return setup, reports, looks
+
+
+def test_at_rest_a_member_looks_seldom_and_applies_what_is_reported_at_once() -> None:
+    setup, reports, looks = resting()
+    setup.run(5 * REST_MS)
+    assert len(looks) == 5
+    setup.run(LOOK_MS)
+    setup.first.create("t")
+    setup.loop.run(0)
+    assert "t" not in setup.member.image.topic_ids
+    reports.report()
+    setup.loop.run(0)
+    assert "t" in setup.member.image.topic_ids
+    setup.member.leave()
+    assert reports.closed
+
+
+def test_a_member_takes_over_at_once_when_the_end_of_the_controller_is_reported() -> None:
+    setup, reports, _ = resting()
+    setup.loop.run(LOOK_MS)
+    setup.first.die()
+    reports.report()
+    setup.loop.run(0)
+    assert setup.second.service.active
+
+
+def test_a_controller_that_hangs_is_replaced_as_soon_as_without_reports() -> None:
+    took = []
+    for reports in (Reports(), None):
+        setup = Setup(reports.watch) if reports is not None else Setup()
+        setup.register()
+        setup.run(LIVELY_MS + REST_MS)
+        began_ms = setup.clock.ms
+        while not setup.second.service.active:
+            setup.loop.run(LOOK_MS)
+        took.append(setup.clock.ms - began_ms)
+    with_reports_ms, without_ms = took
+    assert with_reports_ms <= without_ms + REST_MS
+
+
+@pytest.mark.parametrize("awaited", ["a controller that answers", "new leaders"])
+def test_a_member_that_waits_does_not_rest(awaited: str) -> None:
+    setup, _, looks = resting()
+    if awaited == "new leaders":
+        setup.member.after_failover(lambda: None)
+        setup.member.misses_a_death = lambda: True  # type: ignore[method-assign]
+    else:
+        setup.member.send_to_controller(request(), lambda _: None)
+    for _ in range(10):
+        if setup.sent:
+            setup.sent[-1][2](answer(ErrorCode.NOT_CONTROLLER))
+        setup.run(LOOK_MS)
+    assert len(looks) >= 9

@@ -13,11 +13,12 @@ DEADLINE_S = 30.0
 def test_it_beats_as_long_as_the_loop_is_seen() -> None:
     clock, beats = SharedClock(), threading.Semaphore(0)
     pulse = Pulse(lambda: beats.release(), clock, 1, 100)
+    pulse.loop_is_seen(needed=True)
     try:
         assert beats.acquire(timeout=DEADLINE_S)
         clock.ms += 99
         assert beats.acquire(timeout=DEADLINE_S)
-        pulse.loop_is_seen()
+        pulse.loop_is_seen(needed=True)
         clock.ms += 99
         assert beats.acquire(timeout=DEADLINE_S)
     finally:
@@ -32,6 +33,7 @@ def test_it_goes_on_after_a_beat_that_fails() -> None:
         raise OSError("no disk")
 
     pulse = Pulse(fail, SharedClock(), 1, 100)
+    pulse.loop_is_seen(needed=True)
     try:
         for _ in range(2):
             assert beats.acquire(timeout=DEADLINE_S)
@@ -53,6 +55,7 @@ def test_it_is_silent_for_a_loop_that_is_gone() -> None:
 
     clock.ms += 1_000
     pulse = Pulse(beat, now, 1, 0)
+    pulse.loop_is_seen(needed=True)
     try:
         for _ in range(5):
             assert asked.acquire(timeout=DEADLINE_S)

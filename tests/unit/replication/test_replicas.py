@@ -218,11 +218,16 @@ def test_who_is_behind_is_proposed_to_leave_and_the_answer_taken() -> None:
     broker.begin(leader=1, in_sync=(1, 2))
     append(broker.log, 0, b"a")
     broker.now_ms += LAG_MS + 1
+    reported: list[None] = []
+    broker.replicas.on_proposal = lambda: reported.append(None)
     assert broker.replicas.tick(broker.now_ms) == []
+    assert broker.replicas.tick(broker.now_ms) == []
+    assert len(reported) == 1, "there is something to take: once is enough"
     ((key, proposal),) = broker.replicas.proposals()
     assert key == KEY
     assert broker.replicas.proposals() == []
     assert broker.replicas.proposal_answered(KEY, proposal, None, broker.now_ms) == []
+    assert len(reported) == 2
     assert broker.replicas.proposals() == [(KEY, proposal)], "unanswered, so sent again"
     now = broker.state._replace(in_sync_replicas=(1,), partition_epoch=1)
     assert broker.replicas.proposal_answered(KEY, proposal, now, broker.now_ms) == [HighWatermarkMoved(KEY)]
