@@ -23,7 +23,7 @@ from sparkonce.broker_lite.faults.rules import NOTHING, Effect, Facts, Place, Pl
 from sparkonce.broker_lite.node import dispatch
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.leader import Led
-from sparkonce.broker_lite.node.request import DROP, Body, Request
+from sparkonce.broker_lite.node.request import DROP, Body, Request, answered_version
 from sparkonce.broker_lite.protocol import apis, fetch, produce
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -287,7 +287,7 @@ def _with_throttle_time(request: Request, body: Body, throttle_time_ms: int) -> 
     if request.api_key == ApiKey.PRODUCE:
         answer = produce.decode_response(request.version, body[0])  # type: ignore[arg-type]
         return [produce.encode_response(request.version, answer._replace(throttle_time_ms=throttle_time_ms))]
-    if request.api_key == ApiKey.API_VERSIONS and request.version >= 1 and dispatch.answered_version(request):
+    if request.api_key == ApiKey.API_VERSIONS and request.version >= 1 and answered_version(request):
         version = request.version
         listed = apis.decode_response(ApiKey.API_VERSIONS, version, body[0])  # type: ignore[arg-type]
         fields = {"error_code": listed.error_code, "api_keys": listed.api_keys, "throttle_time_ms": throttle_time_ms}

@@ -13,7 +13,7 @@ from typing import Final
 
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.protocol.apis import APIS, ApiKey, serves
+from sparkonce.broker_lite.protocol.apis import APIS, ApiKey
 
 Handler = Callable[[Broker, Request], Body | None]
 
@@ -95,8 +95,3 @@ def handle(broker: Broker, request: Request) -> Body | None:
         ProtocolError: if the request's bytes are malformed; its connection is to be closed.
     """
     return handler_of(request.api_key)(broker, request)
-
-
-def answered_version(request: Request) -> int:
-    """Return the version of the answer: that of the request, unless it asked ApiVersions beyond what we know."""
-    return request.version if serves(request.api_key, request.version) else 0

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import serves
 from sparkonce.broker_lite.protocol.fetch import Part
-from sparkonce.broker_lite.protocol.frames import SIZE, encode_response_header
+from sparkonce.broker_lite.protocol.frames import SIZE, encode_response_header, framed_response
 
 Body = Sequence[Part]
 NO_ANSWER: Body = ()
@@ -112,10 +113,17 @@ class Request:
         self._send(self, body)
 
 
-def frame_response(request: Request, version: int, body: Body) -> list[Part]:
+def answered_version(request: Request) -> int:
+    """Return the version of the answer: that of the request, unless it asked ApiVersions beyond what we know."""
+    return request.version if serves(request.api_key, request.version) else 0
+
+
+def frame_response(request: Request, body: Body) -> list[Part]:
     """Put size and header in front of a response's body."""
-    header = encode_response_header(request.api_key, version, request.correlation_id)
     first = body[0]
+    if len(body) == 1 and isinstance(first, (bytes, bytearray)):
+        return [framed_response(request.api_key, answered_version(request), request.correlation_id, first)]
+    header = encode_response_header(request.api_key, answered_version(request), request.correlation_id)
     size = len(header)
     for part in body:
         size += len(part) if isinstance(part, (bytes, bytearray, memoryview)) else part.size

@@ -19,10 +19,13 @@ SIZE = struct.Struct(">i")
 API_KEY = struct.Struct(">h")
 """What a request's header begins with."""
 _FIXED = struct.Struct(">hhi")
+_CLIENT_ID_SIZE = struct.Struct(">h")
 _TLS_HANDSHAKE = b"\x16\x03"
 _HTTP_METHODS = (b"GET ", b"POST", b"PUT ", b"HEAD")
 _CORRELATION_ID = struct.Struct(">i")
 _CORRELATION_ID_AND_NO_TAGS = struct.Struct(">ib")
+_SIZED = struct.Struct(">ii")
+_SIZED_AND_NO_TAGS = struct.Struct(">iib")
 
 
 class RequestHeader(NamedTuple):
@@ -52,11 +55,25 @@ def read_request_header(frame: Buffer) -> RequestHeader:
         if api_key == ApiKey.API_VERSIONS:
             return RequestHeader(api_key, api_version, correlation_id, None, len(frame))
         raise UnsupportedVersionError(api_key, api_version, correlation_id)
+    flexible = is_flexible(api_key, api_version)
+    begin = _FIXED.size + _CLIENT_ID_SIZE.size
+    if len(frame) > begin:
+        end = begin + _CLIENT_ID_SIZE.unpack_from(frame, _FIXED.size)[0]
+        if begin <= end < len(frame) and not (flexible and frame[end]):
+            # A client id and no tagged fields, as nearly always: by a `Reader` it costs 2 µs more.
+            return RequestHeader(api_key, api_version, correlation_id, _text(frame[begin:end]), end + flexible)
     reader = Reader(frame, _FIXED.size)
     client_id = reader.nullable_string(flexible=False)
-    if is_flexible(api_key, api_version):
+    if flexible:
         reader.tagged_fields()
     return RequestHeader(api_key, api_version, correlation_id, client_id, reader.position)
+
+
+def _text(data: Buffer) -> str:
+    try:
+        return str(data, "utf-8")
+    except UnicodeDecodeError as error:
+        raise ProtocolError(f"client id is not UTF-8: {error.reason}") from None
 
 
 def encode_request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> bytearray:
@@ -73,6 +90,13 @@ def encode_response_header(api_key: int, api_version: int, correlation_id: int) 
     if api_key != ApiKey.API_VERSIONS and is_flexible(api_key, api_version):
         return _CORRELATION_ID_AND_NO_TAGS.pack(correlation_id, 0)
     return _CORRELATION_ID.pack(correlation_id)
+
+
+def framed_response(api_key: int, api_version: int, correlation_id: int, body: Buffer) -> bytes:
+    """Return a response as a whole: its size, its header, its body."""
+    if api_key != ApiKey.API_VERSIONS and is_flexible(api_key, api_version):
+        return _SIZED_AND_NO_TAGS.pack(len(body) + _CORRELATION_ID_AND_NO_TAGS.size, correlation_id, 0) + body
+    return _SIZED.pack(len(body) + _CORRELATION_ID.size, correlation_id) + body
 
 
 def read_response_header(api_key: int, api_version: int, frame: Buffer) -> tuple[int, int]:

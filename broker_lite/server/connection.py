@@ -233,7 +233,9 @@ class Connection(asyncio.BufferedProtocol):
         here = self._end - self._start
         if here < SIZE.size:
             return SIZE.size - here
-        size = frame_size(self._view[self._start : self._start + SIZE.size], self._frame_limit)
+        size: int = SIZE.unpack_from(self._buffer, self._start)[0]
+        if not 0 <= size <= self._frame_limit:
+            frame_size(self._view[self._start : self._start + SIZE.size], self._frame_limit)  # says what is wrong
         return SIZE.size + size - here
 
     def _handle_frame(self) -> int:
@@ -355,7 +357,7 @@ class Connection(asyncio.BufferedProtocol):
             metrics.answered(request.api_key, request.version, request.received_ns)
         if body:
             assert self._output is not None
-            self._output.send(frame_response(request, dispatch.answered_version(request), body))
+            self._output.send(frame_response(request, body))
         elif body is DROP:
             self.close()
 
