@@ -5,15 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
+from itertools import count
 
 import pytest
 
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, partition_of
-from sparkonce.broker_lite.node.broker import Clock
 from sparkonce.broker_lite.node.coordinated import LOAD_RETRY_S, SAFE_TIMEOUT_MS
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.broker_lite.sim.machine.machine import Machine
 from tests.unit.broker.script import REPLICAS, Call, PlantedError, Script, error_of
 
 GROUP = "g"
@@ -311,13 +312,17 @@ def test_a_consumer_group_of_kip_848_goes_on_under_the_next_coordinator(script: 
     assert (ErrorCode(beat.error_code), beat.member_epoch) == (ErrorCode.NONE, epoch)
 
 
-def test_a_log_of_many_records_is_read_over_several_turns(script: Script) -> None:
+def test_a_log_of_many_records_is_read_over_several_turns(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests are answered in between: that the partition is loading."""
     calls = [commit(script, 1, number, note="m" * 4_000) for number in range(400)]
     assert {error_of(script.answer(call)) for call in calls} == {ErrorCode.NONE}
-    broker, looks = script.broker(2), iter(range(0, 1_000_000, 3))
-    now_ms, monotonic_ms = broker.clock.now_ms, broker.clock.monotonic_ms
-    broker.clock = Clock(now_ms, lambda: monotonic_ms() + next(looks))  # each look takes 3 ms
+    looks = count(0, 3)
+
+    def slow(machine: Machine) -> int:
+        """Let 3 ms pass with each look of broker 2 at its clock."""
+        return machine.__dict__["booted_ms"] + (next(looks) if machine.node_id == 2 else 0)
+
+    monkeypatch.setattr(Machine, "booted_ms", property(slow), raising=False)
     script.let_lead(OFFSETS_TOPIC, 0, 2)
     script.until(lambda: error_here(script, 2) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     for call in (fetch_offset(script, 2), script.send(2, ApiKey.LIST_GROUPS, 4, states_filter=[])):
