@@ -447,14 +447,6 @@ class World:
         """Whether a broker may die now."""
         return self.faults.may_stop(broker_id, power=power)
 
-    def lost_power(self, broker_id: int) -> None:
-        """Note that a machine has lost its power."""
-        del broker_id
-        self.mark(Mark.POWER_LOST)
-
-    def process_ended(self, broker_id: int) -> None:
-        """Note that a broker's process is gone."""
-
     def start_later(self, broker: Machine, delay_ms: int) -> None:
         """Start a broker again, if it is still down then."""
         self.scheduler.after(delay_ms, broker.start)

@@ -30,6 +30,7 @@ from sparkonce.broker_lite.sim.disk import CutShort, DiskLock, SimulatedDisk, Si
 from sparkonce.broker_lite.sim.machine.loop import SimulatedLoop
 from sparkonce.broker_lite.sim.machine.settings import FIRST_PORT
 from sparkonce.broker_lite.sim.machine.sockets import Descriptor
+from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.scheduler import stream
 from sparkonce.broker_lite.sim.zookeeper.client import SimulatedClient
 
@@ -441,7 +442,7 @@ class Machine:
             self.world.network.down.add(self.node_id)
             self.forgot_epoch = self.world.image.broker_epoch(self.node_id)
             self.disk.lose_power(self.rng, self.world.plan.settings.torn)
-            self.world.lost_power(self.node_id)
+            self.world.mark(Mark.POWER_LOST)
 
     def _end(self, *, power: bool) -> None:
         process, self.process = self.process, None
@@ -449,7 +450,6 @@ class Machine:
             process.end(power=power)
             self._graveyard.append(process)
         self.disk.process_died()
-        self.world.process_ended(self.node_id)
 
     def pause(self) -> None:
         """Hold the broker up."""
