@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 START_LIMIT_S = 180.0
 SESSION_ENDED = "the Spark session ended unexpectedly"
-LOOK_EVERY_S = 0.02
-"""How long a query that has ended may go unnoticed."""
+LOOK_EVERY_S = 0.05
+"""How long a query that has ended may go unnoticed; each look at each query is a call into the JVM."""
 ERROR_CHARACTERS = 2000
 _READ_BYTES = 65536
 _NAMED_ERROR = re.compile(r"^(?:[\w.]*\.)?\w*(?:Error|Exception|Interrupt)\b")
