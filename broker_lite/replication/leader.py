@@ -109,6 +109,7 @@ class PartitionLeader:
         min_in_sync_replicas: int,
         lag_time_max_ms: int,
         now_ms: int,
+        asked: Proposal | None = None,
     ) -> None:
         """Begin to lead: the epoch is noted in the log before anything is served.
 
@@ -120,13 +121,16 @@ class PartitionLeader:
             min_in_sync_replicas: what the topic asks for.
             lag_time_max_ms: after so long behind the end a follower is out of sync (`replica.lag.time.max.ms`).
             now_ms: the time.
+            asked: what the controller was asked when this broker led in this epoch before. It may have been accepted.
         """
         self.broker_id = broker_id
         self.log = log
         self.state = state
         self.proposal: Proposal | None = None
         """What the controller has been asked, or is to be asked; None if nothing is under way."""
-        self._unsent = False
+        if asked is not None and asked[:2] == (state.leader_epoch, state.partition_epoch):
+            self.proposal = asked
+        self._unsent = self.proposal is not None
         self.lag_time_max_ms = lag_time_max_ms
         self._min_in_sync_replicas = min_in_sync_replicas
         self._broker_epoch = broker_epoch

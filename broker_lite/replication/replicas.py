@@ -112,6 +112,8 @@ class Replicas:
         self._partition_epochs: dict[PartitionKey, int] = {}
         self._proposing: dict[PartitionKey, None] = {}
         """Partitions that may have a proposal for the controller: `proposals` does not walk over the others."""
+        self._asked: dict[PartitionKey, Proposal] = {}
+        """What leaders had proposed that have lost their roles, and may have them again in the same leader epoch."""
         self.on_change: Callable[[], object] = _nothing
         """Called when a role, or what a leader knows of its replicas, has changed; before that is reported."""
         self.on_proposal: Callable[[], object] = _nothing
@@ -147,6 +149,8 @@ class Replicas:
                     events += self._take_role(key, state, now_ms)
         for key in self.roles.keys() - ours:
             events.append(self._leave(key))
+        for key in self._asked.keys() - ours:
+            del self._asked[key]
         return events + self._advanced(now_ms)
 
     def apply_to(self, key: PartitionKey, image: ClusterImage, now_ms: int) -> list[Event]:
@@ -162,6 +166,7 @@ class Replicas:
             events = self._take(key, state, now_ms)
         except Exception as error:
             self.failed[key] = error
+            self._remember_proposal(key)
             return [self._leave(key)] if key in self.roles else []
         finally:
             self._changed()
@@ -191,11 +196,18 @@ class Replicas:
         events: list[Event] = []
         for key, role in self._led():
             state = role.state
+            self._remember_proposal(key)
             self.roles[key] = PartitionFollower(role.log, NO_LEADER, state.leader_epoch, TruncationRule.LEADER_EPOCH)
             self._partition_epochs[key] = -1
             events.append(Follows(key, NO_LEADER))
         self._changed()
         return events
+
+    def _remember_proposal(self, key: PartitionKey) -> None:
+        """Keep what was proposed: the controller may still accept it, while this broker leads again."""
+        role = self.roles.get(key)
+        if isinstance(role, PartitionLeader) and role.proposal is not None:
+            self._asked[key] = role.proposal
 
     def _changed(self) -> None:
         self.changes += 1
@@ -279,8 +291,12 @@ class Replicas:
         if state.leader == self.broker_id:
             if isinstance(role, PartitionLeader) and role.state.leader_epoch == state.leader_epoch:
                 return [HighWatermarkMoved(key)] if role.changed(state, now_ms) else []
-            self.roles[key] = self._lead(key, state, now_ms)
+            leads = self.roles[key] = self._lead(key, state, now_ms)
+            self._asked.pop(key, None)
+            if leads.has_proposal:
+                self._proposing[key] = None
             return [Leads(key)]
+        self._asked.pop(key, None)
         same = isinstance(role, PartitionFollower) and role.leader_epoch == state.leader_epoch
         if same:
             return []
@@ -302,6 +318,7 @@ class Replicas:
             min_in_sync_replicas=self._image.min_in_sync_replicas(key[0]),
             lag_time_max_ms=self._settings.replica_lag_time_max_ms,
             now_ms=now_ms,
+            asked=self._asked.get(key),
         )
 
     def _led(self) -> list[tuple[PartitionKey, PartitionLeader]]:

@@ -245,6 +245,24 @@ def test_an_answer_that_comes_after_leadership_is_lost_changes_nothing() -> None
     assert not isinstance(broker.replicas.roles[KEY], PartitionLeader)
 
 
+def test_who_leads_again_in_the_same_epoch_waits_for_whom_it_had_proposed() -> None:
+    """The controller may still accept that; then the one proposed may be elected, and needs what was acknowledged."""
+    broker = OneBroker()
+    broker.begin(leader=1, in_sync=(1, 3))
+    proposal = _proposal(broker, 2)
+    broker.replicas.step_down()
+    append(broker.log, 0, b"a")
+    broker.tell()
+    broker.now_ms += LAG_MS + 1
+    broker.replicas.fetched_by(KEY, 3, broker.image.broker_epoch(3), 1, 0, broker.now_ms)
+    assert broker.log.high_watermark == 0
+    assert broker.replicas.proposals() == [(KEY, proposal)], "nobody has taken an answer, so sent again"
+    broker.replicas.step_down()
+    assert broker.change(in_sync_replicas=(1, 3)) == [Leads(KEY)]
+    broker.replicas.fetched_by(KEY, 3, broker.image.broker_epoch(3), 1, 0, broker.now_ms)
+    assert broker.log.high_watermark == 1, "the controller has decided otherwise, and can accept it no more"
+
+
 def _proposal(broker: OneBroker, broker_id: int):  # type: ignore[no-untyped-def]
     """Let a follower fetch from the end, so that it is proposed to join."""
     epoch, end = broker.image.broker_epoch(broker_id), broker.log.log_end_offset
