@@ -17,7 +17,7 @@ from typing import Final
 
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.outcome import Outcome
-from sparkonce.broker_lite.sim.plan import Plan, plan_of
+from sparkonce.broker_lite.sim.plan import Coordination, Plan, plan_of
 from sparkonce.broker_lite.sim.planted.shell import PLANTED
 from sparkonce.broker_lite.sim.world import run_plan
 
@@ -86,33 +86,33 @@ def _with_bug(name: str | None) -> AbstractContextManager[None]:
     return nullcontext() if name is None else next(each for each in PLANTED if each.name == name).plant()
 
 
-def run_seeds(seeds: Iterable[int]) -> Tally:
-    """Run seeds as they are."""
+def run_seeds(seeds: Iterable[int], coordination: Coordination | None = None) -> Tally:
+    """Run seeds as they are, or on what is given."""
     tally = Tally()
     with quiet(), _few_collections():
         for seed in seeds:
-            tally.add(run_plan(plan_of(seed)))
+            tally.add(run_plan(plan_of(seed, coordination)))
     return tally
 
 
-def ablate(bug: str, seeds: Iterable[int], enough: int | None) -> Tally:
+def ablate(bug: str, seeds: Iterable[int], enough: int | None, coordination: Coordination | None = None) -> Tally:
     """Plant a bug and run seeds until so many have found it; all of them, if that is None."""
     tally = Tally()
     with quiet(), _few_collections(), _with_bug(bug):
         for seed in seeds:
-            tally.add(run_plan(plan_of(seed)))
+            tally.add(run_plan(plan_of(seed, coordination)))
             if enough is not None and len(tally.violations) >= enough:
                 break
     return tally
 
 
-def search(bug: str, seeds: Iterable[int]) -> tuple[Outcome | None, int]:
+def search(bug: str, seeds: Iterable[int], coordination: Coordination | None = None) -> tuple[Outcome | None, int]:
     """Plant a bug and run seeds until one finds it; returns how that ended, and how many were run."""
     tried = 0
     with quiet(), _few_collections(), _with_bug(bug):
         for seed in seeds:
             tried += 1
-            outcome = run_plan(plan_of(seed))
+            outcome = run_plan(plan_of(seed, coordination))
             if outcome.violation is not None:
                 return outcome, tried
     return None, tried
@@ -124,10 +124,10 @@ def run_one(plan: Plan, bug: str | None) -> Outcome:
         return run_plan(plan, tracing=True)
 
 
-def shrunk(seed: int, bug: str | None, invariant: str | None) -> list[int]:
-    """Return the few steps with which a seed still violates the invariant."""
+def shrunk(plan: Plan, bug: str | None, invariant: str | None) -> list[int]:
+    """Return the few steps with which a plan still violates the invariant."""
     with quiet(), _with_bug(bug):
-        return shrink(plan_of(seed), lambda plan: run_plan(plan).invariant == invariant)
+        return shrink(plan, lambda smaller: run_plan(smaller).invariant == invariant)
 
 
 def keep_steps(plan: Plan, indexes: Collection[int]) -> Plan:

@@ -7,10 +7,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from sparkonce.broker_lite.sim.campaign import BUGS, Tally, ablate, keep_steps, run_one, run_seeds, search, shrunk
 from sparkonce.broker_lite.sim.marks import Mark
-from sparkonce.broker_lite.sim.plan import plan_of
+from sparkonce.broker_lite.sim.plan import Coordination, Plan, plan_of
 from sparkonce.broker_lite.sim.planted.shell import PLANTED
 from sparkonce.jobs.lab.sim_workers import PROCESS_ENDS, SEEDS_AT_ONCE, tallies
 from sparkonce.jobs.shared.arguments import positive, whole_number
@@ -30,6 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", type=whole_number, metavar="N", help="run one seed and print its trace, and the trace's hash"
     )
     which.add_argument("--seeds", type=positive, metavar="N", help="run so many seeds, and print what was seen")
+    parser.add_argument(
+        "--coordination",
+        choices=[each.value for each in Coordination],
+        help="what all clusters rest on (default: what the seed says, a ZooKeeper for a third of them)",
+    )
     parser.add_argument("--first", type=whole_number, metavar="N", help="the first of --seeds (default: 0)")
     parser.add_argument("--jobs", type=positive, metavar="N", help="processes for --seeds (default: 1)")
     parser.add_argument(
@@ -54,6 +61,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+class _Seeds(NamedTuple):
+    """Which seeds, and what their clusters rest on; None is for what each of them says."""
+
+    first: int
+    amount: int
+    coordination: Coordination | None
+
+    @property
+    def numbers(self) -> range:
+        """The seeds."""
+        return range(self.first, self.first + self.amount)
+
+    @property
+    def option(self) -> str:
+        """What a command needs that runs one of them again."""
+        return "" if self.coordination is None else f" --coordination {self.coordination.value}"
+
+
 def _indexes(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(each) for each in text.split(",") if each)
@@ -67,14 +92,15 @@ def run(options: argparse.Namespace) -> int:
     if wrong is not None:
         print(f"sparkonce sim: {wrong}", file=sys.stderr)
         return USAGE
+    coordination = None if options.coordination is None else Coordination(options.coordination)
     if options.seed is not None:
-        return _one(options.seed, options.plant, options.keep)
-    first = options.first or 0
+        return _one(plan_of(options.seed, coordination), options.plant, options.keep)
+    seeds = _Seeds(options.first or 0, options.seeds, coordination)
     if options.plant is not None:
-        return _search_one(options.plant, first, options.seeds)
+        return _search_one(options.plant, seeds)
     if options.ablations:
-        return _ablate(first, options.seeds, options.enough)
-    return _many(first, options.seeds, options.jobs or 1, options.planted)
+        return _ablate(seeds, options.enough)
+    return _many(seeds, options.jobs or 1, options.planted)
 
 
 def _misused(options: argparse.Namespace) -> str | None:
@@ -90,19 +116,20 @@ def _misused(options: argparse.Namespace) -> str | None:
     for name in ("planted", "jobs", "first", "ablations"):
         if getattr(options, name):
             return f"--{name} goes with --seeds; --seed runs one" + (", also with --plant BUG" * (name == "planted"))
-    steps = len(plan_of(options.seed).steps)
+    steps = len(plan_of(options.seed, options.coordination and Coordination(options.coordination)).steps)
     absent = [each for each in options.keep or () if not 0 <= each < steps]
     if absent:
         return f"--keep: seed {options.seed} has steps 0 to {steps - 1}, and no {', '.join(map(str, absent))}"
     return None
 
 
-def _one(seed: int, bug: str | None, keep: Sequence[int] | None) -> int:
-    plan = plan_of(seed)
-    print(f"seed {seed}: {plan.brokers} brokers, durability {plan.durability.value}")
+def _one(plan: Plan, bug: str | None, keep: Sequence[int] | None) -> int:
+    print(f"seed {plan.seed}: {plan.brokers} brokers, durability {plan.durability.value}")
     for topic in plan.topics:
         print(f"  {topic}")
     print(f"  {plan.settings}")
+    if plan.zookeeper is not None:
+        print(f"  {plan.zookeeper}")
     chosen = plan if keep is None else keep_steps(plan, set(keep))
     print(f"steps ({len(chosen.steps)} of {len(plan.steps)}):")
     for index, step in enumerate(plan.steps):
@@ -112,14 +139,14 @@ def _one(seed: int, bug: str | None, keep: Sequence[int] | None) -> int:
     for line in outcome.trace:
         print(line)
     print(f"violation: {outcome.violation or 'none'}")
-    print(f"TRACE seed={seed} lines={len(outcome.trace)} hash={outcome.digest}")
+    print(f"TRACE seed={plan.seed} lines={len(outcome.trace)} hash={outcome.digest}")
     return GOOD if outcome.violation is None else FAILED
 
 
-def _many(first: int, count: int, jobs: int, with_planted: bool) -> int:
-    progress = _Progress(count)
+def _many(seeds: _Seeds, jobs: int, with_planted: bool) -> int:
+    progress = _Progress(seeds.amount)
     tally = Tally()
-    for part in _parts(first, count, jobs):
+    for part in _parts(seeds, jobs):
         tally.join(part)
         progress.show(tally.seeds)
         for seed, violation in part.violations:
@@ -127,11 +154,11 @@ def _many(first: int, count: int, jobs: int, with_planted: bool) -> int:
     seconds = progress.seconds
     _show_marks(tally)
     for seed, violation in sorted(tally.violations)[:_SHRUNK_AT_MOST]:
-        _show_failure(seed, None, violation)
+        _show_failure(seed, seeds, None, violation)
     left = sorted(seed for seed, _ in tally.violations)[_SHRUNK_AT_MOST:]
     if left:
         print(f"violated in these seeds as well: {', '.join(map(str, left))}")
-    found = _search_all(first, count) if with_planted else None
+    found = _search_all(seeds) if with_planted else None
     rate = tally.simulated_ms / 1000 / seconds
     shown = "not-searched" if found is None else f"{found}/{len(PLANTED)}"
     print(
@@ -141,30 +168,30 @@ def _many(first: int, count: int, jobs: int, with_planted: bool) -> int:
     return FAILED if tally.violations or (found is not None and found < len(PLANTED)) else GOOD
 
 
-def _parts(first: int, count: int, jobs: int) -> Iterator[Tally]:
+def _parts(seeds: _Seeds, jobs: int) -> Iterator[Tally]:
     """Run the seeds, some at a time; the parts come in any order if there are several processes."""
-    end = first + count
+    numbers = seeds.numbers
     if jobs > 1:
-        yield from tallies(range(first, end), jobs)
+        yield from tallies(numbers, jobs, partial(run_seeds, coordination=seeds.coordination))
         return
-    for start in range(first, end, SEEDS_AT_ONCE):
-        yield run_seeds(range(start, min(start + SEEDS_AT_ONCE, end)))
+    for start in range(0, len(numbers), SEEDS_AT_ONCE):
+        yield run_seeds(numbers[start : start + SEEDS_AT_ONCE], seeds.coordination)
 
 
-def _search_one(bug: str, first: int, count: int) -> int:
+def _search_one(bug: str, seeds: _Seeds) -> int:
     """Search for one planted bug; the seed that finds it is made small."""
-    outcome, tried = search(bug, range(first, first + count))
+    outcome, tried = search(bug, seeds.numbers, seeds.coordination)
     if outcome is not None:
-        _show_failure(outcome.seed, bug, str(outcome.violation))
+        _show_failure(outcome.seed, seeds, bug, str(outcome.violation))
     print(f"RESULT seeds={tried} planted_found={int(outcome is not None)}/1")
     return GOOD if outcome is not None else FAILED
 
 
-def _search_all(first: int, count: int) -> int:
+def _search_all(seeds: _Seeds) -> int:
     found = 0
     print(f"{'planted bug':30} {'found by':>10} {'after':>11}  invariant, source")
     for each in PLANTED:
-        outcome, tried = search(each.name, range(first, first + count))
+        outcome, tried = search(each.name, seeds.numbers, seeds.coordination)
         if outcome is None:
             print(f"{each.name:30} {'-':>10} {tried:5} seeds  NOT FOUND, {each.source}")
             continue
@@ -173,19 +200,19 @@ def _search_all(first: int, count: int) -> int:
     return found
 
 
-def _ablate(first: int, count: int, enough: int | None) -> int:
+def _ablate(seeds: _Seeds, enough: int | None) -> int:
     """Remove each safeguard in turn, and count the seeds that notice."""
     print(f"{'what is wrong':30} {'found in':>13} {'first by':>11}  invariants; what it is")
     never = 0
     for each in PLANTED:
-        tally = ablate(each.name, range(first, first + count), enough)
+        tally = ablate(each.name, seeds.numbers, enough, seeds.coordination)
         invariants = Counter(violation.split(":")[0] for _, violation in tally.violations)
         seen = ", ".join(f"{name} {times}" for name, times in invariants.most_common()) or "NEVER"
         by = f"seed {tally.violations[0][0]}" if tally.violations else "-"
         found = f"{len(tally.violations)} of {tally.seeds}"
         print(f"{each.name:30} {found:>13} {by:>11}  {seen}; {each.source}", flush=True)
         never += not tally.violations
-    print(f"RESULT seeds={count} ablations={len(PLANTED)} never_found={never}")
+    print(f"RESULT seeds={seeds.amount} ablations={len(PLANTED)} never_found={never}")
     return FAILED if never else GOOD
 
 
@@ -195,16 +222,17 @@ def _show_marks(tally: Tally) -> None:
         print(f"{tally.marks[mark]:8} {tally.seeds_of_mark[mark]:7}  {mark.value}")
 
 
-def _show_failure(seed: int, bug: str | None, violation: str) -> None:
+def _show_failure(seed: int, seeds: _Seeds, bug: str | None, violation: str) -> None:
     """Print a failing seed, made small, with the command that replays it."""
     print(f"seed {seed}: {violation}")
     if violation.startswith(PROCESS_ENDS):
         return  # running it here would end this process as well
-    kept = shrunk(seed, bug, violation.split(":")[0])
-    outcome = run_one(keep_steps(plan_of(seed), set(kept)), bug)
-    print(f"  with {len(kept)} of {len(plan_of(seed).steps)} steps: {outcome.violation}")
+    plan = plan_of(seed, seeds.coordination)
+    kept = shrunk(plan, bug, violation.split(":")[0])
+    outcome = run_one(keep_steps(plan, set(kept)), bug)
+    print(f"  with {len(kept)} of {len(plan.steps)} steps: {outcome.violation}")
     planted = "" if bug is None else f" --plant {bug}"
-    print(f"  again: sparkonce sim --seed {seed}{planted} --keep {','.join(map(str, kept))}")
+    print(f"  again: sparkonce sim --seed {seed}{seeds.option}{planted} --keep {','.join(map(str, kept))}")
 
 
 class _Progress:

@@ -65,7 +65,7 @@ def test_a_bug_of_the_state_machines_is_found(bug: str) -> None:
 
 @pytest.mark.timeout(600)
 def test_a_failing_seed_shrinks_to_few_steps() -> None:
-    kept = shrunk(0, "acks-before-safe", "acknowledged-is-safe")
+    kept = shrunk(plan_of(0), "acks-before-safe", "acknowledged-is-safe")
     again = run_one(keep_steps(plan_of(0), set(kept)), "acks-before-safe")
     assert again.invariant == "acknowledged-is-safe"
     assert len(kept) < len(plan_of(0).steps) // 2

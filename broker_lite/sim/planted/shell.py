@@ -36,6 +36,7 @@ from sparkonce.broker_lite.replication.leader import PartitionLeader
 from sparkonce.broker_lite.replication.replicas import Event
 from sparkonce.broker_lite.sim.planted.state_machines import PLANTED as OF_CORES
 from sparkonce.broker_lite.sim.planted.state_machines import Planted, replaced
+from sparkonce.broker_lite.sim.planted.zookeeper import OF_ZOOKEEPER
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.node.request import Body, Request
@@ -216,5 +217,5 @@ OF_SHELL = (
     Planted("malformed-sent-on", "what is no request reaches the controller", _malformed_sent_on),
     Planted("coordinators-not-unloaded", "what was known in a former epoch is kept", _loaded_groups_stay),
 )
-PLANTED = (*OF_SHELL, *OF_CORES)
+PLANTED = (*OF_SHELL, *OF_ZOOKEEPER, *OF_CORES)
 """All of them."""
