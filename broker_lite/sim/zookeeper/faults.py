@@ -39,6 +39,7 @@ class ZooKeeperFaults:
     def end(self) -> None:
         """Heal everything."""
         self._hang_up = None
+        self._ensemble.is_calm = True
         for server in self._ensemble.servers:
             server.heal()
             server.start()

@@ -38,6 +38,6 @@ def zookeeper_of(seed: int, session_ms: int) -> ZooKeeperPlan:
         tick_ms=session_ms // rng.choice((2, 2, 4, 10)),
         sync_limit_ms=rng.choice((100, 600, 2_500)),
         election_ms=rng.choice((20, 200, 600)),
-        lag_ms=rng.choice((1, 10, 60, 300)),
+        lag_ms=rng.choice((1, 10, session_ms // 20, session_ms // 8)),
         delivery_ms=rng.choice((0, 2, 15)),
     )

@@ -235,7 +235,8 @@ class Server:
     def decided(self) -> None:
         """Apply what was decided up to now, some time later."""
         scheduler, plan = self.ensemble.scheduler, self.ensemble.plan
-        late_ms = int(self.ensemble.lag.random() ** 2 * plan.lag_ms) + self.ensemble.roads.delay_ms()
+        lag_ms = 0 if self.ensemble.is_calm else plan.lag_ms
+        late_ms = int(self.ensemble.lag.random() ** 2 * lag_ms) + self.ensemble.roads.delay_ms()
         self._back_ms = max(self._back_ms, scheduler.now_ms + late_ms)
         scheduler.after(self._back_ms - scheduler.now_ms, self._hears, self.ensemble.tree.zxid, self._joined)
 
@@ -303,6 +304,10 @@ class Server:
             self.ensemble.touch(session)
         else:
             self._heard[session] = None
+
+    def is_about_to_tell(self, session: int) -> bool:
+        """Whether the leader is soon to hear of a sign of life of a session."""
+        return self.is_reachable and session in self._heard
 
     def _tell_sessions(self) -> None:
         """Tell the leader which sessions are alive."""
