@@ -12,26 +12,14 @@ from pathlib import PurePath
 from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkonce.broker_lite.cluster.coordination import Step as MetadataStep
 from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
-from sparkonce.broker_lite.controller.records import (
-    NO_LEADER,
-    BrokerRegistered,
-    ControllerElected,
-    PartitionChanged,
-    PartitionState,
-    Record,
-)
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.log.log_manager import LogManager
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.replication.invariants import (
     PartitionHistory,
-    Replica,
     ViolationError,
-    check_image,
-    check_images_equal,
 )
 from sparkonce.broker_lite.replication.leader import PartitionLeader, Proposal
 from sparkonce.broker_lite.replication.replicas import Event, Leads
@@ -43,13 +31,19 @@ from sparkonce.broker_lite.sim.clients.intruder import Intruder
 from sparkonce.broker_lite.sim.clients.operator import Operator, has_operator
 from sparkonce.broker_lite.sim.clients.producers import Consumer, Herald, Producer
 from sparkonce.broker_lite.sim.clients.transactional import Courier, TransactionalProducer
+from sparkonce.broker_lite.sim.faults.long_ago import left_long_ago
 from sparkonce.broker_lite.sim.faults.markers import ShellFaults
 from sparkonce.broker_lite.sim.faults.strangers import beside_strangers, has_strangers
 from sparkonce.broker_lite.sim.faults.words import Words
 from sparkonce.broker_lite.sim.judges.atomicity import Transactions
-from sparkonce.broker_lite.sim.judges.ownership import Groups
+from sparkonce.broker_lite.sim.judges.decisions import Decisions
+from sparkonce.broker_lite.sim.judges.fencing import Fencing
+from sparkonce.broker_lite.sim.judges.groups import observed_groups
+from sparkonce.broker_lite.sim.judges.ownership import Groups, Holders
 from sparkonce.broker_lite.sim.judges.promptness import probe
+from sparkonce.broker_lite.sim.judges.rare import rare_things
 from sparkonce.broker_lite.sim.judges.recovery import ails, compare_images, look_at_disks
+from sparkonce.broker_lite.sim.judges.transactions import observed_transactions
 from sparkonce.broker_lite.sim.judges.truth import Mistakes, ObservedLog, Truth, Unjudged
 from sparkonce.broker_lite.sim.judges.watched_log import WatchedLog
 from sparkonce.broker_lite.sim.machine.machine import METADATA, Machine, Process, SharedDisk
@@ -58,7 +52,7 @@ from sparkonce.broker_lite.sim.machine.sockets import Network
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.outcome import Outcome
 from sparkonce.broker_lite.sim.plan import SAFETY_MS, Durability, Plan, TopicPlan
-from sparkonce.broker_lite.sim.planted.state_machines import replaced
+from sparkonce.broker_lite.sim.replacing import replaced
 from sparkonce.broker_lite.sim.scheduler import Scheduler
 from sparkonce.broker_lite.sim.zookeeper.ensemble import ensemble_of
 from sparkonce.broker_lite.sim.zookeeper.truth import ZooKeeperTruth
@@ -87,9 +81,10 @@ class World:
         self.marks: Counter[Mark] = Counter()
         self.network = Network(self.scheduler, plan.seed, plan.settings)
         self.shared = SharedDisk()
+        self.decisions = Decisions(self)
         self.ensemble = ensemble_of(plan, self.scheduler, self.network)
         self.metadata = (
-            Truth(self.shared, self.landed) if self.ensemble is None else ZooKeeperTruth(self, self.ensemble)
+            Truth(self.shared, self.decisions.landed) if self.ensemble is None else ZooKeeperTruth(self, self.ensemble)
         )
         self.lines: list[str] | None = [] if tracing else None
         self.violation: ViolationError | None = None
@@ -97,8 +92,6 @@ class World:
         self.histories: dict[PartitionKey, PartitionHistory] = {}
         self.leads_ms: dict[PartitionKey, dict[int, int]] = {}
         """Since when the leader of each leader epoch leads a partition, to its own knowledge."""
-        self._broker_epochs: dict[int, int] = {}
-        self._controllers = 0
         self.leader_changed_ms = 0
         """When a leader was last changed."""
         self._running: int | None = None
@@ -108,8 +101,10 @@ class World:
         self.consumers: list[Consumer] = []
         self.transactional: list[TransactionalProducer] = []
         self.transactions = Transactions()
+        self.fencing = Fencing()
         self.members: list[GroupClient] = []
         self.groups = Groups()
+        self.holders = Holders()
         self.commits = Commits()
         self.places = [(topic.name, each) for topic in plan.topics for each in range(topic.partitions)]
         self.places = [place for place in self.places if place[0] not in INTERNAL]
@@ -187,7 +182,13 @@ class World:
         logger.setLevel(logging.ERROR)
         logger.addHandler(handler)
         try:
-            with replaced(LogManager, "log_class", ObservedLog):
+            with (
+                replaced(LogManager, "log_class", ObservedLog),
+                left_long_ago(self.plan.transactional),
+                observed_transactions(self),
+                observed_groups(self),
+                rare_things(self),
+            ):
                 yield
         finally:
             logger.removeHandler(handler)
@@ -281,6 +282,8 @@ class World:
             check()
         except ViolationError as error:
             self.violated(error)
+        except AssertionError as error:  # of what the state machines say of themselves
+            self.mistake(None, repr(error), error)
 
     def mistake(self, machine: Machine | None, text: str, error: BaseException | None) -> None:
         """Note an error that nobody expects."""
@@ -495,99 +498,6 @@ class World:
             self.mark(Mark.FLIP)
             others = [each for each in state.replicas if each != broker_id]
             self.admin.run(self.admin.lead(self.topic_of(key).name, key[1], (broker_id, *others)))
-
-    # The metadata log.
-
-    def landed(self, step: MetadataStep) -> None:
-        """Apply what has been written to the image of the truth, and look at it."""
-        if isinstance(step, ClusterImage):
-            if self.image.next_offset:
-                self.judge(lambda: self._check_snapshot(step))
-            else:
-                self.metadata.image = step
-            self.image.next_offset = step.next_offset
-            return
-        self.judge(lambda: self._apply(step))
-        for machine in self.brokers.values():
-            machine.hear_later()
-
-    def _check_snapshot(self, snapshot: ClusterImage) -> None:
-        """Compare what a new controller begins with to what was decided before."""
-        snapshot.next_offset, offset = self.image.next_offset, snapshot.next_offset
-        check_images_equal(snapshot, self.image, "the snapshot of a new controller")
-        snapshot.next_offset = offset
-
-    def _apply(self, step: list[Record]) -> None:
-        image, registered = self.image, []
-        for record in step:
-            self.trace(lambda record=record: f"log {image.next_offset}: {record}")  # type: ignore[misc]
-            if isinstance(record, PartitionChanged):
-                key = (record.topic_id, record.partition)
-                before = image.partition(key)
-                self.history_of(key).changed(before, record.state)
-                image.apply(record)
-                if before is not None:
-                    if before.leader_epoch != record.state.leader_epoch:
-                        self.leader_changed_ms = self.scheduler.now_ms
-                    self._note_election(key, before, record.state)
-                self.check_members(key)
-                continue
-            if isinstance(record, ControllerElected):
-                if record.controller_epoch <= image.controller_epoch:
-                    raise ViolationError("epochs-rise", f"controller epoch {record.controller_epoch} comes again")
-                self._controllers += 1
-                if self._controllers > 1:
-                    self.mark(Mark.FAILOVER)
-            image.apply(record)
-            if isinstance(record, BrokerRegistered):
-                registered.append(record.broker_id)
-        check_image(self._broker_epochs, image)
-        self._broker_epochs = {each: image.broker_epoch(each) for each in image.brokers}
-        for broker_id in registered:
-            for key, _ in image.partitions():
-                self.check_member(key, broker_id)
-
-    def _note_election(self, key: PartitionKey, before: PartitionState, after: PartitionState) -> None:
-        if before.adding_replicas and not after.adding_replicas and before.replicas != after.replicas:
-            self.mark(Mark.MOVED)
-        if after.leader == NO_LEADER:
-            self.mark(Mark.NOBODY_LEADS)
-        elif after.leader in before.in_sync_replicas:
-            return
-        elif after.leader in before.eligible_leader_replicas:
-            self.mark(Mark.ELIGIBLE)
-        elif after.leader == before.last_known_leader and not before.eligible_leader_replicas:
-            self.mark(Mark.LAST_KNOWN)
-        elif after.leader != before.leader:
-            self.mark(Mark.UNCLEAN)
-            self.history_of(key).loses(after.leader_epoch)
-
-    def check_members(self, key: PartitionKey) -> None:
-        """Look at all in sync or eligible."""
-        state = self.image.partition(key)
-        if state is not None:
-            self.history_of(key).check_members(
-                self._replica(key, each)
-                for each in (*state.in_sync_replicas, *state.eligible_leader_replicas)
-                if not self._has_forgotten(key, each)
-            )
-
-    def check_member(self, key: PartitionKey, broker_id: int) -> None:
-        """Look at one replica, if it is in sync or eligible."""
-        state = self.image.partition(key)
-        if state is None or broker_id not in (*state.in_sync_replicas, *state.eligible_leader_replicas):
-            return
-        if not self._has_forgotten(key, broker_id):
-            self.history_of(key).check_members((self._replica(key, broker_id),))
-
-    def _replica(self, key: PartitionKey, broker_id: int) -> Replica:
-        log = self.logs.get((broker_id, key))
-        return Replica(broker_id, () if log is None else log.batches)
-
-    def _has_forgotten(self, key: PartitionKey, broker_id: int) -> bool:
-        """Whether a replica may have lost records that its broker has not yet registered again after."""
-        forgot_epoch = self.brokers[broker_id].forgot_epoch
-        return not self.topic_of(key).flushed and forgot_epoch == self.image.broker_epoch(broker_id)
 
 
 def run_plan(plan: Plan, *, tracing: bool = False) -> Outcome:

@@ -29,7 +29,6 @@ UNNOTED = frozenset(
         Mark.TWO_REGISTRATIONS,
         Mark.SESSION_ENDED,
         Mark.FAILOVER_IN_PROPOSAL,
-        Mark.METADATA_LOST,
         Mark.BALANCED,
         Mark.TORN,
         Mark.CUT_SHORT,

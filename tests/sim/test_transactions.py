@@ -66,13 +66,13 @@ def test_what_nobody_answered_is_read_as_a_whole_or_not_at_all() -> None:
 def ended_early(asked: Asked) -> Transactions:
     """One whose producer had heard of its first two batches when the end of the transaction before came again."""
     found = Transactions()
-    earlier, attempt = found.begins("earlier"), found.begins("a")
+    attempt = found.begins("a")
     for crc in (1, 2, 3):
         found.sends(attempt, KEY, crc)
     attempt.acknowledged += [(KEY, 1), (KEY, 2)]
-    found.ended_by_earlier(attempt, earlier, has_epochs=False)
+    found.ended_by_earlier(attempt, has_epochs=False)
     attempt.acknowledged.append((KEY, 3))
-    found.ended_by_earlier(attempt, earlier, has_epochs=False)
+    found.ended_by_earlier(attempt, has_epochs=False)
     attempt.asked = asked
     return found
 
@@ -98,7 +98,7 @@ def test_what_is_answered_as_committed_is_read_whatever_else_has_ended_it() -> N
 def test_a_client_with_an_epoch_for_each_transaction_knows_no_such_thing() -> None:
     found = Transactions()
     with violated():
-        found.ended_by_earlier(found.begins("a"), found.begins("earlier"), has_epochs=True)
+        found.ended_by_earlier(found.begins("a"), has_epochs=True)
 
 
 def test_a_reader_leaves_out_what_is_aborted_open_or_not_safe() -> None:

@@ -294,6 +294,8 @@ class GroupClient(Client):
             return None
         world, places = self.world, sorted(self.share)
         commit = world.commits.send(self.plan.group_id, places, world.scheduler.now_ms)
+        known = world.groups.commit(self.plan.group_id, self.generation, places)
+        assert known.number == commit.number
         topics: dict[str, list[tuple[int, int, int, str]]] = {}
         for name, partition in places:
             topics.setdefault(name, []).append((partition, commit.number, -1, ""))

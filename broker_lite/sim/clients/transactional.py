@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from crc32c import crc32c
 
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
+from sparkonce.broker_lite.coordinators.transaction_messages import Producer
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.protocol.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Record, encode_batch
@@ -95,8 +96,8 @@ class TransactionalProducer(ProduceClient):
         self._began_ms = 0
         self._hurries: _Write | None = None
         """The batch whose answer it does not wait for; it aborts in place of that."""
-        self._stray_ends = False
-        """Whether an EndTxn may be under way that was answered, or given up, long ago."""
+        self._ending: bool | None = None
+        """Whether it has asked for the commit (or abort) of its transaction; None while it has asked for neither."""
         names = [each.transactional_id for each in world.plan.transactional]
         clocks = any(step.kind is Kind.CLOCK for step in world.plan.steps)
         self._is_fenced_for_cause = names.count(self.name) > 1 or clocks
@@ -111,6 +112,19 @@ class TransactionalProducer(ProduceClient):
     def has_epochs(self) -> bool:
         """Whether it has an epoch for each transaction (KIP-890)."""
         return self._plan.has_epochs
+
+    @property
+    def attempt(self) -> Attempt:
+        """Its last transaction."""
+        return self._attempt
+
+    def is_ended_by_earlier(self, producer: Producer, *, committed: bool) -> bool:
+        """Whether an EndTxn that ends its transaction cannot be the one that it has sent for that."""
+        if producer.transactional_id != self.name or producer.producer_id != self._producer_id:
+            return False
+        if self._plan.has_epochs:
+            return producer.epoch < self._epoch
+        return producer.epoch == self._epoch and committed is not self._ending
 
     def is_amid(self, key: PartitionKey) -> bool:
         """Whether it has written to a partition in a transaction that will be aborted."""
@@ -169,7 +183,7 @@ class TransactionalProducer(ProduceClient):
         if error is ErrorCode.NONE:
             self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
             self._sequences.clear()
-            self._must_init, self._stray_ends = False, False
+            self._must_init = False
         elif error in _BEGIN_ANEW:
             await self._begin_anew()
         else:
@@ -195,10 +209,9 @@ class TransactionalProducer(ProduceClient):
         self._count += 1
         name = f"transaction {self._count} of producer {self.producer} ({self.name})"
         self._attempt = attempt = self.world.transactions.begins(name)
+        self._ending = None
         self._aborts = amount % _ABORTED_EVERY == 0
         self._began_ms = self.world.scheduler.now_ms
-        if self._stray_ends and not self._plan.has_epochs:
-            attempt.first_part = []  # an earlier EndTxn may end it: before KIP-890 nothing tells them apart
         self.world.trace(lambda: f"{name} begins, producer {self._producer_id} epoch {self._epoch}")
         writes = self._writes(amount)
         at_once = task.at_once and self._plan.has_epochs
@@ -370,17 +383,16 @@ class TransactionalProducer(ProduceClient):
             "producer_epoch": self._epoch,
             "committed": committed,
         }
+        self._ending = committed
         if committed:
             attempt.asked = Asked.COMMIT
         if again_ms is not None:
-            self._stray_ends = True
             courier = self.world.courier(self.producer)
             courier.run(self._end_again(courier, again_ms, version, fields))
         while True:
             try:
                 answer = await self._coordinate(ApiKey.END_TXN, version, **fields)
             except UnreachableError:
-                self._stray_ends = True
                 await self.back_off()
                 continue
             error = ErrorCode.of(answer.error_code)

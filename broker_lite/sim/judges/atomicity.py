@@ -80,16 +80,16 @@ class Transactions:
         attempt.batches.append((key, crc))
         self._of_batch[key, crc] = attempt
 
-    def ended_by_earlier(self, attempt: Attempt, earlier: Attempt, has_epochs: bool) -> None:
+    def ended_by_earlier(self, attempt: Attempt, has_epochs: bool) -> None:
         """Note that the coordinator decides a transaction by an EndTxn that its producer sent for an earlier one.
 
-        With `has_epochs` it is called only for decisions that count; see `transacting.Decides`.
+        With `has_epochs` it is called only for decisions that count; see `transactions.py`.
 
         Raises:
             ViolationError: if its producer has an epoch for each transaction, which is to keep that from happening.
         """
         if has_epochs:
-            raise ViolationError(INVARIANT, f"{attempt.name} is ended by an EndTxn of {earlier.name}")
+            raise ViolationError(INVARIANT, f"{attempt.name} is ended by an EndTxn of an earlier one")
         if attempt.first_part is None:
             attempt.first_part = list(attempt.acknowledged)
 

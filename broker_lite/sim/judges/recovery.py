@@ -9,6 +9,7 @@ from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.replication.invariants import ViolationError, check_images_equal
 from sparkonce.broker_lite.sim.clients.groups import ailing
 from sparkonce.broker_lite.sim.judges.atomicity import read_committed
+from sparkonce.broker_lite.sim.judges.groups import look_at_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,6 +70,8 @@ def look_at_disks(world: World) -> None:
         world.reads_out_of_range(consumer)
     if world.plan.transactional:
         _look_at_transactions(world)
+    for group in world.plan.groups:
+        look_at_offsets(world, group)
 
 
 def _look_at_transactions(world: World) -> None:

@@ -94,7 +94,7 @@ class Watcher(LogWatcher):
         self._process = process
         self._world = process.machine.world
         self._broker_id = process.machine.node_id
-        self._key = key
+        self.key = key
         self._history = history
 
     def appended(self, log: WatchedLog) -> None:
@@ -109,7 +109,11 @@ class Watcher(LogWatcher):
         """See `LogWatcher`."""
         self._world.trace(lambda: f"broker {self._broker_id} cuts {self._history.name} at {log.log_end_offset}")
         self._world.mark(Mark.TRUNCATED)
-        self._world.judge(lambda: self._world.check_member(self._key, self._broker_id))
+        self._world.judge(lambda: self._world.decisions.check_member(self.key, self._broker_id))
+
+    def was_torn(self) -> None:
+        """See `LogWatcher`."""
+        self._world.mark(Mark.TORN)
 
     def high_watermark_moved(self, log: WatchedLog) -> None:
         """See `LogWatcher`."""
@@ -121,9 +125,11 @@ class Watcher(LogWatcher):
         if followed is not None:
             history.follower_high_watermark(self._broker_id, log.batches, end, followed)
         elif history.leader_high_watermark(self._broker_id, log.batches, end, log.latest_epoch):
+            if history.lossy and not isinstance(history, Unjudged):
+                world.mark(Mark.SAFE_AGAIN)
             world.trace(lambda: f"broker {self._broker_id}: {history.name} is safe below {end}")
-            world.check_members(self._key)
-            role = None if self._process.member is None else self._process.member.replicas.roles.get(self._key)
+            world.decisions.check_members(self.key)
+            role = None if self._process.member is None else self._process.member.replicas.roles.get(self.key)
             if isinstance(role, PartitionLeader) and role.state.leader_epoch == log.latest_epoch:
                 history.check_minimum(self._broker_id, role.state)
 
@@ -132,7 +138,7 @@ class Watcher(LogWatcher):
         member = self._process.member
         if member is None:
             return 0
-        role = member.replicas.roles.get(self._key)
+        role = member.replicas.roles.get(self.key)
         if isinstance(role, PartitionFollower) and log.latest_epoch <= role.leader_epoch:
             return role.leader_epoch
         return None
@@ -144,9 +150,12 @@ class ObservedLog(WatchedLog):
     @classmethod
     def open(cls, storage: Storage, directory: str, config: LogConfig, now_ms: int, **options: Any) -> Self:
         """See `PartitionLog`."""
+        before = _bytes_of_records(storage, directory)
         log = super().open(storage, directory, config, now_ms, **options)
         metadata = options.get("metadata") or storage.read(f"{directory}/{PARTITION_METADATA}")
         _observe(log, storage, metadata)
+        if _bytes_of_records(storage, directory) < before:
+            log.watcher.was_torn()
         return log
 
     @classmethod
@@ -155,6 +164,11 @@ class ObservedLog(WatchedLog):
         log = super().begin(storage, directory, config, now_ms, metadata)
         _observe(log, storage, metadata)
         return log
+
+
+def _bytes_of_records(storage: Storage, directory: str) -> int:
+    names = storage.list_directory(directory) if storage.is_directory(directory) else []
+    return sum(storage.size(f"{directory}/{name}") for name in names if name.endswith(".log"))
 
 
 def _observe(log: ObservedLog, storage: Storage, metadata: bytes) -> None:

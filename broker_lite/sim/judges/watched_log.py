@@ -32,6 +32,9 @@ class LogWatcher:
     def was_cut(self, log: WatchedLog) -> None:
         """Take a log that has lost its end."""
 
+    def was_torn(self) -> None:
+        """Take a log whose damaged end was cut off as it was opened."""
+
     def high_watermark_moved(self, log: WatchedLog) -> None:
         """Take a log whose high watermark has risen."""
 

@@ -303,6 +303,7 @@ class Process:
             return
         if not isinstance(error, (ServerError, LogDirectoryError, OSError, CutShort)):
             self._on_error({"message": "start", "exception": error})
+        self.machine.note_unwritable()
         self.machine.world.trace(lambda: f"broker {self.machine.node_id} does not start: {error!r}")
         self.machine.could_not_start()
 
@@ -319,6 +320,8 @@ class Process:
         error = task.exception()
         if error is not None and not isinstance(error, (OSError, CutShort)):
             self._on_error({"message": "stop", "exception": error})
+        if error is not None:
+            self.machine.note_unwritable()
         self.machine.stopped(clean=error is None)
 
     def end(self, *, power: bool) -> None:
@@ -421,10 +424,19 @@ class Machine:
     def stopped(self, *, clean: bool) -> None:
         """Take a broker that has stopped."""
         self.world.trace(lambda: f"broker {self.node_id} has stopped{'' if clean else ', not cleanly'}")
-        if not clean:
+        if clean:
+            self.world.mark(Mark.STOPPED)
+        else:
             self.world.stopped_uncleanly(self.node_id, power=False)
         self._end(power=False)
         self.world.start_later(self, _START_AGAIN_MS)
+
+    def note_unwritable(self) -> None:
+        """Note that what its broker was to write could not be written, if that is why it has ended."""
+        if self.disk.broken:
+            self.world.mark(Mark.BROKEN)
+        elif self.disk.room is not None:
+            self.world.mark(Mark.HALTED)
 
     def could_not_start(self) -> None:
         """Try again after a while."""
@@ -475,6 +487,7 @@ class Machine:
 
     def _cut_short(self, process: Process, power: bool) -> None:
         if self.process is process:
+            self.world.mark(Mark.CUT_SHORT)
             self.die(power=power)
 
     @property

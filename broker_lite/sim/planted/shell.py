@@ -35,8 +35,9 @@ from sparkonce.broker_lite.protocol.records import encode_batch
 from sparkonce.broker_lite.replication.leader import PartitionLeader
 from sparkonce.broker_lite.replication.replicas import Event
 from sparkonce.broker_lite.sim.planted.state_machines import PLANTED as OF_CORES
-from sparkonce.broker_lite.sim.planted.state_machines import Planted, replaced
+from sparkonce.broker_lite.sim.planted.state_machines import Planted
 from sparkonce.broker_lite.sim.planted.zookeeper import OF_ZOOKEEPER
+from sparkonce.broker_lite.sim.replacing import replaced
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.node.request import Body, Request

@@ -25,6 +25,7 @@ from sparkonce.broker_lite.replication.follower import PartitionFollower, Trunca
 from sparkonce.broker_lite.replication.leader import PartitionLeader
 from sparkonce.broker_lite.replication.replica_log import EpochEnd, ReplicaLog
 from sparkonce.broker_lite.replication.replicas import Event, Replicas
+from sparkonce.broker_lite.sim.replacing import replaced
 
 
 class Planted(NamedTuple):
@@ -33,17 +34,6 @@ class Planted(NamedTuple):
     name: str
     source: str
     plant: Callable[[], AbstractContextManager[None]]
-
-
-@contextmanager
-def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Put something in the place of an attribute, for a while."""
-    before = vars(owner)[name]
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
 
 
 def _truncate_to_high_watermark() -> AbstractContextManager[None]:

@@ -17,7 +17,8 @@ from sparkonce.broker_lite.replication.replicas import Replicas
 from sparkonce.broker_lite.server import zookeeper
 from sparkonce.broker_lite.server.zookeeper import BEATS_PER_TIMEOUT, ZooKeeperCoordination
 from sparkonce.broker_lite.server.zookeeper_session import NO_SESSION
-from sparkonce.broker_lite.sim.planted.state_machines import Planted, replaced
+from sparkonce.broker_lite.sim.planted.state_machines import Planted
+from sparkonce.broker_lite.sim.replacing import replaced
 
 
 def _any_version(operation: Operation) -> Operation:

@@ -104,7 +104,7 @@ class ZooKeeperTruth:
         if head.number != self._number + 1 or change.base_offset != self.image.next_offset:
             raise ViolationError("one-controller", f"{text} begins at {change.base_offset}, after {self._number}")
         self._number = head.number
-        self._world.landed(change.records)
+        self._world.decisions.landed(change.records)
 
     def _expired(self, session: int) -> None:
         world = self._world
