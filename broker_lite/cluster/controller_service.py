@@ -35,8 +35,6 @@ Decision = Callable[[Controller], tuple[list[Record], Result]]
 class ControllerService:
     """The controller role on one broker; not thread-safe."""
 
-    is_shared = True
-
     def __init__(
         self,
         broker_id: int,
@@ -134,6 +132,9 @@ class ControllerService:
         """Whether all that this controller has decided is durable."""
         controller = self._controller
         return controller is not None and self._coordination.durable_offset >= controller.image.next_offset
+
+    def check_has_others(self) -> None:
+        """Do nothing: there may be other brokers."""
 
     def when_written(self, then: Callable[[bool], None]) -> None:
         """Call back when all that this controller has decided so far is durable; with False if it is over before."""

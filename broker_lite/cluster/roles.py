@@ -26,12 +26,15 @@ class ControllerRole(Protocol):
         """The epoch that it decides in, or has decided in last."""
 
     @property
-    def is_shared(self) -> bool:
-        """Whether it decides for other brokers, too."""
-
-    @property
     def is_written(self) -> bool:
         """Whether all that this controller has decided is durable."""
+
+    def check_has_others(self) -> None:
+        """Refuse a request that only brokers of a cluster send each other, if this one is in none.
+
+        Raises:
+            ProtocolError: if so: its connection is to be closed.
+        """
 
     def when_written(self, then: Callable[[bool], None]) -> None:
         """Call back when all that this controller has decided so far is durable; with False if it is over before."""

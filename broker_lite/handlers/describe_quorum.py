@@ -64,7 +64,7 @@ def _nodes(broker: Broker, request: Request) -> list[Any]:
     kind, version = apis.response_class(request.api_key).Node, request.version
     image = broker.member.image
     brokers = [(each.broker_id, each.listeners) for each in image.brokers.values()]
-    if not broker.member.controller.is_shared:
+    if len(brokers) == 1:  # it answers where it is asked, as Kafka's combined nodes do at their controllers' listener
         brokers = [(image.controller_id, (("CONTROLLER", request.endpoint.host, request.endpoint.port),))]
     return [
         kind(

@@ -25,7 +25,7 @@ import uuid
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Self
 
 from sparkonce.broker_lite.log import checkpoints, directories, meta_properties, topics_file
 from sparkonce.broker_lite.log.config import LogConfig
@@ -56,12 +56,11 @@ class LogManager:
     """The topics of one log directory. Not safe for use by several threads at once."""
 
     log_class: type[PartitionLog] = PartitionLog
+    _are_strays_kept = False
+    """Whether topics that are gone at the first `take` are put aside, since this may be another cluster's directory."""
 
-    def __init__(
-        self, storage: Storage, log_dir: str, config: LogConfig, new_uuid: Callable[[], uuid.UUID], of_cluster: bool
-    ) -> None:
+    def __init__(self, storage: Storage, log_dir: str, config: LogConfig, new_uuid: Callable[[], uuid.UUID]) -> None:
         """Not to be called: see `open`."""
-        self._of_cluster = of_cluster
         self._storage = storage
         self.log_dir = log_dir
         self.config = config
@@ -83,7 +82,6 @@ class LogManager:
         self._has_taken = False
         self._failure: OSError | None = None
         self.high_watermark_interval_ms = 0
-        self._next_high_watermarks_ms = 0
         self.topics: Mapping[str, Topic] = MappingProxyType(self._topics)
         self._offsets = OffsetFiles(storage, log_dir, self.topics)
         self.cluster_id = ""
@@ -104,20 +102,17 @@ class LogManager:
         node_id: int = 0,
         internal_topics: Mapping[str, Mapping[str, str]] | None = None,
         new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
-        of_cluster: bool = False,
         high_watermark_interval_ms: int = 5_000,
-    ) -> LogManager:
+    ) -> Self:
         """Open a log directory, or begin it, and recover every partition if its broker did not stop cleanly.
 
         An empty `cluster_id` means the one found there, or a new one. `internal_topics` are the settings that internal
-        topics get if they are found in a directory of another broker. `of_cluster`: other brokers may have replicas,
-        and which topics there are is not kept here; its high watermarks are written every `high_watermark_interval_ms`
-        then.
+        topics get if they are found in a directory of another broker. `high_watermark_interval_ms`: see `MemberLogs`.
 
         Raises:
             LogDirectoryError: if another broker uses it, it belongs to another cluster or node, or it cannot be made.
         """
-        manager = cls(storage, log_dir, config, new_uuid, of_cluster)
+        manager = cls(storage, log_dir, config, new_uuid)
         manager._last_checkpoint_ms = now_ms
         manager.high_watermark_interval_ms = high_watermark_interval_ms
         try:
@@ -267,17 +262,19 @@ class LogManager:
         changed = False
         for topic in gone:
             changed = True
-            self._drop(topic, stray=first and self._of_cluster)
+            self._drop(topic, stray=first and self._are_strays_kept)
         for each in wanted:
             try:
                 changed |= yield from self._take(each, now_ms)
             except (KafkaError, OSError) as error:
                 logger.error("topic %s: its logs cannot be made here: %s; it is tried again", each.name, error)
                 self.note_failure(error)
-        if self._of_cluster and changed:
-            self._kept = self._entries()
-            self._write_down()
+        if changed:
+            self._taken()
         return changed
+
+    def _taken(self) -> None:
+        """Do what has to follow from a change: here nothing, as `keep` came before it."""
 
     def _write_down(self) -> None:
         """Have `topics.json` say what is kept; if that fails, `flush_due` and `close` try it again."""
@@ -340,10 +337,12 @@ class LogManager:
         topic_id, logs = self._prepared.pop(wanted.name, (None, {}))
         if topic_id != wanted.topic_id or logs.keys() != set(indexes):
             logs = yield from self._new_partitions(wanted.name, indexes, wanted.topic_id, config, now_ms)
-        if self._of_cluster:
-            for log in logs.values():
-                log.be_one_of_several(0)  # until its role here is known
+        for log in logs.values():
+            self._begun(log)
         return logs
+
+    def _begun(self, log: PartitionLog) -> None:
+        """Prepare a new partition's log: here it is the only replica, as it is."""
 
     def _config_of(self, wanted: WantedTopic) -> LogConfig:
         try:
@@ -415,9 +414,6 @@ class LogManager:
         if now_ms - self._last_checkpoint_ms >= CHECKPOINT_INTERVAL_MS:
             self._last_checkpoint_ms = now_ms
             self.checkpoint()
-        if self._of_cluster and now_ms >= self._next_high_watermarks_ms:
-            self._next_high_watermarks_ms = now_ms + self.high_watermark_interval_ms
-            self._offsets.write_high_watermarks()
 
     def checkpoint(self) -> None:
         """Write recovery points, start offsets and high watermarks to their files."""
@@ -523,8 +519,7 @@ class LogManager:
             config = topics_file.config_of(self.config, f"{self.log_dir}/{TOPICS_FILE}", name, settings)
             metadata = checkpoints.encode_partition_metadata(topic_id)
             logs: dict[int, PartitionLog] = {}
-            # A member of a cluster opens what lies here, whether or not it is still to have it.
-            for index in (each for each in range(count) if not self._of_cluster or f"{name}-{each}" in here):
+            for index in self._indexes_here(name, count, here):
                 directory = directories.partition_path(self.log_dir, name, index)
                 start_offset = start_offsets.get((name, index), 0)
                 if f"{name}-{index}" not in here and not start_offset:
@@ -547,21 +542,24 @@ class LogManager:
                 log.cleaned_offset = cleaned_offsets.get((name, index))
             self._add(Topic(name, topic_id, count, logs, MappingProxyType(settings), config))
         self._kept = self._entries()
-        if self._of_cluster:
-            self._offsets.take_high_watermarks()
-        else:
-            self._begin_epoch(is_known=known)
-        if not (self._of_cluster and known):
-            self._write_topics()
+        self._loaded(is_known=known)
         if self.clean:
             self._storage.remove(f"{self.log_dir}/{checkpoints.CLEAN_SHUTDOWN}")
             self._storage.flush_later([self.log_dir]).result()
 
-    def _begin_epoch(self, *, is_known: bool) -> None:
-        """Choose the leader epoch of this start: above all that were before, those in a Kafka broker's logs too."""
+    def _indexes_here(self, _name: str, count: int, _here: Collection[str]) -> Iterable[int]:
+        """Return which partitions of a topic this directory has, of those that lie `here` or should: here all."""
+        return range(count)
+
+    def _loaded(self, *, is_known: bool) -> None:
+        """Begin with what was found; `is_known`: `topics.json` was there.
+
+        The leader epoch of this start is above all that were before, those in a Kafka broker's logs too.
+        """
         if is_known or self._topics:
             known = max((log.leader_epochs.latest for log in self._partitions()), default=0)
             self.leader_epoch = max(known, self.leader_epoch) + 1 + self._new_uuid().int % EPOCH_JUMP
+        self._write_topics()
 
     def _entries(self) -> dict[str, topics_file.Entry]:
         return {

@@ -118,7 +118,7 @@ class Broker:
 
     def _open_logs(self, storage: Storage, log_dir: str, place: Place) -> LogManager:
         config = self.config
-        return LogManager.open(
+        return place.logs_class.open(
             storage,
             log_dir,
             config.log,
@@ -127,7 +127,6 @@ class Broker:
             node_id=config.node_id,
             new_uuid=self.new_uuid,
             internal_topics={name: settings for name, (_, settings) in internal_topic_settings(config).items()},
-            of_cluster=place.has_others,
             high_watermark_interval_ms=config.replica_high_watermark_checkpoint_interval_ms,
         )
 

@@ -16,8 +16,7 @@ from sparkonce.broker_lite.controller.records import Record
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.forwarding import answer_when_written
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.protocol.apis import APIS
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation
 from sparkonce.broker_lite.security.authorizer import authorized_on_cluster
 
@@ -31,8 +30,7 @@ def controller_of(broker: Broker, request: Request) -> ControllerRole:
         ProtocolError: if this broker decides for no other.
         KafkaError: CLUSTER_AUTHORIZATION_FAILED.
     """
-    if not broker.member.controller.is_shared:
-        raise ProtocolError(f"{APIS[request.api_key].codec_name} is for brokers of a cluster, and this one is in none")
+    broker.member.controller.check_has_others()
     if not authorized_on_cluster(broker, request, Operation.CLUSTER_ACTION):
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     return broker.member.controller

@@ -151,8 +151,8 @@ class Coordinated:
     def error_of(self, name: str) -> ErrorCode:
         """Return whether this broker coordinates a name: NONE, COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR."""
         topic = self._topic()
-        if topic is None:  # a standalone broker will lead what it makes
-            return ErrorCode.NOT_COORDINATOR if self._member.controller.is_shared else ErrorCode.NONE
+        if topic is None:
+            return ErrorCode.NOT_COORDINATOR
         index = partition_of(name, topic.partition_count)
         if index in self._active:
             return ErrorCode.NONE

@@ -12,6 +12,7 @@ from sparkonce.broker_lite.controller.partition_state import NO_BROKER_EPOCH
 from sparkonce.broker_lite.coordinators.internal_topics import INTERNAL_TOPICS
 from sparkonce.broker_lite.log.checkpoints import BROKER_EPOCH
 from sparkonce.broker_lite.log.directories import LogDirectoryError, has_partition
+from sparkonce.broker_lite.log.member_logs import MemberLogs
 from sparkonce.broker_lite.log.storage import Files, Storage
 from sparkonce.broker_lite.node.announced_files import AnnouncedFiles
 from sparkonce.broker_lite.node.clock import Clock
@@ -24,7 +25,7 @@ from sparkonce.broker_lite.node.producer_ids import ProducerIds, blocks_of_contr
 class InCluster:
     """See `Place`."""
 
-    has_others = True
+    logs_class = MemberLogs
 
     def check(self, storage: Storage, log_dir: str) -> None:
         """Refuse data of a standalone broker, or of Kafka: the cluster does not know its topics, and would hide them.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.cluster.member import ClusterMember
+    from sparkonce.broker_lite.log.log_manager import LogManager
     from sparkonce.broker_lite.log.storage import Files, Storage
     from sparkonce.broker_lite.node.clock import Clock
     from sparkonce.broker_lite.node.cluster_partitions import ClusterPartitions
@@ -21,8 +22,8 @@ class Place(Protocol):
     """What depends on whether there are other brokers."""
 
     @property
-    def has_others(self) -> bool:
-        """Whether other brokers may have replicas: see `LogManager.open`."""
+    def logs_class(self) -> type[LogManager]:
+        """What keeps the log directory."""
 
     def check(self, storage: Storage, log_dir: str) -> None:
         """Refuse data that are not those of a broker in such a place.

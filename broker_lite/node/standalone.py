@@ -22,11 +22,12 @@ from sparkonce.broker_lite.controller.partition_state import PartitionState
 from sparkonce.broker_lite.coordinators.internal_topics import INTERNAL_TOPICS
 from sparkonce.broker_lite.log.checkpoints import BROKER_EPOCH as BROKER_EPOCH_FILE
 from sparkonce.broker_lite.log.directories import LogDirectoryError
+from sparkonce.broker_lite.log.log_manager import LogManager
 from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.log.topics_file import Entry
 from sparkonce.broker_lite.node.producer_ids import ProducerIds, blocks_in_file
 from sparkonce.broker_lite.node.turns import ITEM, WRITTEN, in_units
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.cluster.member import ClusterMember
     from sparkonce.broker_lite.controller.controller import Controller
     from sparkonce.broker_lite.controller.records import Record
-    from sparkonce.broker_lite.log.log_manager import LogManager
     from sparkonce.broker_lite.log.storage import Files, Storage
     from sparkonce.broker_lite.node.clock import Clock
     from sparkonce.broker_lite.node.cluster_partitions import ClusterPartitions
@@ -49,7 +49,6 @@ class StandaloneController:
     """Decides for one broker, and has it apply what is decided; not thread-safe."""
 
     active = True
-    is_shared = False
     is_written = True
 
     def __init__(self, partitions: ClusterPartitions, clock: Clock) -> None:
@@ -81,6 +80,10 @@ class StandaloneController:
         self._settle(records)
         finish(self.apply())
         return result
+
+    def check_has_others(self) -> None:
+        """Refuse a request of another broker, as there is none; raises ProtocolError."""
+        raise ProtocolError("this request is for brokers of a cluster, and this broker is in none")
 
     def when_written(self, then: Callable[[bool], None]) -> None:
         """Call back at once: what is decided is written."""
@@ -226,7 +229,7 @@ class _Alone:
 class Alone:
     """See `Place`: the place of a standalone broker."""
 
-    has_others = False
+    logs_class = LogManager
 
     def __init__(self, listeners: Sequence[tuple[str, str, int]] = ()) -> None:
         """Take name, host and port of each listener: where clients reach the broker."""

@@ -113,6 +113,10 @@ class PlainClient:
         offset: int = found.offset
         return offset
 
+    def find_coordinator(self, name: str, kind: int) -> None:
+        """Ask who coordinates a group (kind 0) or transactional id (1), as clients do first; that makes the topic."""
+        assert self.ask(ApiKey.FIND_COORDINATOR, 3, key=name, key_type=kind).error_code == 0
+
     def committed(
         self, group_id: str, topic: str, partition: int, require_stable: bool = False
     ) -> tuple[ErrorCode, int]:
@@ -125,6 +129,7 @@ class PlainClient:
     def init_producer(
         self, transactional_id: str, producer: tuple[int, int] = (-1, -1), timeout_ms: int = TRANSACTION_TIMEOUT_MS
     ) -> tuple[int, int]:
+        self.find_coordinator(transactional_id, 1)
         answer = self.ask(
             ApiKey.INIT_PRODUCER_ID,
             5,

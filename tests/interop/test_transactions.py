@@ -179,6 +179,7 @@ def test_offsets_travel_with_the_transaction(broker: EmbeddedBroker) -> None:
 def test_a_member_of_an_old_generation_cannot_commit(broker: EmbeddedBroker) -> None:
     with PlainClient(broker.bootstrap_servers) as client:
         client.create_topic("in")
+        client.find_coordinator("g", 0)
         producer_id, epoch = client.init_producer("x")
         common = {"transactional_id": "x", "producer_id": producer_id, "producer_epoch": epoch, "group_id": "g"}
         topics = [("in", [(0, 5, -1, None)])]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sparkonce.broker_lite.coordinators.internal_topics import OFFSETS_TOPIC
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.security.acls import (
@@ -87,6 +88,7 @@ def test_a_pattern_matches_only_topics_that_the_member_may_describe() -> None:
         authorizer.add([Binding(kind, name, PatternType.LITERAL, rule)])
     asked.create("open")
     asked.create("secret")
+    asked.broker.internal_topic(OFFSETS_TOPIC)
 
     def assigned(answer: Any) -> set[Any]:
         assert answer.error_code == 0, answer

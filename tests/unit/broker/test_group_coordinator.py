@@ -10,6 +10,7 @@ import pytest
 
 from sparkonce.broker_lite.coordinators.group_messages import GroupState
 from sparkonce.broker_lite.coordinators.group_records import ClassicRecord, ConsumerRecord, decode
+from sparkonce.broker_lite.coordinators.internal_topics import INTERNAL_TOPICS
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode
 from sparkonce.broker_lite.node import dispatch
 from sparkonce.broker_lite.node.broker import Broker
@@ -112,6 +113,8 @@ def start(world: World, **settings: Any) -> Asker:
     broker = world.start(**settings)
     if broker.topic("t") is None:
         broker.create_topic("t", 2, {})
+    for name in sorted(INTERNAL_TOPICS):  # clients ask for the coordinator first, which makes them
+        broker.internal_topic(name)
     return Asker(broker)
 
 

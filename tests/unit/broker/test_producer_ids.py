@@ -143,9 +143,9 @@ def test_the_end_of_the_last_epoch_on_a_full_disk_decides_nothing(world: World) 
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, BLOCK_SIZE, 0)
 
 
-def test_offsets_of_a_transaction_are_refused_when_their_topic_cannot_be_made(world: World) -> None:
-    asker = start_with_topic(world)
-    world.storage.write_error = FULL_DISK
+def test_offsets_of_a_transaction_are_refused_while_the_topic_that_keeps_them_is_not_there(world: World) -> None:
+    asker = Asker(world.start())
+    asker.broker.create_topic("t", 2, {})
     answer = asker.ask(
         ApiKey.TXN_OFFSET_COMMIT,
         3,
@@ -158,4 +158,4 @@ def test_offsets_of_a_transaction_are_refused_when_their_topic_cannot_be_made(wo
         group_instance_id=None,
         topics=[("t", [(0, 5, -1, "")])],
     )
-    assert ErrorCode(answer.topics[0].partitions[0].error_code) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert ErrorCode(answer.topics[0].partitions[0].error_code) is ErrorCode.NOT_COORDINATOR

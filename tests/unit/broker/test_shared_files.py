@@ -54,7 +54,7 @@ def test_no_other_file_is_written_than_those_that_brokers_share(
 class Slow:
     """A controller whose decisions are durable when the test says so, as ZooKeeper's answers come later."""
 
-    active = registered = is_shared = True
+    active = registered = True
     is_written = False
 
     def __init__(self) -> None:

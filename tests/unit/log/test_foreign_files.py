@@ -20,6 +20,7 @@ from sparkonce.broker_lite.log import directories
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.directories import LogDirectoryError
 from sparkonce.broker_lite.log.log_manager import LogManager, WantedTopic
+from sparkonce.broker_lite.log.member_logs import MemberLogs
 from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.log.storage import DiskStorage
 from sparkonce.broker_lite.protocol import records
@@ -63,7 +64,7 @@ def test_the_name_of_kafkas_metadata_log_is_refused(tmp_path: Path) -> None:
 
 def test_a_member_of_a_cluster_makes_no_log_of_that_name_either(caplog: pytest.LogCaptureFixture) -> None:
     disk = SimulatedDisk()
-    logs = LogManager.open(disk, "/data", LogConfig(), NOW, of_cluster=True)
+    logs = MemberLogs.open(disk, "/data", LogConfig(), NOW)
     finish(logs.take([WantedTopic(name, uuid.uuid4(), 1, [0], {}) for name in (METADATA, "t")], [], NOW))
     assert list(logs.topics) == ["t"]
     assert f"topic {METADATA}: its logs cannot be made here" in caplog.text

@@ -16,6 +16,7 @@ from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.directories import LogDirectoryError, check_topic_name
 from sparkonce.broker_lite.log.housekeeping import delete_old_segments
 from sparkonce.broker_lite.log.log_manager import LogManager
+from sparkonce.broker_lite.log.member_logs import MemberLogs
 from sparkonce.broker_lite.log.storage import DiskStorage, Storage
 from sparkonce.broker_lite.protocol import records
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -28,9 +29,11 @@ LOG_DIR = "/data"
 TOPIC_ID = uuid.UUID(int=77)
 
 
-def open_manager(storage: Storage, log_dir: str = LOG_DIR, **options: object) -> LogManager:
+def open_manager(
+    storage: Storage, log_dir: str = LOG_DIR, kind: type[LogManager] = LogManager, **options: object
+) -> LogManager:
     ids = iter(range(1000, 2000))
-    return LogManager.open(storage, log_dir, LogConfig(), NOW, new_uuid=lambda: uuid.UUID(int=next(ids)), **options)
+    return kind.open(storage, log_dir, LogConfig(), NOW, new_uuid=lambda: uuid.UUID(int=next(ids)), **options)
 
 
 def append(manager: LogManager, topic: str, index: int, count: int = 1) -> None:
@@ -394,9 +397,9 @@ def test_nothing_in_the_topics_file_is_guessed(old: str, new: str) -> None:
     assert open_manager(storage).partition("t", 1).log_end_offset == 1
 
 
-@pytest.mark.parametrize("of_cluster", [False, True])
+@pytest.mark.parametrize("kind", [LogManager, MemberLogs])
 def test_the_records_of_a_topic_made_again_are_not_those_of_the_one_in_an_older_topics_file(
-    caplog: pytest.LogCaptureFixture, of_cluster: bool
+    caplog: pytest.LogCaptureFixture, kind: type[LogManager]
 ) -> None:
     """As when a part of a directory is restored from a backup: clients ask by the id (KIP-516)."""
     storage = SimulatedDisk()
@@ -413,7 +416,7 @@ def test_the_records_of_a_topic_made_again_are_not_those_of_the_one_in_an_older_
     manager.close(NOW)
     storage.write(f"{LOG_DIR}/topics.json", older, durable=True)
     storage.remove(f"{LOG_DIR}/t-1/partition.metadata")  # this one might be either's
-    manager = open_manager(storage, of_cluster=of_cluster)
+    manager = open_manager(storage, kind=kind)
     assert {index: log.log_end_offset for index, log in manager.topics["t"].logs.items() if log.log_end_offset} == {
         1: 3
     }

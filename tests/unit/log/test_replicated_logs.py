@@ -11,6 +11,7 @@ import pytest
 from sparkonce.broker_lite.log import directories
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.log_manager import LogManager, Topic, WantedTopic
+from sparkonce.broker_lite.log.member_logs import MemberLogs
 from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.protocol import records
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -25,7 +26,7 @@ ID = uuid.UUID(int=77)
 def open_logs(storage: SimulatedDisk) -> LogManager:
     ids = iter(range(1000, 2000))
     new_uuid = lambda: uuid.UUID(int=next(ids))  # noqa: E731
-    return LogManager.open(storage, LOG_DIR, LogConfig(), NOW, new_uuid=new_uuid, of_cluster=True)
+    return MemberLogs.open(storage, LOG_DIR, LogConfig(), NOW, new_uuid=new_uuid)
 
 
 def topic(

@@ -206,6 +206,8 @@ def root(broker: EmbeddedBroker) -> Iterator[Client]:
     """A super user's connection, to a broker without rules, with the topic "t" and offsets of the group "g"."""
     with Client(broker.listeners["PLAINTEXT"]) as client:
         client.ask(ApiKey.METADATA, 4, topics=[("t",)], allow_auto_topic_creation=True)
+        for key, kind in (("g", 0), ("x", 1)):  # which makes the topics that keep them
+            client.ask(ApiKey.FIND_COORDINATOR, 1, key=key, key_type=kind)
         client.ask(ApiKey.OFFSET_COMMIT, 2, **CASES[ApiKey.OFFSET_COMMIT][2])
         client.ask(ApiKey.DELETE_ACLS, 1, filters=[(1, None, 1, None, None, 1, 1)])
         yield client

@@ -90,6 +90,7 @@ def test_rules_apply_by_host_as_in_kafka(broker: EmbeddedBroker) -> None:
 def test_groups_show_their_members_hosts_as_kafka_does(broker: EmbeddedBroker) -> None:
     for listener, host in (("PLAINTEXT", "/127.0.0.1"), ("V6", "/0:0:0:0:0:0:0:1")):
         with PlainClient(broker.listeners[listener]) as client:
+            client.find_coordinator(listener, 0)
             client.ask(
                 ApiKey.JOIN_GROUP, 5, group_id=listener, session_timeout_ms=10_000, rebalance_timeout_ms=10_000,
                 member_id="", group_instance_id="static", protocol_type="consumer", protocols=[("range", b"")],

@@ -1,0 +1,42 @@
+"""The log directory of a cluster's member: other brokers may have replicas, and others say which topics there are.
+
+Theory of operation: the cluster's image decides, and `take` makes this directory follow it; `topics.json` only notes
+what lies here, for the next start. A member opens what lies here, whether or not it is still to have it. High
+watermarks are what the leader of a partition has said last, and are written down now and then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from sparkonce.broker_lite.log.log_manager import LogManager
+from sparkonce.broker_lite.log.partition_log import PartitionLog
+
+
+class MemberLogs(LogManager):
+    """See `LogManager`."""
+
+    _are_strays_kept = True
+    _next_high_watermarks_ms = 0
+
+    def flush_due(self, now_ms: int) -> None:
+        """See `LogManager`; high watermarks are written every `high_watermark_interval_ms`, too."""
+        super().flush_due(now_ms)
+        if now_ms >= self._next_high_watermarks_ms:
+            self._next_high_watermarks_ms = now_ms + self.high_watermark_interval_ms
+            self._offsets.write_high_watermarks()
+
+    def _taken(self) -> None:
+        self._kept = self._entries()
+        self._write_down()
+
+    def _begun(self, log: PartitionLog) -> None:
+        log.be_one_of_several(0)  # until its role here is known
+
+    def _indexes_here(self, name: str, count: int, here: Collection[str]) -> Iterable[int]:
+        return [index for index in range(count) if f"{name}-{index}" in here]
+
+    def _loaded(self, *, is_known: bool) -> None:
+        self._offsets.take_high_watermarks()
+        if not is_known:
+            self._write_topics()
