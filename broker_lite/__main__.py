@@ -8,7 +8,6 @@ of each of its listeners to standard output, a line each.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import gc
 import json
@@ -25,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 from sparkonce.broker_lite.config import BrokerConfig, ConfigError, file_settings
 
 if TYPE_CHECKING:
+    import asyncio
+
     from sparkonce.broker_lite.faults.backends import ControlServer
     from sparkonce.broker_lite.server.server import Server
 
@@ -63,10 +64,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve until stopped; return the exit status."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
-    from sparkonce.broker_lite.protocol.light_start import keep_crc32c_light, keep_kafka_light
+    from sparkonce.broker_lite.protocol.light_start import keep_asyncio_light, keep_crc32c_light, keep_kafka_light
 
     keep_kafka_light()
     keep_crc32c_light()
+    keep_asyncio_light()
+    import asyncio
+
     _allow_many_files()
     from sparkonce.broker_lite.log.directories import LogDirectoryError
     from sparkonce.broker_lite.server.log_rate import LogRate
@@ -133,6 +137,8 @@ def _what_is_wrong(settings: Mapping[str, object]) -> str | None:
 
 
 async def _serve(config: BrokerConfig, data_dir: str, ready_file: str | None, parent: int | None) -> None:
+    import asyncio
+
     from sparkonce.broker_lite.server.server import Server
 
     gc.freeze()  # what is loaded by now stays: no collection has to walk over it

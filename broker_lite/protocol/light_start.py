@@ -1,4 +1,6 @@
-"""Use kafka-python's codecs without importing its clients, and CRC-32C without its command line, to start faster.
+"""Load what a broker needs and no more, to start faster.
+
+That is kafka-python's codecs without its clients, CRC-32C without its command line, and asyncio without TLS.
 
 Any import below `kafka` runs `kafka/__init__`, which imports consumer, producer and admin client: about 100 ms, most of
 a broker's start. `keep_kafka_light` puts a stand-in for the package in its place whose submodules import as usual; the
@@ -48,6 +50,20 @@ def keep_crc32c_light() -> None:
     package = _stand_in("crc32c", "crc32c")
     if package is not None:
         package.__dict__["crc32c"] = import_module("crc32c._crc32c").crc32c
+
+
+def keep_asyncio_light() -> None:
+    """Import asyncio without its TLS, unless it is imported already: OpenSSL is a tenth of a start.
+
+    asyncio provides for a Python without `ssl`. A broker's TLS is not asyncio's: `server/tls.py` imports `ssl` itself.
+    """
+    if "asyncio" in sys.modules or "ssl" in sys.modules:
+        return
+    sys.modules["ssl"] = None  # type: ignore[assignment]  # importing it fails
+    try:
+        import_module("asyncio")
+    finally:
+        del sys.modules["ssl"]
 
 
 def _stand_in(name: str, distribution: str) -> ModuleType | None:

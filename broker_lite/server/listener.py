@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import ssl
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sparkonce.broker_lite.node.request import Endpoint
 from sparkonce.broker_lite.security.settings import ListenerConfig
+
+if TYPE_CHECKING:
+    import ssl
 
 
 class ServerError(Exception):

@@ -1,4 +1,4 @@
-"""The stand-in for crc32c computes what the package does, and becomes it when it is asked for more."""
+"""What a broker loads less of works: the stand-in for crc32c becomes the package when it is asked for more."""
 
 from __future__ import annotations
 
@@ -22,8 +22,30 @@ assert crc32c.crc32c(b"123456789") == 0xE3069283
 """
 
 
+ASYNCIO = """
+import sys
+from sparkonce.broker_lite.protocol.light_start import keep_asyncio_light
+keep_asyncio_light()
+keep_asyncio_light()
+import asyncio
+from sparkonce.broker_lite.server import server
+assert "ssl" not in sys.modules and "_ssl" not in sys.modules
+import ssl
+from sparkonce.broker_lite.server.tls import TlsConnection
+assert asyncio.run(asyncio.sleep(0, "ran")) == "ran"
+"""
+
+
 def test_crc32c_without_its_package() -> None:
+    run_alone(CODE)
+
+
+def test_asyncio_without_tls_and_tls_after_that() -> None:
+    run_alone(ASYNCIO)
+
+
+def run_alone(code: str) -> None:
     project = str(Path(__file__).resolve().parents[2])
     # Without site packages' own start-up code, which may import anything.
     paths = os.pathsep.join([project, *[path for path in sys.path if path.endswith("site-packages")]])
-    subprocess.run([sys.executable, "-S", "-c", CODE], check=True, env={**os.environ, "PYTHONPATH": paths})
+    subprocess.run([sys.executable, "-S", "-c", code], check=True, env={**os.environ, "PYTHONPATH": paths})
