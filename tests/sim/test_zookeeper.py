@@ -1,0 +1,59 @@
+"""Clusters on a simulated ZooKeeper: transactions, seeds that pass, and seeds that see a missing safeguard."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparkonce.broker_lite.cluster.zookeeper_nodes import ANY_VERSION, Check, Create, Delete, SetData
+from sparkonce.broker_lite.server.zookeeper_session import BadVersionError, NodeExistsError, NoNodeError
+from sparkonce.broker_lite.sim.campaign import run_one, run_seeds, search
+from sparkonce.broker_lite.sim.plan import Coordination, plan_of
+from sparkonce.broker_lite.sim.zookeeper.tree import Change, Transaction, Tree
+
+SEEDS = (1, 15, 27)
+"""In the last two a leader forgot what it had proposed, and a session lapsed while roles were taken."""
+FOUND_BY = {
+    "decided-at-once": (0, "decided-is-written"),
+    "beats-are-reads": (394, "out-of-session"),
+}
+
+
+def test_a_transaction_is_done_as_a_whole_or_not_at_all() -> None:
+    tree = Tree()
+    assert tree.apply(Transaction(1, (Create("/a"), Create("/a/b", b"1", ephemeral=True))))[0] is None
+    error, changes = tree.apply(Transaction(2, (SetData("/a", b"2", 0), Delete("/a/b", 7))))
+    assert (type(error), changes) == (BadVersionError, [])
+    assert tree.get("/a").version == 0
+    assert isinstance(tree.apply(Transaction(2, (Create("/c"), Create("/a"))))[0], NodeExistsError)
+    assert isinstance(tree.apply(Transaction(2, (Check("/c", ANY_VERSION),)))[0], NoNodeError)
+    assert tree.children("/a") == ["b"]
+
+
+def test_ephemeral_nodes_go_with_their_session() -> None:
+    tree = Tree()
+    tree.apply(Transaction(1, (Create("/a"), Create("/a/b", ephemeral=True))))
+    error, changes = tree.apply(Transaction(1, None))
+    assert error is None
+    assert Change("/a", of_children=True) in changes
+    assert (tree.children("/a"), tree.zxid) == ([], 2)
+
+
+@pytest.mark.timeout(300)
+def test_no_invariant_is_violated() -> None:
+    assert not run_seeds(SEEDS, Coordination.ZOOKEEPER).violations
+
+
+@pytest.mark.timeout(300)
+def test_the_same_seed_is_the_same_run() -> None:
+    plan = plan_of(3, Coordination.ZOOKEEPER)
+    assert run_one(plan, None).digest == run_one(plan, None).digest
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("bug", FOUND_BY)
+def test_a_missing_safeguard_is_found(bug: str) -> None:
+    seed, invariant = FOUND_BY[bug]
+    outcome, _ = search(bug, [seed], Coordination.ZOOKEEPER)
+    assert outcome is not None
+    assert outcome.invariant == invariant
+    assert not run_seeds([seed], Coordination.ZOOKEEPER).violations, "the seed fails without the bug, too"
