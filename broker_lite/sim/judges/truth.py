@@ -140,7 +140,8 @@ class Watcher(LogWatcher):
             return 0
         role = member.replicas.roles.get(self.key)
         if isinstance(role, PartitionFollower) and log.latest_epoch <= role.leader_epoch:
-            return role.leader_epoch
+            # Out of session it leads nothing, and after that may lead again in the epoch that was and is its own.
+            return None if self._history.leaders.get(role.leader_epoch) == self._broker_id else role.leader_epoch
         return None
 
 
