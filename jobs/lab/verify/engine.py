@@ -42,9 +42,6 @@ SESSION = {
     "spark.master": "local[32]",  # tasks that hold keep a slot each; none is tried a second time
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
-    # A dozen rows are not worth a compiler: without it the JVM has 12 % less to do.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 RETRYING = {"spark.master": "local[32,2]"}
 """What of `SESSION` is different where Spark is to run a task again."""
