@@ -223,6 +223,7 @@ class PeerNetwork:
         self._endpoint = endpoint
         self._connections: dict[tuple[int, str], PeerConnection] = {}
         self._client_id = f"broker-{broker.config.node_id}"
+        self._is_closed = False
 
     def connection(self, broker_id: int, purpose: str) -> PeerConnection:
         """Return the connection to a broker for a purpose; the same for the same purpose."""
@@ -253,7 +254,8 @@ class PeerNetwork:
             self.connection(broker_id, purpose).request(api_key, version, body, decoded)
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections; what this broker still asks itself is not answered."""
+        self._is_closed = True
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -265,6 +267,10 @@ class PeerNetwork:
     def _ask_ourselves(
         self, api_key: int, version: int, body: bytearray, then: Callable[[Buffer | None], None]
     ) -> None:
+        if self._is_closed:  # the broker stops: it has left its cluster since it sent this
+            then(None)
+            return
+
         def answer(_request: Request, parts: Body) -> None:
             self._loop.call_soon(then, None if parts is DROP else b"".join(map(_bytes, parts)))
 

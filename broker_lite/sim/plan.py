@@ -224,6 +224,8 @@ _LOSSES = 0.3
 """How many seeds with transactions have leaders that die with a marker."""
 _JAMS = 0.15
 """How many seeds with transactions have markers that are held up."""
+_ZOOKEEPER_SESSION_MS = 600
+"""The shortest session there: a sign of life takes four messages, of which some are sent again."""
 _OF_ZOOKEEPER = 0.5
 """How many kinds of faults with ZooKeeper a seed has."""
 _THEMED = 0.4
@@ -255,7 +257,9 @@ def plan_of(seed: int, coordination: Coordination | None = None) -> Plan:
 
 def _on_zookeeper(plan: Plan) -> Plan:
     """Return the plan with a ZooKeeper, and what goes wrong with that, from a stream of its own."""
-    zookeeper = zookeeper_of(plan.seed, plan.settings.session_ms)
+    session_ms = max(plan.settings.session_ms, _ZOOKEEPER_SESSION_MS)
+    plan = replace(plan, settings=replace(plan.settings, session_ms=session_ms))
+    zookeeper = zookeeper_of(plan.seed, session_ms)
     rng = stream("zookeeper faults", plan.seed)
     kinds = [kind for kind in OF_ZOOKEEPER if rng.random() < _OF_ZOOKEEPER] or [Kind.SESSION_ENDS]
     steps = [
@@ -263,7 +267,7 @@ def _on_zookeeper(plan: Plan) -> Plan:
             rng.randrange(SETTLED_MS, SAFETY_MS - 300),
             rng.choice(kinds),
             rng.randrange(1, plan.brokers + 1),
-            round(rng.choice((0.15, 0.5, 1.0, 1.6, 3.0)) * plan.settings.session_ms),
+            round(rng.choice((0.15, 0.5, 1.0, 1.6, 3.0)) * session_ms),
             rng.randrange(1, 40),
         )
         for _ in range(rng.choice((2, 5, 9)))

@@ -140,6 +140,8 @@ class World:
             with self._listening():
                 self._come_up()
                 began_ms = self.scheduler.now_ms
+                if self.ensemble is not None:
+                    self.ensemble.is_calm = False
                 for step in self.plan.steps:
                     self.scheduler.after(step.at_ms, self.faults.carry_out, step)
                 self.pass_until(began_ms + SAFETY_MS)

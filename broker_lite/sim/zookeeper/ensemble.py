@@ -52,8 +52,8 @@ class Ensemble:
         self.tree = Tree()
         self.history: list[Transaction] = []
         self.sessions: dict[int, Session] = {}
-        self.is_calm = False
-        """Whether servers lag no more than the network makes them."""
+        self.is_calm = True
+        """Whether servers lag no more than the network makes them: until the cluster has come up, and at the end."""
         self.epoch = 1
         """How many leaders there were."""
         self.on_decided: list[Callable[[Transaction, ZooKeeperError | None], None]] = []
