@@ -174,8 +174,8 @@ def _decode_one(version: int, body: Buffer) -> ProduceRequest | None:
         shift += 7
         position += 1
     position += 1
-    if partitions != _ONE or (size | byte << shift) - 1 != end - position:
-        return None
+    if partitions != _ONE or position > end or (size | byte << shift) - 1 != end - position:
+        return None  # past the end is where a length ends in the bytes that must be tagged fields
     records = ProducePartition(index, view[position:end])
     return ProduceRequest(None, acks, timeout_ms, [ProduceTopic(name, topic_id, [records])])
 

@@ -88,6 +88,16 @@ def test_a_length_in_too_many_bytes_is_refused() -> None:
         assert decoded(13, longer) == field_by_field(13, longer)
 
 
+def test_a_length_that_ends_in_the_tagged_fields_is_refused() -> None:
+    none = produce.ProduceTopic("topic", uuid.UUID(int=7), [produce.ProducePartition(3, None)])
+    for version in (12, 13):
+        body = bytes(produce.encode_request(version, produce.ProduceRequest(None, -1, 30_000, [none])))
+        assert body.endswith(bytes(4))
+        for ends in range(1, 5):
+            altered = body[:-4] + b"\x80" * ends + bytes(4 - ends)
+            assert decoded(version, altered) == field_by_field(version, altered) == ProtocolError
+
+
 def test_most_requests_are_read_in_one_go() -> None:
     one = produce.ProduceTopic("topic", uuid.UUID(int=7), [produce.ProducePartition(3, bytes(1_024))])
     for version in (12, 13):
