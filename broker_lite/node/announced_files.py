@@ -18,7 +18,7 @@ class AnnouncedFiles:
         self.announce: Callable[[str, str], None] | None = None
         """Called with a file's name and text; raises KafkaError NOT_CONTROLLER if this is not the controller."""
         self.ahead: dict[str, str] = {}
-        """What this controller has decided, and is not on the disk yet."""
+        """What counts and is not on the disk yet: this controller has just decided it, or the disk refuses it."""
 
     def read(self, path: str) -> bytes:
         """See `Files`."""

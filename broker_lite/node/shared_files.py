@@ -49,20 +49,27 @@ class SharedFiles:
         member.on_image.insert(0, self.take)  # topics go by the settings that came before them
 
     def take(self, image: ClusterImage) -> None:
-        """Write the files as the cluster has them.
+        """Write the files as the cluster has them, and go by them.
 
         Raises:
-            OSError: if one cannot be written.
+            OSError: if one cannot be written. It counts all the same, and is written with the controller's next word.
         """
         dynamic = self._broker.dynamic
         if dynamic.decided != image.default_settings:
             dynamic.decided = dict(image.default_settings)
             self._broker.reload_settings()
+        failure: OSError | None = None
         for name, text in image.documents.items():
             if self._known.get(name) != text and image.next_offset >= self._decided.get(name, 0):
                 self._files.ahead.pop(name, None)
-                self._write(name, text)
+                try:
+                    self._write(name, text)
+                except OSError as error:  # who is locked out of the cluster must not get in where a disk is full
+                    self._files.ahead[name] = text
+                    failure = failure or error
                 self._read_again(name)
+        if failure is not None:
+            raise failure
 
     def _write(self, name: str, text: str) -> None:
         self._known.pop(name, None)
@@ -98,7 +105,8 @@ class SharedFiles:
                 if is_last:
                     self._files.ahead.pop(name, None)
         elif is_last:
-            del self._decided[name], self._files.ahead[name]
+            del self._decided[name]
+            self._files.ahead.pop(name, None)  # it is gone if this broker has read it from the log already
             self._known.pop(name, None)
             self._read_again(name)
             self.take(self._member.image)

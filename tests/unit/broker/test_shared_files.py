@@ -7,6 +7,7 @@ share, as scripts have it, they are durable at once.
 from __future__ import annotations
 
 import errno
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -24,10 +25,14 @@ from sparkonce.broker_lite.node.clock import Clock
 from sparkonce.broker_lite.node.dynamic_settings import FILE as SETTINGS_FILE
 from sparkonce.broker_lite.node.in_cluster import InCluster
 from sparkonce.broker_lite.node.shared_files import SharedFiles
+from sparkonce.broker_lite.security.credentials import CREDENTIALS_FILE
+from sparkonce.broker_lite.security.scram import SCRAM_MECHANISMS, ScramCredential
 from sparkonce.broker_lite.sim.disk import SimulatedDisk
 from sparkonce.broker_lite.sim.machine.machine import DATA
 from tests.unit.broker.script import CONTROLLER, Script
 from tests.unit.broker.test_transaction_coordinator import World as Scheduler
+
+SHA_256 = "SCRAM-SHA-256"
 
 
 def test_no_other_file_is_written_than_those_that_brokers_share(
@@ -155,3 +160,40 @@ def test_a_file_that_cannot_be_written_is_written_later(caplog: pytest.LogCaptur
     deciding.apply()
     assert "5000" in deciding.on_disk
     assert deciding.broker.config.log.max_message_bytes == 5_000
+
+
+def test_a_change_counts_though_its_file_cannot_be_written() -> None:
+    deciding = Deciding()
+    broker, image = deciding.broker, deciding.image
+    mechanism = SCRAM_MECHANISMS[SHA_256]
+    broker.scram_credentials.change([], {(SHA_256, "eve"): ScramCredential.of_password(mechanism, b"salt", "x", 4096)})
+    deciding.slow.waiting.pop()(True)
+    deciding.apply()
+    assert broker.scram_credentials.get(SHA_256, "eve") is not None
+    before = set(deciding.storage.files)
+
+    nobody = json.dumps({"version": 1, "credentials": []})  # as another controller has decided
+    settings = json.dumps({"version": 1, "brokers": {"": {"message.max.bytes": "5000"}}, "groups": {}})
+    image.documents = {CREDENTIALS_FILE: nobody, SETTINGS_FILE: settings}
+    image.next_offset += 2
+    deciding.storage.write_error = OSError(errno.ENOSPC, "no space left on device")
+    with pytest.raises(OSError, match="no space left"):
+        deciding.files.take(image)
+    assert broker.scram_credentials.get(SHA_256, "eve") is None
+    assert broker.config.log.max_message_bytes == 5_000
+    assert set(deciding.storage.files) == before
+
+    deciding.storage.write_error = None
+    deciding.files.take(image)
+    assert deciding.storage.read(f"/data/{CREDENTIALS_FILE}").decode() == nobody
+    assert deciding.on_disk == settings
+    assert broker.scram_credentials.get(SHA_256, "eve") is None
+
+
+def test_a_change_that_was_read_from_the_log_is_not_taken_back_where_its_answer_is_missing() -> None:
+    deciding = Deciding()
+    deciding.change(message_max_bytes="5000")
+    deciding.apply()
+    deciding.slow.waiting.pop()(False)
+    assert deciding.broker.config.log.max_message_bytes == 5_000
+    assert "5000" in deciding.on_disk
