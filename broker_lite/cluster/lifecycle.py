@@ -5,7 +5,9 @@ when it registers again, and may then lead at once, as nothing of its logs can b
 has failed asks in its heartbeats to be fenced, until it is restarted: others lead in its place.
 
 The epoch is an offset of the controller's log, so one that is no higher than the stored one shows that the log has gone
-back, as when the cluster was given an older copy of it, or has begun anew under the same id.
+back, as when the cluster was given an older copy of it, or has begun anew under the same id. So does a log without the
+stored epoch's registration. That is looked at first: each registration makes the log longer, so that one that has gone
+back would reach the stored epoch after some starts.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparkonce.broker_lite.controller.image import ClusterImage
-from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER
 from sparkonce.broker_lite.log.checkpoints import BROKER_EPOCH
 from sparkonce.broker_lite.log.storage import Storage
 from sparkonce.broker_lite.protocol import apis
@@ -30,6 +32,8 @@ RETRY_MS = 20
 """Until a broker has what it waits for, it asks this often."""
 MAX_RETRY_MS = 1_000
 """After repeated refusals it asks less and less often, down to this."""
+BEHIND_MS = 3_000
+"""How long what is known of the log may lack this broker's last registration, as a server of ZooKeeper's may lag."""
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +101,7 @@ class Lifecycle:
         self._has_failed = False
         self._refused: ErrorCode | None = None
         self._retry_ms = RETRY_MS
+        self._behind_ms = 0
         self._former_epoch = self._read_epoch()
         self._last_epoch = self._former_epoch if stopped_cleanly else NO_BROKER_EPOCH
         self._timer: Timer | None = None
@@ -147,6 +152,9 @@ class Lifecycle:
         if not self._in_session():
             self._out_of_session()
             return
+        if self.broker_epoch == NO_BROKER_EPOCH and self._is_behind():
+            self._wait_for_log()
+            return
         self._asking = True
         if self.state is State.REGISTERING:
             self._send(self._registration(), self._answered_registration)
@@ -157,6 +165,21 @@ class Lifecycle:
         """Wait for a session; a broker without one leads nothing, and so need not ask whether it may stop."""
         if self.state is State.STOPPING:
             self._stopped()
+        else:
+            self._again_in(RETRY_MS)
+
+    def _is_behind(self) -> bool:
+        """Whether the log, as far as it is known here, lacks this broker's last registration."""
+        found = self._image().brokers.get(self._identity.broker_id)
+        return (NO_BROKER_EPOCH if found is None else found.broker_epoch) < self._former_epoch
+
+    def _wait_for_log(self) -> None:
+        """Wait until more of the log is known; if there is a controller, not for long."""
+        image = self._image()
+        if image.controller_id != NO_LEADER:
+            self._behind_ms += RETRY_MS
+        if self._behind_ms > BEHIND_MS:
+            self._refuse(image.next_offset)
         else:
             self._again_in(RETRY_MS)
 

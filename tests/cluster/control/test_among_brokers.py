@@ -246,8 +246,9 @@ def test_a_broker_does_not_join_a_cluster_that_has_lost_decisions(tmp_path: Path
     metadata.rename(latest)
     if restored:
         older.rename(metadata)
-    with pytest.raises(BrokerStartError, match=r"has gone back: .* give the cluster its latest metadata back"):
-        EmbeddedBroker(data, config=config)
+    for _ in range(2):  # it makes the log longer, each time
+        with pytest.raises(BrokerStartError, match=r"has gone back: .* give the cluster its latest metadata back"):
+            EmbeddedBroker(data, config=config)
     assert not list(data.glob("*-stray"))
     shutil.rmtree(metadata)
     latest.rename(metadata)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sparkonce.broker_lite.cluster.lifecycle import MAX_RETRY_MS, RETRY_MS, Identity, Lifecycle, State
+from sparkonce.broker_lite.cluster.lifecycle import BEHIND_MS, MAX_RETRY_MS, RETRY_MS, Identity, Lifecycle, State
 from sparkonce.broker_lite.controller.image import ClusterImage
-from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, BrokerRegistered
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, BrokerRegistered, ControllerElected
 from sparkonce.broker_lite.log.checkpoints import BROKER_EPOCH
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
@@ -65,6 +65,12 @@ class Setup:
         self.lifecycle.start()
         assert self.request().API_KEY == ApiKey.BROKER_REGISTRATION
         self.answer(ApiKey.BROKER_REGISTRATION, error_code=0, broker_epoch=epoch)
+
+    def know_of(self, epoch: int) -> None:
+        """Know the log up to a former registration of this broker."""
+        self.image.apply(ControllerElected(2, 1))
+        self.image.next_offset = epoch
+        self.image.apply(BrokerRegistered(1, uuid.UUID(int=9), "h", 9))
 
     def heartbeat(self, after_ms: int = 0, **fields: Any) -> Any:
         request = self.request(after_ms)
@@ -143,6 +149,7 @@ def test_it_names_its_former_epoch_only_after_a_clean_stop(clean: bool) -> None:
     before = Setup()
     before.register(epoch=5)
     after = Setup(before.storage, stopped_cleanly=clean)
+    after.know_of(5)
     after.lifecycle.start()
     assert after.request().previous_broker_epoch == (5 if clean else NO_BROKER_EPOCH)
 
@@ -154,9 +161,10 @@ def test_it_does_not_join_a_log_that_has_gone_back(clean: bool, epoch: int) -> N
     before = Setup()
     before.register(epoch=5)
     after = Setup(before.storage, stopped_cleanly=clean)
+    after.know_of(5)
+    after.register(epoch=epoch)
     after.image.next_offset = epoch
     after.image.apply(BrokerRegistered(1, US.incarnation, "h", 9))
-    after.register(epoch=epoch)
     assert "has gone back" in after.lifecycle.refusal
     assert (after.alive, after.sent, after.lifecycle.registered) == (1, [], False)
     again = Setup(before.storage, stopped_cleanly=clean)
@@ -164,6 +172,36 @@ def test_it_does_not_join_a_log_that_has_gone_back(clean: bool, epoch: int) -> N
     again.image.apply(BrokerRegistered(1, US.incarnation, "h", 9))
     again.register(epoch=6)
     assert (again.lifecycle.refusal, again.lifecycle.registered) == ("", True)
+
+
+@pytest.mark.parametrize("known", [None, 4])
+def test_it_does_not_register_with_a_log_that_lacks_its_last_registration(known: int | None) -> None:
+    """Each registration makes the log longer: after some starts it would be as long as it was."""
+    before = Setup()
+    before.register(epoch=5)
+    after = Setup(before.storage)
+    after.lifecycle.start()
+    after.loop.run(2 * BEHIND_MS)
+    assert (after.sent, after.lifecycle.refusal) == ([], ""), "there is no controller yet"
+    if known is not None:
+        after.know_of(known)
+    after.image.apply(ControllerElected(2, 7))
+    after.image.next_offset = 50
+    after.loop.run(2 * BEHIND_MS)
+    assert (after.sent, after.alive) == ([], 1)
+    assert "has gone back: it is at 50" in after.lifecycle.refusal
+
+
+def test_it_waits_a_little_for_what_it_does_not_know_of_the_log_yet() -> None:
+    before = Setup()
+    before.register(epoch=5)
+    after = Setup(before.storage)
+    after.know_of(4)
+    after.lifecycle.start()
+    after.loop.run(BEHIND_MS // 2)
+    assert after.sent == []
+    after.know_of(5)
+    assert after.request(RETRY_MS).API_KEY == ApiKey.BROKER_REGISTRATION
 
 
 @pytest.mark.parametrize("content", [b"", b"nine"])
