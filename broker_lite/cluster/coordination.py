@@ -55,6 +55,9 @@ class Coordination(Protocol):
     def resign(self) -> None:
         """Let another broker be the controller; nothing happens if this one is not."""
 
+    on_lead: Callable[[], None]
+    """Called as soon as others count on a `touch` of this broker, before it reads or writes a log as the controller."""
+
     # The log.
 
     @property

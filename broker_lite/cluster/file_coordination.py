@@ -36,7 +36,7 @@ def _no_watch(_directories: Sequence[str], _then: Callable[[], None]) -> None:
 
 
 def _nothing() -> None:
-    """Nobody wants to hear of changes yet."""
+    """Nobody wants to hear of it yet."""
 
 
 class FileCoordination:
@@ -68,6 +68,7 @@ class FileCoordination:
         self.log = MetadataLog(storage, directory)
         self.on_change: list[Callable[[], None]] = []
         self.on_report: Callable[[], None] = _nothing
+        self.on_lead: Callable[[], None] = _nothing
         self._watch = watch([directory, self.log.folder], lambda: self.on_report())
         self.touch = self.locks.touch
         self.is_gone = self.locks.is_gone
@@ -92,6 +93,7 @@ class FileCoordination:
         """See `Coordination`."""
         if not self.locks.try_lead(monotonic_ms):
             return None
+        self.on_lead()
         image, self._writer = self.log.begin(self.epoch, self._broker_id, now_ms)
         self._snapshot_bytes = self._writer.size
         self._written(image.next_offset)

@@ -213,12 +213,18 @@ class ClusterShell:
             lambda: self._coordination.touch(clock.now_ms()), clock, interval_ms, config.broker_session_timeout_ms
         )
         self.member.on_look = self._show_loop
+        self._coordination.on_lead = self._begin_pulse
         self._show_loop()
 
     def _show_loop(self) -> None:
         """Show the pulse that the loop is running."""
         if self._pulse is not None:
             self._pulse.loop_is_seen(needed=self._membership.controller.active)
+
+    def _begin_pulse(self) -> None:
+        """Have the pulse beat during the look in which this broker becomes the controller: it may be a long one."""
+        if self._pulse is not None:
+            self._pulse.loop_is_seen(needed=True)
 
     async def register(self) -> None:
         """Register this broker with the cluster, and wait until it is accepted.

@@ -115,6 +115,8 @@ class ZooKeeperCoordination:
         """What has been logged last of what this broker waits for."""
         self.on_change: list[Callable[[], None]] = []
         self.on_report: Callable[[], None] = self._wake
+        self.on_lead: Callable[[], None] = self._wake
+        """Never called, as nor is `on_report`: the client shows that this process is alive."""
         # This broker.
         self._own_path = f"{nodes.BROKER_IDS}/{broker_id}"
         self._announced: bytes | None = None

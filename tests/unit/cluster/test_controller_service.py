@@ -16,7 +16,7 @@ from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.sim.disk import SimulatedFile
 from tests.chance import examples
-from tests.unit.cluster.shared import Candidate, SharedClock, SharedStorage
+from tests.unit.cluster.shared import SHARED, Candidate, SharedClock, SharedStorage
 
 BROKERS = st.sampled_from([1, 2, 3])
 
@@ -38,6 +38,21 @@ def test_a_decision_is_in_the_log_when_it_is_answered() -> None:
         first.create("t")
     assert refused.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
     assert first.service.active
+
+
+def test_a_controller_can_show_that_it_is_alive_before_it_begins_its_log() -> None:
+    storage, clock = SharedStorage(), SharedClock()
+    first = Candidate(storage, clock, 1)
+    seen = []
+
+    def begins() -> None:
+        first.coordination.touch(77_000)  # as the pulse does if what follows takes long
+        seen.append((storage.modified_ms(f"{SHARED}/0000000001.claim"), first.coordination.log.epochs()))
+
+    first.coordination.on_lead = begins
+    first.service.tick()
+    first.service.tick()
+    assert seen == [(77_000, [])]
 
 
 def test_a_controller_that_cannot_write_is_over() -> None:

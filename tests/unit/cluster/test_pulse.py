@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
+from typing import Any
 
+from sparkonce.broker_lite.cluster.file_coordination import FileCoordination
+from sparkonce.broker_lite.config import BrokerConfig
+from sparkonce.broker_lite.server.membership import ClusterShell
 from sparkonce.broker_lite.server.pulse import Pulse
-from tests.unit.cluster.shared import SharedClock
+from tests.unit.cluster.shared import SHARED, SharedClock, SharedStorage
 
 DEADLINE_S = 30.0
 
@@ -23,6 +28,22 @@ def test_it_beats_as_long_as_the_loop_is_seen() -> None:
         assert beats.acquire(timeout=DEADLINE_S)
     finally:
         pulse.stop()
+
+
+def test_a_broker_has_it_beat_as_soon_as_it_leads() -> None:
+    """What it does in that turn of its event loop may take long: logs of a thousand partitions, say."""
+    told: list[bool] = []
+    pulse = SimpleNamespace(loop_is_seen=lambda *, needed: told.append(needed))
+    coordination = FileCoordination(SharedStorage(), SHARED, 1, 0, 0)
+    shell: Any = ClusterShell.__new__(ClusterShell)
+    shell.member = SimpleNamespace(join=lambda _membership: None)
+    shell._membership = SimpleNamespace(controller=SimpleNamespace(active=False))
+    shell._broker = SimpleNamespace(config=BrokerConfig(), clock=None)
+    shell._host = SimpleNamespace(pulse=lambda *_: pulse)
+    shell._coordination = coordination
+    shell.join()
+    assert coordination.lead(0, 0) is not None
+    assert told == [False, True]
 
 
 def test_it_goes_on_after_a_beat_that_fails() -> None:
