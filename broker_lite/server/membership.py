@@ -6,6 +6,7 @@ Loaded only where a broker is in a cluster.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from typing import TYPE_CHECKING, Final
@@ -102,21 +103,29 @@ async def _in_directory(config: BrokerConfig, directory: str, host: Host, data_d
         text = f"metadata.log.dir={directory} has the metadata log of an Apache Kafka controller: give another one"
         raise ServerError(text)
     timeout_ms = config.controller_quorum_fetch_timeout_ms
-    try:
-        max_log_bytes = config.metadata_log_max_record_bytes_between_snapshots
-        coordination = FileCoordination(storage, directory, config.node_id, timeout_ms, max_log_bytes, host.watch)
-        cluster_id = await _cluster_id(host, directory, config.cluster_id)
-    except OSError as error:
-        text = f"metadata.log.dir={directory} cannot be used ({error}): choose another"
-        raise ServerError(text) from error
-    if config.cluster_id not in ("", cluster_id):
-        text = f"metadata.log.dir={directory} is that of cluster.id={cluster_id}, not {config.cluster_id}"
-        raise ServerError(f"{text}: use that, or another directory")
+    max_log_bytes = config.metadata_log_max_record_bytes_between_snapshots
+    with contextlib.ExitStack() as undo:
+        try:
+            coordination = FileCoordination(storage, directory, config.node_id, timeout_ms, max_log_bytes, host.watch)
+            undo.callback(coordination.close)
+            cluster_id = await _cluster_id(host, directory, config.cluster_id)
+        except OSError as error:
+            text = f"metadata.log.dir={directory} cannot be used ({error}): choose another"
+            raise ServerError(text) from error
+        if config.cluster_id not in ("", cluster_id):
+            text = f"metadata.log.dir={directory} is that of cluster.id={cluster_id}, not {config.cluster_id}"
+            raise ServerError(f"{text}: use that, or another directory")
+        await _hold_broker(coordination, config.node_id, directory)
+        undo.pop_all()
+    return coordination, cluster_id
+
+
+async def _hold_broker(coordination: FileCoordination, node_id: int, directory: str) -> None:
     for _ in range(LOCK_ATTEMPTS):
-        if coordination.locks.hold_broker(config.node_id):
-            return coordination, cluster_id
+        if coordination.locks.hold_broker(node_id):
+            return
         await asyncio.sleep(LOCK_PAUSE_S)
-    raise ServerError(f"a broker with node.id={config.node_id} runs in the cluster of {directory}: give each its own")
+    raise ServerError(f"a broker with node.id={node_id} runs in the cluster of {directory}: give each its own")
 
 
 async def _cluster_id(host: Host, directory: str, wanted: str) -> str:
