@@ -294,7 +294,7 @@ class Replicas:
             leads = self.roles[key] = self._lead(key, state, now_ms)
             self._asked.pop(key, None)
             if leads.has_proposal:
-                self._proposing[key] = None
+                self._propose(key)
             return [Leads(key)]
         self._asked.pop(key, None)
         same = isinstance(role, PartitionFollower) and role.leader_epoch == state.leader_epoch

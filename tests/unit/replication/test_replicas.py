@@ -252,7 +252,10 @@ def test_who_leads_again_in_the_same_epoch_waits_for_whom_it_had_proposed() -> N
     proposal = _proposal(broker, 2)
     broker.replicas.step_down()
     append(broker.log, 0, b"a")
+    reported: list[None] = []
+    broker.replicas.on_proposal = lambda: reported.append(None)
     broker.tell()
+    assert reported, "there is something to take: a broker at rest looks"
     broker.now_ms += LAG_MS + 1
     broker.replicas.fetched_by(KEY, 3, broker.image.broker_epoch(3), 1, 0, broker.now_ms)
     assert broker.log.high_watermark == 0
