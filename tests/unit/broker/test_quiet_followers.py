@@ -134,6 +134,13 @@ def test_of_a_follower_that_rests_nothing_is_noted_partition_by_partition(
     assert list(resting.told()) == [0]
 
 
+def test_a_follower_that_rests_no_more_is_found_to_be_behind(script: Script, resting: Follower) -> None:
+    del resting
+    append(script)
+    script.pass_time(LAG_MS + 1)
+    assert in_sync(script) == {1, 3}
+
+
 def test_a_follower_that_has_rested_is_behind_only_after_its_whole_time(script: Script, resting: Follower) -> None:
     resting.idle(LAG_MS // WAIT_MS + 1)
     append(script)
