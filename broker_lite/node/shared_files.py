@@ -6,7 +6,7 @@ broker that starts has the latest version it knew, until it has caught up. The s
 are in the image only, and are read there.
 
 The controller itself goes by a change from its decision on, since the next one builds on it. If the controller is
-replaced before the decision is durable, it goes back to what the image has.
+replaced before the decision is durable, it goes back to what is decided for good.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ class SharedFiles:
         """The texts that are on the disk."""
         self._decided: dict[str, int] = {}
         """Up to where an image has to be to have what this controller has decided last of a file."""
+        self._settled_at: dict[str, int] = {}
+        """And to have the last of that which is decided for good."""
         files.announce = self._announce
         member.on_image.insert(0, self.take)  # topics go by the settings that came before them
 
@@ -97,6 +99,7 @@ class SharedFiles:
         """Write what is decided for good; if it is not known to be, go back to what is."""
         is_last = self._decided.get(name) == end
         if is_written:
+            self._settled_at[name] = end
             try:
                 self._write(name, text)
             except OSError as error:  # the cluster has it all the same
@@ -105,8 +108,8 @@ class SharedFiles:
                 if is_last:
                     self._files.ahead.pop(name, None)
         elif is_last:
-            del self._decided[name]
-            self._files.ahead.pop(name, None)  # it is gone if this broker has read it from the log already
+            self._decided[name] = self._settled_at.get(name, 0)
+            self._files.ahead.pop(name, None)  # it may be in the image after all
             self._known.pop(name, None)
             self._read_again(name)
             self.take(self._member.image)

@@ -139,6 +139,29 @@ def test_a_controller_that_is_replaced_goes_back_to_what_is_decided_for_good(hol
         assert "7000" in deciding.on_disk
 
 
+def test_what_is_decided_for_good_stays_though_the_next_change_does_not_hold() -> None:
+    deciding = Deciding()
+    deciding.change(message_max_bytes="5000")
+    deciding.slow.waiting.pop()(True)
+    deciding.apply()
+    deciding.change(message_max_bytes="6000")
+    deciding.change(message_max_bytes="7000")
+    first, second = deciding.slow.waiting[-2:]
+    first(True)
+    second(False)  # before the broker has read the first one
+    assert deciding.broker.config.log.max_message_bytes == 6_000
+    assert "6000" in deciding.on_disk
+
+
+def test_a_change_that_is_found_in_the_log_holds_though_its_controller_is_over() -> None:
+    deciding = Deciding()
+    deciding.change(message_max_bytes="5000")
+    deciding.apply()
+    deciding.slow.waiting.pop()(False)
+    assert deciding.broker.config.log.max_message_bytes == 5_000
+    assert "5000" in deciding.on_disk
+
+
 def test_a_first_change_that_does_not_hold_leaves_no_file() -> None:
     deciding = Deciding()
     before = deciding.broker.config.log.max_message_bytes
