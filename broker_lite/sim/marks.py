@@ -77,3 +77,7 @@ class Mark(Enum):
     ZOOKEEPER_SESSION = "ZooKeeper ended a session that had had its time"
     ZOOKEEPER_LEADER = "the servers of ZooKeeper elected another leader"
     DECIDED_IN_VAIN = "ZooKeeper refused a decision of a controller that had been replaced, or was not whole"
+    EPOCH_ALONE = "a coordinator died as soon as it had told a member of KIP-848 of an epoch"
+    COMPACTED = "segments of a log were compacted"
+    RETAINED = "a log's old segments, or records that were to be deleted, were gone in the end"
+    RECORDS_DELETED = "records were deleted"

@@ -81,6 +81,7 @@ class Kind(Enum):
     SESSION_ENDS = "session-ends"
     HANG_UP = "hang-up"
     CONTROLLER_HANGS = "controller-hangs"
+    LOSE_HEARTBEAT = "lose-heartbeat"
 
 
 CLIENTS: Final = (Kind.PRODUCE, Kind.TRANSACT, Kind.MEMBER)
@@ -209,7 +210,7 @@ OF_ZOOKEEPER: Final = (
     Kind.CONTROLLER_HANGS,
 )
 """What only happens where there is a ZooKeeper."""
-_BY_THEMSELVES: Final = (Kind.FLIP, Kind.JAM, Kind.LOSE_MARKER, *OF_ZOOKEEPER)
+_BY_THEMSELVES: Final = (Kind.FLIP, Kind.JAM, Kind.LOSE_MARKER, Kind.LOSE_HEARTBEAT, *OF_ZOOKEEPER)
 """What is drawn from streams of its own, and leaves the rest of a seed as it would be without."""
 _RARE = (Kind.CRASH_ALL, Kind.FULL, Kind.CLOCK, Kind.BROKEN, Kind.DEFAULTS, Kind.MOVE)
 _TRANSACTIONAL = 0.25
@@ -222,6 +223,8 @@ _FLIPS = 0.5
 """How many seeds with coordinators have leaders that change without a fault."""
 _LOSSES = 0.3
 """How many seeds with transactions have leaders that die with a marker."""
+_LOST_MEMBERS = 0.3
+"""How many seeds with groups of KIP-848 have coordinators that die with a member's new epoch."""
 _JAMS = 0.15
 """How many seeds with transactions have markers that are held up."""
 _ZOOKEEPER_SESSION_MS = 600
@@ -298,6 +301,8 @@ def _plan_of(seed: int) -> Plan:
         steps += _flips(seed)
     if transactional:
         steps += _losses(seed)
+    if any(group.by_heartbeats for group in groups):
+        steps += _lost_members(seed)
     steps.sort(key=_at)
     plan = Plan(seed, brokers, durability, default, topics, producers, transactional, groups, settings, tuple(steps))
     return _jammed(plan) if transactional and stream("jam", seed).random() < _JAMS else plan
@@ -409,6 +414,17 @@ def _losses(seed: int) -> list[Step]:
         return []
     return [
         Step(rng.randrange(SETTLED_MS, SAFETY_MS), Kind.LOSE_MARKER, 1, rng.choice((60, 900)))
+        for _ in range(rng.choice((1, 3)))
+    ]
+
+
+def _lost_members(seed: int) -> list[Step]:
+    """Draw coordinators that die as soon as they have told a member of an epoch, from a stream of their own."""
+    rng = stream("lost-members", seed)
+    if rng.random() >= _LOST_MEMBERS:
+        return []
+    return [
+        Step(rng.randrange(SETTLED_MS, SAFETY_MS), Kind.LOSE_HEARTBEAT, rng.randrange(6), rng.choice((60, 900)))
         for _ in range(rng.choice((1, 3)))
     ]
 

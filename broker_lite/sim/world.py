@@ -28,6 +28,7 @@ from sparkonce.broker_lite.sim.clients.client import Client
 from sparkonce.broker_lite.sim.clients.groups import ClassicMember, Commits, GroupClient
 from sparkonce.broker_lite.sim.clients.heartbeats import HeartbeatMember
 from sparkonce.broker_lite.sim.clients.intruder import Intruder
+from sparkonce.broker_lite.sim.clients.keeper import Keeper
 from sparkonce.broker_lite.sim.clients.operator import Operator, has_operator
 from sparkonce.broker_lite.sim.clients.producers import Consumer, Herald, Producer
 from sparkonce.broker_lite.sim.clients.transactional import Courier, TransactionalProducer
@@ -36,6 +37,7 @@ from sparkonce.broker_lite.sim.faults.markers import ShellFaults
 from sparkonce.broker_lite.sim.faults.strangers import beside_strangers, has_strangers
 from sparkonce.broker_lite.sim.faults.words import Words
 from sparkonce.broker_lite.sim.judges.atomicity import Transactions
+from sparkonce.broker_lite.sim.judges.cleaned_logs import CleanedEnds
 from sparkonce.broker_lite.sim.judges.decisions import Decisions
 from sparkonce.broker_lite.sim.judges.fencing import Fencing
 from sparkonce.broker_lite.sim.judges.groups import observed_groups
@@ -47,7 +49,7 @@ from sparkonce.broker_lite.sim.judges.transactions import observed_transactions
 from sparkonce.broker_lite.sim.judges.truth import Mistakes, ObservedLog, Truth, Unjudged
 from sparkonce.broker_lite.sim.judges.watched_log import WatchedLog
 from sparkonce.broker_lite.sim.machine.machine import METADATA, Machine, Process, SharedDisk
-from sparkonce.broker_lite.sim.machine.settings import broker_config, has_intruder
+from sparkonce.broker_lite.sim.machine.settings import broker_config, has_cleaning, has_intruder
 from sparkonce.broker_lite.sim.machine.sockets import Network
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.outcome import Outcome
@@ -63,8 +65,8 @@ if TYPE_CHECKING:
 
 _LOOK_MS: Final = 200
 """How often it is checked whether the cluster has recovered, and whether images agree."""
-_UP_MS: Final = 60_000
-"""How long the cluster may take to come up."""
+_UP_MS: Final = 200_000
+"""How long the cluster may take to come up: several requests between brokers may be lost, one after the other."""
 CALM_MS: Final = 75_000
 """How long it has to recover: a request between brokers whose answer is lost without a sign takes 30 s."""
 _MOST_EVENTS: Final = 200_000
@@ -89,6 +91,7 @@ class World:
         self.lines: list[str] | None = [] if tracing else None
         self.violation: ViolationError | None = None
         self.logs: dict[tuple[int, PartitionKey], WatchedLog] = {}
+        self.cleaned = CleanedEnds()
         self.histories: dict[PartitionKey, PartitionHistory] = {}
         self.leads_ms: dict[PartitionKey, dict[int, int]] = {}
         """Since when the leader of each leader epoch leads a partition, to its own knowledge."""
@@ -118,6 +121,7 @@ class World:
         self.admin = Admin(self, self.client_number())
         self.intruder = Intruder(self, self.client_number()) if has_intruder(plan.seed) else None
         self.operator = Operator(self, self.client_number()) if has_operator(plan.seed) else None
+        self.keeper = Keeper(self, self.client_number()) if has_cleaning(plan.seed) else None
 
     @property
     def image(self) -> ClusterImage:
@@ -246,8 +250,9 @@ class World:
             self.transactional.append(TransactionalProducer(self, number, self.client_number(), keys))
         if self.intruder is not None:
             self.intruder.begin()
-        if self.operator is not None:
-            self.operator.begin()
+        for each in (self.operator, self.keeper):
+            if each is not None:
+                each.begin()
         for group in self.plan.groups:
             kind = HeartbeatMember if group.by_heartbeats else ClassicMember
             for index in range(group.members):
@@ -255,8 +260,9 @@ class World:
 
     def _calm_down(self) -> None:
         self.trace(lambda: "all faults are over")
-        if self.operator is not None:
-            self.operator.end()
+        for each in (self.operator, self.keeper):
+            if each is not None:
+                each.end()
         for member in self.members:
             member.calm()
         until_ms = self.scheduler.now_ms + CALM_MS

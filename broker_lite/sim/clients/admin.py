@@ -9,6 +9,7 @@ from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPI
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.sim.clients.client import GROUP, TRANSACTION, Client, UnreachableError
+from sparkonce.broker_lite.sim.machine.settings import INTERNAL_SEGMENT_BYTES, has_cleaning
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.sim.plan import TopicPlan
@@ -50,7 +51,10 @@ class Admin(Client):
         if topic.name not in self.world.image.topic_ids:
             await self._try(ApiKey.FIND_COORDINATOR, 3, key="any", key_type=kind)
             return False
-        return await self._alter(_TOPIC, topic.name, _settings(topic, topic.minimums[0], unclean=False))
+        settings = _settings(topic, topic.minimums[0], unclean=False)
+        if has_cleaning(self.world.plan.seed):
+            settings["segment.bytes"] = str(INTERNAL_SEGMENT_BYTES)
+        return await self._alter(_TOPIC, topic.name, settings)
 
     async def change_settings(self, topic: TopicPlan, minimum: int, *, unclean: bool) -> None:
         """Change settings of a topic."""

@@ -66,6 +66,8 @@ class HeartbeatMember(GroupClient):
             full, owned = self._says_all, self.share or frozenset()
             tells = full or self._has_changed
             before, sent_ms = self.coordinator_now(), self.world.scheduler.now_ms
+            if self.generation == JOINING_EPOCH:
+                self.world.faults.joins(before[0])
             try:
                 answer = await self.coordinate(
                     ApiKey.CONSUMER_GROUP_HEARTBEAT,
@@ -117,6 +119,8 @@ class HeartbeatMember(GroupClient):
         return [(self.world.image.topic_ids[name], partitions) for name, partitions in topics.items()]
 
     def _take(self, answer: Any, *, judged: bool) -> None:
+        if self.generation != answer.member_epoch:
+            self.world.faults.is_told_an_epoch(self.coordinator_now()[0])
         self.generation = answer.member_epoch
         if answer.assignment is None:
             return

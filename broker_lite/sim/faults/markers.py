@@ -28,6 +28,10 @@ _LOOK_MS: Final = 10
 _AWAY_MS: Final = 300
 """For how long a partition is led by another broker: markers are sent to that one after 100 ms."""
 _ROUNDS: Final = 2
+_LEAVES: Final = 1
+"""What `happen` takes for a member that leaves."""
+_BACK_MS: Final = 150
+"""After how long it comes back."""
 
 
 class ShellFaults(WholeFaults):
@@ -40,7 +44,12 @@ class ShellFaults(WholeFaults):
         """Armed for the next marker that is sent."""
         self._dying: tuple[int, int, Step] | None = None
         """Coordinator and leader of one that is under way: the leader dies when it has answered."""
+        self._lost_member: Step | None = None
+        """Armed for the next member of KIP-848 that joins."""
+        self._dying_coordinator: tuple[int, Step] | None = None
+        """Kept from its followers meanwhile: it dies when it has told a member of a new epoch."""
         self._actions[Kind.FLIP] = self._flip
+        self._actions[Kind.LOSE_HEARTBEAT] = self._lose_heartbeat
         self._actions[Kind.LOSE_MARKER] = self._lose_marker
         self._actions[Kind.JAM] = self._begin_jam
         self._zookeeper = None if world.ensemble is None else ZooKeeperFaults(world, world.ensemble)
@@ -50,7 +59,7 @@ class ShellFaults(WholeFaults):
     def end(self) -> None:
         """See `WholeFaults`."""
         super().end()
-        self._loss = self._dying = None
+        self._loss = self._dying = self._lost_member = self._dying_coordinator = None
         if self._zookeeper is not None:
             self._zookeeper.end()
         if self._jam is not None:
@@ -72,6 +81,27 @@ class ShellFaults(WholeFaults):
             self._world.scheduler.after(0, self._die_in_duel, self._world.brokers[leader], step.duration_ms)
         if self._jam is None or not self._jam.holds(broker_id, leader, then):
             then()
+
+    def joins(self, coordinator: int) -> None:
+        """Keep a group's coordinator from its followers, if a loss is armed: a member is about to join."""
+        step, self._lost_member = self._lost_member, None
+        if step is not None and coordinator != NO_LEADER:
+            self._dying_coordinator = (coordinator, step)
+            others = self._world.brokers.keys() - {coordinator}
+            self._block({(coordinator, each) for each in others}, self._world.plan.settings.session_ms)
+
+    def is_told_an_epoch(self, coordinator: int) -> None:
+        """Let a coordinator die that has told a member of a new epoch."""
+        if self._dying_coordinator is not None and self._dying_coordinator[0] == coordinator:
+            step, self._dying_coordinator = self._dying_coordinator[1], None
+            self._world.mark(Mark.EPOCH_ALONE)
+            self._world.scheduler.after(0, self._die_in_duel, self._world.brokers[coordinator], step.duration_ms)
+
+    def _lose_heartbeat(self, step: Step) -> None:
+        members = [each for each in self._world.members if each.plan.by_heartbeats and each.alive]
+        if members:
+            self._lost_member = step
+            members[step.target % len(members)].happen(_LEAVES, _BACK_MS)
 
     def _lose_marker(self, step: Step) -> None:
         self._loss = step

@@ -9,6 +9,7 @@ from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.replication.invariants import ViolationError, check_images_equal
 from sparkonce.broker_lite.sim.clients.groups import ailing
 from sparkonce.broker_lite.sim.judges.atomicity import read_committed
+from sparkonce.broker_lite.sim.judges.cleaned_logs import whole
 from sparkonce.broker_lite.sim.judges.groups import look_at_offsets
 
 if TYPE_CHECKING:
@@ -62,10 +63,14 @@ def compare_images(world: World) -> None:
 def look_at_disks(world: World) -> None:
     """Look at all files, once the cluster has recovered."""
     for key, state in world.image.partitions():
-        logs = [world.logs[each, key] for each in state.replicas] if world.is_planned(key) else []
-        for log in logs:
-            if log.batches != log.batches_on_disk() or log.batches != logs[0].batches:
+        replicas = state.replicas if world.is_planned(key) else ()
+        for broker_id in replicas:
+            log, cleaned_end = world.logs[broker_id, key], world.cleaned.of(broker_id, key)
+            on_disk = whole(world.name_of(key), log.batches, log.batches_on_disk(), cleaned_end)
+            if log.batches != on_disk or log.batches != world.logs[replicas[0], key].batches:
                 raise ViolationError("logs-match", f"{world.name_of(key)}: files of equal logs differ in the end")
+    if world.keeper is not None:
+        world.keeper.look()
     for consumer in world.consumers:
         world.reads_out_of_range(consumer)
     if world.plan.transactional:

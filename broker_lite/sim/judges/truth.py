@@ -17,16 +17,18 @@ from sparkonce.broker_lite.replication.follower import PartitionFollower
 from sparkonce.broker_lite.replication.invariants import Batch, PartitionHistory
 from sparkonce.broker_lite.replication.leader import PartitionLeader
 from sparkonce.broker_lite.sim.faults.strangers import is_noted
+from sparkonce.broker_lite.sim.judges.cleaned_logs import whole
 from sparkonce.broker_lite.sim.judges.watched_log import LogWatcher, WatchedLog
 from sparkonce.broker_lite.sim.machine.machine import METADATA, Mounted, Process, SharedDisk
 from sparkonce.broker_lite.sim.marks import Mark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any, Self
 
     from sparkonce.broker_lite.cluster.coordination import Step
     from sparkonce.broker_lite.log.config import LogConfig
+    from sparkonce.broker_lite.log.segment import Segment
     from sparkonce.broker_lite.log.storage import Storage
     from sparkonce.broker_lite.sim.machine.machine import Machine
     from sparkonce.broker_lite.sim.world import World
@@ -99,6 +101,8 @@ class Watcher(LogWatcher):
 
     def appended(self, log: WatchedLog) -> None:
         """See `LogWatcher`."""
+        cleaned = self._world.cleaned
+        cleaned.cleaned(self._broker_id, self.key, cleaned.adopted(self._world.logs, self.key, log))
         last, name = log.batches[-1], self._history.name
         self._world.trace(lambda: f"broker {self._broker_id} appends {name} {last.base_offset} to {last.last_offset}")
         self._world.judge(lambda: self._history.appended(self._broker_id, log.batches))
@@ -109,11 +113,18 @@ class Watcher(LogWatcher):
         """See `LogWatcher`."""
         self._world.trace(lambda: f"broker {self._broker_id} cuts {self._history.name} at {log.log_end_offset}")
         self._world.mark(Mark.TRUNCATED)
+        self._world.cleaned.cut(self._broker_id, self.key, log.log_end_offset)
         self._world.judge(lambda: self._world.decisions.check_member(self.key, self._broker_id))
 
     def was_torn(self) -> None:
         """See `LogWatcher`."""
         self._world.mark(Mark.TORN)
+
+    def cleaned(self, end: int) -> None:
+        """Note that a log is about to be compacted below an offset."""
+        self._world.mark(Mark.COMPACTED)
+        self._world.trace(lambda: f"broker {self._broker_id} compacts {self._history.name} below {end}")
+        self._world.cleaned.cleaned(self._broker_id, self.key, end)
 
     def high_watermark_moved(self, log: WatchedLog) -> None:
         """See `LogWatcher`."""
@@ -166,6 +177,12 @@ class ObservedLog(WatchedLog):
         _observe(log, storage, metadata)
         return log
 
+    def swap_segments(self, cleaned: Segment, old: Sequence[Segment], now_ms: int) -> None:
+        """See `LocalLog`."""
+        assert isinstance(self.watcher, Watcher)
+        self.watcher.cleaned(old[-1].next_offset())
+        super().swap_segments(cleaned, old, now_ms)
+
 
 def _bytes_of_records(storage: Storage, directory: str) -> int:
     names = storage.list_directory(directory) if storage.is_directory(directory) else []
@@ -178,6 +195,14 @@ def _observe(log: ObservedLog, storage: Storage, metadata: bytes) -> None:
     key = decode_partition_metadata(metadata), int(log.directory.rpartition("-")[2])
     world = process.machine.world
     history = world.history_of(key, log.directory.rpartition("/")[2])
+    broker_id = process.machine.node_id
     log.watch(Watcher(process, key, history))
-    world.logs[process.machine.node_id, key] = log
-    world.judge(lambda: history.opened(process.machine.node_id, log.batches))
+    before = world.logs.get((broker_id, key))
+    world.logs[broker_id, key] = log
+    world.judge(lambda: _restore(log, before, world.cleaned.of(broker_id, key), history))
+    world.judge(lambda: history.opened(broker_id, log.batches))
+
+
+def _restore(log: ObservedLog, before: WatchedLog | None, cleaned_end: int, history: PartitionHistory) -> None:
+    if before is not None and cleaned_end and not isinstance(history, Unjudged):
+        log.batches = whole(history.name, before.batches, log.batches, cleaned_end)

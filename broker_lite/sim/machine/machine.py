@@ -12,6 +12,7 @@ import asyncio
 import random
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkonce.broker_lite.cluster.member import ClusterMember
@@ -328,6 +329,9 @@ class Process:
         """Let nothing of it happen any more."""
         self.alive = False
         self.loop.end()
+        if self.server._housekeeper is not None:
+            with suppress(CutShort):  # what it was in the middle of stays as it is
+                self.server._housekeeper.stop()
         self.machine.world.network.process_ended(self.loop, power=power)
         if self.zookeeper is not None:
             self.zookeeper.process_ended(power=power)

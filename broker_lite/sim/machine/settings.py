@@ -17,6 +17,10 @@ INTRUDER: Final = "intruder"
 ZOOKEEPER: Final = "zookeeper:2181/sparkonce"
 _INTRUDERS: Final = 0.3
 """How many seeds have one."""
+_CLEANED: Final = 0.4
+"""How many seeds have logs that are compacted."""
+INTERNAL_SEGMENT_BYTES: Final = 1_500
+"""Of the internal topics, where logs are compacted."""
 _IN_PIECES: Final = 0.35
 """In how many seeds followers fetch one batch at a time, so that it takes them long to have everything."""
 
@@ -24,6 +28,11 @@ _IN_PIECES: Final = 0.35
 def has_intruder(seed: int) -> bool:
     """Whether a seed has an intruder."""
     return stream("intruder", seed).random() < _INTRUDERS
+
+
+def has_cleaning(seed: int) -> bool:
+    """Whether a seed has logs that are compacted, and segments and offsets that grow too old."""
+    return stream("cleaning", seed).random() < _CLEANED
 
 
 def broker_config(plan: Plan, node_id: int, metadata_log_dir: str) -> BrokerConfig:
@@ -58,6 +67,15 @@ def broker_config(plan: Plan, node_id: int, metadata_log_dir: str) -> BrokerConf
         values["zookeeper.session.timeout.ms"] = settings.session_ms
     if stream("pieces", plan.seed).random() < _IN_PIECES:
         values["replica.fetch.max.bytes"] = values["replica.fetch.response.max.bytes"] = 1
+    if has_cleaning(plan.seed):
+        values |= {
+            "log.cleaner.backoff.ms": 150,
+            "log.cleaner.min.cleanable.ratio": 0.01,
+            "log.retention.check.interval.ms": 300,
+            "log.segment.delete.delay.ms": 200,
+            "offsets.retention.check.interval.ms": 400,
+            "producer.id.expiration.check.interval.ms": 500,
+        }
     if plan.groups:
         values["group.initial.rebalance.delay.ms"] = plan.groups[0].delay_ms
         values["group.consumer.session.timeout.ms"] = max(group.session_ms for group in plan.groups)

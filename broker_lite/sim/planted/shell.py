@@ -23,6 +23,7 @@ from sparkonce.broker_lite.handlers import (
     txn_offset_commit,
     write_txn_markers,
 )
+from sparkonce.broker_lite.log import batch_filter
 from sparkonce.broker_lite.log.local_log import LocalLog
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.node import forwarding
@@ -40,6 +41,7 @@ from sparkonce.broker_lite.sim.planted.zookeeper import OF_ZOOKEEPER
 from sparkonce.broker_lite.sim.replacing import replaced
 
 if TYPE_CHECKING:
+    from sparkonce.broker_lite.log.batch_filter import CleaningRound
     from sparkonce.broker_lite.node.request import Body, Request
 
 _SECOND_MS = 25
@@ -191,6 +193,16 @@ def _loaded_groups_stay() -> AbstractContextManager[None]:
     return replaced(Coordinated, "_drop", lambda *_: None)
 
 
+def _compacted_too_much() -> AbstractContextManager[None]:
+    """Let compaction leave out the last record of each key as well."""
+    stays = batch_filter._stays
+
+    def earlier(cleaning: CleaningRound, offset: int, key: bytes | None, living: bool) -> bool:
+        return stays(cleaning, offset, key, living) and offset > cleaning.offset_map.latest_offset
+
+    return replaced(batch_filter, "_stays", earlier)
+
+
 @contextmanager
 def _malformed_sent_on() -> Iterator[None]:
     """Let a broker send on what is no request, and the controller end the connection for it."""
@@ -216,6 +228,7 @@ OF_SHELL = (
     Planted("offsets-not-authorized", "the same in TxnOffsetCommit", _forgotten(txn_offset_commit)),
     Planted("deletion-not-authorized", "the same in DeleteRecords", _forgotten(delete_records)),
     Planted("malformed-sent-on", "what is no request reaches the controller", _malformed_sent_on),
+    Planted("compacted-too-much", "compaction without the last record of a key", _compacted_too_much),
     Planted("coordinators-not-unloaded", "what was known in a former epoch is kept", _loaded_groups_stay),
 )
 PLANTED = (*OF_SHELL, *OF_ZOOKEEPER, *OF_CORES)
