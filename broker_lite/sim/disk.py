@@ -150,6 +150,10 @@ class SimulatedDisk:
         self.directories: set[str] = set()
         self.locks: set[str] = set()
         self.cut: list[_Content] = []
+        self.lies = False
+        """Whether it says of each flush that it is done, and does nothing."""
+        self.has_lied = False
+        """Whether it has ever done so, and was not replaced since."""
         self.room: int | None = None
         """How many bytes it still takes; None for any number."""
         self.broken = False
@@ -197,6 +201,9 @@ class SimulatedDisk:
 
     def make_durable(self, content: _Content) -> None:
         """Bring a file onto the disk, and all cuts that were made before."""
+        if self.lies:
+            self.has_lied = True
+            return
         content.durable_size, content.old = len(content.data), None
         if self.cut:
             for each in self.cut:
@@ -214,6 +221,14 @@ class SimulatedDisk:
         self.locks.clear()
         self.pending.clear()
         self.fuse = None
+
+    def replace(self) -> None:
+        """Be another disk, on which there is nothing."""
+        self.files.clear()
+        self.directories.clear()
+        self.cut.clear()
+        self._modified.clear()
+        self.has_lied = False
 
     def lose_power(self, rng: random.Random, torn: bool = False) -> int:
         """Forget what may be forgotten; `torn` lets the ends of files be zeros. Returns how many bytes are lost."""
@@ -265,7 +280,7 @@ class SimulatedDisk:
         content.data += data
         if durable:
             self.make_durable(content)
-        elif before is not None:
+        if (self.lies or not durable) and before is not None:
             content.old = before.old if before.old is not None else bytes(before.data[: before.durable_size])
 
     def size(self, path: str) -> int:

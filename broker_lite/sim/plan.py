@@ -82,6 +82,7 @@ class Kind(Enum):
     HANG_UP = "hang-up"
     CONTROLLER_HANGS = "controller-hangs"
     LOSE_HEARTBEAT = "lose-heartbeat"
+    LIE = "lie"
 
 
 CLIENTS: Final = (Kind.PRODUCE, Kind.TRANSACT, Kind.MEMBER)
@@ -210,7 +211,7 @@ OF_ZOOKEEPER: Final = (
     Kind.CONTROLLER_HANGS,
 )
 """What only happens where there is a ZooKeeper."""
-_BY_THEMSELVES: Final = (Kind.FLIP, Kind.JAM, Kind.LOSE_MARKER, Kind.LOSE_HEARTBEAT, *OF_ZOOKEEPER)
+_BY_THEMSELVES: Final = (Kind.FLIP, Kind.JAM, Kind.LOSE_MARKER, Kind.LOSE_HEARTBEAT, Kind.LIE, *OF_ZOOKEEPER)
 """What is drawn from streams of its own, and leaves the rest of a seed as it would be without."""
 _RARE = (Kind.CRASH_ALL, Kind.FULL, Kind.CLOCK, Kind.BROKEN, Kind.DEFAULTS, Kind.MOVE)
 _TRANSACTIONAL = 0.25
@@ -231,6 +232,8 @@ _ZOOKEEPER_SESSION_MS = 600
 """The shortest session there: a sign of life takes four messages, of which some are sent again."""
 _OF_ZOOKEEPER = 0.5
 """How many kinds of faults with ZooKeeper a seed has."""
+_LIES = 0.4
+"""How many seeds where losses of power are budgeted have disks that lie."""
 _THEMED = 0.4
 """How many seeds have faults of one theme only."""
 _THEMES: tuple[tuple[Kind, ...], ...] = (
@@ -303,6 +306,8 @@ def _plan_of(seed: int) -> Plan:
         steps += _losses(seed)
     if any(group.by_heartbeats for group in groups):
         steps += _lost_members(seed)
+    if durability is Durability.BUDGETED and min(min(topic.minimums) for topic in topics) == 2:
+        steps += _lies(seed, brokers)
     steps.sort(key=_at)
     plan = Plan(seed, brokers, durability, default, topics, producers, transactional, groups, settings, tuple(steps))
     return _jammed(plan) if transactional and stream("jam", seed).random() < _JAMS else plan
@@ -420,13 +425,27 @@ def _losses(seed: int) -> list[Step]:
 
 def _lost_members(seed: int) -> list[Step]:
     """Draw coordinators that die as soon as they have told a member of an epoch, from a stream of their own."""
-    rng = stream("lost-members", seed)
+    rng = stream("heartbeats-lost", seed)
     if rng.random() >= _LOST_MEMBERS:
         return []
     return [
         Step(rng.randrange(SETTLED_MS, SAFETY_MS), Kind.LOSE_HEARTBEAT, rng.randrange(6), rng.choice((60, 900)))
         for _ in range(rng.choice((1, 3)))
     ]
+
+
+def _lies(seed: int, brokers: int) -> list[Step]:
+    """Draw disks that flush nothing for a while, and losses of power meanwhile, from a stream of their own."""
+    rng = stream("lying", seed)
+    if rng.random() >= _LIES:
+        return []
+    steps = []
+    for _ in range(rng.choice((1, 2, 4))):
+        at_ms, target = rng.randrange(SETTLED_MS, SAFETY_MS), 1 + rng.randrange(brokers)
+        duration_ms = rng.choice((400, 1_500, 3_000))
+        steps.append(Step(at_ms, Kind.LIE, target, duration_ms))
+        steps.append(Step(at_ms + rng.randrange(duration_ms), Kind.POWER, target, rng.choice((50, 400, 1_500))))
+    return steps
 
 
 def _jammed(plan: Plan) -> Plan:

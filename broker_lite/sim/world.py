@@ -51,6 +51,7 @@ from sparkonce.broker_lite.sim.judges.watched_log import WatchedLog
 from sparkonce.broker_lite.sim.machine.machine import METADATA, Machine, Process, SharedDisk
 from sparkonce.broker_lite.sim.machine.settings import broker_config, has_cleaning, has_intruder
 from sparkonce.broker_lite.sim.machine.sockets import Network
+from sparkonce.broker_lite.sim.machine.standalone import StandaloneMachine, has_standalone
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.outcome import Outcome
 from sparkonce.broker_lite.sim.plan import SAFETY_MS, Durability, Plan, TopicPlan
@@ -122,6 +123,7 @@ class World:
         self.intruder = Intruder(self, self.client_number()) if has_intruder(plan.seed) else None
         self.operator = Operator(self, self.client_number()) if has_operator(plan.seed) else None
         self.keeper = Keeper(self, self.client_number()) if has_cleaning(plan.seed) else None
+        self.standalone = StandaloneMachine(self) if has_standalone(plan.seed) else None
 
     @property
     def image(self) -> ClusterImage:
@@ -175,8 +177,8 @@ class World:
         """Let nothing of all this happen any more."""
         for client in self.clients:
             client.loop.end()
-        for machine in self.brokers.values():
-            if machine.process is not None:
+        for machine in (*self.brokers.values(), self.standalone):
+            if machine is not None and machine.process is not None:
                 machine.process.end(power=True)
 
     @contextmanager
@@ -250,7 +252,7 @@ class World:
             self.transactional.append(TransactionalProducer(self, number, self.client_number(), keys))
         if self.intruder is not None:
             self.intruder.begin()
-        for each in (self.operator, self.keeper):
+        for each in (self.operator, self.keeper, self.standalone):
             if each is not None:
                 each.begin()
         for group in self.plan.groups:
@@ -260,7 +262,7 @@ class World:
 
     def _calm_down(self) -> None:
         self.trace(lambda: "all faults are over")
-        for each in (self.operator, self.keeper):
+        for each in (self.operator, self.keeper, self.standalone):
             if each is not None:
                 each.end()
         for member in self.members:
@@ -457,6 +459,12 @@ class World:
     def may_stop(self, broker_id: int, *, power: bool) -> bool:
         """Whether a broker may die now."""
         return self.faults.may_stop(broker_id, power=power)
+
+    def forget_logs(self, broker_id: int) -> None:
+        """Forget what logs a broker had: its disk is another one."""
+        for key in [key for each, key in self.logs if each == broker_id]:
+            del self.logs[broker_id, key]
+            self.cleaned.cut(broker_id, key, 0)
 
     def start_later(self, broker: Machine, delay_ms: int) -> None:
         """Start a broker again, if it is still down then."""

@@ -147,3 +147,42 @@ def test_a_directory_takes_its_files_along() -> None:
     assert not disk.is_directory("/a")
     with pytest.raises(FileNotFoundError):
         disk.rename("/a", "/c")
+
+
+def test_what_a_disk_that_lies_has_flushed_may_be_lost() -> None:
+    left = set()
+    for seed in range(60):
+        disk = SimulatedDisk()
+        disk.write("/b", b"old", durable=True)
+        disk.lies = True
+        file = disk.open("/a")
+        file.append(b"1234")
+        file.flush()
+        disk.write("/b", b"new", durable=True)
+        disk.lose_power(random.Random(seed))
+        left.add((disk.read("/a"), disk.read("/b")))
+    assert {a for a, _ in left} == {b"", b"1", b"12", b"123", b"1234"}
+    assert {b"old", b"new"} <= {b for _, b in left}
+    assert disk.has_lied
+
+
+def test_a_disk_that_has_lied_keeps_what_is_flushed_from_then_on() -> None:
+    disk = SimulatedDisk()
+    disk.lies = True
+    file = disk.open("/a")
+    file.append(b"12")
+    file.flush()
+    disk.lies = False
+    file.append(b"34")
+    file.flush()
+    disk.lose_power(random.Random(1))
+    assert disk.read("/a") == b"1234"
+
+
+def test_another_disk_is_empty() -> None:
+    disk = SimulatedDisk()
+    disk.lies = True
+    disk.write("/d/a", b"1", durable=True)
+    disk.make_directory("/d")
+    disk.replace()
+    assert (disk.files, disk.is_directory("/d"), disk.has_lied) == ({}, False, False)

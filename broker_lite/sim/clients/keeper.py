@@ -41,7 +41,7 @@ _TOPICS: Final = {
     },
     RETAINED: {"cleanup.policy": "delete", "segment.bytes": "300", "retention.bytes": str(_RETENTION_BYTES)},
 }  # fmt: skip
-_DURABLE: Final = {"min.insync.replicas": "2", "flush.messages": "1", "file.delete.delay.ms": "100"}
+_DURABLE: Final = {"flush.messages": "1", "file.delete.delay.ms": "100"}
 _PAUSE_MS: Final = 80
 _KEYS: Final = 6
 _READ_BYTES: Final = 1 << 20
@@ -53,6 +53,8 @@ Content = tuple[bytes | None, bytes | None]
 
 class Keeper(ProduceClient):
     """Writes to both topics, and deletes records of one, until all faults are over."""
+
+    replicas = 3
 
     def __init__(self, world: World, number: int) -> None:
         super().__init__(world, number)
@@ -85,11 +87,11 @@ class Keeper(ProduceClient):
                 self._leaders.clear()
 
     async def _create(self, topic: str) -> bool:
-        configs = list((_TOPICS[topic] | _DURABLE).items())
+        configs = list((_TOPICS[topic] | _DURABLE | {"min.insync.replicas": str(min(self.replicas, 2))}).items())
         try:
             answer = await self.ask(
-                self.some_broker(), ApiKey.CREATE_TOPICS, 5, topics=[(topic, 1, 3, [], configs)], timeout_ms=2_000,
-                validate_only=False,
+                self.some_broker(), ApiKey.CREATE_TOPICS, 5, topics=[(topic, 1, self.replicas, [], configs)],
+                timeout_ms=2_000, validate_only=False,
             )  # fmt: skip
         except UnreachableError:
             return False
@@ -132,21 +134,27 @@ class Keeper(ProduceClient):
         Raises:
             ViolationError: if one is not as it must be.
         """
-        world = self.world
-        if world.plan.durability is Durability.NONE:
-            return
-        for topic in _TOPICS:
-            if topic not in world.image.topic_ids:
-                continue
-            topic_id = world.image.topic_ids[topic]
-            for broker_id in world.image.topics[topic_id].partitions[0].replicas:
-                log, where = world.logs[broker_id, (topic_id, 0)], f"broker {broker_id}, {topic}"
-                records = list(_records(log))
+        for topic in _TOPICS if self.is_judged else ():
+            for broker_id, log in self.logs(topic):
+                where, records = f"broker {broker_id}, {topic}", list(_records(log))
                 self._check_records(where, topic, records)
                 if topic == COMPACTED:
                     self._check_latest(where, records)
                 else:
                     self._check_retained(where, log, records)
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether what is acknowledged must be kept."""
+        return self.world.plan.durability is not Durability.NONE
+
+    def logs(self, topic: str) -> Iterator[tuple[int, PartitionLog]]:
+        """Return the logs of a topic, each with its broker."""
+        image = self.world.image
+        if topic in image.topic_ids:
+            topic_id = image.topic_ids[topic]
+            for broker_id in image.topics[topic_id].partitions[0].replicas:
+                yield broker_id, self.world.logs[broker_id, (topic_id, 0)]
 
     def _check_records(self, where: str, topic: str, records: list[tuple[int, Content]]) -> None:
         last = -1

@@ -16,6 +16,7 @@ from sparkonce.broker_lite.controller.image import PartitionKey
 from sparkonce.broker_lite.controller.records import NO_LEADER, PartitionState
 from sparkonce.broker_lite.replication.leader import Proposal
 from sparkonce.broker_lite.sim.machine.sockets import CLIENT
+from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.plan import CLIENTS, MINIMUMS, Durability, Kind, Step
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Faults:
             Kind.THERE_AND_BACK: self._there_and_back,
             Kind.LAGGARD: self._leave_behind,
             Kind.BROKEN: self._break,
+            Kind.LIE: self._lie,
             Kind.SETTINGS: self._change_settings,
             Kind.DEFAULTS: self._change_default,
             Kind.MOVE: self._move,
@@ -86,6 +88,7 @@ class Faults:
         world.network.calm()
         for broker in world.brokers.values():
             broker.disk.room = broker.disk.fuse = None
+            broker.disk.lies = False
             broker.blind_until_ms = 0
             if broker.paused:
                 broker.resume()
@@ -379,6 +382,13 @@ class Faults:
             return
         broker.disk.room = step.amount * 4
         self._world.scheduler.after(step.duration_ms, setattr, broker.disk, "room", None)
+
+    def _lie(self, step: Step) -> None:
+        """Let a disk flush nothing for a while, and say that it has."""
+        disk = self._broker(step).disk
+        disk.lies = True
+        self._world.mark(Mark.LIED)
+        self._world.scheduler.after(step.duration_ms, setattr, disk, "lies", False)
 
     def _break(self, step: Step) -> None:
         """Let the disk of a leader fail for good, unless two have failed already."""

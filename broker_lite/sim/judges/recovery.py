@@ -36,6 +36,8 @@ def ails(world: World) -> str | None:
         wrong = ailing([each for each in world.members if each.plan is group and each.alive], world.places)
         if wrong is not None:
             return f"group {group.group_id}: {wrong}"
+    if world.standalone is not None and not world.standalone.is_up:
+        return "the standalone broker is not up"
     for key, state in world.image.partitions():
         moves = state.adding_replicas or state.removing_replicas
         if state.leader == NO_LEADER or set(state.in_sync_replicas) != set(state.replicas) or moves:
@@ -71,6 +73,8 @@ def look_at_disks(world: World) -> None:
                 raise ViolationError("logs-match", f"{world.name_of(key)}: files of equal logs differ in the end")
     if world.keeper is not None:
         world.keeper.look()
+    if world.standalone is not None:
+        world.standalone.keeper.look()
     for consumer in world.consumers:
         world.reads_out_of_range(consumer)
     if world.plan.transactional:

@@ -199,6 +199,8 @@ def _observe(log: ObservedLog, storage: Storage, metadata: bytes) -> None:
     log.watch(Watcher(process, key, history))
     before = world.logs.get((broker_id, key))
     world.logs[broker_id, key] = log
+    if process.machine.disk.has_lied:
+        world.cleaned.cut(broker_id, key, log.log_end_offset)
     world.judge(lambda: _restore(log, before, world.cleaned.of(broker_id, key), history))
     world.judge(lambda: history.opened(broker_id, log.batches))
 

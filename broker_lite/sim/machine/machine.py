@@ -306,7 +306,7 @@ class Process:
             self._on_error({"message": "start", "exception": error})
         self.machine.note_unwritable()
         self.machine.world.trace(lambda: f"broker {self.machine.node_id} does not start: {error!r}")
-        self.machine.could_not_start()
+        self.machine.could_not_start(refused=isinstance(error, (ServerError, LogDirectoryError)))
 
     def stop(self) -> None:
         """Stop in order."""
@@ -442,9 +442,15 @@ class Machine:
         elif self.disk.room is not None:
             self.world.mark(Mark.HALTED)
 
-    def could_not_start(self) -> None:
-        """Try again after a while."""
+    def could_not_start(self, *, refused: bool) -> None:
+        """Try again after a while; with another disk, if what is on this one is refused and may be as it has lied."""
         self._end(power=False)
+        if refused and self.disk.has_lied:
+            self.world.trace(lambda: f"broker {self.node_id} gets another disk")
+            self.world.mark(Mark.DISK_REPLACED)
+            self.disk.replace()
+            self.disk.directories.add(DATA)
+            self.world.forget_logs(self.node_id)
         self.world.start_later(self, _START_AGAIN_MS)
 
     def die(self, *, power: bool = False) -> None:
@@ -482,12 +488,16 @@ class Machine:
     def _is_cut_short(self) -> bool:
         """Whether the broker may die now, in the middle of a change; it dies when what it does is over."""
         process = self.process
-        if process is None or not self.world.may_stop(self.node_id, power=False):
+        if process is None or not self.may_stop(power=False):
             return False
         process.alive = process.loop.alive = False
-        power = self.rng.random() < 0.5 and self.world.may_stop(self.node_id, power=True)
+        power = self.rng.random() < 0.5 and self.may_stop(power=True)
         self.world.scheduler.after(0, self._cut_short, process, power)
         return True
+
+    def may_stop(self, *, power: bool) -> bool:
+        """Whether its broker may die now."""
+        return self.world.may_stop(self.node_id, power=power)
 
     def _cut_short(self, process: Process, power: bool) -> None:
         if self.process is process:

@@ -32,11 +32,11 @@ def has_intruder(seed: int) -> bool:
 
 def has_cleaning(seed: int) -> bool:
     """Whether a seed has logs that are compacted, and segments and offsets that grow too old."""
-    return stream("cleaning", seed).random() < _CLEANED
+    return stream("deletion-and-retention", seed).random() < _CLEANED
 
 
-def broker_config(plan: Plan, node_id: int, metadata_log_dir: str) -> BrokerConfig:
-    """Return the settings of a broker."""
+def broker_config(plan: Plan, node_id: int, metadata_log_dir: str | None) -> BrokerConfig:
+    """Return the settings of a broker, a standalone one if it has no `metadata_log_dir`."""
     settings = plan.settings
     internal = {topic.name: topic.partitions for topic in plan.topics}
     values: dict[str, object] = {
@@ -60,11 +60,11 @@ def broker_config(plan: Plan, node_id: int, metadata_log_dir: str) -> BrokerConf
         "group.min.session.timeout.ms": 100,
         "group.consumer.heartbeat.interval.ms": 100,
     }
-    if plan.zookeeper is None:
-        values["metadata.log.dir"] = metadata_log_dir
-    else:
+    if metadata_log_dir is not None and plan.zookeeper is not None:
         values["zookeeper.connect"] = ZOOKEEPER
         values["zookeeper.session.timeout.ms"] = settings.session_ms
+    elif metadata_log_dir is not None:
+        values["metadata.log.dir"] = metadata_log_dir
     if stream("pieces", plan.seed).random() < _IN_PIECES:
         values["replica.fetch.max.bytes"] = values["replica.fetch.response.max.bytes"] = 1
     if has_cleaning(plan.seed):

@@ -1,0 +1,154 @@
+"""A standalone broker beside the cluster, on a machine of its own that often dies, and finds its files damaged.
+
+It has a keeper as its client (`clients/keeper.py`), all of whose topics are flushed at each batch, so that whatever
+happens no acknowledged record may be lost. Between two starts files go that a broker can do without, or something else
+is in them: indexes, snapshots of producers, checkpoints. Unless it has stopped in order, it must notice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sparkonce.broker_lite.sim.clients.client import Address
+from sparkonce.broker_lite.sim.clients.keeper import Keeper
+from sparkonce.broker_lite.sim.machine.machine import Machine
+from sparkonce.broker_lite.sim.machine.settings import FIRST_PORT, broker_config
+from sparkonce.broker_lite.sim.marks import Mark
+from sparkonce.broker_lite.sim.plan import SAFETY_MS
+from sparkonce.broker_lite.sim.scheduler import stream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sparkonce.broker_lite.config import BrokerConfig
+    from sparkonce.broker_lite.log.partition_log import PartitionLog
+    from sparkonce.broker_lite.sim.world import World
+
+STANDALONE: Final = 9
+"""Its node id."""
+_SEEDS: Final = 0.3
+_DEATHS: Final = (1, 2, 4)
+_DAMAGED: Final = 0.5
+"""How many of the files that it can do without are damaged when some are."""
+_REPLACEABLE: Final = (
+    ".index", ".timeindex", ".snapshot", "cleaner-offset-checkpoint", "replication-offset-checkpoint",
+)  # fmt: skip
+"""Not the recovery points: without them an unclean start takes what compaction has left out for a log's end."""
+_CHECKED: Final = ".snapshot"
+
+
+def has_standalone(seed: int) -> bool:
+    """Whether a seed has one."""
+    return stream("standalone", seed).random() < _SEEDS
+
+
+class StandaloneMachine(Machine):
+    """The machine of a standalone broker."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(STANDALONE, world)
+        self.chance = stream("standalone-broker", world.plan.seed)
+        self.keeper = _StandaloneKeeper(world, world.client_number(), self)
+        self._is_over = False
+
+    def config(self) -> BrokerConfig:
+        """See `Machine`."""
+        return broker_config(self.world.plan, self.node_id, None)
+
+    def begin(self) -> None:
+        """Start it, and let it die now and then."""
+        self.start()
+        self.keeper.begin()
+        for _ in range(self.chance.choice(_DEATHS)):
+            self.world.scheduler.after(self.chance.randrange(500, SAFETY_MS - 1_000), self._strike)
+
+    def end(self) -> None:
+        """Let it be."""
+        self._is_over = True
+        self.keeper.end()
+        self.start()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it answers."""
+        return self.process is not None and self.process.started
+
+    def _strike(self) -> None:
+        if self.process is None or self._is_over:
+            return
+        kind = self.chance.randrange(4)
+        if kind == 0:
+            self.stop()
+        elif kind == 1:
+            self.disk.fuse = self.chance.randrange(40)
+        else:
+            self.die(power=kind == 2)
+        self.world.start_later(self, 300)
+
+    def die(self, *, power: bool = False) -> None:
+        """See `Machine`; it is in no cluster that would miss it."""
+        if self.process is None:
+            return
+        self.world.trace(lambda: f"the standalone broker dies{', with its machine' if power else ''}")
+        self._end(power=power)
+        if power:
+            self.world.network.down.add(self.node_id)
+            self.disk.lose_power(self.rng, self.world.plan.settings.torn)
+        if self.chance.random() < _DAMAGED:
+            self._damage()
+
+    def stopped(self, *, clean: bool) -> None:
+        """See `Machine`."""
+        self.world.trace(lambda: f"the standalone broker has stopped{'' if clean else ', not cleanly'}")
+        self._end(power=False)
+        self.world.start_later(self, 300)
+
+    def may_stop(self, *, power: bool) -> bool:
+        """See `Machine`."""
+        del power
+        return True
+
+    def _damage(self) -> None:
+        """Let files that can be replaced be gone, or cut, or have something else in them."""
+        for path in sorted(self.disk.files):
+            if not path.endswith(_REPLACEABLE) or self.chance.random() >= _DAMAGED:
+                continue
+            self.world.mark(Mark.FILE_DAMAGED)
+            # Other bits are only noticed where there is a checksum.
+            content, kind = self.disk.files[path], self.chance.randrange(3 if path.endswith(_CHECKED) else 2)
+            if kind == 0:
+                del self.disk.files[path]
+                continue
+            if kind == 1:
+                del content.data[self.chance.randrange(len(content.data) + 1) :]
+            elif content.data:
+                at = self.chance.randrange(len(content.data))
+                content.data[at] ^= 1 << self.chance.randrange(8)
+            content.durable_size = len(content.data)
+
+
+class _StandaloneKeeper(Keeper):
+    """The keeper of a standalone broker's topics."""
+
+    replicas = 1
+
+    def __init__(self, world: World, number: int, machine: StandaloneMachine) -> None:
+        super().__init__(world, number)
+        self._machine = machine
+
+    def some_broker(self) -> Address:
+        """See `Client`."""
+        return Address(self._machine.address, FIRST_PORT)
+
+    @property
+    def is_judged(self) -> bool:
+        """See `Keeper`."""
+        return True
+
+    def logs(self, topic: str) -> Iterator[tuple[int, PartitionLog]]:
+        """See `Keeper`."""
+        process = self._machine.process
+        broker = None if process is None else process.server.broker
+        found = None if broker is None else broker.topic(topic)
+        if found is not None:
+            yield STANDALONE, found.logs[0]
