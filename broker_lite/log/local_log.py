@@ -21,6 +21,7 @@ import logging
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple, Self
 
 from sparkonce.broker_lite.coordinators.producer_state import CompletedTransaction, Marker, ProducerStates, Verification
@@ -529,15 +530,23 @@ class LocalLog:
         )
         remove_stray_snapshots(self._storage, self.directory, self._bases)
         if self.log_end_offset > self._flushes.recovery_point:
-            self._count_recovered(now_ms)
+            self._count_recovered(now_ms, wait=holes_allowed)
 
-    def _count_recovered(self, now_ms: int) -> None:
-        """Count what lies past the recovery point as appended now: it may be in the memory of the system only."""
+    def _count_recovered(self, now_ms: int, *, wait: bool) -> None:
+        """Count what lies past the recovery point as appended now: it may be in the memory of the system only.
+
+        With `wait` all segments but the last are on the disk when this returns, and below the recovery point: the next
+        start must not take the holes that were allowed at this one for losses.
+        """
         names = (self.directory, self.directory.rpartition("/")[0])
         first = max(bisect_right(self._bases, self._flushes.recovery_point) - 1, 0)
         if older := self._segments[first:-1]:
             paths = [path for segment in older for path in segment.paths()]
-            self._flushes.begun(self._segments[-1].base_offset, self._storage.flush_later([*paths, *names]))
+            flush = self._storage.flush_later([*paths, *names])
+            self._flushes.begun(self._segments[-1].base_offset, flush)
+            if wait:
+                with suppress(OSError):  # which the recovery point reports
+                    flush.result()
         self._unflushed_names = names
         self._count_unflushed(self.log_end_offset - self._flushes.recovery_point, now_ms)
 

@@ -522,6 +522,7 @@ class LogManager:
             for index in self._indexes_here(name, count, here):
                 directory = directories.partition_path(self.log_dir, name, index)
                 start_offset = start_offsets.get((name, index), 0)
+                is_compacted = "compact" in config.cleanup_policy or (name, index) in cleaned_offsets
                 if f"{name}-{index}" not in here and not start_offset:
                     note_lost(directory, recovery_points.get((name, index), 0))
                     logs[index] = self.log_class.begin(self._storage, directory, config, now_ms, metadata)
@@ -534,8 +535,9 @@ class LogManager:
                     recovery_point=recovery_points.get((name, index), 0),
                     log_start_offset=start_offset,
                     clean=self.clean,
-                    # A Kafka broker may have compacted what it had not yet noted as flushed.
-                    holes_allowed=not known,
+                    # A Kafka broker may have compacted what it had not yet noted as flushed. This one notes it first,
+                    # so that a hole beyond it is a loss; but where the file is gone compaction may have made it.
+                    holes_allowed=not known or (not recovery_points and is_compacted),
                     metadata=metadata,
                 )
             for index, log in logs.items():

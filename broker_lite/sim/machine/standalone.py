@@ -31,9 +31,9 @@ _DEATHS: Final = (1, 2, 4)
 _DAMAGED: Final = 0.5
 """How many of the files that it can do without are damaged when some are."""
 _REPLACEABLE: Final = (
-    ".index", ".timeindex", ".snapshot", "cleaner-offset-checkpoint", "replication-offset-checkpoint",
+    ".index", ".timeindex", ".snapshot", "cleaner-offset-checkpoint", "recovery-point-offset-checkpoint",
+    "replication-offset-checkpoint",
 )  # fmt: skip
-"""Not the recovery points: without them an unclean start takes what compaction has left out for a log's end."""
 _CHECKED: Final = ".snapshot"
 
 
