@@ -56,6 +56,7 @@ at least: so the leader may end a session a quarter of that earlier than its own
 """
 RETRY_S: Final = 0.5
 """After a look that has failed although there is a connection: this broker is out of its session until one succeeds."""
+_SESSION_OVER: Final = "its session with ZooKeeper is over"
 NOBODY: Final = -1
 """The id of who only looks."""
 URL: Final = "zookeeper://"
@@ -66,7 +67,10 @@ logger = logging.getLogger(__name__)
 class _Term:
     """One time as the controller."""
 
-    def __init__(self, epoch: int, epoch_version: int, head: Head, head_version: int, state: StateNodes) -> None:
+    def __init__(
+        self, session: int, epoch: int, epoch_version: int, head: Head, head_version: int, state: StateNodes
+    ) -> None:
+        self.session = session
         self.epoch = epoch
         self.epoch_check = Check(nodes.CONTROLLER_EPOCH, epoch_version)
         self.head = head
@@ -186,7 +190,7 @@ class ZooKeeperCoordination:
     def keep_leading(self, monotonic_ms: int, now_ms: int) -> bool:  # noqa: ARG002
         """See `Coordination`."""
         if self._term is not None and not self.in_session:
-            self._end_term("its session with ZooKeeper is over")
+            self._end_term(_SESSION_OVER)
         if self._term is None and self._failure is not None:
             raise OSError(self._failure)
         return self._term is not None
@@ -213,6 +217,8 @@ class ZooKeeperCoordination:
 
     def append(self, records: Sequence[Record], base_offset: int, now_ms: int) -> None:  # noqa: ARG002
         """See `Coordination`: it counts when ZooKeeper has acknowledged all of it."""
+        if self._term is not None and self._term.session != self._client.session:
+            self._end_term(_SESSION_OVER)  # the next one is not who has been elected
         term = self._term
         if term is None:
             if self._failure is not None:
@@ -495,7 +501,8 @@ class ZooKeeperCoordination:
             self._wake()  # the next look removes the node again
             return
         found = {path: node.version for path, node in loaded.found.items()}
-        term = _Term(epoch, last.version + 1, loaded.head, loaded.head_version, StateNodes(found, loaded.image))
+        state = StateNodes(found, loaded.image)
+        term = _Term(session, epoch, last.version + 1, loaded.head, loaded.head_version, state)
         term.repairs = term.state.becoming(loaded.missing())
         self.epoch, self._term, self._elected, self._failure = epoch, term, loaded.image, None
         self.durable_offset = loaded.head.next_offset
