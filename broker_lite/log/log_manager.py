@@ -31,7 +31,7 @@ from sparkonce.broker_lite.log import checkpoints, directories, meta_properties,
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.directories import LogDirectoryError
 from sparkonce.broker_lite.log.flush_state import FAILED
-from sparkonce.broker_lite.log.offset_files import OffsetFiles, note_lost
+from sparkonce.broker_lite.log.offset_files import OffsetFiles, note_lost, note_shorter
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.storage import Lock, Storage
 from sparkonce.broker_lite.log.topics import Topic, WantedTopic
@@ -540,6 +540,7 @@ class LogManager:
                     holes_allowed=not known or (not recovery_points and is_compacted),
                     metadata=metadata,
                 )
+                note_shorter(logs[index], recovery_points.get((name, index), 0))
             for index, log in logs.items():
                 log.cleaned_offset = cleaned_offsets.get((name, index))
             self._add(Topic(name, topic_id, count, logs, MappingProxyType(settings), config))

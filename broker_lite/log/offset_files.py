@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from sparkonce.broker_lite.log import checkpoints
+from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.storage import Storage
 from sparkonce.broker_lite.log.topics import Topic
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -124,5 +125,17 @@ def note_lost(directory: str, recovery_point: int) -> None:
             "%s is gone, with records up to offset %d: the partition begins empty. If the folder was moved away, "
             "stop the broker and bring it back before anybody writes",
             directory,
+            recovery_point,
+        )
+
+
+def note_shorter(log: PartitionLog, recovery_point: int) -> None:
+    """Log that a log has less than was on the disk, as where a file is gone; as in Kafka, it goes on from there."""
+    if log.log_end_offset < recovery_point:
+        logger.warning(
+            "%s ends at offset %d, and was on the disk up to %d: unless a follower was cut, records are "
+            "gone, and new ones get their offsets. If a file was moved away, stop the broker and bring it back first",
+            log.directory,
+            log.log_end_offset,
             recovery_point,
         )

@@ -621,3 +621,17 @@ def test_a_folder_that_is_gone_with_its_records_is_told(tmp_path: Path, caplog: 
     manager.close(NOW)
     (line,) = (record.getMessage() for record in caplog.records if "is gone" in record.getMessage())
     assert line.startswith(f"{tmp_path}/t-0 is gone, with records up to offset 3: the partition begins empty")
+
+
+def test_a_file_that_is_gone_with_its_records_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    manager = open_manager(DiskStorage(), str(tmp_path))
+    create_topic(manager, "t", 1, TOPIC_ID, {}, NOW)
+    append(manager, "t", 0, 3)
+    manager.close(NOW)
+    manager = open_manager(DiskStorage(), str(tmp_path))
+    manager.close(NOW)
+    assert "on the disk up to" not in caplog.text
+    (tmp_path / "t-0" / f"{0:020}.log").unlink()
+    manager = open_manager(DiskStorage(), str(tmp_path))
+    manager.close(NOW)
+    assert "t-0 ends at offset 0, and was on the disk up to 3: " in caplog.text
