@@ -32,7 +32,7 @@ CORES_FOUND_BY = {
     "shares-told-at-once": 6,
     "truncate-to-high-watermark": 6,
     "confirmed-in-sync-only": 4,
-    "expand-before-epoch-start": 57,
+    "expand-before-epoch-start": 92,
     "broker-epoch-not-told": 136,
     "same-leader-no-truncation": 16,
     "forgetful-stays-eligible": 0,
@@ -40,7 +40,7 @@ CORES_FOUND_BY = {
     "ask-once": 41,
     "leads-by-old-log": 8,
     "advance-under-min": 0,
-    "producers-not-rebuilt": 67,
+    "producers-not-rebuilt": 286,
     "late-verification-counts": 153,
     "ended-too-early-fences": 40,
 }

@@ -52,7 +52,9 @@ class CleanedEnds:
                 continue
             count, common = count_below(other.batches, last.last_offset + 1), count_below(other.batches, end)
             same = other.batches[common - 1].chain if common else 0
-            reaches = count and other.batches[count - 1].last_offset == last.last_offset
+            newest = other.batches[count - 1] if count else None
+            # Of another epoch is what a leader appended of its own that does not know of the next one yet.
+            reaches = newest is not None and (newest.last_offset, newest.epoch) == (last.last_offset, last.epoch)
             if reaches and same == (before[-1].chain if before else 0):
                 log.batches[-1:] = other.batches[common:count]
                 is_within = last.base_offset < self.of(broker_id, key)
