@@ -13,7 +13,7 @@ FOUND_BY = {
     "acks-by-end": (0, "acknowledged-is-safe"),
     "coordinators-answer-at-once": (7, "fenced-for-cause"),
     "heartbeats-answered-at-once": (9, "member-stays"),
-    "compacted-too-much": (9, "one-owner"),
+    "compacted-too-much": (9, "generations-rise"),
     "end-not-authorized": (0, "authorized"),
     "offsets-not-authorized": (0, "authorized"),
     "deletion-not-authorized": (0, "authorized"),
