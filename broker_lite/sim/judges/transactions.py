@@ -61,9 +61,17 @@ class _Observer:
         return self._decided(ask(core, producer, *rest), producer, ends=False)
 
     def _asked_to_end(
-        self, end: Callable[..., Decision], core: Transactions, producer: Producer, committed: bool, *rest: Any
+        self,
+        end: Callable[..., Decision],
+        core: Transactions,
+        producer: Producer,
+        committed: bool,
+        version: int,
+        *rest: Any,
     ) -> Decision:
-        decision = self._decided(end(core, producer, committed, *rest), producer, ends=True)
+        decision = end(core, producer, committed, version, *rest)
+        # A repetition may name the epoch before, but not by an older version of EndTxn than it repeats.
+        self._decided(decision, producer, ends=version != LEGACY)
         if decision.error is ErrorCode.CONCURRENT_TRANSACTIONS:
             self._note_early_end(producer, core.get(producer.transactional_id))
         if decision.change is not None and core in self._coordinators:
