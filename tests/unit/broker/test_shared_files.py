@@ -211,12 +211,3 @@ def test_a_change_counts_though_its_file_cannot_be_written() -> None:
     assert deciding.storage.read(f"/data/{CREDENTIALS_FILE}").decode() == nobody
     assert deciding.on_disk == settings
     assert broker.scram_credentials.get(SHA_256, "eve") is None
-
-
-def test_a_change_that_was_read_from_the_log_is_not_taken_back_where_its_answer_is_missing() -> None:
-    deciding = Deciding()
-    deciding.change(message_max_bytes="5000")
-    deciding.apply()
-    deciding.slow.waiting.pop()(False)
-    assert deciding.broker.config.log.max_message_bytes == 5_000
-    assert "5000" in deciding.on_disk

@@ -273,6 +273,20 @@ def test_a_plan_that_goes_back_and_is_discarded_does_not_hide_that_the_log_was_c
     assert len(set(query.written)) == len(query.written)
 
 
+def _put_back_and_filled(log: ModelLog, put_back_at: int, filled_at: int) -> Callable[[], None]:
+    """Return what is to be called at each moment: it puts an older state back, with lower epochs, and appends to it."""
+    moments = count()
+
+    def happens() -> None:
+        moment = next(moments)
+        if moment == put_back_at:
+            log.records, log.epoch = [], 1
+        if moment == filled_at:
+            log.records, log.epoch = [(1, next(log.numbers)) for _ in range(6)], 2
+
+    return happens
+
+
 @pytest.mark.parametrize("available_now", [False, True])
 def test_nothing_is_lost_or_doubled_whenever_a_log_is_put_back_and_filled_again(
     available_now: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -285,16 +299,7 @@ def test_nothing_is_lost_or_doubled_whenever_a_log_is_put_back_and_filled_again(
         log.records = [(7, next(log.numbers)) for _ in range(6)]
         query = Query(log, available_now=available_now)
         query.run(2)
-        calls = count()
-
-        def happens() -> None:
-            now = next(calls)  # noqa: B023  # called in this turn only
-            if now == put_back_at:  # noqa: B023
-                log.records, log.epoch = [], 1  # noqa: B023  # an older state: its epochs are lower
-            if now == filled_at:  # noqa: B023
-                log.records, log.epoch = [(1, next(log.numbers)) for _ in range(6)], 2  # noqa: B023
-
-        query.client.happens = happens
+        query.client.happens = _put_back_and_filled(log, put_back_at, filled_at)
         for _ in range(5):
             query.run(2)
         query.client.happens = lambda: None
