@@ -2,7 +2,7 @@
 
 A file that comes, goes, grows or takes another's place is reported, and so is the end of a process that held a lock:
 its open files are closed. A disk that machines share reports what happens on this machine only, and other systems
-report nothing in this way: whoever watches has to look by itself now and then, too.
+report nothing in this way, so whoever watches has to poll now and then as well.
 """
 
 from __future__ import annotations

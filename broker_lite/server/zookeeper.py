@@ -218,7 +218,7 @@ class ZooKeeperCoordination:
     def append(self, records: Sequence[Record], base_offset: int, now_ms: int) -> None:  # noqa: ARG002
         """See `Coordination`: it counts when ZooKeeper has acknowledged all of it."""
         if self._term is not None and self._term.session != self._client.session:
-            self._end_term(_SESSION_OVER)  # the next one is not who has been elected
+            self._end_term(_SESSION_OVER)  # what was elected is the session that is over
         term = self._term
         if term is None:
             if self._failure is not None:

@@ -98,7 +98,7 @@ OF_ZOOKEEPER = (
     Planted("controller-epoch-unchecked", "a controller that was replaced is not fenced", _epoch_unchecked),
     Planted("decided-at-once", "decisions that ZooKeeper has not acknowledged", _decided_at_once),
     Planted("session-kept", "a session that is kept after its end", _session_kept),
-    Planted("beats-are-reads", "signs of life that one server answers by itself", _beats_are_reads),
+    Planted("beats-are-reads", "signs of life that one server answers without the others", _beats_are_reads),
     Planted("lease-without-margin", "a lease as long as the session's time-out", _lease_without_margin),
     Planted("lapses-unnoticed", "a session that lapses for a moment hides a role", _lapses_unnoticed),
     Planted("proposals-forgotten", "a leader forgets what it proposed before it was out", _proposals_forgotten),

@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 
 from sparkonce.broker_lite.log import checkpoints, directories
-from sparkonce.broker_lite.log.batch_filter import OffsetMap
-from sparkonce.broker_lite.log.cleaner import assess, clean
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.directories import LogDirectoryError, check_topic_name
 from sparkonce.broker_lite.log.housekeeping import delete_old_segments
@@ -42,10 +40,6 @@ def append(manager: LogManager, topic: str, index: int, count: int = 1) -> None:
     for _ in range(count):
         batch = records.encode_batch([Record(None, b"v", NOW)])
         manager.partition(topic, index).append(batch, 0, NOW)
-
-
-def append_keyed(manager: LogManager, key: bytes, value: bytes) -> None:
-    manager.partition("t", 0).append(records.encode_batch([Record(key, value, NOW)]), 0, NOW)
 
 
 @pytest.fixture(params=["memory", "disk"])
@@ -474,54 +468,6 @@ def test_checkpoints_are_written_and_a_damaged_one_costs_only_time(caplog: pytes
     assert manager.partition("t", 1).offset_for_timestamp(0) == (NOW, 2)
     manager.checkpoint()
     assert storage.read(f"{LOG_DIR}/log-start-offset-checkpoint") == b"0\n1\nt 1 2\n"
-
-
-@pytest.mark.parametrize("recovery_points", [None, b"what", b"0\n0\n"])
-def test_a_compacted_log_keeps_its_records_where_no_recovery_points_are_left(recovery_points: bytes | None) -> None:
-    storage = SimulatedDisk()
-    manager = open_manager(storage)
-    settings = {"cleanup.policy": "compact", "segment.bytes": "200", "min.cleanable.dirty.ratio": "0"}
-    create_topic(manager, "t", 1, TOPIC_ID, settings, NOW)
-    for index in range(20):
-        append_keyed(manager, b"a", b"%d" % index)
-    log = manager.partition("t", 0)
-    log.roll(NOW)
-    log.flush(NOW)
-    manager.checkpoint()
-    for step in clean(assess(log, NOW), OffsetMap(1 << 20), NOW):
-        if step is not None:
-            step.result()
-    append_keyed(manager, b"b", b"last")
-    manager.abandon()
-    path = f"{LOG_DIR}/{checkpoints.RECOVERY_POINTS}"
-    if recovery_points is None:
-        storage.remove(path)
-    else:
-        storage.write(path, recovery_points, durable=True)
-    for _ in range(2):  # what the first start notes must not make the second one cut the log
-        manager = open_manager(storage)
-        log = manager.partition("t", 0)
-        kept = [header.base_offset for segment in log.segments for _, header in segment.batches(0)]
-        assert (kept, log.log_end_offset) == ([19, 20], 21)
-        manager.checkpoint()
-        manager.abandon()
-
-
-@pytest.mark.parametrize("policy", ["compact", "delete"])
-def test_a_hole_beyond_the_recovery_point_ends_a_log_where_compaction_cannot_have_made_it(policy: str) -> None:
-    storage = SimulatedDisk()
-    manager = open_manager(storage)
-    create_topic(manager, "t", 1, TOPIC_ID, {"cleanup.policy": policy, "segment.bytes": "200"}, NOW)
-    for index in range(6):
-        append_keyed(manager, b"%d" % index, b"")
-    log = manager.partition("t", 0)
-    second, _third, *_ = (segment.base_offset for segment in log.segments[1:])
-    if policy == "compact":
-        manager.checkpoint()
-    manager.abandon()
-    storage.files[f"{log.directory}/{second:020d}.log"].data.clear()
-    log = open_manager(storage).partition("t", 0)
-    assert (log.log_end_offset, [segment.base_offset for segment in log.segments]) == (second, [0, second])
 
 
 def test_a_disk_that_fails_one_log_leaves_the_others_durable(caplog: pytest.LogCaptureFixture) -> None:
