@@ -43,7 +43,8 @@ def start(spark: SparkSession, topics: Topics, folder: Path, **arguments: Any) -
 
 
 def stored(table: Path) -> list[bytes]:
-    return sorted(DeltaTable(table).to_pyarrow_table()["value"].to_pylist()) if table.exists() else []
+    is_table = DeltaTable.is_deltatable(str(table))  # the folder is there before the first version is
+    return sorted(DeltaTable(table).to_pyarrow_table()["value"].to_pylist()) if is_table else []
 
 
 def wait_until(made: Ingestion, condition: Callable[[], bool]) -> None:
@@ -164,7 +165,7 @@ def test_the_example_runs_until_sigterm_and_goes_on(topics: Topics, prefix: str,
         running = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ)
         dead = tmp_path / "tables" / "clicks-dead-letters"
         for _ in range(DEADLINE_S * 5):
-            if dead.exists() and stored(tmp_path / "tables" / "orders") and stored(dead):
+            if stored(tmp_path / "tables" / "orders") and stored(dead):
                 break
             assert running.poll() is None, (tmp_path / "log").read_text()
             with pytest.raises(subprocess.TimeoutExpired):

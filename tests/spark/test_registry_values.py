@@ -311,8 +311,10 @@ def test_an_ingestion_reads_the_newer_schema_and_widens_the_table(
     topic = topics.create(1)
 
     def stored() -> list[Any]:
-        place = tmp_path / topic
-        found = DeltaTable(place).to_pyarrow_table().column("value").to_pylist() if place.exists() else []
+        place = str(tmp_path / topic)
+        # A table's folder is there before its first version is.
+        is_table = DeltaTable.is_deltatable(place)
+        found = DeltaTable(place).to_pyarrow_table().column("value").to_pylist() if is_table else []
         return sorted((each["id"], each.get("city")) for each in found)
 
     def wait_for(made: Ingestion, count: int) -> None:
