@@ -18,13 +18,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sparkonce.broker_lite.sim.scheduler import Scheduler, stream
 
 if TYPE_CHECKING:
-    from sparkonce.broker_lite.sim.machine.loop import SimulatedLoop
-    from sparkonce.broker_lite.sim.machine.transports import Listening
     from sparkonce.broker_lite.sim.plan import Settings
 
 CLIENT: Final = 0
@@ -39,6 +37,31 @@ LOST_MS: Final = 200
 """By how much a lost packet is late."""
 CUTS_OF_LOSSES: Final = 0.05
 """How many losses end their connection."""
+
+
+class Loop(Protocol):
+    """What a connection needs of the event loop of its process."""
+
+    network: Network
+    address: str
+    """The address of the process's machine."""
+    alive: bool
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> object:
+        """See asyncio."""
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """See asyncio."""
+
+
+class Listening(Protocol):
+    """What listens at an address."""
+
+    loop: Loop
+    sockets: list[Descriptor]
+
+    def accept(self, descriptor: Descriptor) -> None:
+        """Take a new connection."""
 
 
 class Sign(Enum):
@@ -68,7 +91,7 @@ class End:
         "on_readable", "on_writable", "other", "over", "peer_address",
     )  # fmt: skip
 
-    def __init__(self, number: int, loop: SimulatedLoop, machine: int, peer_address: tuple[str, int]) -> None:
+    def __init__(self, number: int, loop: Loop, machine: int, peer_address: tuple[str, int]) -> None:
         self.number = number
         self.loop = loop
         self.machine = machine
@@ -162,7 +185,7 @@ class Network:
                 return True
         return False
 
-    def connect(self, loop: SimulatedLoop, host: str, port: int, future: asyncio.Future[Descriptor]) -> None:
+    def connect(self, loop: Loop, host: str, port: int, future: asyncio.Future[Descriptor]) -> None:
         """Connect, or let the future fail, or leave it as it is where nothing gets through."""
         sender, receiver = self._machines[loop.address], self._machines.get(host, -1)
         rng = self._stream(sender)
@@ -174,9 +197,7 @@ class Network:
         there, back = self._delay(rng), self._delay(rng)
         self.scheduler.after(there, self._arrive, loop, (host, port), future, back)
 
-    def _arrive(
-        self, loop: SimulatedLoop, address: tuple[str, int], future: asyncio.Future[Descriptor], back_ms: int
-    ) -> None:
+    def _arrive(self, loop: Loop, address: tuple[str, int], future: asyncio.Future[Descriptor], back_ms: int) -> None:
         receiver = self._machines.get(address[0], -1)
         if receiver in self.down:
             return
@@ -193,9 +214,7 @@ class Network:
         listening.accept(Descriptor(self, other))
         self._tell(back_ms, loop, future, Descriptor(self, one))
 
-    def _tell(
-        self, back_ms: int, loop: SimulatedLoop, future: asyncio.Future[Descriptor], what: Descriptor | OSError
-    ) -> None:
+    def _tell(self, back_ms: int, loop: Loop, future: asyncio.Future[Descriptor], what: Descriptor | OSError) -> None:
         def tell() -> None:
             if future.done():
                 if isinstance(what, Descriptor):
@@ -213,7 +232,7 @@ class Network:
         self.descriptors[number] = descriptor
         return number
 
-    def process_ended(self, loop: SimulatedLoop, *, power: bool) -> None:
+    def process_ended(self, loop: Loop, *, power: bool) -> None:
         """Close the connections of a process, as its kernel does; with a loss of power nothing more is sent."""
         for address, listening in list(self._listening.items()):
             if listening.loop is loop:
@@ -404,5 +423,5 @@ class Descriptor:
         return self.end
 
 
-def _soon(loop: SimulatedLoop, action: Callable[[], None]) -> None:
+def _soon(loop: Loop, action: Callable[[], None]) -> None:
     loop.call_soon(action)

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sparkonce.broker_lite.sim.machine.loop import SimulatedLoop
-    from sparkonce.broker_lite.sim.machine.sockets import Descriptor
+    from sparkonce.broker_lite.sim.machine.sockets import Descriptor, Loop
 
 _READ_BYTES = 256 << 10
 
@@ -16,9 +15,7 @@ _READ_BYTES = 256 << 10
 class Listening:
     """A server: accepts connections until it is closed."""
 
-    def __init__(
-        self, loop: SimulatedLoop, factory: Callable[[], asyncio.BaseProtocol], descriptor: Descriptor
-    ) -> None:
+    def __init__(self, loop: Loop, factory: Callable[[], asyncio.BaseProtocol], descriptor: Descriptor) -> None:
         self.loop = loop
         self.sockets = [descriptor]
         self._factory = factory
@@ -42,7 +39,7 @@ class Listening:
 class Transport(asyncio.Transport):
     """One connection, for a protocol."""
 
-    def __init__(self, loop: SimulatedLoop, descriptor: Descriptor, protocol: asyncio.BaseProtocol) -> None:
+    def __init__(self, loop: Loop, descriptor: Descriptor, protocol: asyncio.BaseProtocol) -> None:
         assert descriptor.end is not None
         end = descriptor.end
         super().__init__({"socket": descriptor, "peername": end.peer_address, "sockname": (loop.address, end.number)})
@@ -140,7 +137,7 @@ class Transport(asyncio.Transport):
                 return
         if sent < len(data):
             if not self._unsent:
-                self._loop.add_writer(self._descriptor.fileno(), self._write_on)
+                self._descriptor.wait_for_room(self._write_on)
             self._unsent += data[sent:]
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
@@ -158,7 +155,7 @@ class Transport(asyncio.Transport):
             self._fail(error)
             return
         if not self._unsent:
-            self._loop.remove_writer(self._descriptor.fileno())
+            self._descriptor.wait_for_room(None)
             if self._closing:
                 self._lose(None)
 
