@@ -19,7 +19,7 @@ from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.outcome import Outcome
 from sparkonce.broker_lite.sim.plan import Coordination, Plan, plan_of
 from sparkonce.broker_lite.sim.planted.shell import PLANTED
-from sparkonce.broker_lite.sim.world import run_plan
+from sparkonce.broker_lite.sim.simulation import run_plan
 
 BUGS: Final = tuple(each.name for each in PLANTED)
 """The names of the bugs that can be planted."""

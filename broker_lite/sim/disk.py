@@ -367,3 +367,14 @@ class SimulatedDisk:
             with suppress(OSError):
                 flush.result()
         self.pending.clear()
+
+
+class SharedDisk(SimulatedDisk):
+    """A disk that all machines share; it knows whether it was changed."""
+
+    changed = False
+
+    def change(self) -> None:
+        """See `SimulatedDisk`."""
+        super().change()
+        self.changed = True

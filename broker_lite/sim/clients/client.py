@@ -119,10 +119,10 @@ class Client:
         self.number = number
         address = f"10.1.0.{number}"
         world.network.know(address, CLIENT)
-        world.clients.append(self)
         self.loop = SimulatedLoop(  # type: ignore[abstract]
             world.scheduler, world.network, address, self._on_error
         )
+        world.client_loops.append(self.loop)
         self.rng = stream("client", world.plan.seed, number)
         self._connections: dict[Address, Connection] = {}
         self._leaders: dict[tuple[str, int], Address] = {}
@@ -142,7 +142,7 @@ class Client:
 
     def _on_error(self, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        self.world.mistake(None, f"client {self.number}: {context.get('message')}: {error!r}", error)
+        self.world.mistake(f"client {self.number}: {context.get('message')}: {error!r}", error)
 
     def now_ms(self) -> int:
         """Return the time of day."""

@@ -15,8 +15,7 @@ yet that it is no longer may repeat what was true in its own time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkonce.broker_lite.controller.records import NO_LEADER
@@ -26,7 +25,7 @@ from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.replication.invariants import ViolationError
 from sparkonce.broker_lite.sim.clients.client import GROUP, Client, UnreachableError
-from sparkonce.broker_lite.sim.judges.ownership import KNOWS_BETTER, NOTHING, Share, decode_share, encode_share
+from sparkonce.broker_lite.sim.judges.ownership import KNOWS_BETTER, Share, decode_share, encode_share
 from sparkonce.broker_lite.sim.marks import Mark
 
 if TYPE_CHECKING:
@@ -53,61 +52,16 @@ class AgainError(Exception):
         self.error = error
 
 
-@dataclass(slots=True, eq=False)
-class Commit:
-    """One OffsetCommit; its number is the offset that it commits for each partition."""
-
-    number: int
-    sent_ms: int
-    acknowledged_ms: int | None = None
-    answered_ms: int | None = None
-    is_stray: bool = False
-    """Whether it got no answer: then it may be written at any time."""
-
-
-@dataclass(slots=True)
-class Commits:
-    """All commits of all groups."""
-
-    count: int = 0
-    of: dict[tuple[str, TopicPartition], dict[int, Commit]] = field(default_factory=dict)
-
-    def send(self, group_id: str, places: Iterable[TopicPartition], now_ms: int) -> Commit:
-        """Return a commit that is about to be sent."""
-        commit = Commit(self.count, now_ms)
-        self.count += 1
-        for place in places:
-            self.of.setdefault((group_id, place), {})[commit.number] = commit
-        return commit
-
-    def check(self, group_id: str, place: TopicPartition, number: int, asked_ms: int) -> None:
-        """Check what OffsetFetch has told that was asked then.
-
-        Raises:
-            ViolationError: commits-kept.
-        """
-        known = self.of.get((group_id, place), {})
-        where = f"group {group_id}, {place[0]}-{place[1]}"
-        if number != NOTHING and number not in known:
-            raise ViolationError("commits-kept", f"{where}: commit {number} is told, which nobody has sent")
-        told = known.get(number)
-        for commit in known.values():
-            if commit.acknowledged_ms is None or commit.acknowledged_ms >= asked_ms or commit is told:
-                continue
-            if told is None or (
-                not told.is_stray and told.answered_ms is not None and told.answered_ms < commit.sent_ms
-            ):
-                text = f"commit {number} is told, and {commit.number} was acknowledged before"
-                raise ViolationError("commits-kept", f"{where}: {text}")
-
-
 class GroupClient(Client):
     """One member of a group, started again and again."""
 
-    def __init__(self, world: World, number: int, client_number: int, plan: GroupPlan, index: int) -> None:
-        """`index` counts the members of this group."""
+    def __init__(
+        self, world: World, members: Sequence[GroupClient], client_number: int, plan: GroupPlan, index: int
+    ) -> None:
+        """`members` are those of all groups, and will be; `index` counts those of this group."""
         super().__init__(world, client_number)
-        self.member = number
+        self.members = members
+        self.member = len(members)
         self.plan = plan
         self.alive = False
         self._index = index

@@ -67,7 +67,8 @@ class HeartbeatMember(GroupClient):
             tells = full or self._has_changed
             before, sent_ms = self.coordinator_now(), self.world.scheduler.now_ms
             if self.generation == JOINING_EPOCH:
-                self.world.faults.joins(before[0])
+                for listener in self.world.on_member_joins:
+                    listener(before[0])
             try:
                 answer = await self.coordinate(
                     ApiKey.CONSUMER_GROUP_HEARTBEAT,
@@ -120,7 +121,8 @@ class HeartbeatMember(GroupClient):
 
     def _take(self, answer: Any, *, judged: bool) -> None:
         if self.generation != answer.member_epoch:
-            self.world.faults.is_told_an_epoch(self.coordinator_now()[0])
+            for listener in self.world.on_epoch_told:
+                listener(self.coordinator_now()[0])
         self.generation = answer.member_epoch
         if answer.assignment is None:
             return
@@ -139,7 +141,7 @@ class HeartbeatMember(GroupClient):
 
     def _check(self, target: Share) -> None:
         new = target - (self.share or frozenset())
-        for other in self.world.members:
+        for other in self.members:
             if other is self or not isinstance(other, HeartbeatMember) or other.plan is not self.plan:
                 continue
             both = [place for place in sorted(new) if other.still_uses(place)]

@@ -29,6 +29,7 @@ from sparkonce.broker_lite.protocol.records import (
     encode_batch,
     scan,
 )
+from sparkonce.broker_lite.replication.invariants import ViolationError
 from sparkonce.broker_lite.sim.clients.client import Address, Client, UnreachableError
 from sparkonce.broker_lite.sim.marks import Mark
 
@@ -242,9 +243,17 @@ class Consumer(Client):
         self.offset = 0
         self.run(self._poll())
 
-    def begin_again(self) -> None:
-        """Read from the beginning."""
-        self.offset = 0
+    def is_out_of_range(self) -> None:
+        """Read from the beginning, if what it has read may have been lost.
+
+        Raises:
+            ViolationError: read-is-safe, if it has read more than is safe.
+        """
+        history = self.world.history_of(self.key)
+        if history.lossy:
+            self.offset = 0
+        elif history.safe and self.offset > history.safe[-1].last_offset + 1:
+            raise ViolationError("read-is-safe", f"{history.name}: a consumer has read up to {self.offset}")
 
     async def _poll(self) -> None:
         while True:
@@ -268,7 +277,7 @@ class Consumer(Client):
 
     def _take(self, result: fetch.FetchPartitionResult) -> None:
         if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self.world.judge(lambda: self.world.reads_out_of_range(self))
+            self.world.judge(self.is_out_of_range)
         if result.error_code:
             self.forget_leader(self.topic, self.key[1])
             return

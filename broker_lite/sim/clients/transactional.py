@@ -94,6 +94,7 @@ class TransactionalProducer(ProduceClient):
         self._aborts = False
         """Whether the transaction that is being written will be aborted."""
         self._began_ms = 0
+        self._courier: Courier | None = None
         self._hurries: _Write | None = None
         """The batch whose answer it does not wait for; it aborts in place of that."""
         self._ending: bool | None = None
@@ -218,7 +219,7 @@ class TransactionalProducer(ProduceClient):
         limit_s = int(self.rng.random() * _AT_ONCE_MS) / 1000 if at_once else None
         hurries = not at_once and (task.at_once or amount % 10 == 0)
         self._hurries = writes[-1 - amount % 2] if hurries else None  # the first of its partition: it is asked about
-        self.world.hurried.discard(self.name)
+        self.world.words.hurried.discard(self.name)
         try:
             async with asyncio.timeout(limit_s):
                 committed = await self._write(writes, offsets=amount % 2 == 0) and not self._aborts
@@ -292,7 +293,7 @@ class TransactionalProducer(ProduceClient):
             limit_s = None
             if write is self._hurries:
                 limit_s = (1 + int(self.rng.random() * _HURRY_MS)) / 1000
-                self.world.hurried.add(self.name)
+                self.world.words.hurried.add(self.name)
             async with asyncio.timeout(limit_s):
                 result = await self.produce(
                     topic, partition, write.batch, -1, self.name, least, 12 if least == 12 else 11
@@ -387,7 +388,7 @@ class TransactionalProducer(ProduceClient):
         if committed:
             attempt.asked = Asked.COMMIT
         if again_ms is not None:
-            courier = self.world.courier(self.producer)
+            courier = self._courier = self._courier or Courier(self.world, self.world.client_number())
             courier.run(self._end_again(courier, again_ms, version, fields))
         while True:
             try:

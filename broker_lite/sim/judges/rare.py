@@ -12,8 +12,8 @@ from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.replication.follower import PartitionFollower
 from sparkonce.broker_lite.replication.leader import PartitionLeader
+from sparkonce.broker_lite.sim.judges.observed_log import ObservedLog, Watcher
 from sparkonce.broker_lite.sim.judges.observing import Around, observed
-from sparkonce.broker_lite.sim.judges.truth import ObservedLog, Watcher
 from sparkonce.broker_lite.sim.marks import Mark
 
 if TYPE_CHECKING:

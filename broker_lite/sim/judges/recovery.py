@@ -13,9 +13,10 @@ from sparkonce.broker_lite.sim.judges.cleaned_logs import whole
 from sparkonce.broker_lite.sim.judges.groups import look_at_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from sparkonce.broker_lite.controller.image import PartitionKey
+    from sparkonce.broker_lite.sim.clients.clients import Clients
     from sparkonce.broker_lite.sim.clients.transactional import TransactionalProducer
     from sparkonce.broker_lite.sim.world import World
 
@@ -24,19 +25,19 @@ _LOOK_MS: Final = 200
 _CALM_MS: Final = 75_000
 
 
-def ails(world: World) -> str | None:
+def ails(world: World, clients: Clients) -> str | None:
     """Return what is not yet as it should be."""
-    for producer in world.producers:
+    for producer in clients.producers:
         if producer.pending:
             return f"producer {producer.producer} has {producer.pending} batches that nobody has answered"
-    for transactional in world.transactional:
+    for transactional in clients.transactional:
         if transactional.pending:
             return f"transactional producer {transactional.producer} has {transactional.pending} open transactions"
     for group in world.plan.groups:
-        wrong = ailing([each for each in world.members if each.plan is group and each.alive], world.places)
+        wrong = ailing([each for each in clients.members if each.plan is group and each.alive], world.places)
         if wrong is not None:
             return f"group {group.group_id}: {wrong}"
-    if world.standalone is not None and not world.standalone.is_up:
+    if clients.standalone is not None and not clients.standalone.is_up:
         return "the standalone broker is not up"
     for key, state in world.image.partitions():
         moves = state.adding_replicas or state.removing_replicas
@@ -62,7 +63,7 @@ def compare_images(world: World) -> None:
             check_images_equal(member.image, world.image, f"broker {machine.node_id}")
 
 
-def look_at_disks(world: World) -> None:
+def look_at_disks(world: World, clients: Clients) -> None:
     """Look at all files, once the cluster has recovered."""
     for key, state in world.image.partitions():
         replicas = state.replicas if world.is_planned(key) else ()
@@ -71,19 +72,19 @@ def look_at_disks(world: World) -> None:
             on_disk = whole(world.name_of(key), log.batches, log.batches_on_disk(), cleaned_end)
             if log.batches != on_disk or log.batches != world.logs[replicas[0], key].batches:
                 raise ViolationError("logs-match", f"{world.name_of(key)}: files of equal logs differ in the end")
-    if world.keeper is not None:
-        world.keeper.look()
-    if world.standalone is not None:
-        world.standalone.keeper.look()
-    for consumer in world.consumers:
-        world.reads_out_of_range(consumer)
+    if clients.keeper is not None:
+        clients.keeper.look()
+    if clients.standalone is not None:
+        clients.standalone.keeper.look()
+    for consumer in clients.consumers:
+        consumer.is_out_of_range()
     if world.plan.transactional:
-        _look_at_transactions(world)
+        _look_at_transactions(world, clients.transactional)
     for group in world.plan.groups:
         look_at_offsets(world, group)
 
 
-def _look_at_transactions(world: World) -> None:
+def _look_at_transactions(world: World, producers: Iterable[TransactionalProducer]) -> None:
     """Read everything as a read_committed consumer does, from every replica; then what is committed of offsets."""
     for number in range(REPLICAS):
         found: dict[PartitionKey, Counter[int]] = {}
@@ -95,7 +96,7 @@ def _look_at_transactions(world: World) -> None:
                     batches, offset = read_committed(log, offset)
                     found[key].update(crc for _, crc in batches)
         world.transactions.check_all(found)
-    for producer in world.transactional:
+    for producer in producers:
         if producer.with_offsets and not world.is_lossy:
             _look_at_offsets(world, producer, found)
 

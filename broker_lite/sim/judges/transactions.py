@@ -25,7 +25,7 @@ from sparkonce.broker_lite.sim.judges.observing import Around, Place, observed
 from sparkonce.broker_lite.sim.marks import Mark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from sparkonce.broker_lite.coordinators.producer_state import Marker
     from sparkonce.broker_lite.node.coordinated import Coordinated
@@ -33,16 +33,17 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.sim.world import World
 
 
-def observed_transactions(world: World) -> AbstractContextManager[None]:
+def observed_transactions(world: World, producers: Iterable[TransactionalProducer]) -> AbstractContextManager[None]:
     """Look into all transaction coordinators for a while."""
-    return observed(_Observer(world).observers)
+    return observed(_Observer(world, producers).observers)
 
 
 class _Observer:
     """Knows what was asked last: who decides does so before anything else is asked."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, producers: Iterable[TransactionalProducer]) -> None:
         self._world = world
+        self._producers = producers
         self._asks: Producer | None = None
         self._ends = False
         self._decision: Decision | None = None
@@ -75,7 +76,7 @@ class _Observer:
         if decision.error is ErrorCode.CONCURRENT_TRANSACTIONS:
             self._note_early_end(producer, core.get(producer.transactional_id))
         if decision.change is not None and core in self._coordinators:
-            for each in self._world.transactional:
+            for each in self._producers:
                 if each.is_ended_by_earlier(producer, committed=committed):
                     self._ended_by_earlier(self._coordinators[core].partitions, each)
         return decision

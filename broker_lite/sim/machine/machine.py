@@ -13,7 +13,7 @@ import random
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sparkonce.broker_lite.cluster.member import ClusterMember
 from sparkonce.broker_lite.config import BrokerConfig
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.security.settings import ListenerConfig
     from sparkonce.broker_lite.server.host import Heart
     from sparkonce.broker_lite.server.zookeeper_session import ZooKeeperSession
-    from sparkonce.broker_lite.sim.world import World
+    from sparkonce.broker_lite.sim.run import Run
 
 SHARED: Final = "/shared"
 """Where the disk is mounted that all machines share."""
@@ -54,17 +54,6 @@ EPOCH_MS: Final = 1_700_000_000_000
 _FLUSHES_MS: Final = 100
 _START_AGAIN_MS: Final = 500
 _NO_EPOCH: Final = -1
-
-
-class SharedDisk(SimulatedDisk):
-    """The disk that all machines share; it knows whether it was changed."""
-
-    changed = False
-
-    def change(self) -> None:
-        """See `SimulatedDisk`."""
-        super().change()
-        self.changed = True
 
 
 class _Lock:
@@ -86,7 +75,7 @@ class Mounted:
     def __init__(self, process: Process) -> None:
         self.process = process
         self._disk = process.machine.disk
-        self._shared = process.machine.world.shared
+        self._shared = process.machine.run.shared
         self._locks: list[_Lock] = []
 
     def release_locks(self) -> None:
@@ -202,7 +191,7 @@ class SimulatedHost:
         machine = process.machine
         self.storage: Storage = process.files
         self.write_gate = WriteGate()
-        self.clock = Clock(machine.now_ms, lambda: machine.world.scheduler.now_ms + machine.booted_ms)
+        self.clock = Clock(machine.now_ms, lambda: machine.run.scheduler.now_ms + machine.booted_ms)
         self._ports = FIRST_PORT
 
     def new_uuid(self) -> uuid.UUID:
@@ -211,7 +200,7 @@ class SimulatedHost:
 
     def perf_counter_ns(self) -> int:
         """See `Host`."""
-        return self._process.machine.world.scheduler.now_ms * 1_000_000
+        return self._process.machine.run.scheduler.now_ms * 1_000_000
 
     def real_path(self, path: str) -> str:
         """See `Host`."""
@@ -225,8 +214,8 @@ class SimulatedHost:
         """See `Host`: every listener has the same port after each start."""
         machine = self._process.machine
         port, self._ports = self._ports, self._ports + 1
-        sock = Descriptor(machine.world.network, None)
-        machine.world.network.bound[sock.fileno()] = (machine.address, port)
+        sock = Descriptor(machine.run.network, None)
+        machine.run.network.bound[sock.fileno()] = (machine.address, port)
         return sock, Listener(config, Endpoint(machine.address, port))
 
     def watch(self, _directories: Sequence[str], _then: Callable[[], None]) -> None:
@@ -241,9 +230,9 @@ class SimulatedHost:
         """See `Host`."""
         del connect, loop
         process, machine = self._process, self._process.machine
-        assert machine.world.ensemble is not None, "the plan has a ZooKeeper"
-        seed = machine.world.plan.seed
-        client = SimulatedClient(machine.world.ensemble, seed, machine.node_id, timeout_ms, process.loop)
+        assert machine.run.ensemble is not None, "the plan has a ZooKeeper"
+        seed = machine.run.plan.seed
+        client = SimulatedClient(machine.run.ensemble, seed, machine.node_id, timeout_ms, process.loop)
         process.zookeeper = client
         return client
 
@@ -271,15 +260,37 @@ class WatchedServer(Server):
         return shell
 
 
+class Owner(Protocol):
+    """Who has put the machines up: it decides what their brokers are, and hears what becomes of them."""
+
+    def config_of(self, node_id: int) -> BrokerConfig:
+        """Return the settings of a broker."""
+
+    def broker_epoch(self, node_id: int) -> int:
+        """Return the epoch in which a broker is registered."""
+
+    def joined(self, machine: Machine, member: ClusterMember) -> None:
+        """Hear that a broker begins to take part in its cluster."""
+
+    def may_stop(self, node_id: int, *, power: bool) -> bool:
+        """Whether a broker may die now."""
+
+    def stopped_uncleanly(self, node_id: int, *, power: bool) -> None:
+        """Hear that a broker has died."""
+
+    def disk_replaced(self, node_id: int) -> None:
+        """Hear that a broker has another disk, which is empty."""
+
+
 class Process:
     """One run of a broker."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        world = machine.world
+        run = machine.run
         self.alive = True
         self.loop = SimulatedLoop(  # type: ignore[abstract]
-            world.scheduler, world.network, machine.address, self._on_error
+            run.scheduler, run.network, machine.address, self._on_error
         )
         self.files = Mounted(self)
         self.server = WatchedServer(machine.config(), DATA, SimulatedHost(self))
@@ -307,7 +318,7 @@ class Process:
         if not is_damaged and not isinstance(error, (ServerError, LogDirectoryError, OSError, CutShort)):
             self._on_error({"message": "start", "exception": error})
         self.machine.note_unwritable()
-        self.machine.world.trace(lambda: f"broker {self.machine.node_id} does not start: {error!r}")
+        self.machine.run.trace(lambda: f"broker {self.machine.node_id} does not start: {error!r}")
         self.machine.could_not_start(refused=is_damaged or isinstance(error, (ServerError, LogDirectoryError)))
 
     def stop(self) -> None:
@@ -334,32 +345,33 @@ class Process:
         if self.server._housekeeper is not None:
             with suppress(CutShort):  # what it was in the middle of stays as it is
                 self.server._housekeeper.stop()
-        self.machine.world.network.process_ended(self.loop, power=power)
+        self.machine.run.network.process_ended(self.loop, power=power)
         if self.zookeeper is not None:
             self.zookeeper.process_ended(power=power)
         self.files.release_locks()
 
     def _joined(self, member: ClusterMember, coordination: Coordination) -> None:
         self.member, self.coordination = member, coordination
-        self.machine.world.joined(self.machine, member)
+        self.machine.owner.joined(self.machine, member)
 
     def _on_error(self, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if not isinstance(error, CutShort):
-            self.machine.world.mistake(self.machine, f"{context.get('message')}: {error!r}", error)
+            self.machine.run.mistake(f"broker {self.machine.node_id}: {context.get('message')}: {error!r}", error)
 
 
 class Machine:
     """One broker's machine, on and off."""
 
-    def __init__(self, node_id: int, world: World) -> None:
+    def __init__(self, node_id: int, run: Run, owner: Owner) -> None:
         self.node_id = node_id
-        self.world = world
+        self.run = run
+        self.owner = owner
         self.address = f"10.0.0.{node_id}"
         self.disk = SimulatedDisk()
         self.disk.blown = self._is_cut_short
         self.disk.directories.add(DATA)
-        self.rng: random.Random = stream("machine", world.plan.seed, node_id)
+        self.rng: random.Random = stream("machine", run.plan.seed, node_id)
         self.process: Process | None = None
         self.clock_ahead_ms = 0
         self.booted_ms = 1_000_000 * node_id
@@ -369,31 +381,29 @@ class Machine:
         self.blind_until_ms = 0
         self.learns_ms = 0
         """When its broker hears of what the controller has decided last."""
-        self._hearing = stream("hearing", world.plan.seed, node_id)
+        self._hearing = stream("hearing", run.plan.seed, node_id)
         self._graveyard: list[Process] = []
         """Kept, so that nothing of them is collected, and so executed, in the middle of the run."""
-        world.network.know(self.address, node_id)
-        world.scheduler.after(_FLUSHES_MS, self._flush)
+        run.network.know(self.address, node_id)
+        run.scheduler.after(_FLUSHES_MS, self._flush)
 
     def config(self) -> BrokerConfig:
         """Return the settings of its broker."""
-        return self.world.config_of(self.node_id)
+        return self.owner.config_of(self.node_id)
 
     def now_ms(self) -> int:
         """Return the time of day, as its clock has it."""
-        return EPOCH_MS + self.world.scheduler.now_ms + self.clock_ahead_ms
+        return EPOCH_MS + self.run.scheduler.now_ms + self.clock_ahead_ms
 
     def hear_later(self) -> None:
         """Let the broker read what the controller has decided some time after that, while there are faults."""
-        world = self.world
-        if not world.faults.over and self.learns_ms < world.scheduler.now_ms:
-            self.learns_ms = world.scheduler.now_ms + int(
-                self._hearing.random() ** 2 * world.plan.settings.image_lag_ms
-            )
+        run = self.run
+        if not run.is_healed and self.learns_ms < run.scheduler.now_ms:
+            self.learns_ms = run.scheduler.now_ms + int(self._hearing.random() ** 2 * run.plan.settings.image_lag_ms)
 
     def _flush(self) -> None:
         """Let the disk do what it was asked for."""
-        self.world.scheduler.after(_FLUSHES_MS, self._flush)
+        self.run.scheduler.after(_FLUSHES_MS, self._flush)
         if self.alive and not self.paused and not self.disk.broken:
             try:
                 self.disk.settle()
@@ -416,11 +426,15 @@ class Machine:
         """Start the broker, unless it runs."""
         if self.process is not None:
             return
-        self.world.trace(lambda: f"broker {self.node_id} starts")
+        self.run.trace(lambda: f"broker {self.node_id} starts")
         self.incarnation += 1
-        self.world.network.down.discard(self.node_id)
+        self.run.network.down.discard(self.node_id)
         self.process = Process(self)
         self.process.start()
+
+    def start_later(self, delay_ms: int) -> None:
+        """Start the broker after a while, if it is still down then."""
+        self.run.scheduler.after(delay_ms, self.start)
 
     def stop(self) -> None:
         """Let the broker stop in order."""
@@ -429,44 +443,44 @@ class Machine:
 
     def stopped(self, *, clean: bool) -> None:
         """Take a broker that has stopped."""
-        self.world.trace(lambda: f"broker {self.node_id} has stopped{'' if clean else ', not cleanly'}")
+        self.run.trace(lambda: f"broker {self.node_id} has stopped{'' if clean else ', not cleanly'}")
         if clean:
-            self.world.mark(Mark.STOPPED)
+            self.run.mark(Mark.STOPPED)
         else:
-            self.world.stopped_uncleanly(self.node_id, power=False)
+            self.owner.stopped_uncleanly(self.node_id, power=False)
         self._end(power=False)
-        self.world.start_later(self, _START_AGAIN_MS)
+        self.start_later(_START_AGAIN_MS)
 
     def note_unwritable(self) -> None:
         """Note that what its broker was to write could not be written, if that is why it has ended."""
         if self.disk.broken:
-            self.world.mark(Mark.BROKEN)
+            self.run.mark(Mark.BROKEN)
         elif self.disk.room is not None:
-            self.world.mark(Mark.HALTED)
+            self.run.mark(Mark.HALTED)
 
     def could_not_start(self, *, refused: bool) -> None:
         """Try again after a while; with another disk, if what is on this one is refused and may be as it has lied."""
         self._end(power=False)
         if refused and self.disk.has_lied:
-            self.world.trace(lambda: f"broker {self.node_id} gets another disk")
-            self.world.mark(Mark.DISK_REPLACED)
+            self.run.trace(lambda: f"broker {self.node_id} gets another disk")
+            self.run.mark(Mark.DISK_REPLACED)
             self.disk.replace()
             self.disk.directories.add(DATA)
-            self.world.forget_logs(self.node_id)
-        self.world.start_later(self, _START_AGAIN_MS)
+            self.owner.disk_replaced(self.node_id)
+        self.start_later(_START_AGAIN_MS)
 
     def die(self, *, power: bool = False) -> None:
         """Let the broker die, or the whole machine."""
         if self.process is None:
             return
-        self.world.trace(lambda: f"broker {self.node_id} dies{', with its machine' if power else ''}")
-        self.world.stopped_uncleanly(self.node_id, power=power)
+        self.run.trace(lambda: f"broker {self.node_id} dies{', with its machine' if power else ''}")
+        self.owner.stopped_uncleanly(self.node_id, power=power)
         self._end(power=power)
         if power:
-            self.world.network.down.add(self.node_id)
-            self.forgot_epoch = self.world.image.broker_epoch(self.node_id)
-            self.disk.lose_power(self.rng, self.world.plan.settings.torn)
-            self.world.mark(Mark.POWER_LOST)
+            self.run.network.down.add(self.node_id)
+            self.forgot_epoch = self.owner.broker_epoch(self.node_id)
+            self.disk.lose_power(self.rng, self.run.plan.settings.torn)
+            self.run.mark(Mark.POWER_LOST)
 
     def _end(self, *, power: bool) -> None:
         process, self.process = self.process, None
@@ -478,13 +492,13 @@ class Machine:
     def pause(self) -> None:
         """Hold the broker up."""
         if self.process is not None:
-            self.world.trace(lambda: f"broker {self.node_id} is paused")
+            self.run.trace(lambda: f"broker {self.node_id} is paused")
             self.process.loop.pause()
 
     def resume(self) -> None:
         """Let the broker go on."""
         if self.process is not None:
-            self.world.trace(lambda: f"broker {self.node_id} goes on")
+            self.run.trace(lambda: f"broker {self.node_id} goes on")
             self.process.loop.resume()
 
     def _is_cut_short(self) -> bool:
@@ -494,16 +508,16 @@ class Machine:
             return False
         process.alive = process.loop.alive = False
         power = self.rng.random() < 0.5 and self.may_stop(power=True)
-        self.world.scheduler.after(0, self._cut_short, process, power)
+        self.run.scheduler.after(0, self._cut_short, process, power)
         return True
 
     def may_stop(self, *, power: bool) -> bool:
         """Whether its broker may die now."""
-        return self.world.may_stop(self.node_id, power=power)
+        return self.owner.may_stop(self.node_id, power=power)
 
     def _cut_short(self, process: Process, power: bool) -> None:
         if self.process is process:
-            self.world.mark(Mark.CUT_SHORT)
+            self.run.mark(Mark.CUT_SHORT)
             self.die(power=power)
 
     @property

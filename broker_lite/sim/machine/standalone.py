@@ -46,21 +46,21 @@ class StandaloneMachine(Machine):
     """The machine of a standalone broker."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(STANDALONE, world)
+        super().__init__(STANDALONE, world, world)
         self.chance = stream("standalone-broker", world.plan.seed)
         self.keeper = _StandaloneKeeper(world, world.client_number(), self)
         self._is_over = False
 
     def config(self) -> BrokerConfig:
         """See `Machine`."""
-        return broker_config(self.world.plan, self.node_id, None)
+        return broker_config(self.run.plan, self.node_id, None)
 
     def begin(self) -> None:
         """Start it, and let it die now and then."""
         self.start()
         self.keeper.begin()
         for _ in range(self.chance.choice(_DEATHS)):
-            self.world.scheduler.after(self.chance.randrange(500, SAFETY_MS - 1_000), self._strike)
+            self.run.scheduler.after(self.chance.randrange(500, SAFETY_MS - 1_000), self._strike)
 
     def end(self) -> None:
         """Let it be."""
@@ -83,25 +83,25 @@ class StandaloneMachine(Machine):
             self.disk.fuse = self.chance.randrange(40)
         else:
             self.die(power=kind == 2)
-        self.world.start_later(self, 300)
+        self.start_later(300)
 
     def die(self, *, power: bool = False) -> None:
         """See `Machine`; it is in no cluster that would miss it."""
         if self.process is None:
             return
-        self.world.trace(lambda: f"the standalone broker dies{', with its machine' if power else ''}")
+        self.run.trace(lambda: f"the standalone broker dies{', with its machine' if power else ''}")
         self._end(power=power)
         if power:
-            self.world.network.down.add(self.node_id)
-            self.disk.lose_power(self.rng, self.world.plan.settings.torn)
+            self.run.network.down.add(self.node_id)
+            self.disk.lose_power(self.rng, self.run.plan.settings.torn)
         if self.chance.random() < _DAMAGED:
             self._damage()
 
     def stopped(self, *, clean: bool) -> None:
         """See `Machine`."""
-        self.world.trace(lambda: f"the standalone broker has stopped{'' if clean else ', not cleanly'}")
+        self.run.trace(lambda: f"the standalone broker has stopped{'' if clean else ', not cleanly'}")
         self._end(power=False)
-        self.world.start_later(self, 300)
+        self.start_later(300)
 
     def may_stop(self, *, power: bool) -> bool:
         """See `Machine`."""
@@ -113,7 +113,7 @@ class StandaloneMachine(Machine):
         for path in sorted(self.disk.files):
             if not path.endswith(_REPLACEABLE) or self.chance.random() >= _DAMAGED:
                 continue
-            self.world.mark(Mark.FILE_DAMAGED)
+            self.run.mark(Mark.FILE_DAMAGED)
             # Other bits are only noticed where there is a checksum.
             content, kind = self.disk.files[path], self.chance.randrange(3 if path.endswith(_CHECKED) else 2)
             if kind == 0:

@@ -23,10 +23,13 @@ from sparkonce.broker_lite.server.zookeeper import ZooKeeperCoordination
 from sparkonce.broker_lite.sim.marks import Mark
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from sparkonce.broker_lite.cluster.coordination import Step
     from sparkonce.broker_lite.cluster.zookeeper_nodes import Operation
     from sparkonce.broker_lite.server.zookeeper_session import ZooKeeperError
     from sparkonce.broker_lite.sim.machine.machine import Machine, Process
-    from sparkonce.broker_lite.sim.world import World
+    from sparkonce.broker_lite.sim.run import Run
     from sparkonce.broker_lite.sim.zookeeper.ensemble import Ensemble
     from sparkonce.broker_lite.sim.zookeeper.tree import Transaction
 
@@ -37,17 +40,19 @@ _STATE = (nodes.REGISTRATIONS, nodes.TOPICS, nodes.DOCUMENTS, nodes.DEFAULT_SETT
 class ZooKeeperTruth:
     """See `Truth`; each decision is taken as it is made."""
 
-    def __init__(self, world: World, ensemble: Ensemble) -> None:
+    def __init__(self, run: Run, brokers: Mapping[int, Machine], ensemble: Ensemble) -> None:
         self.image = ClusterImage()
-        self.flush_ms = 0
-        self._world = world
+        self.on_step: list[Callable[[Step], None]] = []
+        """See `Truth`."""
+        self._run = run
+        self._brokers = brokers
         self._ensemble = ensemble
         self._number = 0
         self._epoch = -1
         self._claimed_in = 0
         """The session in which the latest epoch was claimed."""
         ensemble.on_decided.append(self._transacted)
-        ensemble.on_elected.append(partial(world.mark, Mark.ZOOKEEPER_LEADER))
+        ensemble.on_elected.append(partial(run.mark, Mark.ZOOKEEPER_LEADER))
         ensemble.on_expired.append(self._expired)
 
     def look(self) -> None:
@@ -71,15 +76,15 @@ class ZooKeeperTruth:
         if coordination is not None and coordination.durable_offset > self.image.next_offset:
             found, written = coordination.durable_offset, self.image.next_offset
             text = f"broker {process.machine.node_id} takes {found} for durable, and {written} is written"
-            self._world.violated(ViolationError("decided-is-written", text))
+            self._run.violated(ViolationError("decided-is-written", text))
 
     def _transacted(self, transaction: Transaction, error: ZooKeeperError | None) -> None:
         operations = transaction.operations or ()
         if error is not None:
             if any(each.path == nodes.CHANGES for each in operations):
-                self._world.mark(Mark.DECIDED_IN_VAIN)
+                self._run.mark(Mark.DECIDED_IN_VAIN)
             return
-        self._world.judge(lambda: self._judge(transaction.session, operations))
+        self._run.judge(lambda: self._judge(transaction.session, operations))
 
     def _judge(self, session: int, operations: tuple[Operation, ...]) -> None:
         for each in operations:
@@ -89,7 +94,7 @@ class ZooKeeperTruth:
                 self._decided(session, each)
 
     def _claimed(self, session: int, epoch: int) -> None:
-        self._world.trace(lambda: f"controller epoch {epoch} is claimed in session {session:#x}")
+        self._run.trace(lambda: f"controller epoch {epoch} is claimed in session {session:#x}")
         if epoch <= self._epoch:
             raise ViolationError("epochs-rise", f"controller epoch {epoch} is claimed after {self._epoch}")
         self._epoch, self._claimed_in = epoch, session
@@ -104,21 +109,22 @@ class ZooKeeperTruth:
         if head.number != self._number + 1 or change.base_offset != self.image.next_offset:
             raise ViolationError("one-controller", f"{text} begins at {change.base_offset}, after {self._number}")
         self._number = head.number
-        self._world.decisions.landed(change.records)
+        for take in self.on_step:
+            take(change.records)
 
     def _expired(self, session: int) -> None:
-        world = self._world
-        world.trace(lambda: f"session {session:#x} has had its time")
-        world.mark(Mark.ZOOKEEPER_SESSION)
+        run = self._run
+        run.trace(lambda: f"session {session:#x} has had its time")
+        run.mark(Mark.ZOOKEEPER_SESSION)
         if any(server.is_about_to_tell(session) for server in self._ensemble.servers):
             return  # it was silent too long: that it is back, the leader does not know, and it is told of the end soon
-        for machine in world.brokers.values():
+        for machine in self._brokers.values():
             process = machine.process
             if process is None or process.zookeeper is None or process.zookeeper.session != session:
                 continue
             if isinstance(process.coordination, ZooKeeperCoordination) and process.coordination.in_session:
                 text = f"broker {machine.node_id} counts itself in session {session:#x}, which has ended"
-                world.violated(ViolationError("out-of-session", text))
+                run.violated(ViolationError("out-of-session", text))
 
     def look_at_the_end(self) -> None:
         """Compare the nodes of the state with the log."""

@@ -1,7 +1,7 @@
 """Scripts: a cluster of the simulator in which nothing happens but what a test says.
 
 Theory of operation: brokers 1 to 3 have a replica of everything; broker 4 is the controller, and nothing else. All of
-them are whole brokers on the simulator's machines, disks and network, and its judges look on. The network takes no
+them are brokers on the simulator's machines, disks and network, and its judges look on. The network takes no
 time, so what is due happens within the same millisecond: `pass_time` lets it. A script starts and kills brokers, lets
 others lead, cuts the network, damages files, keeps back what brokers ask each other and the answers to it, and sends
 requests, each on a connection of its own.
@@ -29,6 +29,7 @@ from sparkonce.broker_lite.sim.clients.client import Address, Client
 from sparkonce.broker_lite.sim.machine.machine import DATA, METADATA, Machine, Process
 from sparkonce.broker_lite.sim.machine.settings import FIRST_PORT
 from sparkonce.broker_lite.sim.plan import Durability, Plan, Settings, TopicPlan
+from sparkonce.broker_lite.sim.simulation import Simulation
 from sparkonce.broker_lite.sim.world import World
 
 CONTROLLER: Final = 4
@@ -116,8 +117,10 @@ class Script(World):
         super().__init__(
             Plan(0, CONTROLLER, Durability.BUDGETED, 2, topics, (), (), (), _OF_CLIENTS, ()), tracing=False
         )
-        self.has_strangers, self.intruder, self.operator = False, None, None
-        self.faults.over = True  # nothing comes late by chance
+        self._simulation = Simulation(self)
+        self._simulation.between_brokers.has_strangers = False
+        self.is_healed = True  # nothing comes late by chance
+        self.on_joined.append(self._hold_back)
 
     def config_of(self, node_id: int) -> BrokerConfig:
         """See `World`; all that a test does not set is as Kafka has it."""
@@ -125,8 +128,8 @@ class Script(World):
 
     def __enter__(self) -> Self:
         """Let the cluster come up: the controller first."""
-        self._undo.enter_context(self._listening())
-        self._undo.callback(self._end)
+        self._undo.enter_context(self._simulation.judged())
+        self._undo.callback(self._simulation.end)
         self.brokers[CONTROLLER].start()
         self.until(lambda: self.image.controller_id == CONTROLLER)
         for broker_id in REPLICAS:
@@ -251,18 +254,16 @@ class Script(World):
         yield
         self.network.blocked -= ways
 
-    def mistake(self, machine: Machine | None, text: str, error: BaseException | None) -> None:
+    def mistake(self, text: str, error: BaseException | None) -> None:
         """See `World`; what a test is about is none."""
         if isinstance(error, self.expected):
             self.noted.append(text)
         else:
-            super().mistake(machine, text, error)
+            super().mistake(text, error)
 
     # What brokers ask of each other.
 
-    def joined(self, machine: Machine, member: ClusterMember) -> None:
-        """See `World`."""
-        super().joined(machine, member)
+    def _hold_back(self, machine: Machine, member: ClusterMember) -> None:
         peers, process = member._peers, machine.process
         assert peers is not None
         assert process is not None

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Final
 from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.coordinators.offsets import partition_of
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
-from sparkonce.broker_lite.sim.faults.under_way import WholeFaults
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.plan import Kind, Step
-from sparkonce.broker_lite.sim.zookeeper.faults import ZooKeeperFaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sparkonce.broker_lite.controller.image import PartitionKey
+    from sparkonce.broker_lite.sim.clients.clients import Clients
     from sparkonce.broker_lite.sim.clients.transactional import TransactionalProducer
+    from sparkonce.broker_lite.sim.faults.strikes import Strikes
     from sparkonce.broker_lite.sim.world import World
 
 _LOOK_MS: Final = 10
@@ -34,11 +34,13 @@ _BACK_MS: Final = 150
 """After how long it comes back."""
 
 
-class ShellFaults(WholeFaults):
-    """What can go wrong."""
+class CoordinatorFaults:
+    """Carries out steps of the kinds in `actions`."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def __init__(self, world: World, clients: Clients, strikes: Strikes) -> None:
+        self._world = world
+        self._clients = clients
+        self._strikes = strikes
         self._jam: _Jam | None = None
         self._loss: Step | None = None
         """Armed for the next marker that is sent."""
@@ -48,20 +50,18 @@ class ShellFaults(WholeFaults):
         """Armed for the next member of KIP-848 that joins."""
         self._dying_coordinator: tuple[int, Step] | None = None
         """Kept from its followers meanwhile: it dies when it has told a member of a new epoch."""
-        self._actions[Kind.FLIP] = self._flip
-        self._actions[Kind.LOSE_HEARTBEAT] = self._lose_heartbeat
-        self._actions[Kind.LOSE_MARKER] = self._lose_marker
-        self._actions[Kind.JAM] = self._begin_jam
-        self._zookeeper = None if world.ensemble is None else ZooKeeperFaults(world, world.ensemble)
-        if self._zookeeper is not None:
-            self._actions |= self._zookeeper.actions
+        self.actions: dict[Kind, Callable[[Step], None]] = {
+            Kind.FLIP: self._flip,
+            Kind.LOSE_HEARTBEAT: self._lose_heartbeat,
+            Kind.LOSE_MARKER: self._lose_marker,
+            Kind.JAM: self._begin_jam,
+        }
+        world.on_member_joins.append(self._joins)
+        world.on_epoch_told.append(self._is_told_an_epoch)
 
     def end(self) -> None:
-        """See `WholeFaults`."""
-        super().end()
+        """Heal everything."""
         self._loss = self._dying = self._lost_member = self._dying_coordinator = None
-        if self._zookeeper is not None:
-            self._zookeeper.end()
         if self._jam is not None:
             self._jam.release()
 
@@ -71,34 +71,34 @@ class ShellFaults(WholeFaults):
         if step is not None:
             self._dying = (broker_id, leader, step)
             others = self._world.brokers.keys() - {broker_id, leader}
-            self._block({(leader, each) for each in others}, 2 * self._world.plan.settings.session_ms)
+            self._strikes.block({(leader, each) for each in others}, 2 * self._world.plan.settings.session_ms)
 
     def answered(self, broker_id: int, leader: int, then: Callable[[], object]) -> None:
         """Let an answer to WriteTxnMarkers arrive, now or when a jam is over; the leader may die of it."""
         if self._dying is not None and self._dying[:2] == (broker_id, leader):
             step, self._dying = self._dying[2], None
             self._world.mark(Mark.MARKER_ALONE)
-            self._world.scheduler.after(0, self._die_in_duel, self._world.brokers[leader], step.duration_ms)
+            self._world.scheduler.after(0, self._strikes.die, self._world.brokers[leader], step.duration_ms)
         if self._jam is None or not self._jam.holds(broker_id, leader, then):
             then()
 
-    def joins(self, coordinator: int) -> None:
+    def _joins(self, coordinator: int) -> None:
         """Keep a group's coordinator from its followers, if a loss is armed: a member is about to join."""
         step, self._lost_member = self._lost_member, None
         if step is not None and coordinator != NO_LEADER:
             self._dying_coordinator = (coordinator, step)
             others = self._world.brokers.keys() - {coordinator}
-            self._block({(coordinator, each) for each in others}, self._world.plan.settings.session_ms)
+            self._strikes.block({(coordinator, each) for each in others}, self._world.plan.settings.session_ms)
 
-    def is_told_an_epoch(self, coordinator: int) -> None:
+    def _is_told_an_epoch(self, coordinator: int) -> None:
         """Let a coordinator die that has told a member of a new epoch."""
         if self._dying_coordinator is not None and self._dying_coordinator[0] == coordinator:
             step, self._dying_coordinator = self._dying_coordinator[1], None
             self._world.mark(Mark.EPOCH_ALONE)
-            self._world.scheduler.after(0, self._die_in_duel, self._world.brokers[coordinator], step.duration_ms)
+            self._world.scheduler.after(0, self._strikes.die, self._world.brokers[coordinator], step.duration_ms)
 
     def _lose_heartbeat(self, step: Step) -> None:
-        members = [each for each in self._world.members if each.plan.by_heartbeats and each.alive]
+        members = [each for each in self._clients.members if each.plan.by_heartbeats and each.alive]
         if members:
             self._lost_member = step
             members[step.target % len(members)].happen(_LEAVES, _BACK_MS)
@@ -117,27 +117,28 @@ class ShellFaults(WholeFaults):
         if state is None or state.leader == NO_LEADER or state.adding_replicas or state.removing_replicas:
             return
         other = [each for each in state.replicas if each != state.leader][step.amount % (len(state.replicas) - 1)]
-        world.lead(key, other)
+        self._clients.lead(key, other)
         world.scheduler.after(step.duration_ms, self._flip_back, key, state.leader)
 
     def _flip_back(self, key: PartitionKey, leader: int) -> None:
-        if not self.over:
-            self._world.lead(key, leader)
+        if not self._world.is_healed:
+            self._clients.lead(key, leader)
 
     def _begin_jam(self, step: Step) -> None:
         if self._jam is not None:
             self._jam.release()
-        producers = [each for each in self._world.transactional if not each.has_epochs]
+        producers = [each for each in self._clients.transactional if not each.has_epochs]
         if producers:
-            self._jam = _Jam(self._world, producers[step.target % len(producers)], step)
+            self._jam = _Jam(self._world, self._clients, producers[step.target % len(producers)], step)
             self._jam.begin()
 
 
 class _Jam:
     """One leader whose answers to one coordinator's markers are held back."""
 
-    def __init__(self, world: World, producer: TransactionalProducer, step: Step) -> None:
+    def __init__(self, world: World, clients: Clients, producer: TransactionalProducer, step: Step) -> None:
         self._world = world
+        self._clients = clients
         self._producer = producer
         self._until_ms = world.scheduler.now_ms + step.duration_ms
         self._held: list[Callable[[], object]] = []
@@ -213,4 +214,4 @@ class _Jam:
     def _flip(self, leader: int) -> None:
         self._flipped_ms = self._world.scheduler.now_ms
         assert self._key is not None
-        self._world.lead(self._key, leader)
+        self._clients.lead(self._key, leader)

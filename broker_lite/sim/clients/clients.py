@@ -1,0 +1,108 @@
+"""All clients of a run, and what faults have them do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparkonce.broker_lite.sim.clients.admin import Admin
+from sparkonce.broker_lite.sim.clients.groups import ClassicMember, GroupClient
+from sparkonce.broker_lite.sim.clients.heartbeats import HeartbeatMember
+from sparkonce.broker_lite.sim.clients.intruder import Intruder
+from sparkonce.broker_lite.sim.clients.keeper import Keeper
+from sparkonce.broker_lite.sim.clients.operator import Operator, has_operator
+from sparkonce.broker_lite.sim.clients.producers import Consumer, Herald, Producer
+from sparkonce.broker_lite.sim.clients.transactional import TransactionalProducer
+from sparkonce.broker_lite.sim.machine.settings import has_cleaning, has_intruder
+from sparkonce.broker_lite.sim.machine.standalone import StandaloneMachine, has_standalone
+from sparkonce.broker_lite.sim.marks import Mark
+from sparkonce.broker_lite.sim.world import INTERNAL
+
+if TYPE_CHECKING:
+    from sparkonce.broker_lite.controller.image import PartitionKey
+    from sparkonce.broker_lite.sim.plan import TopicPlan
+    from sparkonce.broker_lite.sim.world import World
+
+
+class Clients:
+    """The clients of a cluster, and of a standalone broker beside it if there is one."""
+
+    def __init__(self, world: World) -> None:
+        seed = world.plan.seed
+        self._world = world
+        self.producers: list[Producer] = []
+        self.consumers: list[Consumer] = []
+        self.transactional: list[TransactionalProducer] = []
+        self.members: list[GroupClient] = []
+        self.admin = Admin(world, world.client_number())
+        self.intruder = Intruder(world, world.client_number()) if has_intruder(seed) else None
+        self.operator = Operator(world, world.client_number()) if has_operator(seed) else None
+        self.keeper = Keeper(world, world.client_number()) if has_cleaning(seed) else None
+        self.standalone = StandaloneMachine(world) if has_standalone(seed) else None
+        self._herald: Herald | None = None
+
+    def begin(self) -> None:
+        """Let all of them begin, now that the topics are there."""
+        world = self._world
+        for number in range(len(world.plan.producers)):
+            self.producers.append(Producer(world, number, world.client_number()))
+        keys = [key for key, _ in world.image.partitions() if world.topic_of(key).name not in INTERNAL]
+        for key in keys:
+            self.consumers.append(Consumer(world, world.client_number(), key))
+            if world.plan.transactional:
+                self.consumers.append(Consumer(world, world.client_number(), key, committed=True))
+        for number in range(len(world.plan.transactional)):
+            self.transactional.append(TransactionalProducer(world, number, world.client_number(), keys))
+        for each in (self.intruder, self.operator, self.keeper, self.standalone):
+            if each is not None:
+                each.begin()
+        for group in world.plan.groups:
+            kind = HeartbeatMember if group.by_heartbeats else ClassicMember
+            for index in range(group.members):
+                self.members.append(kind(world, self.members, world.client_number(), group, index))
+
+    def calm(self) -> None:
+        """Change nothing more, and let members of groups rest where they are."""
+        for each in (self.operator, self.keeper, self.standalone):
+            if each is not None:
+                each.end()
+        for member in self.members:
+            member.calm()
+
+    # What faults have them do.
+
+    def produce_to(self, key: PartitionKey) -> None:
+        """Let all producers of a partition send, and one that needs not look for its leader."""
+        for producer in self.producers:
+            if producer.key == key:
+                producer.send(1)
+        if self._world.topic_of(key).name not in INTERNAL:
+            if self._herald is None:
+                self._herald = Herald(self._world, self._world.client_number())
+            self._herald.send(key)
+
+    def elect(self, key: PartitionKey) -> None:
+        """Ask for the preferred leader."""
+        self.admin.run(self.admin.elect(self._world.topic_of(key).name, key[1]))
+
+    def change_settings(self, topic: TopicPlan, minimum: int, *, unclean: bool) -> None:
+        """Ask for other settings of a topic."""
+        self._world.mark(Mark.SETTINGS)
+        self.admin.run(self.admin.change_settings(topic, minimum, unclean=unclean))
+
+    def change_default(self, minimum: int) -> None:
+        """Ask for another `min.insync.replicas` of the cluster."""
+        self._world.mark(Mark.SETTINGS)
+        self.admin.run(self.admin.change_default(minimum))
+
+    def reassign(self, key: PartitionKey, target: tuple[int, ...] | None) -> None:
+        """Ask for other replicas of a partition; None gives a move up."""
+        self._world.mark(Mark.MOVE if target is not None else Mark.MOVE_GIVEN_UP)
+        self.admin.run(self.admin.reassign(self._world.topic_of(key).name, key[1], target))
+
+    def lead(self, key: PartitionKey, broker_id: int) -> None:
+        """Ask that one of its replicas leads a partition."""
+        state = self._world.image.partition(key)
+        if state is not None and broker_id in state.replicas:
+            self._world.mark(Mark.FLIP)
+            others = [each for each in state.replicas if each != broker_id]
+            self.admin.run(self.admin.lead(self._world.topic_of(key).name, key[1], (broker_id, *others)))

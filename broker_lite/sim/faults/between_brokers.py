@@ -1,0 +1,84 @@
+"""What goes wrong between brokers: what they read of the controller's late, and what they ask of each other.
+
+Most of that is the network's; here is what faults do that are about certain requests and answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.replication.leader import PartitionLeader, Proposal
+from sparkonce.broker_lite.sim.faults.strangers import beside_strangers, has_strangers
+from sparkonce.broker_lite.sim.marks import Mark
+
+if TYPE_CHECKING:
+    from sparkonce.broker_lite.cluster.member import ClusterMember
+    from sparkonce.broker_lite.sim.faults.faults import Faults
+    from sparkonce.broker_lite.sim.machine.machine import Machine, Process
+    from sparkonce.broker_lite.sim.world import World
+
+
+class BetweenBrokers:
+    """Is between a broker and the others, once it is a member."""
+
+    def __init__(self, world: World, faults: Faults) -> None:
+        self._world = world
+        self._faults = faults
+        self.has_strangers = has_strangers(world.plan.seed)
+
+    def joined(self, machine: Machine, member: ClusterMember) -> None:
+        """Be between a broker and the others."""
+        world, poll, peers = self._world, member.poll, member._peers
+        assert peers is not None
+        send = peers.send
+        process = machine.process
+
+        def late_poll() -> None:
+            if world.scheduler.now_ms >= max(machine.blind_until_ms, machine.learns_ms):
+                poll()
+
+        def sent(broker_id: int, request: Any, then: Callable[[Any], None]) -> None:
+            again_ms = self._proposes(machine, request) if request.API_KEY == ApiKey.ALTER_PARTITION else 0
+            if request.API_KEY == ApiKey.WRITE_TXN_MARKERS and process is not None:
+                self._faults.coordinators.sends_markers(machine.node_id, broker_id)
+                then = self._answered_late(process, broker_id, then)
+            elif request.API_KEY == ApiKey.ADD_PARTITIONS_TO_TXN and process is not None:
+                then = world.words.late(process.loop, request, then, calm=world.is_healed)
+            if again_ms and process is not None:
+                process.loop.call_later(again_ms / 1000, send, broker_id, request, lambda _: None)
+            send(broker_id, request, then)
+
+        member.poll = late_poll  # type: ignore[method-assign]
+        if self.has_strangers:
+            failing = partial(world.mark, Mark.STRANGER)
+            both = beside_strangers(member.when_safe, world.plan.seed, machine.node_id, failing)
+            member.when_safe = both  # type: ignore[assignment]  # names of parameters
+        peers.send = sent  # type: ignore[method-assign]
+
+    def _answered_late(self, process: Process, leader: int, then: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Let a leader's answer to markers be one of those that faults are about."""
+
+        def answered(answer: Any) -> None:
+            arrive = partial(process.loop.call_soon, then, answer)
+            self._faults.coordinators.answered(process.machine.node_id, leader, arrive)
+
+        return answered
+
+    def _proposes(self, machine: Machine, request: Any) -> int:
+        proposals = [
+            (
+                (topic.topic_id, each.partition_index),
+                Proposal(
+                    each.leader_epoch,
+                    each.partition_epoch,
+                    tuple((member.broker_id, member.broker_epoch) for member in each.new_isr_with_epochs),
+                ),
+            )
+            for topic in request.topics
+            for each in topic.partitions
+            if isinstance(machine.replicas.roles.get((topic.topic_id, each.partition_index)), PartitionLeader)
+        ]
+        return self._faults.proposed(machine, proposals)
