@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -141,10 +141,6 @@ def test_codes_that_a_broker_answers_with_may_be_of_a_later_kafka(module: str) -
     assert not [call for call in calls if isinstance(call, ast.Name) and call.id == "ErrorCode"]
 
 
-ENTANGLED = ("broker_lite.sim",)
-"""Folders whose modules name each other's types, in annotations and in functions; to become fewer, never more."""
-
-
 def test_no_module_imports_one_that_imports_it() -> None:
     """Neither by way of others, nor in a function, nor for an annotation alone."""
     known = {module.removesuffix(".__init__"): module for module in modules()}
@@ -152,28 +148,7 @@ def test_no_module_imports_one_that_imports_it() -> None:
         name: {ours for full in imports_of(module) for ours in needed(full, name, known)} - {name}
         for name, module in known.items()
     }
-    for name, others in imported.items():
-        folder = next((each for each in ENTANGLED if within(name, each)), None)
-        if folder is not None:
-            others -= {each for each in others if within(each, folder)}
     TopologicalSorter(imported).prepare()  # raises CycleError, which shows the circle
-
-
-@pytest.mark.parametrize("folder", ENTANGLED)
-def test_no_module_of_an_entangled_folder_loads_one_that_loads_it(folder: str) -> None:
-    """There, too, what functions import, and annotations alone need, is loaded later or never."""
-    known = {name: name for name in modules() if within(name, folder)}
-    loads = {name: {ours for full in loaded_by(name) for ours in needed(full, name, known)} - {name} for name in known}
-    TopologicalSorter(loads).prepare()
-
-
-def loaded_by(module: str) -> Iterator[str]:
-    tree = ast.parse(text_of(module))
-    for node in top_level(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def needed(imported: str, name: str, known: Mapping[str, str]) -> set[str]:
@@ -182,13 +157,3 @@ def needed(imported: str, name: str, known: Mapping[str, str]) -> set[str]:
     around = [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
     ours = [each for each in around if each in known]
     return {each for each in ours if each == ours[-1] or not within(name, each)}
-
-
-def top_level(node: ast.AST) -> Iterator[ast.AST]:
-    """Return what runs when a module is loaded."""
-    for child in ast.iter_child_nodes(node):
-        later = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        never = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
-        if not later and not never:
-            yield child
-            yield from top_level(child)

@@ -12,7 +12,7 @@ from sparkonce.broker_lite.sim.zookeeper.tree import Change, Transaction, Tree
 from sparkonce.broker_lite.sim.zookeeper.wire import Direction
 
 if TYPE_CHECKING:
-    from sparkonce.broker_lite.sim.zookeeper.ensemble import Ensemble
+    from sparkonce.broker_lite.sim.zookeeper.leader import Leadership
 
 
 class Connection:
@@ -22,7 +22,7 @@ class Connection:
         self, server: Server, client_machine: int, to_client: Callable[[Any], None], broken: Callable[[], None]
     ) -> None:
         """`to_client` takes what arrives at the client, `broken` hears that the connection has ended."""
-        roads = server.ensemble.roads
+        roads = server.leadership.roads
         self.server = server
         self.is_open = True
         self.session = 0
@@ -51,10 +51,10 @@ class Connection:
         self.session = session
         self.back.send(Welcome(session, timeout_ms))
         if not session:
-            self.server.ensemble.scheduler.after(0, self.end)
+            self.server.leadership.scheduler.after(0, self.end)
 
     def _take(self, request: Request) -> None:
-        server, ensemble = self.server, self.server.ensemble
+        server, leadership = self.server, self.server.leadership
         server.hear(self.session)
         waiting = _Waiting(request)
         self._waiting.append(waiting)
@@ -67,7 +67,7 @@ class Connection:
                 waiting.answer = Answer(None, error, server.tree.zxid)
                 self._answer()
 
-            ensemble.ask(server, lambda: None if sync else ensemble.transact(self, transaction), done)
+            server.ask(lambda: None if sync else leadership.transact(self, transaction), done)
         self._answer()
 
     def _answer(self) -> None:
@@ -115,9 +115,11 @@ class _Waiting:
 class Server:
     """A server; what it has applied is on its disk."""
 
-    def __init__(self, machine: int, ensemble: Ensemble) -> None:
+    def __init__(self, machine: int, leadership: Leadership, changed: Callable[[], None]) -> None:
+        """Begin; call `changed` when it has come, gone, or was cut off."""
         self.machine = machine
-        self.ensemble = ensemble
+        self.leadership = leadership
+        self._changed = changed
         self.tree = Tree()
         self.is_up = True
         self.is_cut = False
@@ -134,7 +136,8 @@ class Server:
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         self._there_ms = self._back_ms = 0
         """When the last message arrives that is on its way to or from the leader."""
-        ensemble.scheduler.after(ensemble.plan.tick_ms // 2, self._tell_sessions)
+        leadership.on_decided.append(lambda *_: self._apply_later())
+        leadership.scheduler.after(leadership.plan.tick_ms // 2, self._tell_sessions)
 
     # Coming and going.
 
@@ -145,13 +148,13 @@ class Server:
 
     def join(self) -> None:
         """Follow the leader, and take clients when all that was decided is applied."""
-        self._epoch = self.ensemble.epoch
+        self._epoch = self.leadership.epoch
         self._joined += 1
-        self.ensemble.scheduler.after(self.ensemble.roads.delay_ms(), self._begin, self._joined)
+        self.leadership.scheduler.after(self.leadership.roads.delay_ms(), self._begin, self._joined)
 
     def _begin(self, joined: int) -> None:
-        if joined == self._joined and self.is_reachable and self._epoch == self.ensemble.epoch:
-            self.apply(self.ensemble.tree.zxid)
+        if joined == self._joined and self.is_reachable and self._epoch == self.leadership.epoch:
+            self._apply(self.leadership.tree.zxid)
             self.serves = True
 
     def leave(self) -> None:
@@ -170,7 +173,7 @@ class Server:
         if self.is_up:
             self.is_up = False
             self.leave()
-            self.ensemble.changed()
+            self._changed()
 
     def start(self) -> None:
         """Start again."""
@@ -183,8 +186,8 @@ class Server:
         if not self.is_cut:
             self.is_cut = True
             self._cuts += 1
-            self.ensemble.scheduler.after(self.ensemble.plan.sync_limit_ms, self._give_up, self._cuts)
-            self.ensemble.changed()
+            self.leadership.scheduler.after(self.leadership.plan.sync_limit_ms, self._give_up, self._cuts)
+            self._changed()
 
     def _give_up(self, cuts: int) -> None:
         if self.is_cut and cuts == self._cuts:
@@ -200,28 +203,28 @@ class Server:
             self._return()
 
     def _return(self) -> None:
-        ensemble = self.ensemble
-        if ensemble.leader is None:
-            ensemble.changed()
-        if self.serves and self._epoch == ensemble.epoch:  # nobody has noticed that it was away
+        leadership = self.leadership
+        if leadership.machine is None:
+            self._changed()
+        if self.serves and self._epoch == leadership.epoch:  # nobody has noticed that it was away
             held, self._held = self._held, []
             for each in held:
-                self.send_to_leader(each)
-            self.decided()
-        elif ensemble.leader is not None:
+                self._send_to_leader(each)
+            self._apply_later()
+        elif leadership.machine is not None:
             self.leave()
             self.join()
 
     # The leader.
 
-    def send_to_leader(self, arrive: Callable[[], None]) -> None:
+    def _send_to_leader(self, arrive: Callable[[], None]) -> None:
         """Let something arrive at the leader, after all before it."""
         if self.is_cut:
             self._held.append(arrive)
             return
-        scheduler, joined = self.ensemble.scheduler, self._joined
-        is_leader = self.ensemble.leader is self
-        delay_ms = 0 if is_leader else self.ensemble.roads.delay_ms()
+        scheduler, joined = self.leadership.scheduler, self._joined
+        is_leader = self.leadership.machine == self.machine
+        delay_ms = 0 if is_leader else self.leadership.roads.delay_ms()
         self._there_ms = max(self._there_ms, scheduler.now_ms + delay_ms)
 
         def arrives() -> None:
@@ -232,36 +235,43 @@ class Server:
 
         scheduler.after(self._there_ms - scheduler.now_ms, arrives)
 
-    def decided(self) -> None:
+    def ask(self, action: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """Let the leader do something; `then` is called when this server has all that was decided up to then."""
+        leadership, epoch = self.leadership, self.leadership.epoch
+
+        def arrive() -> None:
+            if leadership.machine is None or leadership.epoch != epoch:
+                return  # this server leaves, and its connections end
+            result = action()
+            if self.serves:
+                self._waiting.append((leadership.tree.zxid, lambda: then(result)))
+                self._apply_later()
+
+        self._send_to_leader(arrive)
+
+    def _apply_later(self) -> None:
         """Apply what was decided up to now, some time later."""
-        scheduler, plan = self.ensemble.scheduler, self.ensemble.plan
-        lag_ms = 0 if self.ensemble.is_calm else plan.lag_ms
-        late_ms = int(self.ensemble.lag.random() ** 2 * lag_ms) + self.ensemble.roads.delay_ms()
+        scheduler, plan = self.leadership.scheduler, self.leadership.plan
+        lag_ms = 0 if self.leadership.is_calm else plan.lag_ms
+        late_ms = int(self.leadership.lag.random() ** 2 * lag_ms) + self.leadership.roads.delay_ms()
         self._back_ms = max(self._back_ms, scheduler.now_ms + late_ms)
-        scheduler.after(self._back_ms - scheduler.now_ms, self._hears, self.ensemble.tree.zxid, self._joined)
+        scheduler.after(self._back_ms - scheduler.now_ms, self._hears, self.leadership.tree.zxid, self._joined)
 
     def _hears(self, zxid: int, joined: int) -> None:
         if self.serves and not self.is_cut and joined == self._joined:
-            self.apply(zxid)
+            self._apply(zxid)
 
-    def when_applied(self, zxid: int, then: Callable[[], None]) -> None:
-        """Call back when this server has everything up to a transaction."""
-        if not self.serves:
-            return
-        self._waiting.append((zxid, then))
-        self.decided()
-
-    def apply(self, zxid: int) -> None:
+    def _apply(self, zxid: int) -> None:
         """Apply transactions, fire watches, and then answer whoever has waited."""
         while self.tree.zxid < zxid:
-            transaction = self.ensemble.history[self.tree.zxid]
+            transaction = self.leadership.history[self.tree.zxid]
             _, changes = self.tree.apply(transaction)
             for change in changes:
                 for connection in self._watches.pop(change, ()):
                     connection.back.send(Event(change.path))
             if transaction.operations is None:
                 for connection in [each for each in self._connections if each.session == transaction.session]:
-                    self.ensemble.scheduler.after(0, connection.end)
+                    self.leadership.scheduler.after(0, connection.end)
         while self._waiting and self._waiting[0][0] <= self.tree.zxid:
             self._waiting.popleft()[1]()
 
@@ -271,7 +281,7 @@ class Server:
         """Take a connection."""
         self._connections[connection] = None
         if not self.serves:
-            self.ensemble.scheduler.after(0, connection.end)
+            self.leadership.scheduler.after(0, connection.end)
 
     def forget(self, connection: Connection) -> None:
         """Know a connection no more."""
@@ -281,18 +291,18 @@ class Server:
 
     def greet(self, connection: Connection, hello: Hello) -> None:
         """Take the first message of a connection."""
-        ensemble = self.ensemble
+        leadership = self.leadership
         if not self.serves or hello.last_zxid > self.tree.zxid:
             connection.end()
             return
         for other in [each for each in self._connections if each.session == hello.session != 0]:
             other.end()
-        timeout_ms = max(hello.timeout_ms, 2 * ensemble.plan.tick_ms)
+        timeout_ms = max(hello.timeout_ms, 2 * leadership.plan.tick_ms)
 
         def ask() -> int:
-            return ensemble.welcome(connection, hello.session, timeout_ms) if connection.is_open else 0
+            return leadership.welcome(connection, hello.session, timeout_ms) if connection.is_open else 0
 
-        ensemble.ask(self, ask, lambda session: connection.welcome(session, timeout_ms))
+        self.ask(ask, lambda session: connection.welcome(session, timeout_ms))
 
     def watch(self, connection: Connection, change: Change) -> None:
         """Tell a client of the next change."""
@@ -300,8 +310,8 @@ class Server:
 
     def hear(self, session: int) -> None:
         """Note a sign of life of a session."""
-        if self.ensemble.leader is self:
-            self.ensemble.touch(session)
+        if self.leadership.machine == self.machine:
+            self.leadership.touch(session)
         else:
             self._heard[session] = None
 
@@ -311,8 +321,8 @@ class Server:
 
     def _tell_sessions(self) -> None:
         """Tell the leader which sessions are alive."""
-        self.ensemble.scheduler.after(max(self.ensemble.plan.tick_ms // 2, 1), self._tell_sessions)
-        if self.serves and self.is_reachable and self._epoch == self.ensemble.epoch:
+        self.leadership.scheduler.after(max(self.leadership.plan.tick_ms // 2, 1), self._tell_sessions)
+        if self.serves and self.is_reachable and self._epoch == self.leadership.epoch:
             heard, self._heard = self._heard, {}
             for session in heard:
-                self.ensemble.touch(session)
+                self.leadership.touch(session)
