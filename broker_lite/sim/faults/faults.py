@@ -342,7 +342,7 @@ class Faults:
 
     def _storm(self, step: Step) -> None:
         weather = self._world.network.weather
-        weather.delay_ms, weather.loss, weather.doubling = 20 + step.amount * 3, 0.01 * (step.amount % 30), 0.2
+        weather.delay_ms, weather.loss = 20 + step.amount * 3, 0.01 * (step.amount % 30)
         self._world.scheduler.after(step.duration_ms, self._clear_up)
 
     def _clear_up(self) -> None:

@@ -80,7 +80,6 @@ class Weather:
 
     delay_ms: int
     loss: float
-    doubling: float = 0.0
 
 
 class End:
