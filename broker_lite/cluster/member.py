@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.controller.records import Record
 
 PROPOSALS_EVERY: Final = 3
-"""After how many looks leaders' proposals are sent, so that those of many partitions go together."""
+"""After how many looks leaders' proposals are sent, so that those of many partitions go together; at rest, each."""
 FAILOVER_WAIT_MS: Final = 400
 """How long a request for leaders waits for the controller to notice a death, which takes it a poll or two."""
 CONTROLLER_TIMEOUT_MS: Final = 30_000
@@ -356,7 +356,7 @@ class ClusterMember:
         if self._after_failover:
             self._call_after_failover()
         self._looked += 1
-        if self._looked % PROPOSALS_EVERY == 0:
+        if self._looked % PROPOSALS_EVERY == 0 or self._looks.rest:
             self._look_at_replicas()
         self.on_look()
 

@@ -31,7 +31,7 @@ INCARNATION = uuid.UUID(int=7)
 class Setup:
     """Broker 2 as a member, and broker 1, which is the controller and only that."""
 
-    def __init__(self, watch: WatchDirectories = lambda *_: None) -> None:
+    def __init__(self, watch: WatchDirectories = lambda *_: None, lag_time_max_ms: int = 30_000) -> None:
         self.storage, self.clock = SharedStorage(), SharedClock()
         self.loop = HandLoop(self.clock)
         self.first = Candidate(self.storage, self.clock, 1)
@@ -40,7 +40,8 @@ class Setup:
         self.second = Candidate(self.storage, self.clock, 2, watch=watch)
         self.sent: list[tuple[int, Any, Callable[[Any], None]]] = []
         self.logs: dict[PartitionKey, PartitionLog] = {}
-        self.member = ClusterMember(2, self.log_of, ReplicationSettings(), self, self.loop, self.clock)
+        settings = ReplicationSettings(replica_lag_time_max_ms=lag_time_max_ms)
+        self.member = ClusterMember(2, self.log_of, settings, self, self.loop, self.clock)
         identity = Identity(2, "c", INCARNATION, (("PLAINTEXT", "there", 2),))
         self.lifecycle = Lifecycle(
             identity, self.storage, "/data", False, 2_000, self.loop, lambda *_: None, lambda: self.member.image
@@ -364,10 +365,10 @@ class Reports:
         self.closed = True
 
 
-def resting() -> tuple[Setup, Reports, list[int]]:
+def resting(lag_time_max_ms: int = 30_000) -> tuple[Setup, Reports, list[int]]:
     """A member that has nothing to wait for, and the times of its looks from then on."""
     reports, looks = Reports(), []
-    setup = Setup(reports.watch)
+    setup = Setup(reports.watch, lag_time_max_ms)
     setup.register()
     setup.run(LIVELY_MS + REST_MS)
     setup.member.on_look = lambda: looks.append(setup.clock.ms)
@@ -387,6 +388,14 @@ def test_at_rest_a_member_looks_seldom_and_applies_what_is_reported_at_once() ->
     assert "t" in setup.member.image.topic_ids
     setup.member.leave()
     assert reports.closed
+
+
+def test_at_rest_followers_that_lag_are_looked_for_as_often_as_the_setting_says() -> None:
+    setup, _, looks = resting(lag_time_max_ms=2 * REST_MS)
+    ticks: list[int] = []
+    setup.member.replicas.tick = lambda now_ms: ticks.append(now_ms) or []  # type: ignore[func-returns-value, method-assign]
+    setup.run(5 * REST_MS)
+    assert ticks == looks
 
 
 def test_a_member_takes_over_at_once_when_the_end_of_the_controller_is_reported() -> None:
