@@ -562,7 +562,17 @@ class LogManager:
         if is_known or self._topics:
             known = max((log.leader_epochs.latest for log in self._partitions()), default=0)
             self.leader_epoch = max(known, self.leader_epoch) + 1 + self._new_uuid().int % EPOCH_JUMP
+        if not is_known:
+            self._note_flushed()
         self._write_topics()
+
+    def _note_flushed(self) -> None:
+        """Write down what was flushed when logs with holes were read through (`_count_recovered`).
+
+        That comes before `topics.json`: where that is there, a hole beyond what is noted counts as a loss.
+        """
+        if self._topics:
+            self._offsets.write()
 
     def _entries(self) -> dict[str, topics_file.Entry]:
         return {

@@ -7,7 +7,9 @@ import pytest
 from sparkonce.broker_lite.log import checkpoints
 from sparkonce.broker_lite.log.batch_filter import OffsetMap
 from sparkonce.broker_lite.log.cleaner import assess, clean
-from sparkonce.broker_lite.log.log_manager import LogManager
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.log_manager import TOPICS_FILE, LogManager
+from sparkonce.broker_lite.log.member_logs import MemberLogs
 from sparkonce.broker_lite.protocol import records
 from sparkonce.broker_lite.protocol.records import Record
 from sparkonce.broker_lite.sim.disk import SimulatedDisk
@@ -47,6 +49,29 @@ def test_a_compacted_log_keeps_its_records_where_no_recovery_points_are_left(rec
         kept = [header.base_offset for segment in log.segments for _, header in segment.batches(0)]
         assert (kept, log.log_end_offset) == ([19, 20], 21)
         manager.checkpoint()
+        manager.abandon()
+
+
+@pytest.mark.parametrize("kind", [LogManager, MemberLogs])
+def test_a_log_that_kafka_has_compacted_keeps_its_records_after_two_unclean_stops(kind: type[LogManager]) -> None:
+    """Kafka's recovery points, if it was killed, lie before holes that its cleaner has made."""
+    storage = SimulatedDisk()
+    manager = open_manager(storage)
+    create_topic(manager, "t", 1, TOPIC_ID, {"segment.bytes": "200"}, NOW)
+    for index in range(9):
+        append_keyed(manager, b"%d" % index, b"")
+    segments = manager.partition("t", 0).segments
+    hole = segments[1].base_offset, segments[2].base_offset
+    manager.abandon()
+    for path in [path for path in storage.files if f"/{hole[0]:020d}." in path]:
+        storage.remove(path)
+    storage.remove(f"{LOG_DIR}/{TOPICS_FILE}")
+    storage.write(f"{LOG_DIR}/{checkpoints.RECOVERY_POINTS}", checkpoints.encode_offsets({("t", 0): 1}), durable=True)
+    for _ in range(2):
+        manager = kind.open(storage, LOG_DIR, LogConfig(), NOW)
+        log = manager.partition("t", 0)
+        kept = [header.base_offset for segment in log.segments for _, header in segment.batches(0)]
+        assert kept == [offset for offset in range(9) if not hole[0] <= offset < hole[1]]
         manager.abandon()
 
 
