@@ -24,8 +24,18 @@ from sparkonce.offset_store.errors import OffsetStoreError
 FIRST_LOOKS_S = 4.0
 """How long one look opens tables that no look has opened yet; those that are left are opened by the next ones."""
 
-EndOf = Callable[[str, str, int], int | None]
-"""Returns the end of a partition's log by the topic's name, its id ("" if unknown) and the partition; None: unknown."""
+SETTLED_MS = 5_000
+"""How long after a query's last batch, by the clocks of two machines, the ends of logs must have been looked at to show
+that they lie before what it has read: one that runs may have read what came after that look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Where logs end, as of one look."""
+
+    of: Callable[[str, str, int], int | None]
+    """Takes the topic's name, its id ("" if unknown) and the partition; None: unknown."""
+    at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +68,9 @@ class PartitionRow:
 
     @property
     def lag(self) -> int | None:
-        """Offsets that are not committed yet."""
+        """Offsets that are not committed yet; less than none where the log, as it was seen, ends before them."""
         at = self.stored if self.stored is not None else self.planned
-        return None if at is None or self.log_end is None else max(self.log_end - at, 0)
+        return None if at is None or self.log_end is None else self.log_end - at
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +97,8 @@ class Pipeline:
     is_past: bool
     """Whether that hour ended long ago."""
     others: tuple[Other, ...]
+    ends_at_ms: int
+    """When the ends of logs were looked at."""
     others_of_source: tuple[str, ...] = ()
     """Sources of other kinds."""
 
@@ -116,8 +128,15 @@ class Pipeline:
     @property
     def lag(self) -> int | None:
         """The lag of all partitions; None if none has one."""
-        known = [each.lag for each in self.partitions if each.lag is not None]
+        known = [max(each.lag, 0) for each in self.partitions if each.lag is not None]
         return sum(known) if known else None
+
+    @property
+    def beyond(self) -> frozenset[PartitionRow]:
+        """The partitions whose log ends before what was read of it: it was made anew, or has lost its end."""
+        if self.ends_at_ms < (self.last_ms or 0) + SETTLED_MS:
+            return frozenset()
+        return frozenset(each for each in self.partitions if each.lag is not None and each.lag < 0)
 
     @property
     def most_in_a_minute(self) -> int:
@@ -164,11 +183,11 @@ def look(places: Iterable[str], watches: Iterable[TableWatch], storage_options: 
     return Known(tuple(checkpoints), tuple(tables), problems, tuple(reading))
 
 
-def pipelines(known: Known, end_of: EndOf, now_ms: int) -> list[Pipeline]:
+def pipelines(known: Known, ends: Ends, now_ms: int) -> list[Pipeline]:
     """Return all queries, the one that was last at work first."""
     seen = _seen(known.tables)
     ids = dict.fromkeys([*(each.query_id for each in known.checkpoints), *(query.query_id for _, query in seen)])
-    found = [_pipeline(query_id, known, seen, end_of, now_ms) for query_id in ids]
+    found = [_pipeline(query_id, known, seen, ends, now_ms) for query_id in ids]
     return sorted(found, key=lambda each: -(each.last_ms or 0))
 
 
@@ -209,7 +228,7 @@ def _seen(tables: Iterable[TableWatch]) -> list[tuple[TableWatch, QuerySeen]]:
 
 
 def _pipeline(
-    query_id: str, known: Known, seen: Sequence[tuple[TableWatch, QuerySeen]], end_of: EndOf, now_ms: int
+    query_id: str, known: Known, seen: Sequence[tuple[TableWatch, QuerySeen]], ends: Ends, now_ms: int
 ) -> Pipeline:
     own = [(watch, query) for watch, query in seen if query.query_id == query_id]
     copies = [each for each in known.checkpoints if each.query_id == query_id]
@@ -225,10 +244,11 @@ def _pipeline(
         _name(query_id, checkpoint, sinks),
         checkpoint,
         sinks,
-        tuple(_partitions(checkpoint, [query for _, query in own], end_of)),
+        tuple(_partitions(checkpoint, [query for _, query in own], ends)),
         minutes,
         is_past,
         tuple(_others(query_id, checkpoint, copies, own, seen)),
+        ends.at_ms,
         sources,
     )
 
@@ -239,9 +259,7 @@ def _name(query_id: str, checkpoint: CheckpointState | None, sinks: Sequence[Sin
     return query_id if checkpoint is None else checkpoint.place.rstrip("/").rpartition("/")[2]
 
 
-def _partitions(
-    checkpoint: CheckpointState | None, queries: Sequence[QuerySeen], end_of: EndOf
-) -> Iterable[PartitionRow]:
+def _partitions(checkpoint: CheckpointState | None, queries: Sequence[QuerySeen], ends: Ends) -> Iterable[PartitionRow]:
     planned: dict[tuple[str, Slot], int] = {}
     topic_ids: dict[str, str] = {}
     for source in checkpoint.sources if checkpoint else ():
@@ -262,7 +280,7 @@ def _partitions(
             planned.get(key),
             end,
             records,
-            end_of(topic, topic_ids.get(topic, ""), partition),
+            ends.of(topic, topic_ids.get(topic, ""), partition),
         )
 
 

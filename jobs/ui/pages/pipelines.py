@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparkonce.jobs.shared.events import noted
-from sparkonce.jobs.ui.delta.pipelines import EndOf, Known, Pipeline, look, pipelines, timeline_of
+from sparkonce.jobs.ui.delta.pipelines import Ends, Known, Pipeline, look, pipelines, timeline_of
 from sparkonce.jobs.ui.delta.timeline import Event
+from sparkonce.jobs.ui.kafka.loop import Result
+from sparkonce.jobs.ui.kafka.state import ClusterState
 from sparkonce.jobs.ui.page import Asked, NoSuchThingError, Page, part
 from sparkonce.jobs.ui.site import Site
 from sparkonce.offset_store.clock import now_ms
@@ -22,9 +24,10 @@ def _all(site: Site) -> tuple[Known, list[Pipeline]]:
     return known, pipelines(known, _ends(site), now_ms())
 
 
-def _ends(site: Site) -> EndOf:
-    """Return what looks up where the log of a partition ends for readers of committed records."""
-    topics = {} if site.cluster is None else site.cluster.state().found.topics
+def _ends(site: Site) -> Ends:
+    """Return where the logs of partitions end for readers of committed records."""
+    look = Result(ClusterState()) if site.cluster is None else site.cluster.state()
+    topics = look.found.topics
     logs: dict[str, dict[int, int | None]] = {}
 
     def end_of(topic: str, topic_id: str, partition: int) -> int | None:
@@ -35,7 +38,7 @@ def _ends(site: Site) -> EndOf:
             logs[topic] = {each.partition: each.stable for each in found.partitions}
         return logs[topic].get(partition)
 
-    return end_of
+    return Ends(end_of, look.at_ms or 0)
 
 
 def _list(site: Site, _: Asked) -> Mapping[str, Any]:

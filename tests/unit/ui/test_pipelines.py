@@ -10,7 +10,7 @@ import pytest
 
 from sparkonce.jobs.shared.events import NotedEvent, note, noted
 from sparkonce.jobs.ui.delta.checkpoints import read_checkpoint
-from sparkonce.jobs.ui.delta.pipelines import Pipeline, _seen, look, pipelines, timeline_of
+from sparkonce.jobs.ui.delta.pipelines import SETTLED_MS, Ends, Pipeline, _seen, look, pipelines, timeline_of
 from sparkonce.jobs.ui.delta.queries_seen import MINUTE_MS
 from sparkonce.jobs.ui.delta.tables import TableWatches
 from sparkonce.jobs.ui.delta.timeline import Event
@@ -19,13 +19,16 @@ from sparkonce.offset_store.offsets import Position, SourceOffset
 from tests.unit.sink.query_by_hand import TP, Query
 
 
-def found(queries: Iterable[Query], ends: dict[tuple[str, int], int] | None = None) -> list[Pipeline]:
+def found(
+    queries: Iterable[Query], ends: dict[tuple[str, int], int] | None = None, ends_at_ms: int = 0
+) -> list[Pipeline]:
     queries = list(queries)
     tables = [TableWatches({}).at(place) for place in dict.fromkeys(str(query.table) for query in queries)]
     known = look([str(query.checkpoint) for query in queries if query.checkpoint.exists()], tables, {})
     assert known.problems == {}
     assert known.still_reading == ()
-    return pipelines(known, lambda topic, _, partition: (ends or {}).get((topic, partition)), now_ms())
+    known_ends = Ends(lambda topic, _, partition: (ends or {}).get((topic, partition)), ends_at_ms)
+    return pipelines(known, known_ends, now_ms())
 
 
 def finish(query: Query, batch: int) -> None:
@@ -52,6 +55,17 @@ def test_a_query_with_its_checkpoint_and_its_table(tmp_path: Path) -> None:
     assert sum(minute.rows or 0 for _, minute in pipeline.minutes) == 2
     assert len(pipeline.minutes) == 60
     assert not pipeline.is_past
+
+
+def test_a_log_that_ends_before_what_was_read_of_it_is_no_lag_of_none(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    query.write(0, [{"v": 1}])
+    last_ms = found([query])[0].last_ms or 0
+    (running,) = found([query], {("topic", 0): 4}, last_ms)
+    assert (running.lag, running.beyond) == (0, frozenset()), "it may have read what came after that look"
+    (pipeline,) = found([query], {("topic", 0): 4}, last_ms + SETTLED_MS)
+    (partition,) = pipeline.partitions
+    assert (partition.lag, pipeline.lag, pipeline.beyond) == (-6, 0, {partition})
 
 
 def test_what_was_seen_stays_when_another_page_reads_on(tmp_path: Path) -> None:
@@ -125,7 +139,7 @@ def test_a_copy_of_a_checkpoint_is_told(tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(query.checkpoint, copy)
     known = look([str(query.checkpoint), str(copy)], [TableWatches({}).at(str(query.table))], {})
-    (pipeline,) = pipelines(known, lambda *_: None, now_ms())
+    (pipeline,) = pipelines(known, Ends(lambda *_: None), now_ms())
     assert len(pipeline.others) == 1
     assert "another checkpoint of this query" in pipeline.others[0].what
 
@@ -134,7 +148,7 @@ def test_a_checkpoint_without_a_known_table(tmp_path: Path) -> None:
     query = Query(tmp_path)
     query.log(0, 10, partitions=2)
     known = look([str(query.checkpoint)], [], {})
-    (pipeline,) = pipelines(known, lambda *_: 15, now_ms())
+    (pipeline,) = pipelines(known, Ends(lambda *_: 15), now_ms())
     assert (pipeline.name, pipeline.guarantee, pipeline.sinks) == ("checkpoint-q", "not known", ())
     assert [(each.planned, each.stored, each.lag) for each in pipeline.partitions] == [(10, None, 5)] * 2
     (line,) = timeline_of(pipeline).lines
@@ -147,7 +161,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_shown(tmp_path: Path) -> No
     (tmp_path / "empty").mkdir()
     known = look([str(query.checkpoint), str(tmp_path / "empty")], [TableWatches({}).at(str(tmp_path / "none"))], {})
     assert set(known.problems) == {str(tmp_path / "empty"), str(tmp_path / "none")}
-    assert len(pipelines(known, lambda *_: None, now_ms())) == 1
+    assert len(pipelines(known, Ends(lambda *_: None), now_ms())) == 1
 
 
 def test_a_source_of_another_kind_has_no_partitions(tmp_path: Path) -> None:
