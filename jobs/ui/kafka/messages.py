@@ -20,13 +20,14 @@ from sparkonce.jobs.cli.peek.reading import Record, TopicReader, Wanted
 from sparkonce.jobs.cli.peek.showing import one_line
 
 BUDGET_S = 1.5
-"""How long one search takes, at most."""
+"""After how long one screen looks no further for records."""
 FIRST_CHUNK, CHUNK = 100, 2000
 """Offsets that are searched between two looks at the clock, at first and at most: the records may be large."""
 MAX_BYTES = 32 << 20
 """Of the records of one screen, all partitions together: it has fewer records than wanted if they are large."""
-WIDEN = 8
-"""By how much more offsets are read where the last ones hold fewer records than wanted."""
+WIDEN = 2
+"""By how much more offsets are read where the last ones held fewer records than wanted: so the last read of a screen
+takes about as long as all before it."""
 
 Bounds = Mapping[int, tuple[int, int]]
 Positions = Mapping[int, int]
@@ -43,9 +44,9 @@ class Screen:
     after: Positions
     """The offset after the last one that was looked at."""
     is_whole: bool
-    """False if a search has not looked at all that it should."""
+    """False if the time was up before all was looked at that should be."""
     looked_at: int
-    """Offsets that a search has looked at."""
+    """Offsets that were looked at, if that is so or records were searched for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,18 @@ class Search:
         return self.key is None and self.text is None
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one partition has for a screen."""
+
+    records: Sequence[Record]
+    """From the beginning on, or from the end back."""
+    at: int
+    """Up to where its offsets were looked at."""
+    is_whole: bool
+    """False if the time was up."""
+
+
 class Messages:
     """Reads screens of one topic."""
 
@@ -79,40 +92,46 @@ class Messages:
 
     def forward(self, bounds: Bounds, count: int, search: Search) -> Screen:
         """Return the first records."""
-        if not search.is_any:
-            return self._searched(bounds, count, search, forward=True)
-        share = MAX_BYTES // max(len(bounds), 1)
-        heads = [self._head(partition, *bounds[partition], count, share) for partition in bounds]
-        records = list(islice(heapq.merge(*heads, key=_time), count))
-        before = {partition: start for partition, (start, _) in bounds.items()}
-        after = dict(before) | {each.partition: each.offset + 1 for each in records}
-        return Screen(self._decoder.decode(records), before, after, True, 0)
+        return self._screen(bounds, count, search, forward=True)
 
     def backward(self, bounds: Bounds, count: int, search: Search) -> Screen:
         """Return the last records."""
+        return self._screen(bounds, count, search, forward=False)
+
+    def _screen(self, bounds: Bounds, count: int, search: Search, *, forward: bool) -> Screen:
         if not search.is_any:
-            return self._searched(bounds, count, search, forward=False)
-        share = MAX_BYTES // max(len(bounds), 1)
-        tails = [reversed(self._tail(partition, *bounds[partition], count, share)) for partition in bounds]
-        records = list(islice(heapq.merge(*tails, key=_time, reverse=True), count))[::-1]
-        after = {partition: end for partition, (_, end) in bounds.items()}
-        before = dict(after) | {each.partition: each.offset for each in reversed(records)}
-        return Screen(self._decoder.decode(records), before, after, True, 0)
+            return self._searched(bounds, count, search, forward=forward)
+        share, deadline = MAX_BYTES // max(len(bounds), 1), self._clock() + BUDGET_S
+        parts = {
+            partition: self._part(partition, extent, count, share, deadline, forward=forward)
+            for partition, extent in bounds.items()
+        }
+        found = heapq.merge(*(part.records for part in parts.values()), key=_time, reverse=not forward)
+        records = list(islice(found, count))
+        start = {partition: extent[0 if forward else 1] for partition, extent in bounds.items()}
+        at = start | {partition: part.at for partition, part in parts.items() if not part.records}
+        at |= {each.partition: each.offset + forward for each in records}
+        before, after = (start, at) if forward else (at, start)
+        looked_at = sum(abs(part.at - start[partition]) for partition, part in parts.items())
+        is_whole = all(part.is_whole for part in parts.values())
+        return Screen(self._decoder.decode(records if forward else records[::-1]), before, after, is_whole, looked_at)
 
-    def _head(self, partition: int, first: int, end: int, count: int, most_bytes: int) -> list[Record]:
-        with closing(self._reader.read(partition, first, end)) as records:
-            return list(_limited(records, count, most_bytes))
-
-    def _tail(self, partition: int, first: int, end: int, count: int, most_bytes: int) -> Sequence[Record]:
-        width = count
-        while True:
-            start = max(first, end - width)
-            records = _Last(count, most_bytes)
-            for each in self._reader.read(partition, start, end):
-                records.append(each)
-            if records.is_full or start == first:
-                return records.kept
-            width *= WIDEN
+    def _part(
+        self, partition: int, extent: tuple[int, int], count: int, most_bytes: int, deadline: float, *, forward: bool
+    ) -> _Part:
+        """Read the first or last records of a partition, where few offsets have one no further than the time allows."""
+        (at, end), found, width = extent if forward else extent[::-1], list[Record](), count
+        while at != end and not (found and (len(found) >= count or most_bytes <= 0)):
+            if width > count and self._clock() > deadline:
+                return _Part(found, at, is_whole=False)
+            chunk = _chunk(at, extent, width, forward)
+            with closing(self._reader.read(partition, *chunk)) as records:
+                take = _limited if forward else _last
+                more = list(take(records, count - len(found), most_bytes))
+            found += more
+            most_bytes -= sum(map(_size, more))
+            at, width = chunk[forward], width * WIDEN
+        return _Part(found, at, is_whole=True)
 
     def _searched(self, bounds: Bounds, count: int, search: Search, *, forward: bool) -> Screen:
         """Search all partitions in turns, until there are enough or the time is up."""
@@ -162,23 +181,15 @@ def _limited(records: Iterable[Record], count: int, most_bytes: int) -> Iterator
             return
 
 
-class _Last:
-    """The last records, at least one and no more than limits allow; once `is_full`, older ones are not needed."""
-
-    def __init__(self, count: int, most_bytes: int) -> None:
-        self._count, self._most_bytes = count, most_bytes
-        self._bytes = 0
-        self.kept: deque[Record] = deque()
-        self.is_full = False
-
-    def append(self, record: Record) -> None:
-        """Add the next record."""
-        self.kept.append(record)
-        self._bytes += _size(record)
-        while len(self.kept) > 1 and (len(self.kept) > self._count or self._bytes > self._most_bytes):
-            self._bytes -= _size(self.kept.popleft())
-            self.is_full = True
-        self.is_full = self.is_full or len(self.kept) >= self._count
+def _last(records: Iterable[Record], count: int, most_bytes: int) -> Iterator[Record]:
+    """Yield the last records, the last one first, at least one and no more than these limits allow."""
+    kept, size = deque[Record](), 0
+    for each in records:
+        kept.append(each)
+        size += _size(each)
+        while len(kept) > 1 and (len(kept) > count or size > most_bytes):
+            size -= _size(kept.popleft())
+    yield from reversed(kept)
 
 
 def _size(record: Record) -> int:
