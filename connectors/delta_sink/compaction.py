@@ -105,7 +105,8 @@ class Compaction:
 
         Raises:
             OffsetStoreError: if the table cannot be read.
-            CompactionError: if ``chosen`` names a column that it is not partitioned by.
+            CompactionError: if ``chosen`` names a column that it is not partitioned by, or a file cannot be as the log
+                has it.
         """
         table = self._load()
         columns = tuple(table.metadata().partition_columns)
@@ -113,7 +114,18 @@ class Compaction:
         if unknown:
             by = ", ".join(columns) or "no column"
             raise CompactionError(f"{self.location} is not partitioned by {unknown[0]}, but by {by}")
+        self._check_sizes(table)
         return table.version(), columns, small_files(table, self.target_bytes, self._is_chosen)
+
+    def _check_sizes(self, table: DeltaTable) -> None:
+        """Reject sizes that cannot be: delta-rs (1.6) takes them for huge, leaves these files, and its DELETE hangs."""
+        files = pa.table(table.get_add_actions())
+        for path, size in zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True):
+            if size < 0:
+                raise CompactionError(
+                    f"the log of {self.location} says that the file {path} has {size} bytes: whatever wrote that is no "
+                    "Delta writer. Take the table back to a version before that, or write its rows to a new one"
+                )
 
     def merge(self, columns: tuple[str, ...], plan: list[SmallFiles]) -> Iterator[Merged]:
         """Merge one partition after the other, and return the outcome of each.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -114,6 +115,17 @@ def test_an_unknown_partition_column(tmp_path: Path, capsys: pytest.CaptureFixtu
     partitioned(tmp_path, "p", ["a"])
     assert compact(tmp_path, "--partition", "q=a") == 1
     assert "is not partitioned by q, but by p" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_as_the_log_has_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """delta-rs would leave it, and each run would claim the table again to merge nothing."""
+    for _ in range(2):
+        write_deltalake(tmp_path, pa.table({"a": [1]}), mode="append")
+    commit = tmp_path / "_delta_log" / f"{1:020d}.json"
+    commit.write_text(re.sub(r'"size":\d+', '"size":-1', commit.read_text()))
+    assert compact(tmp_path) == 1
+    assert "has -1 bytes: whatever wrote that is no Delta writer" in capsys.readouterr().err
+    assert DeltaTable(tmp_path).version() == 1
 
 
 def test_text_of_partition_values() -> None:
