@@ -53,8 +53,9 @@ class Place:
 
     @property
     def table(self) -> str:
-        """Where the rows go, if they go to a table: a path or a URI."""
-        return f"{self.stored_in or self.folder}/table"
+        """Where the rows go, if they go to a table: a path or a URI that ends in the cell's name, for pages."""
+        home = (self.stored_in or self.folder).rstrip("/")
+        return f"{home}/{home.rpartition('/')[2]}"
 
     @property
     def database(self) -> Path:

@@ -104,7 +104,7 @@ def test_commits_are_read_before_the_table_is_removed(
     monkeypatch.setattr(module, "commits", commits)
     (found,), _ = outcomes(kafka, tmp_path, write_new_files, CONTROL)
     assert Moment(0.0, "commit", "rows") in found.moments
-    assert not list(tmp_path.rglob("table"))
+    assert not list(tmp_path.rglob("_delta_log"))
 
 
 def test_silence_over_wrong_rows_is_wrong_but_for_other_sinks(kafka: Kafka, tmp_path: Path) -> None:
