@@ -63,15 +63,15 @@ def decode_offsets(data: bytes) -> dict[tuple[str, int], int]:
         raise CheckpointFormatError(f"a line is not `topic partition offset`: {error}") from None
 
 
-def read_offsets(files: Files, path: str) -> dict[tuple[str, int], int]:
-    """Read a file of offsets; nothing where it is not there, or damaged."""
+def read_offsets(files: Files, path: str) -> dict[tuple[str, int], int] | None:
+    """Read a file of offsets; None where it is not there, or damaged."""
     try:
         return decode_offsets(files.read(path))
     except FileNotFoundError:
-        return {}
+        return None
     except CheckpointFormatError as error:
         logger.warning("%s: going on without it: %s", path, error)
-        return {}
+        return None
 
 
 def encode_leader_epochs(epochs: Iterable[EpochStart]) -> bytes:

@@ -511,9 +511,10 @@ class LogManager:
         else:
             wanted = directories.find_topics(self._storage, self.log_dir, names, internal_topics, self._new_uuid)
         gone = directories.clear_leftovers(self._storage, self.log_dir, names, wanted, self.deletions, self._new_uuid)
-        recovery_points = self._offsets.read(checkpoints.RECOVERY_POINTS, gone)
-        start_offsets = self._offsets.read(checkpoints.LOG_START_OFFSETS, gone)
-        cleaned_offsets = self._offsets.read(checkpoints.CLEANER_OFFSETS, gone)
+        noted = self._offsets.read(checkpoints.RECOVERY_POINTS, gone)
+        recovery_points = noted or {}
+        start_offsets = self._offsets.read(checkpoints.LOG_START_OFFSETS, gone) or {}
+        cleaned_offsets = self._offsets.read(checkpoints.CLEANER_OFFSETS, gone) or {}
         here = frozenset(names) - {f"{topic}-{index}" for topic, index in gone}
         for name, (topic_id, count, settings) in wanted.items():
             config = topics_file.config_of(self.config, f"{self.log_dir}/{TOPICS_FILE}", name, settings)
@@ -537,7 +538,7 @@ class LogManager:
                     clean=self.clean,
                     # A Kafka broker may have compacted what it had not yet noted as flushed. This one notes it first,
                     # so that a hole beyond it is a loss; but where the file is gone compaction may have made it.
-                    holes_allowed=not known or (not recovery_points and is_compacted),
+                    holes_allowed=not known or (noted is None and is_compacted),
                     metadata=metadata,
                 )
                 note_shorter(logs[index], recovery_points.get((name, index), 0))
@@ -545,6 +546,8 @@ class LogManager:
                 log.cleaned_offset = cleaned_offsets.get((name, index))
             self._add(Topic(name, topic_id, count, logs, MappingProxyType(settings), config))
         self._kept = self._entries()
+        if not known:  # the next start takes holes beyond these for losses, also those that were allowed at this one
+            self._offsets.write_recovery_points()
         self._loaded(is_known=known)
         if self.clean:
             self._storage.remove(f"{self.log_dir}/{checkpoints.CLEAN_SHUTDOWN}")
@@ -562,17 +565,7 @@ class LogManager:
         if is_known or self._topics:
             known = max((log.leader_epochs.latest for log in self._partitions()), default=0)
             self.leader_epoch = max(known, self.leader_epoch) + 1 + self._new_uuid().int % EPOCH_JUMP
-        if not is_known:
-            self._note_flushed()
         self._write_topics()
-
-    def _note_flushed(self) -> None:
-        """Write down what was flushed when logs with holes were read through (`_count_recovered`).
-
-        That comes before `topics.json`: where that is there, a hole beyond what is noted counts as a loss.
-        """
-        if self._topics:
-            self._offsets.write()
 
     def _entries(self) -> dict[str, topics_file.Entry]:
         return {

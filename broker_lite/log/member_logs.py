@@ -39,5 +39,4 @@ class MemberLogs(LogManager):
     def _loaded(self, *, is_known: bool) -> None:
         self._offsets.take_high_watermarks()
         if not is_known:
-            self._note_flushed()
             self._write_topics()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
 from sparkonce.broker_lite.log import checkpoints
@@ -27,57 +27,38 @@ class OffsetFiles:
         """The topics that the files may name, those among them too that were deleted since."""
         self._written_high_watermarks: Mapping[tuple[str, int], int] = MappingProxyType({})
 
-    def read(self, name: str, gone: Collection[tuple[str, int]] = ()) -> dict[tuple[str, int], int]:
-        """Return what a file says of each partition, but those that are gone."""
+    def read(self, name: str, gone: Collection[tuple[str, int]] = ()) -> dict[tuple[str, int], int] | None:
+        """Return what a file says of each partition, but those that are gone; None if it is not there, or damaged."""
         found = checkpoints.read_offsets(self._storage, f"{self._log_dir}/{name}")
+        if found is None:
+            return None
         self._named.update(topic for topic, _ in found)
         return {key: offset for key, offset in found.items() if key not in gone}
 
     def write(self) -> None:
         """Write recovery points, start offsets and high watermarks to their files."""
-        recovery_points: dict[tuple[str, int], int] = {}
-        start_offsets: dict[tuple[str, int], int] = {}
-        high_watermarks: dict[tuple[str, int], int] = {}
-        for topic in self._topics.values():
-            for index, log in topic.logs.items():
-                recovery_points[topic.name, index] = log.recovery_point
-                high_watermarks[topic.name, index] = log.high_watermark
-                if log.log_start_offset > log.first_base_offset:
-                    start_offsets[topic.name, index] = log.log_start_offset
-        self._named.update(self._topics)
-        for name, offsets in (
-            (checkpoints.RECOVERY_POINTS, recovery_points),
-            (checkpoints.LOG_START_OFFSETS, start_offsets),
-            (checkpoints.HIGH_WATERMARKS, high_watermarks),
-        ):
-            self._write(name, offsets)
+        self.write_recovery_points()
+        self._write(checkpoints.LOG_START_OFFSETS, self._of_logs(_start_offset))
+        self._write(checkpoints.HIGH_WATERMARKS, self._of_logs(_high_watermark))
+
+    def write_recovery_points(self) -> None:
+        """Write up to where each log is on the disk for sure to its file."""
+        self._write(checkpoints.RECOVERY_POINTS, self._of_logs(lambda log: log.recovery_point))
 
     def write_cleaned(self) -> None:
         """Write up to where each log was compacted to its file; when this returns it is there."""
-        offsets = {
-            (topic.name, index): log.cleaned_offset
-            for topic in self._topics.values()
-            for index, log in topic.logs.items()
-            if log.cleaned_offset is not None
-        }
-        self._named.update(topic for topic, _ in offsets)
-        self._write(checkpoints.CLEANER_OFFSETS, offsets)
+        self._write(checkpoints.CLEANER_OFFSETS, self._of_logs(lambda log: log.cleaned_offset))
 
     def write_high_watermarks(self) -> None:
         """Write the high watermarks, which need not be on the disk."""
-        found = {
-            (topic.name, index): log.high_watermark
-            for topic in self._topics.values()
-            for index, log in topic.logs.items()
-        }
+        found = self._of_logs(_high_watermark)
         if found != self._written_high_watermarks:
-            path = f"{self._log_dir}/{checkpoints.HIGH_WATERMARKS}"
-            self._storage.write(path, checkpoints.encode_offsets(found), durable=False)
+            self._write(checkpoints.HIGH_WATERMARKS, found, durable=False)
             self._written_high_watermarks = found
 
     def take_high_watermarks(self) -> None:
         """Begin with the high watermarks that were written down last."""
-        known = self.read(checkpoints.HIGH_WATERMARKS)
+        known = self.read(checkpoints.HIGH_WATERMARKS) or {}
         for topic in self._topics.values():
             for index, log in topic.logs.items():
                 log.be_one_of_several(known.get((topic.name, index), 0))
@@ -114,8 +95,22 @@ class OffsetFiles:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._log_dir}: {error}") from error
         self._named = set(self._topics)
 
-    def _write(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        self._storage.write(f"{self._log_dir}/{name}", checkpoints.encode_offsets(offsets), durable=True)
+    def _of_logs(self, offset_of: Callable[[PartitionLog], int | None]) -> dict[tuple[str, int], int]:
+        logs = ((topic.name, index, log) for topic in self._topics.values() for index, log in topic.logs.items())
+        offsets = ((name, index, offset_of(log)) for name, index, log in logs)
+        return {(name, index): offset for name, index, offset in offsets if offset is not None}
+
+    def _write(self, name: str, offsets: Mapping[tuple[str, int], int], *, durable: bool = True) -> None:
+        self._named.update(topic for topic, _ in offsets)
+        self._storage.write(f"{self._log_dir}/{name}", checkpoints.encode_offsets(offsets), durable=durable)
+
+
+def _start_offset(log: PartitionLog) -> int | None:
+    return log.log_start_offset if log.log_start_offset > log.first_base_offset else None
+
+
+def _high_watermark(log: PartitionLog) -> int:
+    return log.high_watermark
 
 
 def note_lost(directory: str, recovery_point: int) -> None:

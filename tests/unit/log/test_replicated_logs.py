@@ -175,6 +175,20 @@ def test_high_watermarks_are_read_back_and_never_beyond_the_end(caplog: pytest.L
     assert open_logs(storage).log_of((ID, 0)).high_watermark == 6
 
 
+def test_a_topic_does_not_begin_with_the_high_watermark_of_one_that_had_its_name() -> None:
+    storage = SimulatedDisk()
+    logs = open_logs(storage)
+    take(logs, [topic(here=(0,))])
+    fill(logs, 0, 3, 3)
+    logs.flush_due(NOW)
+    take(logs, [topic(here=(0,), topic_id=uuid.UUID(int=78))])
+    log = logs.log_of((uuid.UUID(int=78), 0))
+    for _ in range(3):
+        log.append(records.encode_batch([Record(None, b"w", NOW)]), 0, NOW)
+    logs.abandon()
+    assert open_logs(storage).log_of((uuid.UUID(int=78), 0)).high_watermark == 0
+
+
 def test_settings_that_no_broker_takes_do_not_keep_a_topic_away() -> None:
     logs = open_logs(SimulatedDisk())
     take(logs, [topic(segment_bytes="none")])
