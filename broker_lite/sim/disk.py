@@ -30,11 +30,15 @@ class CutShort(BaseException):
 
 
 class _Content:
-    __slots__ = ("data", "durable_size", "old")
+    __slots__ = ("data", "durable_size", "is_damaged", "old", "promised_size")
 
     def __init__(self) -> None:
         self.data = bytearray()
         self.durable_size = 0
+        self.promised_size = 0
+        """How much a disk that lies has said to be durable."""
+        self.is_damaged = False
+        """Whether some of that was lost."""
         self.old: bytes | None = None
         """What may be there after a loss of power in place of `data`."""
 
@@ -78,6 +82,7 @@ class SimulatedFile:
                 content.old = bytes(content.data[: content.durable_size])
             content.durable_size = size
             self._disk.cut.append(content)
+        content.promised_size = min(content.promised_size, size)
         del content.data[size:]
 
     def flush(self) -> None:
@@ -202,7 +207,7 @@ class SimulatedDisk:
     def make_durable(self, content: _Content) -> None:
         """Bring a file onto the disk, and all cuts that were made before."""
         if self.lies:
-            self.has_lied = True
+            self.has_lied, content.promised_size = True, len(content.data)
             return
         content.durable_size, content.old = len(content.data), None
         if self.cut:
@@ -235,7 +240,7 @@ class SimulatedDisk:
         self.process_died()
         lost = 0
         for content in self.files.values():
-            before = len(content.data)
+            promised, before = content.data[: content.promised_size], len(content.data)
             if content.old is not None and rng.random() < 0.5:
                 content.data = bytearray(content.old)
                 lost += before
@@ -246,6 +251,7 @@ class SimulatedDisk:
                 if torn and kept > content.durable_size:
                     zeros = rng.randint(0, min(kept - content.durable_size, 80))
                     content.data[kept - zeros :] = bytes(zeros)
+            content.is_damaged = content.is_damaged or content.data[: content.promised_size] != promised
             content.durable_size, content.old = len(content.data), None
         self.cut.clear()
         return lost

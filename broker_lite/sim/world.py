@@ -55,6 +55,8 @@ class World(Run):
         # What has been seen.
         self.logs: dict[tuple[int, PartitionKey], WatchedLog] = {}
         self.cleaned = CleanedEnds()
+        self.retained_from: dict[PartitionKey, int] = {}
+        """Where logs begin at the latest that a replica has made shorter by its size."""
         self.histories: dict[PartitionKey, PartitionHistory] = {}
         self.leads_ms: dict[PartitionKey, dict[int, int]] = {}
         """Since when the leader of each leader epoch leads a partition, to its own knowledge."""

@@ -179,6 +179,19 @@ def test_a_disk_that_has_lied_keeps_what_is_flushed_from_then_on() -> None:
     assert disk.read("/a") == b"1234"
 
 
+@pytest.mark.parametrize("is_flushed", [True, False])
+def test_what_a_disk_that_lies_has_promised_and_lost_is_known(is_flushed: bool) -> None:
+    disk = SimulatedDisk()
+    disk.lies = True
+    file = disk.open("/a")
+    file.append(b"12")
+    if is_flushed:
+        file.flush()
+    disk.lose_power(Nothing())
+    assert disk.read("/a") == b""
+    assert disk.files["/a"].is_damaged == is_flushed
+
+
 def test_another_disk_is_empty() -> None:
     disk = SimulatedDisk()
     disk.lies = True

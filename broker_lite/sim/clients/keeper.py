@@ -6,8 +6,9 @@ recovered, every replica's log is read:
 
     latest-kept       of each key there is the record that was acknowledged last, or a later one, unless that was a
                       tombstone, which goes in its own time
-    retained          from its first offset on the other log has every acknowledged record; it was not made shorter than
-                      `retention.bytes` unless its records were asked to be deleted
+    retained          from its first offset on the other log has every acknowledged record; it begins no later than
+                      where records were asked to be deleted below, or where a replica had `retention.bytes` from there
+                      on, be they safe or not (as in Kafka)
     written-by-us     no log has a record at an offset where another one was acknowledged, or one that nobody has sent
 """
 
@@ -27,6 +28,7 @@ from sparkonce.broker_lite.sim.plan import Durability
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from uuid import UUID
 
     from sparkonce.broker_lite.log.partition_log import PartitionLog
     from sparkonce.broker_lite.sim.world import World
@@ -135,26 +137,26 @@ class Keeper(ProduceClient):
             ViolationError: if one is not as it must be.
         """
         for topic in _TOPICS if self.is_judged else ():
-            for broker_id, log in self.logs(topic):
+            for broker_id, topic_id, log in self.logs(topic):
                 where, records = f"broker {broker_id}, {topic}", list(_records(log))
                 self._check_records(where, topic, records)
                 if topic == COMPACTED:
                     self._check_latest(where, records)
                 else:
-                    self._check_retained(where, log, records)
+                    self._check_retained(where, topic_id, log, records)
 
     @property
     def is_judged(self) -> bool:
         """Whether what is acknowledged must be kept."""
         return self.world.plan.durability is not Durability.NONE
 
-    def logs(self, topic: str) -> Iterator[tuple[int, PartitionLog]]:
-        """Return the logs of a topic, each with its broker."""
+    def logs(self, topic: str) -> Iterator[tuple[int, UUID, PartitionLog]]:
+        """Return the logs of a topic, each with its broker, and the topic's id."""
         image = self.world.image
         if topic in image.topic_ids:
             topic_id = image.topic_ids[topic]
             for broker_id in image.topics[topic_id].partitions[0].replicas:
-                yield broker_id, self.world.logs[broker_id, (topic_id, 0)]
+                yield broker_id, topic_id, self.world.logs[broker_id, (topic_id, 0)]
 
     def _check_records(self, where: str, topic: str, records: list[tuple[int, Content]]) -> None:
         last = -1
@@ -174,15 +176,18 @@ class Keeper(ProduceClient):
                 text = f"{where}: of {key!r} it has {found.get(key)}, and {offset} was acknowledged"
                 raise ViolationError("latest-kept", text)
 
-    def _check_retained(self, where: str, log: PartitionLog, records: list[tuple[int, Content]]) -> None:
+    def _check_retained(
+        self, where: str, topic_id: UUID, log: PartitionLog, records: list[tuple[int, Content]]
+    ) -> None:
         offsets, start = {offset for offset, _ in records}, log.log_start_offset
         lost = [offset for offset in self._acknowledged[RETAINED] if offset >= start and offset not in offsets]
         if lost:
             raise ViolationError("retained", f"{where}: it begins at {start} and lacks {lost}")
         if start:
             self.world.mark(Mark.RETAINED)
-        if start > self._delete_below and log.size < _RETENTION_BYTES:
-            raise ViolationError("retained", f"{where}: it begins at {start} and has only {log.size} bytes")
+        latest = max(self._delete_below, self.world.retained_from.get((topic_id, 0), 0))
+        if start > latest:
+            raise ViolationError("retained", f"{where}: it begins at {start}, and {latest} is the latest that it may")
 
 
 def _records(log: PartitionLog) -> Iterator[tuple[int, Content]]:

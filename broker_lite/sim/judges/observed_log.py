@@ -5,10 +5,15 @@ What must hold is in `replication/invariants.py`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from bisect import bisect_right
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from sparkonce.broker_lite.log.checkpoints import PARTITION_METADATA, decode_partition_metadata
+from sparkonce.broker_lite.log.directories import LogDirectoryError
+from sparkonce.broker_lite.log.segment import LOG_SUFFIX
+from sparkonce.broker_lite.log.segment_swap import DELETED
 from sparkonce.broker_lite.replication.follower import PartitionFollower
+from sparkonce.broker_lite.replication.invariants import ViolationError
 from sparkonce.broker_lite.replication.leader import PartitionLeader
 from sparkonce.broker_lite.sim.judges.cleaned_logs import whole
 from sparkonce.broker_lite.sim.judges.truth import Unjudged
@@ -25,8 +30,11 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.log.segment import Segment
     from sparkonce.broker_lite.log.storage import Storage
     from sparkonce.broker_lite.replication.invariants import PartitionHistory
+    from sparkonce.broker_lite.sim.disk import SimulatedDisk
     from sparkonce.broker_lite.sim.judges.decisions import Decisions
     from sparkonce.broker_lite.sim.world import World
+
+_NO_END: Final = 1 << 63
 
 
 class Watcher(LogWatcher):
@@ -69,6 +77,18 @@ class Watcher(LogWatcher):
         self._world.trace(lambda: f"broker {self._broker_id} compacts {self._history.name} below {end}")
         self._world.cleaned.cleaned(self._broker_id, self.key, end)
 
+    def dropping(self, log: WatchedLog, count: int) -> None:
+        """Check that a log that is about to lose its oldest segments keeps enough, unless they lie before its start."""
+        start, least = log.segments[count].base_offset, log.config.retention_bytes
+        left = sum(segment.size for segment in log.segments[count:])
+        if start <= log.log_start_offset or least < 0:
+            return
+        known = self._world.retained_from
+        known[self.key] = max(start, known.get(self.key, 0))
+        if left < least:
+            text = f"{self._history.name}: broker {self._broker_id} keeps {left} of {least} bytes"
+            self._world.violated(ViolationError("retained", text))
+
     def high_watermark_moved(self, log: WatchedLog) -> None:
         """See `LogWatcher`."""
         self._world.judge(lambda: self._check_high_watermark(log))
@@ -108,6 +128,9 @@ class ObservedLog(WatchedLog):
     @classmethod
     def open(cls, storage: Storage, directory: str, config: LogConfig, now_ms: int, **options: Any) -> Self:
         """See `PartitionLog`."""
+        assert isinstance(storage, Mounted)
+        recovery_point = _NO_END if options.get("holes_allowed") else options.get("recovery_point", 0)
+        _check_disk(storage.process.machine.disk, directory, recovery_point)
         before = _bytes_of_records(storage, directory)
         log = super().open(storage, directory, config, now_ms, **options)
         metadata = options.get("metadata") or storage.read(f"{directory}/{PARTITION_METADATA}")
@@ -122,6 +145,12 @@ class ObservedLog(WatchedLog):
         log = super().begin(storage, directory, config, now_ms, metadata)
         log._observe(storage, metadata)
         return log
+
+    def drop_segments(self, count: int, now_ms: int) -> None:
+        """See `LocalLog`."""
+        assert isinstance(self.watcher, Watcher)
+        self.watcher.dropping(self, count)
+        super().drop_segments(count, now_ms)
 
     def swap_segments(self, cleaned: Segment, old: Sequence[Segment], now_ms: int) -> None:
         """See `LocalLog`."""
@@ -138,8 +167,9 @@ class ObservedLog(WatchedLog):
         self.watch(Watcher(world, self.decisions, process, key, history))
         before = world.logs.get((broker_id, key))
         world.logs[broker_id, key] = self
-        if process.machine.disk.has_lied:
-            world.cleaned.cut(broker_id, key, self.log_end_offset)
+        # What a follower was given by a log that is compacted is no more on the disk for that.
+        durable = 0 if before is None or process.machine.disk.has_lied else before.recovery_point
+        world.cleaned.cut(broker_id, key, max(self.log_end_offset, durable))
         world.judge(lambda: _restore(self, before, world.cleaned.of(broker_id, key), history))
         world.judge(lambda: history.opened(broker_id, self.batches))
 
@@ -147,6 +177,23 @@ class ObservedLog(WatchedLog):
 def observed_logs(world: World, decisions: Decisions) -> type[ObservedLog]:
     """Return what the logs of a world's brokers are."""
     return type("ObservedLog", (ObservedLog,), {"world": world, "decisions": decisions})
+
+
+def _check_disk(disk: SimulatedDisk, directory: str, recovery_point: int) -> None:
+    """Look where no broker sees a loss: at what lies below a recovery point, and was flushed to a disk that has lied.
+
+    Raises:
+        LogDirectoryError: if some of that is lost. Neither Kafka nor this broker would know, and both would go on.
+    """
+    files = {path.rpartition("/")[2]: disk.files[path] for path in disk.files if path.startswith(f"{directory}/")}
+    bases = sorted(int(name.removesuffix(LOG_SUFFIX)) for name in files if name.endswith(LOG_SUFFIX)) or [0]
+    read_from = bases[max(bisect_right(bases, recovery_point) - 1, 0)]
+    for name, content in files.items():
+        stem = name.partition(".")[0]
+        is_read = (int(stem) if stem.isdigit() else bases[0]) >= read_from
+        if content.is_damaged and not is_read and not name.endswith(DELETED):
+            raise LogDirectoryError(f"{directory}/{name}: the disk has lost what it said was flushed")
+        content.is_damaged = False
 
 
 def _bytes_of_records(storage: Storage, directory: str) -> int:

@@ -21,7 +21,7 @@ from sparkonce.broker_lite.log.directories import LogDirectoryError
 from sparkonce.broker_lite.log.storage import WriteGate
 from sparkonce.broker_lite.node.clock import Clock
 from sparkonce.broker_lite.node.request import Endpoint
-from sparkonce.broker_lite.protocol.errors import CorruptBatchError, ProtocolError
+from sparkonce.broker_lite.protocol.errors import ProtocolError
 from sparkonce.broker_lite.replication.replicas import Replicas
 from sparkonce.broker_lite.server.connection import Connection
 from sparkonce.broker_lite.server.listener import Listener, ServerError
@@ -313,13 +313,11 @@ class Process:
         self.started = error is None
         if error is None:
             return
-        # A broker does not read below its recovery points; the judges of its logs do, and find what is lost there.
-        is_damaged = isinstance(error, CorruptBatchError) and self.machine.disk.has_lied
-        if not is_damaged and not isinstance(error, (ServerError, LogDirectoryError, OSError, CutShort)):
+        if not isinstance(error, (ServerError, LogDirectoryError, OSError, CutShort)):
             self._on_error({"message": "start", "exception": error})
         self.machine.note_unwritable()
         self.machine.run.trace(lambda: f"broker {self.machine.node_id} does not start: {error!r}")
-        self.machine.could_not_start(refused=is_damaged or isinstance(error, (ServerError, LogDirectoryError)))
+        self.machine.could_not_start(refused=isinstance(error, (ServerError, LogDirectoryError)))
 
     def stop(self) -> None:
         """Stop in order."""

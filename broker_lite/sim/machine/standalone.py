@@ -19,6 +19,7 @@ from sparkonce.broker_lite.sim.scheduler import stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from uuid import UUID
 
     from sparkonce.broker_lite.config import BrokerConfig
     from sparkonce.broker_lite.log.partition_log import PartitionLog
@@ -145,10 +146,10 @@ class _StandaloneKeeper(Keeper):
         """See `Keeper`."""
         return True
 
-    def logs(self, topic: str) -> Iterator[tuple[int, PartitionLog]]:
+    def logs(self, topic: str) -> Iterator[tuple[int, UUID, PartitionLog]]:
         """See `Keeper`."""
         process = self._machine.process
         broker = None if process is None else process.server.broker
         found = None if broker is None else broker.topic(topic)
         if found is not None:
-            yield STANDALONE, found.logs[0]
+            yield STANDALONE, found.topic_id, found.logs[0]
