@@ -47,6 +47,8 @@ __all__ = ["LONG_MAX", "BrokerConfig", "ConfigError", "broker_settings", "file_s
 
 _OTHER_NAMES = {"log.dir": "log.dirs", "broker.id": "node.id"}
 """Settings of Kafka's that another one has replaced."""
+_RESTS_ON = ("metadata.log.dir", "zookeeper.connect")
+"""Settings that make a broker a member of a cluster: what that rests on."""
 
 
 class ConfigError(ValueError):
@@ -253,9 +255,9 @@ class BrokerConfig:
     """The settings that were given, by name, read; all others have their defaults."""
 
     @property
-    def is_member(self) -> bool:
-        """Whether this broker is a member of a cluster; else it is standalone."""
-        return self.metadata_log_dir is not None or self.zookeeper_connect is not None
+    def rests_on(self) -> str:
+        """The setting that says what this broker's cluster rests on; empty if it is a cluster by itself."""
+        return next((name for name in _RESTS_ON if name in self.given), "")
 
     @classmethod
     def of(cls, settings: Mapping[str, object]) -> BrokerConfig:
@@ -405,20 +407,18 @@ def _one_directory(log_dirs: str) -> str:
     return found[0] if found else ""
 
 
-def _check_member(config: BrokerConfig) -> None:
-    """Check what a member of a cluster needs and a standalone broker does not."""
+def _check_member(config: BrokerConfig, rests_on: str) -> None:
+    """Check what a setting needs that makes a broker a member of a cluster."""
     from sparkonce.broker_lite.security.acls import ANONYMOUS  # imported lazily: most brokers are standalone
 
     if config.zookeeper_connect is not None:
         _check_zookeeper(config.zookeeper_connect, config.metadata_log_dir)
-        place = f"zookeeper.connect={config.zookeeper_connect}"
-    else:
-        place = f"metadata.log.dir={config.metadata_log_dir}"
-    if config.metadata_log_dir is not None and not config.metadata_log_dir.strip():
+    elif config.metadata_log_dir is not None and not config.metadata_log_dir.strip():
         raise ConfigError(
             "metadata.log.dir is empty: give the directory that all brokers of the cluster share, or leave it out "
             "for a standalone broker"
         )
+    place = f"{rests_on}={config.given[rests_on]}"
     if "node.id" not in config.given:
         raise ConfigError(
             f"node.id is missing, and {place} makes this broker a member of a cluster: give each of its brokers a "
@@ -451,8 +451,9 @@ def _check_zookeeper(connect: str, metadata_log_dir: str | None) -> None:
 
 
 def _check(config: BrokerConfig) -> None:
-    if config.is_member:
-        _check_member(config)
+    for name in _RESTS_ON:
+        if name in config.given:
+            _check_member(config, name)
     if config.replica_fetch_wait_max_ms > config.replica_lag_time_max_ms:
         raise ConfigError("replica.fetch.wait.max.ms must not exceed replica.lag.time.max.ms")
     if config.broker_heartbeat_interval_ms * 2 > config.broker_session_timeout_ms:

@@ -6,212 +6,110 @@ Loaded only where a broker is in a cluster.
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import dataclasses
 import logging
-import os
 from typing import TYPE_CHECKING, Final
 
 from sparkonce.broker_lite.cluster.controller_locks import BEATS_PER_TIMEOUT
 from sparkonce.broker_lite.cluster.controller_service import ControllerService
 from sparkonce.broker_lite.cluster.coordination import Coordination
-from sparkonce.broker_lite.cluster.file_coordination import FileCoordination
 from sparkonce.broker_lite.cluster.lifecycle import Identity, Lifecycle
 from sparkonce.broker_lite.cluster.member import Membership
-from sparkonce.broker_lite.cluster.metadata_log import CLUSTER_FILE, FOLDER
 from sparkonce.broker_lite.config import BrokerConfig, broker_settings
 from sparkonce.broker_lite.controller.controller import ControllerSettings
 from sparkonce.broker_lite.controller.image import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION
 from sparkonce.broker_lite.controller.records import NO_LEADER
-from sparkonce.broker_lite.log import checkpoints
-from sparkonce.broker_lite.log.directories import holds_log
 from sparkonce.broker_lite.log.log_manager import LOCK_FILE
 from sparkonce.broker_lite.node.announced_files import AnnouncedFiles
 from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.in_cluster import InCluster
 from sparkonce.broker_lite.node.shared_files import SharedFiles
 from sparkonce.broker_lite.server.listener import Listener, ServerError
 from sparkonce.broker_lite.server.peers import PeerNetwork
 from sparkonce.broker_lite.server.replica_fetcher import ReplicaFetchers
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sparkonce.broker_lite.server.host import Heart, Host
 
 START_TIMEOUT_S: Final = 60.0
 """How long a broker waits for the cluster to accept it."""
-MIN_CONNECT_S: Final = 5.0
-"""How long a broker waits for ZooKeeper when it starts; or its session's time-out, if that is longer."""
 STOP_TIMEOUT_S: Final = 10.0
 """How long a stopping broker waits for others to lead in its place."""
-LOCK_ATTEMPTS: Final = 100
-LOCK_PAUSE_S: Final = 0.01
-"""A lock may be held for a moment by a process that only checks whether it is free."""
 PLAINTEXT: Final = "PLAINTEXT"
 
 logger = logging.getLogger(__name__)
 
 
-async def take_place(config: BrokerConfig, host: Host, data_dir: str) -> tuple[Coordination, str]:
-    """Take a broker's place in its cluster before anything of it is opened; returns the cluster's id, too.
+class MemberSeat:
+    """See `Seat`: that of a broker which is one of several."""
 
-    Raises:
-        ServerError: if that cannot be, as the place is another cluster's or cannot be reached.
-    """
-    if config.metadata_log_dir is not None:
-        return await _in_directory(config, os.path.abspath(config.metadata_log_dir), host, data_dir)
-    return await _in_zookeeper(config, host)
+    def __init__(self, config: BrokerConfig, host: Host, coordination: Coordination, cluster_id: str) -> None:
+        given = {**config.given, "cluster.id": cluster_id}
+        self.config = dataclasses.replace(config, cluster_id=cluster_id, given=given)
+        self.place = InCluster()
+        self.coordination = coordination
+        self._host = host
 
+    def join(self, broker: Broker, listeners: Sequence[Listener]) -> ClusterShell:
+        """See `Seat`."""
+        shell = ClusterShell(broker, self._host, self.coordination, listeners)
+        shell.join()
+        return shell
 
-async def _in_zookeeper(config: BrokerConfig, host: Host) -> tuple[Coordination, str]:
-    connect, timeout_ms = config.zookeeper_connect, config.zookeeper_session_timeout_ms
-    assert connect is not None
-    # Imported lazily: only these brokers need it.
-    from sparkonce.broker_lite.server.zookeeper import ZooKeeperCoordination
-
-    loop = asyncio.get_running_loop()
-    try:
-        client = host.zookeeper(connect, timeout_ms, loop)
-    except ModuleNotFoundError as error:
-        text = f"zookeeper.connect={connect} needs {error.name}: pip install 'sparkonce[zookeeper]'"
-        raise ServerError(text) from error
-    monotonic_ms = host.clock.monotonic_ms
-    coordination = ZooKeeperCoordination(connect, client, config.node_id, loop, monotonic_ms, host.new_uuid)
-    try:
-        timeout_s = max(timeout_ms / 1000, MIN_CONNECT_S)
-        return coordination, await coordination.start(config.cluster_id, timeout_s, create=True)
-    except BaseException as error:
-        coordination.close()
-        if isinstance(error, OSError):
-            raise ServerError(f"zookeeper.connect={connect} cannot be used: {error}") from error
-        raise
-
-
-async def _in_directory(config: BrokerConfig, directory: str, host: Host, data_dir: str) -> tuple[Coordination, str]:
-    """Use a directory that all brokers share.
-
-    Raises:
-        ServerError: if a broker of this id runs, the directory cannot be used or is among this broker's own data, or
-            it is another cluster's, or Kafka's.
-    """
-    storage = host.storage
-    shared, own = host.real_path(directory), host.real_path(data_dir)
-    if os.path.commonpath([shared, own]) == own:
-        where = (
-            "is this broker's data directory" if shared == own else f"is in this broker's data directory, {data_dir}"
-        )
-        text = f"metadata.log.dir={directory} {where}: give another one, that all brokers of the cluster share"
-        raise ServerError(text)
-    if holds_log(storage, f"{directory}/{FOLDER}"):
-        text = f"metadata.log.dir={directory} has the metadata log of an Apache Kafka controller: give another one"
-        raise ServerError(text)
-    timeout_ms = config.controller_quorum_fetch_timeout_ms
-    max_log_bytes = config.metadata_log_max_record_bytes_between_snapshots
-    with contextlib.ExitStack() as undo:
-        try:
-            coordination = FileCoordination(storage, directory, config.node_id, timeout_ms, max_log_bytes, host.watch)
-            undo.callback(coordination.close)
-            cluster_id = await _cluster_id(host, directory, config.cluster_id)
-        except OSError as error:
-            text = f"metadata.log.dir={directory} cannot be used ({error}): choose another"
-            raise ServerError(text) from error
-        if config.cluster_id not in ("", cluster_id):
-            text = f"metadata.log.dir={directory} is that of cluster.id={cluster_id}, not {config.cluster_id}"
-            raise ServerError(f"{text}: use that, or another directory")
-        await _hold_broker(coordination, config.node_id, directory)
-        undo.pop_all()
-    return coordination, cluster_id
-
-
-async def _hold_broker(coordination: FileCoordination, node_id: int, directory: str) -> None:
-    for _ in range(LOCK_ATTEMPTS):
-        if coordination.locks.hold_broker(node_id):
-            return
-        await asyncio.sleep(LOCK_PAUSE_S)
-    raise ServerError(f"a broker with node.id={node_id} runs in the cluster of {directory}: give each its own")
-
-
-async def _cluster_id(host: Host, directory: str, wanted: str) -> str:
-    storage = host.storage
-    path = f"{directory}/{CLUSTER_FILE}"
-    for _ in range(LOCK_ATTEMPTS):
-        try:
-            return storage.read(path).decode().strip()
-        except FileNotFoundError:
-            pass
-        try:
-            lock = storage.lock(f"{path}.lock")
-        except BlockingIOError:
-            await asyncio.sleep(LOCK_PAUSE_S)
-            continue
-        try:
-            cluster_id = wanted or checkpoints.encode_uuid(host.new_uuid())
-            if CLUSTER_FILE not in storage.list_directory(directory):
-                storage.write(path, f"{cluster_id}\n".encode(), durable=True)
-        finally:
-            lock.release()
-    raise OSError(f"{path} is not written by whoever holds its lock")
+    def close(self) -> None:
+        """See `Seat`."""
+        self.coordination.close()
 
 
 class ClusterShell:
     """One broker's membership, from its start to its stop."""
 
-    def __init__(
-        self,
-        broker: Broker,
-        host: Host,
-        coordination: Coordination,
-        listeners: list[Listener],
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
+    def __init__(self, broker: Broker, host: Host, coordination: Coordination, listeners: Sequence[Listener]) -> None:
         """Make what a member needs; nothing happens before `join`.
 
         Raises:
             ServerError: if there is no listener for other brokers.
         """
-        config = broker.config
-        between = _between_brokers(config, listeners)
-        storage = host.storage
+        between = _between_brokers(broker.config, listeners)
+        loop, clock = asyncio.get_running_loop(), broker.clock
         self._broker = broker
         self._host = host
-        self._alive = asyncio.Event()
-        self._network = PeerNetwork(loop, broker, between.endpoint)
-        self._coordination = coordination
-        clock = broker.clock
+        self.coordination = coordination
         self.member = member = broker.member
+        self._network = PeerNetwork(loop, broker, between.endpoint)
         member.connect(self._network)
         assert isinstance(broker.shared_files, AnnouncedFiles)
         SharedFiles(broker, member, broker.shared_files)
         self._fetchers = ReplicaFetchers(broker, member, self._network.connection)
-        controller = ControllerService(
-            config.node_id,
-            coordination,
-            _controller(config),
-            clock.now_ms,
-            clock.monotonic_ms,
-        )
-        ordered = [between, *(each for each in listeners if each is not between)]
-        identity = Identity(
-            config.node_id,
-            broker.cluster_id,
-            broker.new_uuid(),
-            tuple((each.config.name, each.endpoint.host, each.endpoint.port) for each in ordered),
-        )
-        self._lifecycle = Lifecycle(
-            identity,
-            storage,
-            broker.logs.log_dir,
-            broker.logs.clean,
-            config.broker_heartbeat_interval_ms,
-            loop,
-            member.send_to_controller,
-            lambda: member.image,
-            broker.logs.failure,
-            lambda: coordination.in_session,
-        )
-        self._lifecycle.on_alive = self._alive.set
+        identity = _identity(broker, [between, *(each for each in listeners if each is not between)])
+        self._alive = asyncio.Event()
+        self._lifecycle = self._lifecycle_of(identity, loop)
+        settings = _controller(broker.config)
+        controller = ControllerService(member.broker_id, coordination, settings, clock.now_ms, clock.monotonic_ms)
         self._membership = Membership(coordination, controller, self._lifecycle)
         coordination.on_change.append(member.poll_soon)
         lock_id = host.lock_id(f"{broker.logs.log_dir}/{LOCK_FILE}")
         coordination.announce(identity.incarnation, identity.listeners, lock_id)
         self._pulse: Heart | None = None
+
+    def _lifecycle_of(self, identity: Identity, loop: asyncio.AbstractEventLoop) -> Lifecycle:
+        member, logs = self.member, self._broker.logs
+        lifecycle = Lifecycle(
+            identity,
+            self._host.storage,
+            logs.log_dir,
+            logs.clean,
+            self._broker.config.broker_heartbeat_interval_ms,
+            loop,
+            member.send_to_controller,
+            lambda: member.image,
+            logs.failure,
+            lambda: self.coordination.in_session,
+        )
+        lifecycle.on_alive = self._alive.set
+        return lifecycle
 
     def join(self) -> None:
         """Read the controller's log, and follow it from now on."""
@@ -219,10 +117,10 @@ class ClusterShell:
         config, clock = self._broker.config, self._broker.clock
         interval_ms = config.controller_quorum_fetch_timeout_ms // BEATS_PER_TIMEOUT
         self._pulse = self._host.pulse(
-            lambda: self._coordination.touch(clock.now_ms()), clock, interval_ms, config.broker_session_timeout_ms
+            lambda: self.coordination.touch(clock.now_ms()), clock, interval_ms, config.broker_session_timeout_ms
         )
         self.member.on_look = self._show_loop
-        self._coordination.on_lead = self._begin_pulse
+        self.coordination.on_lead = self._begin_pulse
         self._show_loop()
 
     def _show_loop(self) -> None:
@@ -255,8 +153,8 @@ class ClusterShell:
 
     def _where_to_look(self) -> str:
         controller_id = self.member.image.controller_id
-        if controller_id == NO_LEADER or not self._coordination.in_session:
-            return self._coordination.advice
+        if controller_id == NO_LEADER or not self.coordination.in_session:
+            return self.coordination.advice
         return f"look at the log of broker {controller_id}, the controller, and at this broker's own"
 
     def _warn_of_other_settings(self) -> None:
@@ -287,11 +185,16 @@ class ClusterShell:
             pulse.stop()
         self._fetchers.stop()
         self.member.leave()
-        self._coordination.close()
+        self.coordination.close()
         self._network.close()
 
 
-def _between_brokers(config: BrokerConfig, listeners: list[Listener]) -> Listener:
+def _identity(broker: Broker, listeners: Sequence[Listener]) -> Identity:
+    addresses = tuple((each.config.name, each.endpoint.host, each.endpoint.port) for each in listeners)
+    return Identity(broker.config.node_id, broker.cluster_id, broker.new_uuid(), addresses)
+
+
+def _between_brokers(config: BrokerConfig, listeners: Sequence[Listener]) -> Listener:
     """Return the listener that the other brokers of the cluster use."""
     name = config.security.inter_broker_listener_name
     for each in listeners:

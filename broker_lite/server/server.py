@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import functools
 import logging
 import socket
@@ -30,13 +29,12 @@ from sparkonce.broker_lite.server.limits import (
     SWEEP_INTERVAL_S,
 )
 from sparkonce.broker_lite.server.listener import Listener, ServerError
+from sparkonce.broker_lite.server.seat import take_seat
 
 if TYPE_CHECKING:
-    from sparkonce.broker_lite.cluster.coordination import Coordination
     from sparkonce.broker_lite.node.metrics import Metrics
-    from sparkonce.broker_lite.node.place import Place
-    from sparkonce.broker_lite.server.membership import ClusterShell
     from sparkonce.broker_lite.server.metrics import MetricsServer
+    from sparkonce.broker_lite.server.seat import Cluster, Seat
 
 __all__ = ["Server", "ServerError"]
 
@@ -66,7 +64,7 @@ class Server:
         self._timers: list[asyncio.TimerHandle] = []
         self._housekeeper: Housekeeper | None = None
         self._metrics: MetricsServer | None = None
-        self._cluster: ClusterShell | _NoCluster = _NoCluster()
+        self._cluster: Cluster
         self.broker: Broker | None = None
 
     async def start(self) -> None:
@@ -84,11 +82,10 @@ class Server:
                 undo.callback(sock.close)
                 bound.append((sock, listener))
             listeners = [listener for _, listener in bound]
-            config, place, coordination = await self._take_place(listeners)
-            if coordination is not None:
-                undo.callback(coordination.close)
+            seat = await take_seat(self._config, self._host, self._data_dir, listeners)
+            undo.callback(seat.close)
             try:
-                self.broker = self._open(config, place)
+                self.broker = self._open(seat)
             except SecurityFileError as error:
                 raise ServerError(str(error)) from error
             except OSError as error:  # a file in it that is not ours to read, say
@@ -96,9 +93,8 @@ class Server:
                 raise ServerError(text) from error
             undo.callback(self.broker.close)
             undo.callback(self._give_up)
-            if coordination is not None:
-                self._cluster = self._join(self.broker, coordination, listeners)
-                undo.callback(self._cluster.leave)
+            self._cluster = self._join(self.broker, seat, listeners)
+            undo.callback(self._cluster.leave)
             await self._listen(self.broker, bound)
             self._keep_house(self.broker)
             await self._cluster.register()
@@ -108,39 +104,18 @@ class Server:
             logger.info("listening on %s://%s:%d%s", listener.config.name, *listener.endpoint, protocol)
         logger.info("data in %s", self._data_dir)
 
-    async def _take_place(self, listeners: list[Listener]) -> tuple[BrokerConfig, Place, Coordination | None]:
-        """Take this broker's place; returns its settings with its cluster's id, and what the cluster rests on, if any.
-
-        What only one of the two kinds of places needs is imported lazily: either kind of broker starts faster.
-        """
-        config = self._config
-        if not config.is_member:
-            from sparkonce.broker_lite.node.standalone import Alone
-
-            return config, Alone([(each.config.name, *each.endpoint) for each in listeners]), None
-        from sparkonce.broker_lite.node.in_cluster import InCluster
-        from sparkonce.broker_lite.server.membership import take_place
-
-        coordination, cluster_id = await take_place(config, self._host, self._data_dir)
-        given = {**config.given, "cluster.id": cluster_id}
-        return dataclasses.replace(config, cluster_id=cluster_id, given=given), InCluster(), coordination
-
-    def _open(self, config: BrokerConfig, place: Place) -> Broker:
-        host, loop = self._host, asyncio.get_running_loop()
+    def _open(self, seat: Seat) -> Broker:
+        host, loop, config = self._host, asyncio.get_running_loop(), seat.config
         metrics = self._new_metrics() if config.metrics_port >= 0 else None
-        return Broker(config, host.storage, self._data_dir, host.clock, loop, place, host.new_uuid, metrics)
+        return Broker(config, host.storage, self._data_dir, host.clock, loop, seat.place, host.new_uuid, metrics)
 
     def _new_metrics(self) -> Metrics:
         from sparkonce.broker_lite.node.metrics import Metrics  # few brokers need it
 
         return Metrics(self._host.perf_counter_ns)
 
-    def _join(self, broker: Broker, coordination: Coordination, listeners: list[Listener]) -> ClusterShell:
-        from sparkonce.broker_lite.server.membership import ClusterShell
-
-        shell = ClusterShell(broker, self._host, coordination, listeners, asyncio.get_running_loop())
-        shell.join()
-        return shell
+    def _join(self, broker: Broker, seat: Seat, listeners: list[Listener]) -> Cluster:
+        return seat.join(broker, listeners)
 
     def _keep_house(self, broker: Broker) -> None:
         """Do by the clock what has to be done."""
@@ -259,19 +234,6 @@ class Server:
                 self._timers[index] = loop.call_later(seconds, run)
 
         self._timers.append(loop.call_later(seconds, run))
-
-
-class _NoCluster:
-    """What joins a standalone broker to others: nothing."""
-
-    async def register(self) -> None:
-        """Be there for nobody else."""
-
-    async def hand_over(self) -> None:
-        """Let nobody lead in its place."""
-
-    def leave(self) -> None:
-        """Leave nobody."""
 
 
 class _Refusal(asyncio.Protocol):

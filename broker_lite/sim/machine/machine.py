@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.protocol.primitives import Buffer
     from sparkonce.broker_lite.security.settings import ListenerConfig
     from sparkonce.broker_lite.server.host import Heart
+    from sparkonce.broker_lite.server.seat import Cluster, Seat
     from sparkonce.broker_lite.server.zookeeper_session import ZooKeeperSession
     from sparkonce.broker_lite.sim.run import Run
 
@@ -254,10 +255,11 @@ class WatchedServer(Server):
     def _kind_of(self, listener: Listener) -> type[Connection]:
         return TrustedConnection if listener.endpoint.port == FIRST_PORT else Connection
 
-    def _join(self, broker: Broker, coordination: Coordination, listeners: list[Listener]) -> ClusterShell:
-        shell = super()._join(broker, coordination, listeners)
-        self.on_joined(shell.member, coordination)
-        return shell
+    def _join(self, broker: Broker, seat: Seat, listeners: list[Listener]) -> Cluster:
+        cluster = super()._join(broker, seat, listeners)
+        if isinstance(cluster, ClusterShell):
+            self.on_joined(cluster.member, cluster.coordination)
+        return cluster
 
 
 class Owner(Protocol):

@@ -40,7 +40,7 @@ def test_a_broker_has_it_beat_as_soon_as_it_leads() -> None:
     shell._membership = SimpleNamespace(controller=SimpleNamespace(active=False))
     shell._broker = SimpleNamespace(config=BrokerConfig(), clock=None)
     shell._host = SimpleNamespace(pulse=lambda *_: pulse)
-    shell._coordination = coordination
+    shell.coordination = coordination
     shell.join()
     assert coordination.lead(0, 0) is not None
     assert told == [False, True]

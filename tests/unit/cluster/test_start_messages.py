@@ -13,9 +13,10 @@ import pytest
 from sparkonce.broker_lite.cluster.file_coordination import FileCoordination
 from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.controller.image import ClusterImage
+from sparkonce.broker_lite.server.directory_seat import take_seat
 from sparkonce.broker_lite.server.host import SystemHost
 from sparkonce.broker_lite.server.listener import ServerError
-from sparkonce.broker_lite.server.membership import ClusterShell, take_place
+from sparkonce.broker_lite.server.membership import ClusterShell
 from tests.unit.cluster.shared import SharedStorage
 
 
@@ -23,7 +24,7 @@ def where_to_look(controller_id: int) -> str:
     image = ClusterImage()
     image.controller_id = controller_id
     coordination = FileCoordination(SharedStorage(), "/shared", 1, 0, 0)
-    shell: Any = SimpleNamespace(member=SimpleNamespace(image=image), _coordination=coordination)
+    shell: Any = SimpleNamespace(member=SimpleNamespace(image=image), coordination=coordination)
     return ClusterShell._where_to_look(shell)
 
 
@@ -43,10 +44,10 @@ def test_a_broker_of_another_cluster_keeps_nothing_of_the_directory(tmp_path: Pa
     ours, other = (BrokerConfig(metadata_log_dir=shared, cluster_id=each) for each in ("ours", "other"))
 
     async def start() -> None:
-        coordination, _ = await take_place(ours, Host(), str(tmp_path / "1"))
+        seat = await take_seat(ours, Host(), str(tmp_path / "1"), ())
         with pytest.raises(ServerError, match=r"is that of cluster\.id=ours, not other"):
-            await take_place(other, Host(), str(tmp_path / "2"))
+            await take_seat(other, Host(), str(tmp_path / "2"), ())
         assert closed == [True]
-        coordination.close()
+        seat.close()
 
     asyncio.run(start())

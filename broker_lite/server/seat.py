@@ -1,0 +1,68 @@
+"""What a server has of its broker's cluster: the seat that the broker takes there before anything of it is opened.
+
+What a cluster rests on, a setting says; without one of these a broker is a cluster by itself. What only one kind of
+seats needs is imported when it is taken: every broker starts faster.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from sparkonce.broker_lite.config import BrokerConfig
+    from sparkonce.broker_lite.node.broker import Broker
+    from sparkonce.broker_lite.node.place import Place
+    from sparkonce.broker_lite.server.host import Host
+    from sparkonce.broker_lite.server.listener import Listener
+
+_SEATS: Final = {"": "standalone_seat", "metadata.log.dir": "directory_seat", "zookeeper.connect": "zookeeper_seat"}
+"""For each setting (`BrokerConfig.rests_on`) the module whose `take_seat` takes the seat."""
+
+
+class Cluster(Protocol):
+    """A cluster that a broker has joined."""
+
+    async def register(self) -> None:
+        """Register the broker, and wait until it is accepted.
+
+        Raises:
+            ServerError: if that takes too long, or the cluster is not what it was.
+        """
+
+    async def hand_over(self) -> None:
+        """Let other brokers take over leadership, as far as they can, before this one stops."""
+
+    def leave(self) -> None:
+        """Stop taking part."""
+
+
+class Seat(Protocol):
+    """A broker's seat in its cluster."""
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The broker's settings, with its cluster's id as far as that is known."""
+
+    @property
+    def place(self) -> Place:
+        """What the broker is to its cluster."""
+
+    def join(self, broker: Broker, listeners: Sequence[Listener]) -> Cluster:
+        """Follow the controller from now on."""
+
+    def close(self) -> None:
+        """Give the seat up."""
+
+
+async def take_seat(config: BrokerConfig, host: Host, data_dir: str, listeners: Sequence[Listener]) -> Seat:
+    """Take a broker's seat in its cluster.
+
+    Raises:
+        ServerError: if that cannot be, as the seat is another cluster's or cannot be reached.
+    """
+    module = import_module(f"sparkonce.broker_lite.server.{_SEATS[config.rests_on]}")
+    take: Callable[[BrokerConfig, Host, str, Sequence[Listener]], Awaitable[Seat]] = module.take_seat
+    return await take(config, host, data_dir, listeners)

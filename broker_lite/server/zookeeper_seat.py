@@ -1,0 +1,43 @@
+"""The seat of a broker whose cluster rests on ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from sparkonce.broker_lite.server.listener import ServerError
+from sparkonce.broker_lite.server.membership import MemberSeat
+from sparkonce.broker_lite.server.zookeeper import ZooKeeperCoordination
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sparkonce.broker_lite.config import BrokerConfig
+    from sparkonce.broker_lite.server.host import Host
+    from sparkonce.broker_lite.server.listener import Listener
+
+MIN_CONNECT_S: Final = 5.0
+"""How long a broker waits for ZooKeeper when it starts; or its session's time-out, if that is longer."""
+
+
+async def take_seat(config: BrokerConfig, host: Host, _data_dir: str, _listeners: Sequence[Listener]) -> MemberSeat:
+    """See `seat.take_seat`."""
+    connect, timeout_ms = config.zookeeper_connect, config.zookeeper_session_timeout_ms
+    assert connect is not None
+    loop = asyncio.get_running_loop()
+    try:
+        client = host.zookeeper(connect, timeout_ms, loop)
+    except ModuleNotFoundError as error:
+        text = f"zookeeper.connect={connect} needs {error.name}: pip install 'sparkonce[zookeeper]'"
+        raise ServerError(text) from error
+    monotonic_ms = host.clock.monotonic_ms
+    coordination = ZooKeeperCoordination(connect, client, config.node_id, loop, monotonic_ms, host.new_uuid)
+    try:
+        timeout_s = max(timeout_ms / 1000, MIN_CONNECT_S)
+        cluster_id = await coordination.start(config.cluster_id, timeout_s, create=True)
+    except BaseException as error:
+        coordination.close()
+        if isinstance(error, OSError):
+            raise ServerError(f"zookeeper.connect={connect} cannot be used: {error}") from error
+        raise
+    return MemberSeat(config, host, coordination, cluster_id)
