@@ -65,7 +65,7 @@ def _move(broker: Broker, name: str, wanted: Any, may_change_factor: bool) -> No
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
     target = wanted.replicas
     if target is not None:
-        check_replicas(broker, target)
+        check_replicas(broker.member.image.brokers, target)
     key = (topic.topic_id, wanted.partition_index)
 
     def reassign(controller: Controller) -> tuple[list[Record], None]:

@@ -65,7 +65,7 @@ def _create(broker: Broker, request: Request, wanted: Any, validate_only: bool) 
                 "assignment(s) were specified.",
             )
         for each in wanted.assignments:
-            check_replicas(broker, each.broker_ids)
+            check_replicas(broker.member.image.brokers, each.broker_ids)
     if not validate_only:
         yield from _make(broker, topic, wanted.count, [tuple(each.broker_ids) for each in wanted.assignments or ()])
 

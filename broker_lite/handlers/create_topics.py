@@ -24,7 +24,6 @@ from sparkonce.broker_lite.node.new_topics import NewTopics
 from sparkonce.broker_lite.node.replica_assignments import (
     MAX_RECORDS,
     check_replicas,
-    known_brokers,
     too_many_records,
 )
 from sparkonce.broker_lite.node.request import Request
@@ -211,7 +210,7 @@ def _layout(broker: Broker, wanted: Any) -> Layout:
     if factor < 1:
         text = "Replication factor must be larger than 0, or -1 to use the default value."
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
-    brokers = len(known_brokers(broker))
+    brokers = len(broker.member.image.brokers)
     if factor > brokers:
         text = (
             f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} "
@@ -238,7 +237,7 @@ def _assigned(broker: Broker, wanted: Any) -> Layout:
         if each.partition_index in seen:
             twice = f"Found multiple manual partition assignments for partition {each.partition_index}"
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, twice)
-        check_replicas(broker, each.broker_ids, next(iter(seen.values()), None))
+        check_replicas(broker.member.image.brokers, each.broker_ids, next(iter(seen.values()), None))
         seen[each.partition_index] = tuple(each.broker_ids)
     if seen.keys() != set(range(len(seen))):
         gap = "partitions should be a consecutive 0-based integer sequence"

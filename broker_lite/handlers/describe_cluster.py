@@ -26,7 +26,7 @@ def handle(broker: Broker, request: Request) -> Body:
     kind = apis.response_class(request.api_key).DescribeClusterBroker
     brokers = [
         kind(version=version, broker_id=each.node_id, host=each.host, port=each.port, rack=None, is_fenced=False)
-        for each in cluster_view.nodes(broker, request)
+        for each in cluster_view.nodes(broker.member, request)
     ]
     operations = NOT_ASKED
     if wanted.include_cluster_authorized_operations:
@@ -34,7 +34,7 @@ def handle(broker: Broker, request: Request) -> Body:
     return request.response(
         error_code=0,
         cluster_id=broker.cluster_id,
-        controller_id=cluster_view.controller_id(broker),
+        controller_id=broker.member.image.controller_id,
         brokers=brokers,
         authorized_operations=as_set(operations),
     )

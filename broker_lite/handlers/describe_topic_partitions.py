@@ -91,7 +91,7 @@ def _described(broker: Broker, request: Request, topic: Topic, indexes: range, o
             last_known_elr=view.last_known_leader,
             offline_replicas=view.offline,
         )
-        for index, view in cluster_view.partitions(broker, topic, indexes)
+        for index, view in cluster_view.partitions(broker.member.image, topic, indexes)
     ]
     internal = broker.is_internal(topic.name)
     return _topic(request, topic.name, ErrorCode.NONE, topic.topic_id, internal, partitions, operations)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.described_settings import ConfigResource
-from sparkonce.broker_lite.node.replica_assignments import known_brokers
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.errors import ErrorCode
@@ -29,7 +28,7 @@ def handle(broker: Broker, request: Request) -> Body:
         return request.response(error_code=int(ErrorCode.UNSUPPORTED_VERSION), config_resources=[])
     names = {
         ConfigResource.GROUP: broker.dynamic.groups,
-        ConfigResource.BROKER: [str(node_id) for node_id in sorted(known_brokers(broker))],
+        ConfigResource.BROKER: [str(node_id) for node_id in sorted(broker.member.image.brokers)],
         ConfigResource.TOPIC: [topic.name for topic in broker.topics()],
     }
     types = apis.response_class(request.api_key).ConfigResource

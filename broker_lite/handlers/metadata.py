@@ -63,13 +63,13 @@ def _told(broker: Broker, request: Request, wanted: Any) -> Steps:
             yield ITEM + (WRITTEN + FILES) * (answer.created - made)
     brokers = [
         types.MetadataResponseBroker(version=version, node_id=each.node_id, host=each.host, port=each.port, rack=None)
-        for each in cluster_view.nodes(broker, request)
+        for each in cluster_view.nodes(broker.member, request)
     ]
     with_operations = bool(wanted.include_cluster_authorized_operations)
     return request.response(
         brokers=brokers,
         cluster_id=broker.cluster_id,
-        controller_id=cluster_view.controller_id(broker),
+        controller_id=broker.member.image.controller_id,
         topics=topics,
         authorized_operations=as_set(cluster_operations(broker, request) if with_operations else NOT_ASKED),
     )
@@ -129,7 +129,7 @@ class _Answer:
         """Describe a topic."""
         broker, version, types = self._broker, self._request.version, self._types
         partitions = []
-        for index, view in cluster_view.partitions(broker, topic, range(topic.partition_count)):
+        for index, view in cluster_view.partitions(broker.member.image, topic, range(topic.partition_count)):
             partition = types.MetadataResponseTopic.MetadataResponsePartition(
                 version=version,
                 error_code=int(view.error),

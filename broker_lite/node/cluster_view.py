@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from sparkonce.broker_lite.cluster.member import ClusterMember
+from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.partition_state import PartitionState
 from sparkonce.broker_lite.log.log_manager import Topic
-from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import Request
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 
@@ -33,12 +34,12 @@ class PartitionView(NamedTuple):
     last_known_leader: list[int]
 
 
-def nodes(broker: Broker, request: Request) -> list[Node]:
+def nodes(member: ClusterMember, request: Request) -> list[Node]:
     """Return all brokers that are alive and can be reached over a listener of the name that the request came over."""
-    here = Node(broker.config.node_id, request.endpoint.host, request.endpoint.port)
-    brokers = broker.member.image.brokers
+    here = Node(member.broker_id, request.endpoint.host, request.endpoint.port)
+    brokers = member.image.brokers
     found = [] if here.node_id in brokers else [here]
-    listener = _listener(broker, request)
+    listener = _listener(member, request)
     for each in brokers.values():
         if each.broker_id == here.node_id:
             found.append(here)
@@ -47,20 +48,14 @@ def nodes(broker: Broker, request: Request) -> list[Node]:
     return found
 
 
-def _listener(broker: Broker, request: Request) -> str | None:
-    us = broker.member.image.brokers.get(broker.config.node_id)
+def _listener(member: ClusterMember, request: Request) -> str | None:
+    us = member.image.brokers.get(member.broker_id)
     listeners = () if us is None else us.listeners
     return next((name for name, *endpoint in listeners if tuple(endpoint) == tuple(request.endpoint)), None)
 
 
-def controller_id(broker: Broker) -> int:
-    """Return the controller's id, as far as this broker knows; -1 if there is none."""
-    return broker.member.image.controller_id
-
-
-def partitions(broker: Broker, topic: Topic, indexes: Iterable[int]) -> Iterator[tuple[int, PartitionView]]:
+def partitions(image: ClusterImage, topic: Topic, indexes: Iterable[int]) -> Iterator[tuple[int, PartitionView]]:
     """Yield the partitions of a topic as clients see them."""
-    image = broker.member.image
     found = image.topics.get(topic.topic_id)
     here = {each.broker_id for each in image.brokers.values() if not each.fenced}
     views: dict[PartitionState | None, PartitionView] = {None: _UNKNOWN}  # most partitions are alike

@@ -18,7 +18,6 @@ from sparkonce.broker_lite.log.config import topic_settings
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.described_settings import ConfigResource, check_broker_name
 from sparkonce.broker_lite.node.dynamic_settings import ALL_BROKERS, DECIDED_IN_CLUSTER, group_settings
-from sparkonce.broker_lite.node.replica_assignments import known_brokers
 from sparkonce.broker_lite.node.request import Request
 from sparkonce.broker_lite.node.turns import WRITTEN, Steps
 from sparkonce.broker_lite.protocol import apis
@@ -111,7 +110,9 @@ def _change_broker(broker: Broker, request: Request, name: str, values: NewValue
     if not authorized_on_cluster(broker, request, Operation.ALTER_CONFIGS):
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if name != ALL_BROKERS:
-        check_broker_name(broker, name, "Node id must be an integer, but it is: ", "expected {}", known_brokers(broker))
+        check_broker_name(
+            broker, name, "Node id must be an integer, but it is: ", "expected {}", broker.member.image.brokers
+        )
         name = str(int(name))
     known, given = broker_settings(), broker.config.given
     lists = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 
 MAX_RECORDS = 10_000
@@ -16,13 +15,8 @@ def too_many_records() -> KafkaError:
     return KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
 
 
-def known_brokers(broker: Broker) -> Collection[int]:
-    """Return the ids of the brokers that have registered."""
-    return broker.member.image.brokers.keys()
-
-
-def check_replicas(broker: Broker, node_ids: Sequence[int], as_many_as: Sequence[int] | None = None) -> None:
-    """Check whether a partition can be assigned to these brokers.
+def check_replicas(known: Collection[int], node_ids: Sequence[int], as_many_as: Sequence[int] | None = None) -> None:
+    """Check whether a partition can be assigned to these of the brokers that are `known`.
 
     Raises:
         KafkaError: INVALID_REPLICA_ASSIGNMENT if one is not known, or named twice, or there are not `as_many_as` those
@@ -34,7 +28,7 @@ def check_replicas(broker: Broker, node_ids: Sequence[int], as_many_as: Sequence
     for index, node_id in enumerate(node_ids):
         if node_id in node_ids[:index]:
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{text} the broker {node_id} more than once.")
-        if node_id not in known_brokers(broker):
+        if node_id not in known:
             unknown = f"{text} broker {node_id}, but no such broker is registered."
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, unknown)
     if as_many_as is not None and len(as_many_as) != len(node_ids):
