@@ -376,11 +376,22 @@ class SimulatedDisk:
 
 
 class SharedDisk(SimulatedDisk):
-    """A disk that all machines share; it knows whether it was changed."""
+    """A disk that all machines share; it knows whether it was changed, and reports it."""
 
     changed = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.watches: dict[Callable[[], None], None] = {}
+        """Called while something changes."""
 
     def change(self) -> None:
         """See `SimulatedDisk`."""
         super().change()
         self.changed = True
+        self.report()
+
+    def report(self) -> None:
+        """Tell whoever watches of a change."""
+        for changed in self.watches:
+            changed()

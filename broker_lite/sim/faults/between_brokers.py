@@ -37,7 +37,7 @@ class BetweenBrokers:
         process = machine.process
 
         def late_poll() -> None:
-            if world.scheduler.now_ms >= max(machine.blind_until_ms, machine.learns_ms):
+            if world.scheduler.now_ms >= machine.deaf_until_ms:
                 poll()
 
         def sent(broker_id: int, request: Any, then: Callable[[Any], None]) -> None:

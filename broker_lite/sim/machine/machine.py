@@ -27,16 +27,18 @@ from sparkonce.broker_lite.server.connection import Connection
 from sparkonce.broker_lite.server.listener import Listener, ServerError
 from sparkonce.broker_lite.server.membership import ClusterShell
 from sparkonce.broker_lite.server.server import Server
-from sparkonce.broker_lite.sim.disk import CutShort, DiskLock, SimulatedDisk, SimulatedFile
+from sparkonce.broker_lite.sim.disk import CutShort, DiskLock, SharedDisk, SimulatedDisk, SimulatedFile
 from sparkonce.broker_lite.sim.machine.loop import SimulatedLoop
-from sparkonce.broker_lite.sim.machine.settings import FIRST_PORT
+from sparkonce.broker_lite.sim.machine.settings import FIRST_PORT, has_watch
 from sparkonce.broker_lite.sim.machine.sockets import Descriptor
+from sparkonce.broker_lite.sim.machine.watches import SimulatedWatch
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.scheduler import stream
 from sparkonce.broker_lite.sim.zookeeper.client import SimulatedClient
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.cluster.coordination import Coordination
+    from sparkonce.broker_lite.cluster.file_coordination import Watch
     from sparkonce.broker_lite.log.storage import Flush, Storage
     from sparkonce.broker_lite.node.broker import Broker
     from sparkonce.broker_lite.protocol.primitives import Buffer
@@ -54,6 +56,8 @@ EPOCH_MS: Final = 1_700_000_000_000
 """The time of day at which a simulation begins."""
 _FLUSHES_MS: Final = 100
 _START_AGAIN_MS: Final = 500
+_RELEASED_MS: Final = (0, 1, 5)
+"""How long it takes the kernel to release what a dead process had locked, after it has reported it."""
 _NO_EPOCH: Final = -1
 
 
@@ -61,13 +65,25 @@ class _Lock:
     """A `Lock` that is its holder's, and nobody else's."""
 
     def __init__(self, disk: SimulatedDisk, path: str) -> None:
+        self.disk = disk
         self._lock: DiskLock | None = disk.lock(path)
 
     def release(self) -> None:
         """See `Lock`."""
         if self._lock is not None:
+            self.report()
+            self.free()
+
+    def free(self) -> None:
+        """Let others have it."""
+        if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+    def report(self) -> None:
+        """Tell whoever watches that the file is closed."""
+        if isinstance(self.disk, SharedDisk):
+            self.disk.report()
 
 
 class Mounted:
@@ -80,9 +96,14 @@ class Mounted:
         self._locks: list[_Lock] = []
 
     def release_locks(self) -> None:
-        """Release the locks of a process that has died."""
+        """Release the locks of a process that has died; where that is reported, it is so a moment before."""
+        scheduler, chance = self.process.machine.run.scheduler, self.process.machine.reporting
         for lock in self._locks:
-            lock.release()
+            if lock.disk is self._shared and self._shared.watches:
+                lock.report()
+                scheduler.after(chance.choice(_RELEASED_MS), lock.free)
+            else:
+                lock.release()
         self._locks.clear()
 
     def _of(self, path: str) -> SimulatedDisk:
@@ -219,8 +240,14 @@ class SimulatedHost:
         machine.run.network.bound[sock.fileno()] = (machine.address, port)
         return sock, Listener(config, Endpoint(machine.address, port))
 
-    def watch(self, _directories: Sequence[str], _then: Callable[[], None]) -> None:
-        """See `Host`: this machine cannot report what others do."""
+    def watch(self, directories: Sequence[str], then: Callable[[], None]) -> Watch | None:
+        """See `Host`: some machines cannot report what others do."""
+        assert all(each.startswith(SHARED) for each in directories)
+        process = self._process
+        if not has_watch(process.machine.run.plan.seed):
+            return None
+        process.watch = SimulatedWatch(process, then)
+        return process.watch
 
     def pulse(self, beat: Callable[[], None], clock: Clock, interval_ms: int, patience_ms: int) -> Heart:
         """See `Host`."""
@@ -300,6 +327,7 @@ class Process:
         self.member: ClusterMember | None = None
         self.coordination: Coordination | None = None
         self.zookeeper: SimulatedClient | None = None
+        self.watch: SimulatedWatch | None = None
         self.stopping = False
         self.started = False
 
@@ -348,6 +376,8 @@ class Process:
         self.machine.run.network.process_ended(self.loop, power=power)
         if self.zookeeper is not None:
             self.zookeeper.process_ended(power=power)
+        if self.watch is not None:
+            self.watch.close()
         self.files.release_locks()
 
     def _joined(self, member: ClusterMember, coordination: Coordination) -> None:
@@ -382,6 +412,7 @@ class Machine:
         self.learns_ms = 0
         """When its broker hears of what the controller has decided last."""
         self._hearing = stream("hearing", run.plan.seed, node_id)
+        self.reporting = stream("reporting", run.plan.seed, node_id)
         self._graveyard: list[Process] = []
         """Kept, so that nothing of them is collected, and so executed, in the middle of the run."""
         run.network.know(self.address, node_id)
@@ -400,6 +431,11 @@ class Machine:
         run = self.run
         if not run.is_healed and self.learns_ms < run.scheduler.now_ms:
             self.learns_ms = run.scheduler.now_ms + int(self._hearing.random() ** 2 * run.plan.settings.image_lag_ms)
+
+    @property
+    def deaf_until_ms(self) -> int:
+        """Until when its broker does not read what the controller has decided."""
+        return max(self.blind_until_ms, self.learns_ms)
 
     def _flush(self) -> None:
         """Let the disk do what it was asked for."""

@@ -19,6 +19,8 @@ _INTRUDERS: Final = 0.3
 """How many seeds have one."""
 _CLEANED: Final = 0.4
 """How many seeds have logs that are compacted."""
+_WATCHED: Final = 0.5
+"""In how many seeds brokers hear of changes of the files that they share, and else look many times a second."""
 INTERNAL_SEGMENT_BYTES: Final = 1_500
 """Of the internal topics, where logs are compacted."""
 _IN_PIECES: Final = 0.35
@@ -33,6 +35,11 @@ def has_intruder(seed: int) -> bool:
 def has_cleaning(seed: int) -> bool:
     """Whether a seed has logs that are compacted, and segments and offsets that grow too old."""
     return stream("deletion-and-retention", seed).random() < _CLEANED
+
+
+def has_watch(seed: int) -> bool:
+    """Whether a seed's machines report changes of the files that brokers share."""
+    return stream("watch", seed).random() < _WATCHED
 
 
 def broker_config(plan: Plan, node_id: int, metadata_log_dir: str | None) -> BrokerConfig:
