@@ -10,7 +10,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from sparkonce.broker_lite.log.storage import DiskStorage, Storage, WriteGate
 from sparkonce.broker_lite.node.clock import Clock
@@ -29,6 +29,14 @@ BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 """Linux: another one after each start of the machine."""
 
 SYSTEM_CLOCK = Clock(lambda: time.time_ns() // 1_000_000, lambda: time.monotonic_ns() // 1_000_000)
+
+
+class Usage(NamedTuple):
+    """What this process takes of its machine."""
+
+    processor_s: float
+    """Since its start."""
+    resident_bytes: int
 
 
 class Heart(Protocol):
@@ -61,6 +69,9 @@ class Host(Protocol):
 
     def perf_counter_ns(self) -> int:
         """Return a time to measure how long requests take."""
+
+    def usage(self) -> Usage:
+        """Return what this process takes of the machine."""
 
     def real_path(self, path: str) -> str:
         """Return the absolute path of a file, without links."""
@@ -100,6 +111,18 @@ class SystemHost:
         self.perf_counter_ns = time.perf_counter_ns
         self.real_path = os.path.realpath
         self.bind = bind
+
+    def usage(self) -> Usage:
+        """See `Host`."""
+        import resource  # on first use: few brokers are asked for metrics
+
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        try:
+            with open("/proc/self/statm", encoding="ascii") as file:
+                resident_bytes = int(file.read().split()[1]) * resource.getpagesize()
+        except OSError:  # not on Linux: the most it ever was, in KiB, must do
+            resident_bytes = used.ru_maxrss * 1024
+        return Usage(used.ru_utime + used.ru_stime, resident_bytes)
 
     def lock_id(self, path: str) -> str:
         """See `Host`."""

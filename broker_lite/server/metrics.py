@@ -11,7 +11,6 @@ The text is written here, since prometheus-client appends ``_total`` to the name
 from __future__ import annotations
 
 import asyncio
-import resource
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +21,7 @@ from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.metrics import TopicMetrics
 from sparkonce.broker_lite.protocol.apis import APIS
 from sparkonce.broker_lite.protocol.errors import KafkaError
+from sparkonce.broker_lite.server.host import Usage
 
 MAX_REQUEST_BYTES: Final = 8 * 1024
 MAX_CONNECTIONS: Final = 16
@@ -47,17 +47,17 @@ _TOPIC_METRICS: Final[tuple[tuple[str, Callable[[TopicMetrics], int]], ...]] = (
 )
 
 
-def render(broker: Broker, connections: Counter[str]) -> str:
+def render(broker: Broker, connections: Counter[str], usage: Usage) -> str:
     """Return all metrics in Prometheus' text format; `connections` counts those open by listener."""
     lines = []
-    for name, kind, text, samples in _families(broker, connections):
+    for name, kind, text, samples in _families(broker, connections, usage):
         lines.append(f"# HELP {name} {text}")
         lines.append(f"# TYPE {name} {kind}")
         lines += [f"{name}{_labels(labels)} {_number(value)}" for labels, value in samples]
     return "\n".join(lines) + "\n"
 
 
-def _families(broker: Broker, connections: Counter[str]) -> Iterator[Family]:
+def _families(broker: Broker, connections: Counter[str], usage: Usage) -> Iterator[Family]:
     yield (
         "kafka_server_BrokerTopicMetrics_Count",
         "counter",
@@ -78,10 +78,9 @@ def _families(broker: Broker, connections: Counter[str]) -> Iterator[Family]:
         "Open connections by listener.",
         [({"listener": name, "networkProcessor": "0"}, count) for name, count in sorted(connections.items())],
     )
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    processor_s = usage.ru_utime + usage.ru_stime
-    yield "process_cpu_seconds_total", "counter", "Processor time of this process in seconds.", [({}, processor_s)]
-    yield "process_resident_memory_bytes", "gauge", "Memory of this process.", [({}, _resident_bytes())]
+    text = "Processor time of this process in seconds."
+    yield "process_cpu_seconds_total", "counter", text, [({}, usage.processor_s)]
+    yield "process_resident_memory_bytes", "gauge", "Memory of this process.", [({}, usage.resident_bytes)]
 
 
 def _replicas(broker: Broker) -> dict[str, int]:
@@ -205,14 +204,6 @@ def _labels(labels: Labels) -> str:
 
 def _number(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:.6f}"
-
-
-def _resident_bytes() -> int:
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * resource.getpagesize()
-    except OSError:  # not on Linux: the most it ever was, in KiB, must do
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 class MetricsProtocol(asyncio.Protocol):

@@ -188,7 +188,7 @@ class Server:
         from sparkonce.broker_lite.server.metrics import MetricsServer, render  # few brokers need it
 
         def page() -> str:
-            return render(broker, Counter(each.listener_name for each in connections))
+            return render(broker, Counter(each.listener_name for each in connections), self._host.usage())
 
         host, port = self._config.host_name, self._config.metrics_port
         try:

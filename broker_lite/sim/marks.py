@@ -84,3 +84,6 @@ class Mark(Enum):
     COMPACTED = "segments of a log were compacted"
     RETAINED = "a log's old segments, or records that were to be deleted, were gone in the end"
     RECORDS_DELETED = "records were deleted"
+    ADMINISTERED = "a change was acknowledged to an administrator who remembers"
+    READ_LATE = "a client read the answers to its requests late"
+    MEASURED = "a broker's page of metrics was read"

@@ -19,7 +19,7 @@ from sparkonce.broker_lite.sim.judges.groups import observed_groups
 from sparkonce.broker_lite.sim.judges.observed_log import observed_logs
 from sparkonce.broker_lite.sim.judges.promptness import probe
 from sparkonce.broker_lite.sim.judges.rare import rare_things
-from sparkonce.broker_lite.sim.judges.recovery import ails, compare_images, look_at_disks
+from sparkonce.broker_lite.sim.judges.recovery import ails, compare_images, look_at_disks, look_with_guests
 from sparkonce.broker_lite.sim.judges.transactions import observed_transactions
 from sparkonce.broker_lite.sim.judges.truth import Mistakes
 from sparkonce.broker_lite.sim.outcome import Outcome
@@ -141,6 +141,7 @@ class Simulation:
             compare_images(world)
             if ails(world, self.clients) is None:
                 look_at_disks(world, self.clients)
+                look_with_guests(world, self.clients.guests)
                 world.metadata.look_at_the_end()
                 probe(world)
                 return

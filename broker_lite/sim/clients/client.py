@@ -48,7 +48,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, loop: SimulatedLoop) -> None:
         self._loop = loop
         self._transport: asyncio.Transport | None = None
-        self._waiting: deque[tuple[int, int, asyncio.Future[bytes]]] = deque()
+        self._waiting: deque[tuple[int, int, int, asyncio.Future[bytes]]] = deque()
         self._received = bytearray()
         self._correlation_id = 0
         self.closed = False
@@ -69,9 +69,19 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
         waiting, self._waiting = self._waiting, deque()
-        for _, _, future in waiting:
+        for _, _, _, future in waiting:
             if not future.done():
                 future.set_exception(UnreachableError("the connection is closed"))
+
+    def stop_reading(self) -> None:
+        """Leave what comes where it is, in the kernel."""
+        assert self._transport is not None
+        self._transport.pause_reading()
+
+    def read_on(self) -> None:
+        """Read what has come, and go on."""
+        assert self._transport is not None
+        self._transport.resume_reading()
 
     def send(self, data: Buffer) -> None:
         """Send bytes as they are."""
@@ -87,7 +97,7 @@ class Connection(asyncio.Protocol):
         if self.closed:
             future.set_exception(UnreachableError("the connection is closed"))
         elif answered:
-            self._waiting.append((api_key, version, future))
+            self._waiting.append((self._correlation_id, api_key, version, future))
         else:
             future.set_result(b"")
         return future
@@ -104,8 +114,9 @@ class Connection(asyncio.Protocol):
             del received[: SIZE.size + size]
             if self.sends_rubbish and not self._waiting:
                 continue  # some of it was a request after all
-            api_key, version, future = self._waiting.popleft()
-            _, position = read_response_header(api_key, version, frame)
+            correlation_id, api_key, version, future = self._waiting.popleft()
+            answered, position = read_response_header(api_key, version, frame)
+            assert answered == correlation_id, f"request {correlation_id} is due, and {answered} is answered"
             if not future.done():
                 future.set_result(frame[position:])
 
@@ -272,3 +283,35 @@ class Client:
     def forget_coordinator(self, kind: int, name: str) -> None:
         """Ask anew the next time."""
         self._coordinators.pop((kind, name), None)
+
+
+class Guest(Client):
+    """A client with things of its own, which it makes and changes while there are faults, and looks at in the end."""
+
+    def __init__(self, world: World, number: int) -> None:
+        super().__init__(world, number)
+        self.is_over = self.has_looked = False
+
+    def begin(self) -> None:
+        """Begin."""
+        self.run(self.work())
+
+    def end(self) -> None:
+        """Change nothing more."""
+        self.is_over = True
+
+    def look_around(self) -> None:
+        """Look at its things; `has_looked` is true then."""
+        self.run(self._look())
+
+    async def _look(self) -> None:
+        await self.look()
+        self.has_looked = True
+
+    async def work(self) -> None:
+        """Do what there is to do, until it is over."""
+        raise NotImplementedError
+
+    async def look(self) -> None:
+        """Look at what there is in the end, and say what is wrong."""
+        raise NotImplementedError

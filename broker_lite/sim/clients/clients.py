@@ -5,20 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparkonce.broker_lite.sim.clients.admin import Admin
+from sparkonce.broker_lite.sim.clients.bulk import BulkClient, has_bulk
 from sparkonce.broker_lite.sim.clients.groups import ClassicMember, GroupClient
 from sparkonce.broker_lite.sim.clients.heartbeats import HeartbeatMember
 from sparkonce.broker_lite.sim.clients.intruder import Intruder
 from sparkonce.broker_lite.sim.clients.keeper import Keeper
 from sparkonce.broker_lite.sim.clients.operator import Operator, has_operator
 from sparkonce.broker_lite.sim.clients.producers import Consumer, Herald, Producer
+from sparkonce.broker_lite.sim.clients.scraper import Scraper
+from sparkonce.broker_lite.sim.clients.steward import Steward, has_steward
 from sparkonce.broker_lite.sim.clients.transactional import TransactionalProducer
-from sparkonce.broker_lite.sim.machine.settings import has_cleaning, has_intruder
+from sparkonce.broker_lite.sim.machine.settings import has_cleaning, has_intruder, has_metrics
 from sparkonce.broker_lite.sim.machine.standalone import StandaloneMachine, has_standalone
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.world import INTERNAL
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sparkonce.broker_lite.controller.image import PartitionKey
+    from sparkonce.broker_lite.sim.clients.client import Guest
     from sparkonce.broker_lite.sim.plan import TopicPlan
     from sparkonce.broker_lite.sim.world import World
 
@@ -39,6 +45,20 @@ class Clients:
         self.keeper = Keeper(world, world.client_number()) if has_cleaning(seed) else None
         self.standalone = StandaloneMachine(world) if has_standalone(seed) else None
         self._herald: Herald | None = None
+        self.guests = list(self._guests())
+
+    def _guests(self) -> Iterator[Guest]:
+        """Return clients with things of their own."""
+        world, standalone = self._world, self.standalone
+        seed = world.plan.seed
+        if has_bulk(seed):
+            yield BulkClient(world, world.client_number())
+        if has_metrics(seed):
+            yield Scraper(world, world.client_number())
+        if has_steward(seed):
+            yield Steward(world, world.client_number(), list(world.brokers.values()))
+        if standalone is not None and has_steward(seed, standalone.node_id):
+            yield Steward(world, world.client_number(), [standalone])
 
     def begin(self) -> None:
         """Let all of them begin, now that the topics are there."""
@@ -52,7 +72,7 @@ class Clients:
                 self.consumers.append(Consumer(world, world.client_number(), key, committed=True))
         for number in range(len(world.plan.transactional)):
             self.transactional.append(TransactionalProducer(world, number, world.client_number(), keys))
-        for each in (self.intruder, self.operator, self.keeper, self.standalone):
+        for each in (self.intruder, self.operator, self.keeper, self.standalone, *self.guests):
             if each is not None:
                 each.begin()
         for group in world.plan.groups:
@@ -62,7 +82,7 @@ class Clients:
 
     def calm(self) -> None:
         """Change nothing more, and let members of groups rest where they are."""
-        for each in (self.operator, self.keeper, self.standalone):
+        for each in (self.operator, self.keeper, self.standalone, *self.guests):
             if each is not None:
                 each.end()
         for member in self.members:

@@ -13,9 +13,10 @@ from sparkonce.broker_lite.sim.judges.cleaned_logs import whole
 from sparkonce.broker_lite.sim.judges.groups import look_at_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from sparkonce.broker_lite.controller.image import PartitionKey
+    from sparkonce.broker_lite.sim.clients.client import Guest
     from sparkonce.broker_lite.sim.clients.clients import Clients
     from sparkonce.broker_lite.sim.clients.transactional import TransactionalProducer
     from sparkonce.broker_lite.sim.world import World
@@ -82,6 +83,21 @@ def look_at_disks(world: World, clients: Clients) -> None:
         _look_at_transactions(world, clients.transactional)
     for group in world.plan.groups:
         look_at_offsets(world, group)
+
+
+def look_with_guests(world: World, guests: Sequence[Guest]) -> None:
+    """Let clients look at what they have of their own.
+
+    Raises:
+        ViolationError: if one cannot.
+    """
+    until_ms = world.scheduler.now_ms + _CALM_MS
+    for guest in guests:
+        guest.look_around()
+    while not all(guest.has_looked for guest in guests):
+        world.pass_until(world.scheduler.now_ms + _LOOK_MS)
+        if world.scheduler.now_ms > until_ms:
+            raise ViolationError("liveness", f"after {_CALM_MS} ms a client has not found its things")
 
 
 def _look_at_transactions(world: World, producers: Iterable[TransactionalProducer]) -> None:

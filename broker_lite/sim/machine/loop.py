@@ -147,10 +147,17 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     # Sockets.
 
     async def create_server(  # type: ignore[override]
-        self, protocol_factory: Callable[[], asyncio.BaseProtocol], *, sock: Descriptor, backlog: int = 100
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: str = "",
+        port: int = 0,
+        *,
+        sock: Descriptor | None = None,
+        backlog: int = 100,
     ) -> Listening:
-        """See asyncio."""
-        del backlog
+        """See asyncio; a process listens at its machine's one address."""
+        del host, backlog
+        sock = sock or self.network.bind(self.address, port)
         return Listening(self, protocol_factory, sock)
 
     async def create_connection(  # type: ignore[override]

@@ -24,13 +24,13 @@ from sparkonce.broker_lite.node.request import Endpoint
 from sparkonce.broker_lite.protocol.errors import ProtocolError
 from sparkonce.broker_lite.replication.replicas import Replicas
 from sparkonce.broker_lite.server.connection import Connection
+from sparkonce.broker_lite.server.host import Usage
 from sparkonce.broker_lite.server.listener import Listener, ServerError
 from sparkonce.broker_lite.server.membership import ClusterShell
 from sparkonce.broker_lite.server.server import Server
 from sparkonce.broker_lite.sim.disk import CutShort, DiskLock, SharedDisk, SimulatedDisk, SimulatedFile
 from sparkonce.broker_lite.sim.machine.loop import SimulatedLoop
 from sparkonce.broker_lite.sim.machine.settings import FIRST_PORT, has_watch
-from sparkonce.broker_lite.sim.machine.sockets import Descriptor
 from sparkonce.broker_lite.sim.machine.watches import SimulatedWatch
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.scheduler import stream
@@ -224,6 +224,10 @@ class SimulatedHost:
         """See `Host`."""
         return self._process.machine.run.scheduler.now_ms * 1_000_000
 
+    def usage(self) -> Usage:
+        """See `Host`: the same for all, as a page of metrics is to be the same each time."""
+        return Usage(1.0, 1 << 26)
+
     def real_path(self, path: str) -> str:
         """See `Host`."""
         return path
@@ -236,9 +240,7 @@ class SimulatedHost:
         """See `Host`: every listener has the same port after each start."""
         machine = self._process.machine
         port, self._ports = self._ports, self._ports + 1
-        sock = Descriptor(machine.run.network, None)
-        machine.run.network.bound[sock.fileno()] = (machine.address, port)
-        return sock, Listener(config, Endpoint(machine.address, port))
+        return machine.run.network.bind(machine.address, port), Listener(config, Endpoint(machine.address, port))
 
     def watch(self, directories: Sequence[str], then: Callable[[], None]) -> Watch | None:
         """See `Host`: some machines cannot report what others do."""

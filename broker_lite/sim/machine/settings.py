@@ -13,10 +13,13 @@ from sparkonce.broker_lite.sim.scheduler import stream
 
 FIRST_PORT: Final = 9092
 """The port of the first listener, on each machine; the next one has the next."""
+METRICS_PORT: Final = 9404
 INTRUDER: Final = "intruder"
 ZOOKEEPER: Final = "zookeeper:2181/sparkonce"
 _INTRUDERS: Final = 0.3
 """How many seeds have one."""
+_MEASURED: Final = 0.2
+"""How many seeds have brokers that are asked for metrics."""
 _CLEANED: Final = 0.4
 """How many seeds have logs that are compacted."""
 _WATCHED: Final = 0.5
@@ -30,6 +33,11 @@ _IN_PIECES: Final = 0.35
 def has_intruder(seed: int) -> bool:
     """Whether a seed has an intruder."""
     return stream("intruder", seed).random() < _INTRUDERS
+
+
+def has_metrics(seed: int) -> bool:
+    """Whether a seed's brokers are asked for metrics."""
+    return stream("metrics", seed).random() < _MEASURED
 
 
 def has_cleaning(seed: int) -> bool:
@@ -74,6 +82,8 @@ def broker_config(plan: Plan, node_id: int, metadata_log_dir: str | None) -> Bro
         values["metadata.log.dir"] = metadata_log_dir
     if stream("pieces", plan.seed).random() < _IN_PIECES:
         values["replica.fetch.max.bytes"] = values["replica.fetch.response.max.bytes"] = 1
+    if has_metrics(plan.seed) and metadata_log_dir is not None:
+        values["metrics.port"] = METRICS_PORT
     if has_cleaning(plan.seed):
         values |= {
             "log.cleaner.backoff.ms": 150,

@@ -172,6 +172,12 @@ class Network:
 
     # Connections come and go.
 
+    def bind(self, address: str, port: int) -> Descriptor:
+        """Return what may listen at a port."""
+        descriptor = Descriptor(self, None)
+        self.bound[descriptor.fileno()] = (address, port)
+        return descriptor
+
     def listen(self, address: tuple[str, int], listening: Listening) -> None:
         """Accept connections at an address."""
         self._listening[address] = listening
@@ -365,6 +371,10 @@ class Descriptor:
     def fileno(self) -> int:
         """See `socket`."""
         return self._number
+
+    def getsockname(self) -> tuple[str, int]:
+        """See `socket`; of one that listens."""
+        return self._network.bound[self._number]
 
     def dup(self) -> Descriptor:
         """See `socket`."""

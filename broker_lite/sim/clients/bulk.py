@@ -1,0 +1,202 @@
+"""A client that sends and asks for much at once, and reads what it is sent late, or never.
+
+It writes large batches to a topic of its own, several on their way at a time, and reads many of them at once. Brokers
+have more to send then than a socket takes: answers wait in memory, and requests in the read buffer, until it reads on
+or hangs up. Nothing is sent twice, so a write without a good answer may take place or not.
+
+    written-by-us    no batch lies where another one was acknowledged, and none that nobody has sent
+    retained         in the end every acknowledged batch is there
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from crc32c import crc32c
+
+from sparkonce.broker_lite.protocol import fetch, produce
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.broker_lite.protocol.records import Record, encode_batch, scan
+from sparkonce.broker_lite.replication.invariants import ViolationError
+from sparkonce.broker_lite.sim.clients.client import Connection, Guest, UnreachableError
+from sparkonce.broker_lite.sim.marks import Mark
+from sparkonce.broker_lite.sim.plan import Durability
+from sparkonce.broker_lite.sim.scheduler import stream
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sparkonce.broker_lite.sim.world import World
+
+_SEEDS: Final = 0.2
+"""How many seeds have one."""
+TOPIC: Final = "bulk"
+_SETTINGS: Final = (
+    ("flush.messages", "1"), ("min.insync.replicas", "2"), ("segment.bytes", "400000"),
+)  # fmt: skip
+_PAUSE_MS: Final = 250
+_BATCH_BYTES: Final = (1_000, 20_000, 60_000, 60_000, 150_000)
+_FETCH_BYTES: Final = 400_000
+_AT_ONCE: Final = (1, 3, 20)
+_LATE_MS: Final = (100, 400, 1_200)
+_VERSION: Final = 11
+_ALL: Final = -1
+_MOST_BYTES: Final = 3_000_000
+"""How much it writes; it is kept in memory three times, and read again and again."""
+
+
+def has_bulk(seed: int) -> bool:
+    """Whether a seed has one."""
+    return stream("bulk", seed).random() < _SEEDS
+
+
+class BulkClient(Guest):
+    """Writes and reads, until all faults are over."""
+
+    def __init__(self, world: World, number: int) -> None:
+        super().__init__(world, number)
+        self._sent: set[int] = set()
+        self._acknowledged: dict[int, int] = {}
+        """Checksums by offset."""
+        self._bytes = 0
+
+    async def work(self) -> None:
+        """See `Guest`."""
+        while not self.is_over:
+            await self.pause(int(self.rng.random() * _PAUSE_MS))
+            try:
+                if self._bytes == 0 and not await self._create():
+                    continue
+                if self.rng.random() < 0.6 and self._bytes < _MOST_BYTES:
+                    await self._write()
+                else:
+                    await self._read_late()
+            except UnreachableError:
+                self._leaders.clear()
+
+    async def _create(self) -> bool:
+        answer = await self.ask(
+            self.some_broker(), ApiKey.CREATE_TOPICS, 5, topics=[(TOPIC, 1, 3, [], list(_SETTINGS))],
+            timeout_ms=2_000, validate_only=False,
+        )  # fmt: skip
+        return answer.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+
+    async def _write(self) -> None:
+        """Send several batches without waiting for answers."""
+        connection = await self.connection(await self.leader(TOPIC, 0))
+        batches = [self._batch() for _ in range(self.rng.choice((1, 2, 5)))]
+        timeout_ms = self.world.plan.settings.timeout_ms
+        acks = [self.rng.choice((_ALL, _ALL, _ALL, 1)) for _ in batches]
+        answers = []
+        for batch, wanted_acks in zip(batches, acks, strict=True):
+            wanted = produce.ProduceTopic(TOPIC, ZERO_UUID, [produce.ProducePartition(0, batch)])
+            body = produce.encode_request(7, produce.ProduceRequest(None, wanted_acks, timeout_ms, [wanted]))
+            answers.append(connection.request(ApiKey.PRODUCE, 7, body))
+        for batch, wanted_acks, answer in zip(batches, acks, await self._all(connection, answers), strict=True):
+            (result,) = produce.decode_response(7, answer).topics[0].partitions
+            if result.error_code == ErrorCode.NONE and wanted_acks == _ALL:
+                self._acknowledged[result.base_offset] = _crc(batch)
+            elif result.error_code:
+                self.forget_leader(TOPIC, 0)
+
+    def _batch(self) -> bytes:
+        size = self.rng.choice(_BATCH_BYTES)
+        self._bytes += size
+        batch = bytes(encode_batch([Record(None, self.rng.randbytes(size), self.now_ms())]))
+        self._sent.add(_crc(batch))
+        return batch
+
+    async def _all(self, connection: Connection, answers: Sequence[asyncio.Future[bytes]]) -> list[bytes]:
+        """Wait for answers.
+
+        Raises:
+            UnreachableError: if one does not come.
+        """
+        try:
+            async with asyncio.timeout((self.timeout_ms + max(_LATE_MS)) / 1000):
+                return [await each for each in answers]
+        except TimeoutError:
+            connection.close()
+            raise UnreachableError("no answer in time") from None
+        finally:
+            _forget(answers)
+
+    async def _read_late(self) -> None:
+        """Ask for much, and read nothing for a while; then all, or hang up."""
+        address = await self.leader(TOPIC, 0)
+        connection = await self.connection(address)
+        connection.stop_reading()
+        count = self.rng.choice(_AT_ONCE)
+        answers = [connection.request(ApiKey.FETCH, _VERSION, self._fetch_request()) for _ in range(count)]
+        await self.pause(self.rng.choice(_LATE_MS))
+        if self.rng.random() < 0.2:
+            connection.close()
+            _forget(answers)
+            return
+        connection.read_on()
+        self.world.mark(Mark.READ_LATE)
+        for answer in await self._all(connection, answers):
+            self._take(answer)
+
+    def _fetch_request(self, offset: int | None = None) -> bytes:
+        known = [0, *self._acknowledged]
+        wanted = fetch.FetchPartition(0, self.rng.choice(known) if offset is None else offset, _FETCH_BYTES)
+        request = fetch.FetchRequest(0, 1, _FETCH_BYTES, [fetch.FetchTopic(TOPIC, ZERO_UUID, [wanted])])
+        return bytes(fetch.encode_request(_VERSION, request))
+
+    def _take(self, answer: bytes) -> dict[int, int]:
+        """Check what was read; returns the checksums by offset."""
+        found: dict[int, int] = {}
+        for topic in fetch.decode_response(_VERSION, answer).topics:
+            for result in topic.partitions:
+                if result.error_code:
+                    self.forget_leader(TOPIC, 0)
+                    continue
+                data = bytes(result.records or b"")  # type: ignore[arg-type]
+                found |= {header.base_offset: header.crc for _, header in scan(data)}
+        for offset, crc in found.items() if self._is_judged else ():
+            if self._acknowledged.get(offset, crc) != crc or crc not in self._sent:
+                text = f"{TOPIC}: at {offset} is a batch that was not written there"
+                self.world.violated(ViolationError("written-by-us", text))
+        return found
+
+    @property
+    def _is_judged(self) -> bool:
+        return self.world.plan.durability is not Durability.NONE
+
+    # What there is in the end.
+
+    async def look(self) -> None:
+        """Read everything."""
+        found: dict[int, int] = {}
+        offset = 0
+        while self._acknowledged and offset <= max(self._acknowledged):
+            try:
+                address = await self.leader(TOPIC, 0)
+                more = self._take(await self.exchange(address, ApiKey.FETCH, _VERSION, self._fetch_request(offset)))
+            except UnreachableError:
+                self.forget_leader(TOPIC, 0)
+                more = {}
+            if more:
+                found |= more
+                offset = max(more) + 1
+            else:
+                await self.back_off()
+        lost = [each for each in self._acknowledged if each not in found]
+        if lost and self._is_judged:
+            self.world.violated(ViolationError("retained", f"{TOPIC}: {lost} were acknowledged, and are gone"))
+
+
+def _forget(answers: Sequence[asyncio.Future[bytes]]) -> None:
+    """Wait no longer, whatever has come."""
+    for each in answers:
+        if each.done() and not each.cancelled():
+            each.exception()
+        each.cancel()
+
+
+def _crc(batch: bytes) -> int:
+    return int(crc32c(batch[21:]))

@@ -1,0 +1,77 @@
+"""Clients with things of their own: what they believe, and that they notice what a broker does wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparkonce.broker_lite.controller.controller import Controller
+from sparkonce.broker_lite.server.connection import Connection
+from sparkonce.broker_lite.server.metrics import MetricsProtocol
+from sparkonce.broker_lite.sim.campaign import run_one, run_seeds
+from sparkonce.broker_lite.sim.clients.bulk import has_bulk
+from sparkonce.broker_lite.sim.clients.steward import Belief, has_steward
+from sparkonce.broker_lite.sim.machine.settings import has_metrics
+from sparkonce.broker_lite.sim.plan import plan_of
+
+
+def seeds_with(has: Any, enough: int) -> list[int]:
+    return [seed for seed in range(100) if has(seed)][:enough]
+
+
+def violated(seeds: list[int]) -> str | None:
+    """Return the invariant that the first of some seeds violates that violates one."""
+    return next((found for seed in seeds if (found := run_one(plan_of(seed), None).invariant)), None)
+
+
+def test_what_is_acknowledged_is_so() -> None:
+    belief = Belief(0)
+    belief.done(lambda _: 1)
+    assert belief.states == {1}
+
+
+def test_what_is_refused_may_have_been_done_before_but_not_later() -> None:
+    belief = Belief(0)
+    belief.refused(lambda _: 1)
+    assert belief.states == {0, 1}
+    belief.done(lambda _: 2)
+    assert belief.states == {2}
+
+
+def test_what_is_not_answered_may_be_done_at_any_later_time() -> None:
+    belief = Belief(0)
+    belief.unanswered(lambda _: 1)
+    belief.unanswered(lambda state: state and 3)
+    assert belief.states == {0, 1, 3}
+    belief.done(lambda _: 2)
+    assert belief.states == {2, 1, 3}
+
+
+def test_nothing_is_violated() -> None:
+    assert not run_seeds([seeds_with(has, 1)[0] for has in (has_steward, has_bulk, has_metrics)]).violations
+
+
+def test_a_setting_that_is_acknowledged_and_lost_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Controller, "change_settings", lambda *_: [])
+    assert violated(seeds_with(has_steward, 4)) == "administered"
+
+
+def test_a_deletion_that_is_acknowledged_and_not_done_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Controller, "delete_topic", lambda *_: [])
+    assert violated(seeds_with(has_steward, 4)) == "administered"
+
+
+def test_answers_in_another_order_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Connection, "_send_in_order", Connection._send)
+    assert violated(seeds_with(has_bulk, 4)) == "error"
+
+
+def test_metrics_that_are_not_true_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = MetricsProtocol._answer
+
+    def late(self: MetricsProtocol, status: str, text: str, head_only: bool = False) -> None:
+        answer(self, status, text.replace('_Value{name="LogEndOffset"', '_Value{name="LogStartOffset"'), head_only)
+
+    monkeypatch.setattr(MetricsProtocol, "_answer", late)
+    assert violated(seeds_with(has_metrics, 1)) == "metrics-true"
