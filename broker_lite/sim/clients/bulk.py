@@ -11,6 +11,7 @@ or hangs up. Nothing is sent twice, so a write without a good answer may take pl
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from crc32c import crc32c
@@ -48,6 +49,42 @@ _MOST_BYTES: Final = 3_000_000
 """How much it writes; it is kept in memory three times, and read again and again."""
 
 
+_Spoil = Callable[[bytearray], bytes]
+_CRC_AT: Final = 17
+_ATTRIBUTES_AT: Final = 21
+_LAST_DELTA_AT: Final = 23
+_MAX_TIMESTAMP_AT: Final = 35
+_COUNT_AT: Final = 57
+
+
+def _with(position: int, data: bytes) -> _Spoil:
+    """Return what puts other bytes in a batch, whose checksum is right again afterwards."""
+
+    def spoil(batch: bytearray) -> bytes:
+        batch[position : position + len(data)] = data
+        batch[_CRC_AT:_ATTRIBUTES_AT] = _crc(batch).to_bytes(4, "big")
+        return bytes(batch)
+
+    return spoil
+
+
+_SPOILS: Final[tuple[_Spoil, ...]] = (
+    lambda batch: bytes(batch[:-1]) + b"?",  # another checksum
+    lambda batch: bytes(batch[:-3]),
+    lambda batch: bytes(batch[:40]),
+    lambda batch: bytes(batch) * 2,
+    _with(0, bytes(7) + b"\5"),  # another base offset
+    _with(16, b"\1"),  # another format
+    _with(_ATTRIBUTES_AT, b"\0\x20"),  # a control batch
+    _with(_ATTRIBUTES_AT, b"\0\x10"),  # of a transaction of nobody
+    _with(_ATTRIBUTES_AT, b"\0\x07"),  # an unknown codec
+    _with(_LAST_DELTA_AT, b"\0\0\0\5"),
+    _with(_MAX_TIMESTAMP_AT, b"\x7f" + bytes(7)),  # in a far future
+    _with(_COUNT_AT, bytes(4)),
+)
+"""What makes a batch one that must be refused."""
+
+
 def has_bulk(seed: int) -> bool:
     """Whether a seed has one."""
     return stream("bulk", seed).random() < _SEEDS
@@ -70,7 +107,10 @@ class BulkClient(Guest):
             try:
                 if self._bytes == 0 and not await self._create():
                     continue
-                if self.rng.random() < 0.6 and self._bytes < _MOST_BYTES:
+                kind = self.rng.random()
+                if kind < 0.15:
+                    await self._write_rubbish()
+                elif kind < 0.6 and self._bytes < _MOST_BYTES:
                     await self._write()
                 else:
                     await self._read_late()
@@ -101,6 +141,16 @@ class BulkClient(Guest):
                 self._acknowledged[result.base_offset] = _crc(batch)
             elif result.error_code:
                 self.forget_leader(TOPIC, 0)
+
+    async def _write_rubbish(self) -> None:
+        """Send a batch that must be refused; if it were appended, it would be found as one that nobody has sent."""
+        batch = self.rng.choice(_SPOILS)(bytearray(encode_batch([Record(None, b"rubbish", self.now_ms())] * 2)))
+        wanted = produce.ProduceTopic(TOPIC, ZERO_UUID, [produce.ProducePartition(0, batch)])
+        body = produce.encode_request(7, produce.ProduceRequest(None, _ALL, 500, [wanted]))
+        answer = await self.exchange(await self.leader(TOPIC, 0), ApiKey.PRODUCE, 7, body)
+        (result,) = produce.decode_response(7, answer).topics[0].partitions
+        if result.error_code == ErrorCode.NONE:
+            self.world.violated(ViolationError("written-by-us", f"{TOPIC}: a spoilt batch is acknowledged"))
 
     def _batch(self) -> bytes:
         size = self.rng.choice(_BATCH_BYTES)
@@ -198,5 +248,5 @@ def _forget(answers: Sequence[asyncio.Future[bytes]]) -> None:
         each.cancel()
 
 
-def _crc(batch: bytes) -> int:
-    return int(crc32c(batch[21:]))
+def _crc(batch: bytes | bytearray) -> int:
+    return int(crc32c(bytes(batch[21:])))
