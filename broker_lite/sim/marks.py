@@ -87,3 +87,4 @@ class Mark(Enum):
     ADMINISTERED = "a change was acknowledged to an administrator who remembers"
     READ_LATE = "a client read the answers to its requests late"
     MEASURED = "a broker's page of metrics was read"
+    LODGED = "an offset was committed for a group without members"

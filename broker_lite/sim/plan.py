@@ -157,6 +157,12 @@ class GroupPlan(NamedTuple):
     """How long after one member the next one comes."""
     by_heartbeats: bool
     """Whether it is one of KIP-848."""
+    assignor: str | None
+    """Which of the coordinator's assignors such a group asks for."""
+    differs: bool
+    """Whether not all members of such a group subscribe to all topics."""
+    by_pattern: bool
+    """Whether the first member of such a group subscribes by a pattern."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +226,10 @@ _GROUPS = 0.25
 """How many seeds have groups."""
 _BY_HEARTBEATS = 0.4
 """How many groups are of KIP-848."""
+_DIFFERENT = 0.4
+"""How many of those have members that subscribe to different topics."""
+_BY_PATTERN = 0.3
+"""How many of those have a member that subscribes by a pattern."""
 _FLIPS = 0.5
 """How many seeds with coordinators have leaders that change without a fault."""
 _LOSSES = 0.3
@@ -368,7 +378,7 @@ def _transacts(rng: random.Random, producers: int) -> list[Step]:
 
 def _groups(seed: int) -> list[GroupPlan]:
     """Draw groups, from a stream of their own: seeds without them are what they are without groups at all."""
-    rng = stream("groups", seed)
+    rng, chance = stream("groups", seed), stream("subscriptions", seed)
     if rng.random() >= _GROUPS:
         return []
     return [
@@ -383,6 +393,9 @@ def _groups(seed: int) -> list[GroupPlan]:
             commit_ms=rng.choice((60, 200, 400)),
             apart_ms=rng.choice((0, 30, 900)),
             by_heartbeats=rng.random() < _BY_HEARTBEATS,
+            assignor=chance.choice((None, None, "uniform", "range")),
+            differs=chance.random() < _DIFFERENT,
+            by_pattern=chance.random() < _BY_PATTERN,
         )
         for name in rng.choice((("g",), ("g", "h")))
     ]

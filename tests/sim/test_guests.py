@@ -10,8 +10,9 @@ from sparkonce.broker_lite.controller.controller import Controller
 from sparkonce.broker_lite.server.connection import Connection
 from sparkonce.broker_lite.server.metrics import MetricsProtocol
 from sparkonce.broker_lite.sim.campaign import run_one, run_seeds
+from sparkonce.broker_lite.sim.clients.belief import Belief
 from sparkonce.broker_lite.sim.clients.bulk import has_bulk
-from sparkonce.broker_lite.sim.clients.steward import Belief, has_steward
+from sparkonce.broker_lite.sim.clients.steward import has_steward
 from sparkonce.broker_lite.sim.machine.settings import has_metrics
 from sparkonce.broker_lite.sim.plan import plan_of
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from sparkonce.broker_lite.sim.clients.admin import Admin
 from sparkonce.broker_lite.sim.clients.bulk import BulkClient, has_bulk
 from sparkonce.broker_lite.sim.clients.groups import ClassicMember, GroupClient
 from sparkonce.broker_lite.sim.clients.heartbeats import HeartbeatMember
+from sparkonce.broker_lite.sim.clients.inspector import Inspector, has_inspector
 from sparkonce.broker_lite.sim.clients.intruder import Intruder
 from sparkonce.broker_lite.sim.clients.keeper import Keeper
+from sparkonce.broker_lite.sim.clients.lodger import Lodger, has_lodger
 from sparkonce.broker_lite.sim.clients.operator import Operator, has_operator
 from sparkonce.broker_lite.sim.clients.producers import Consumer, Herald, Producer
 from sparkonce.broker_lite.sim.clients.scraper import Scraper
@@ -57,6 +60,12 @@ class Clients:
             yield Scraper(world, world.client_number())
         if has_steward(seed):
             yield Steward(world, world.client_number(), list(world.brokers.values()))
+        if world.plan.groups and has_inspector(seed):
+            yield Inspector(world, world.client_number(), self.members)
+        if OFFSETS_TOPIC in {topic.name for topic in world.plan.topics} and has_lodger(seed):
+            yield Lodger(world, world.client_number(), list(world.brokers.values()))
+        if standalone is not None and has_lodger(seed, standalone.node_id):
+            yield Lodger(world, world.client_number(), [standalone])
         if standalone is not None and has_steward(seed, standalone.node_id):
             yield Steward(world, world.client_number(), [standalone])
 

@@ -224,6 +224,11 @@ class GroupClient(Client):
             topics.setdefault(name, []).append(partition)
         return list(topics.items())
 
+    @property
+    def subscribed(self) -> frozenset[str]:
+        """The topics whose partitions it wants to have."""
+        return frozenset(name for name, _ in self.topics())
+
     async def commit_regularly(self, refused: Callable[[ErrorCode], None]) -> None:
         """Commit now and then; once all faults are over, until that was answered."""
         while not await self.fetch():
@@ -390,10 +395,14 @@ class ClassicMember(GroupClient):
 def ailing(members: list[GroupClient], places: Collection[TopicPartition]) -> str | None:
     """Return what is not yet as it should be in a group of which these members live."""
     if not members:
-        return None
+        return "nobody has come back to it"
     given = sorted(place for each in members for place in each.share or ())
-    if given != sorted(places):
+    wanted = frozenset().union(*(each.subscribed for each in members))
+    if given != sorted(place for place in places if place[0] in wanted):
         return f"its members have {given}"
+    beyond = [each.member for each in members if any(place[0] not in each.subscribed for place in each.share or ())]
+    if beyond:
+        return f"members {beyond} have what they are not subscribed to"
     if not members[0].plan.by_heartbeats and len({each.generation for each in members}) > 1:
         return f"its members are in generations {[each.generation for each in members]}"
     unsettled = [each.member for each in members if not each.settled]

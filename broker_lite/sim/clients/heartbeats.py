@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.coordinators.transaction_messages import TopicPartition
     from sparkonce.broker_lite.sim.judges.ownership import Share
 
+_PATTERN: Final = "t[0-9]"
+"""What all topics match that clients use, and no others."""
 _JOIN_AGAIN: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 _ENDS: Final = (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID)
 
@@ -79,9 +81,9 @@ class HeartbeatMember(GroupClient):
                     member_epoch=self.generation,
                     instance_id=self.instance_id,
                     rebalance_timeout_ms=self.plan.rebalance_ms if full else -1,
-                    subscribed_topic_names=[name for name, _ in self.topics()] if full else None,
-                    subscribed_topic_regex=None,
-                    server_assignor=None,
+                    subscribed_topic_names=self._names() if full else None,
+                    subscribed_topic_regex=_PATTERN if full and self._by_pattern else None,
+                    server_assignor=self.plan.assignor if full else None,
                     topic_partitions=self._by_id(owned) if tells else None,
                 )
             except UnreachableError:
@@ -110,6 +112,19 @@ class HeartbeatMember(GroupClient):
             else:
                 self._says_all = True
                 await self.back_off()
+
+    @property
+    def subscribed(self) -> frozenset[str]:
+        """See `GroupClient`: the first member, which always comes back, subscribes to all topics."""
+        names = [name for name, _ in self.topics()]
+        return frozenset(names[: self._index] if self.plan.differs and self._index else names)
+
+    @property
+    def _by_pattern(self) -> bool:
+        return self.plan.by_pattern and self._index == 0
+
+    def _names(self) -> list[str]:
+        return [] if self._by_pattern else sorted(self.subscribed)
 
     def _by_id(self, share: Share) -> list[tuple[Any, list[int]]]:
         if self.generation == JOINING_EPOCH:

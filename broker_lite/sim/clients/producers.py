@@ -42,6 +42,8 @@ ATTEMPTS: Final = 6
 POLL_MS: Final = 250
 FETCH_BYTES: Final = 2_000
 _HERALD_VERSION: Final = 7
+HERALD: Final = b"herald/"
+"""What the values of a herald's records begin with."""
 
 
 class ProduceClient(Client):
@@ -224,7 +226,7 @@ class Herald(Client):
 
     async def _send(self, address: Address, key: PartitionKey) -> None:
         topic, now_ms = self.world.image.topics[key[0]].name, self.now_ms()
-        batch = bytes(encode_batch([Record(None, b"herald/%d" % now_ms, now_ms)]))
+        batch = bytes(encode_batch([Record(None, HERALD + b"%d" % now_ms, now_ms)]))
         wanted = produce.ProduceTopic(topic, ZERO_UUID, [produce.ProducePartition(key[1], batch)])
         body = produce.encode_request(_HERALD_VERSION, produce.ProduceRequest(None, 1, 1_000, [wanted]))
         with suppress(UnreachableError):

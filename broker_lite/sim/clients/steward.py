@@ -11,13 +11,14 @@ it may be in (`Belief`). Some requests name so much that they are done in turns 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.replication.invariants import ViolationError
 from sparkonce.broker_lite.security.acls import Operation, PatternType, Permission, ResourceType
+from sparkonce.broker_lite.sim.clients.belief import Belief, State
 from sparkonce.broker_lite.sim.clients.client import Address, Guest, UnreachableError
 from sparkonce.broker_lite.sim.machine.settings import FIRST_PORT
 from sparkonce.broker_lite.sim.marks import Mark
@@ -52,40 +53,6 @@ _TOPIC: Final = 2
 _SET, _DELETE = 0, 1
 _TOPIC_SOURCE: Final = 1
 """A topic's own setting, in DescribeConfigs."""
-
-State = TypeVar("State")
-
-
-class Belief(Generic[State]):
-    """The states that one thing may be in, by what was asked for and answered."""
-
-    def __init__(self, state: State) -> None:
-        self.states = {state}
-        self._strays: list[Callable[[State], State]] = []
-        """What was asked for without an answer."""
-
-    def done(self, change: Callable[[State], State]) -> None:
-        """Take a change that was acknowledged."""
-        self._be({change(each) for each in self.states})
-
-    def refused(self, change: Callable[[State], State]) -> None:
-        """Take a change that was answered with an error: it may have been carried out before."""
-        self._be(self.states | {change(each) for each in self.states})
-
-    def unanswered(self, change: Callable[[State], State]) -> None:
-        """Take a change that may be carried out from now on."""
-        self._strays.append(change)
-        self._be(self.states)
-
-    def _be(self, states: set[State]) -> None:
-        self.states, new = set(states), list(states)
-        while new:
-            state = new.pop()
-            for stray in self._strays:
-                reached = stray(state)
-                if reached not in self.states:
-                    self.states.add(reached)
-                    new.append(reached)
 
 
 class Topic(NamedTuple):

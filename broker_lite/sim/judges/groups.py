@@ -63,6 +63,7 @@ class _Observer:
             (Coordinated, "when_safe", self._when_safe),
             (GroupCoordinator, "commit", self._commit),
             (GroupCoordinator, "commit_error", self._commit_error),
+            (GroupCoordinator, "delete", self._delete),
             (GroupCoordinator, "carry_out", self._carry_out),
             (GroupCoordinator, "heartbeat", self._heartbeat),
             (GroupCoordinator, "_settle", self._settle),
@@ -74,6 +75,13 @@ class _Observer:
             (ClassicGroup, "sync", self._sync),
             (ConsumerGroup, "resume", self._resume),
         )
+
+    def _delete(self, delete: Callable[..., ErrorCode], coordinator: GroupCoordinator, group_id: str) -> ErrorCode:
+        """Take a group that may be forgotten, as nobody was in it: another one may have its name from now on."""
+        error = delete(coordinator, group_id)
+        if error is ErrorCode.NONE:
+            self._world.groups.forgotten(group_id)
+        return error
 
     # Answers.
 

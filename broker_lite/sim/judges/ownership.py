@@ -94,6 +94,12 @@ class Groups:
                 raise ViolationError("one-owner", f"group {group_id}, generation {generation}: {text}")
         shares[owner] = share
 
+    def forgotten(self, group_id: str) -> None:
+        """Take a group that is another one if it is there again: its generations begin anew."""
+        self._generations.pop(group_id, None)
+        for key in [each for each in self._shares if each[0] == group_id]:
+            del self._shares[key]
+
     def _check_generation(self, group_id: str, epoch: int, generation: int) -> None:
         told = self._generations.setdefault(group_id, {})
         for other, (oldest, newest) in told.items():

@@ -124,7 +124,7 @@ class _Observer:
         world = self._world
         asks, self._asks = self._asks if decision is self._decision else None, None
         name = decision.change.transactional_id if decision.change is not None else asks and asks.transactional_id
-        if name is None:
+        if name is None or not self._is_of_cluster(coordinator):
             return carry_out(coordinator, decision)
         place = Place(world, coordinator.partitions, name)
         is_current = place.is_current
@@ -149,10 +149,15 @@ class _Observer:
         return answer
 
     def _loaded(self, loaded: Callable[..., None], coordinator: TransactionCoordinator, partitions: Any) -> None:
-        self._coordinators[coordinator.transactions] = coordinator
+        if self._is_of_cluster(coordinator):
+            self._coordinators[coordinator.transactions] = coordinator
         if coordinator.transactions.decided():
             self._world.mark(Mark.DECISION_TAKEN_OVER)
         loaded(coordinator, partitions)
+
+    def _is_of_cluster(self, coordinator: TransactionCoordinator) -> bool:
+        """Whether it is not that of a standalone broker."""
+        return coordinator._led.member.broker_id in self._world.brokers
 
     def _write_marker(
         self,

@@ -13,6 +13,8 @@ from sparkonce.broker_lite.sim.scheduler import stream
 
 FIRST_PORT: Final = 9092
 """The port of the first listener, on each machine; the next one has the next."""
+RETENTION_MS: Final = 300_000
+"""How long groups without members, transactional ids and producers are remembered: longer than a run."""
 METRICS_PORT: Final = 9404
 INTRUDER: Final = "intruder"
 ZOOKEEPER: Final = "zookeeper:2181/sparkonce"
@@ -74,6 +76,12 @@ def broker_config(plan: Plan, node_id: int, metadata_log_dir: str | None) -> Bro
         "metadata.log.max.record.bytes.between.snapshots": 20_000,
         "group.min.session.timeout.ms": 100,
         "group.consumer.heartbeat.interval.ms": 100,
+        "offsets.retention.minutes": RETENTION_MS // 60_000,
+        "offsets.retention.check.interval.ms": 700,
+        "transactional.id.expiration.ms": RETENTION_MS,
+        "transaction.remove.expired.transaction.cleanup.interval.ms": 900,
+        "producer.id.expiration.ms": RETENTION_MS,
+        "producer.id.expiration.check.interval.ms": 800,
     }
     if metadata_log_dir is not None and plan.zookeeper is not None:
         values["zookeeper.connect"] = ZOOKEEPER
@@ -90,8 +98,6 @@ def broker_config(plan: Plan, node_id: int, metadata_log_dir: str | None) -> Bro
             "log.cleaner.min.cleanable.ratio": 0.01,
             "log.retention.check.interval.ms": 300,
             "log.segment.delete.delay.ms": 200,
-            "offsets.retention.check.interval.ms": 400,
-            "producer.id.expiration.check.interval.ms": 500,
         }
     if plan.groups:
         values["group.initial.rebalance.delay.ms"] = plan.groups[0].delay_ms
@@ -106,6 +112,6 @@ def broker_config(plan: Plan, node_id: int, metadata_log_dir: str | None) -> Bro
                 f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{INTRUDER}="{INTRUDER}";'
             ),
         }
-    if plan.durability is Durability.FLUSHED:
+    if plan.durability is Durability.FLUSHED or metadata_log_dir is None:  # nobody else has what is in memory only
         values["log.flush.interval.messages"] = 1
     return BrokerConfig.of(values)
