@@ -7,13 +7,19 @@ from typing import Any
 import pytest
 
 from sparkonce.broker_lite.controller.controller import Controller
+from sparkonce.broker_lite.coordinators.offsets import PendingOffsets
+from sparkonce.broker_lite.handlers import describe_groups
+from sparkonce.broker_lite.node.group_coordinator import GroupCoordinator
 from sparkonce.broker_lite.server.connection import Connection
 from sparkonce.broker_lite.server.metrics import MetricsProtocol
 from sparkonce.broker_lite.sim.campaign import run_one, run_seeds
 from sparkonce.broker_lite.sim.clients.belief import Belief
 from sparkonce.broker_lite.sim.clients.bulk import has_bulk
+from sparkonce.broker_lite.sim.clients.inspector import has_inspector
+from sparkonce.broker_lite.sim.clients.lodger import has_lodger
 from sparkonce.broker_lite.sim.clients.steward import has_steward
 from sparkonce.broker_lite.sim.machine.settings import has_metrics
+from sparkonce.broker_lite.sim.machine.standalone import STANDALONE, has_standalone
 from sparkonce.broker_lite.sim.plan import plan_of
 
 
@@ -76,3 +82,37 @@ def test_metrics_that_are_not_true_are_noticed(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(MetricsProtocol, "_answer", late)
     assert violated(seeds_with(has_metrics, 1)) == "metrics-true"
+
+
+def has_lodger_alone(seed: int) -> bool:
+    return has_standalone(seed) and has_lodger(seed, STANDALONE)
+
+
+def has_classic_group(seed: int) -> bool:
+    groups = plan_of(seed).groups
+    return has_inspector(seed) and bool(groups) and not any(group.by_heartbeats for group in groups)
+
+
+def test_offsets_that_are_kept_for_too_long_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GroupCoordinator, "remove_expired", lambda _: None)
+    assert violated(seeds_with(has_lodger_alone, 2)) == "offsets-kept"
+
+
+def test_offsets_of_an_aborted_transaction_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = PendingOffsets.end
+    monkeypatch.setattr(
+        PendingOffsets, "end", lambda self, partition, producer_id, _: end(self, partition, producer_id, True)
+    )
+    assert violated(seeds_with(has_lodger_alone, 4)) == "offsets-kept"
+
+
+def test_a_group_that_is_described_without_a_member_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    describe = describe_groups._describe
+
+    def without_one(*arguments: Any) -> Any:
+        found = describe(*arguments)
+        found.members = found.members[1:]
+        return found
+
+    monkeypatch.setattr(describe_groups, "_describe", without_one)
+    assert violated(seeds_with(has_classic_group, 1)) == "described"
