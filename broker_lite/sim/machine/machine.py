@@ -31,7 +31,7 @@ from sparkonce.broker_lite.server.server import Server
 from sparkonce.broker_lite.sim.disk import CutShort, DiskLock, SharedDisk, SimulatedDisk, SimulatedFile
 from sparkonce.broker_lite.sim.machine.loop import SimulatedLoop
 from sparkonce.broker_lite.sim.machine.settings import FIRST_PORT, has_watch
-from sparkonce.broker_lite.sim.machine.watches import SimulatedWatch
+from sparkonce.broker_lite.sim.machine.watches import LATE_MS, Reader, SimulatedWatch
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.scheduler import stream
 from sparkonce.broker_lite.sim.zookeeper.client import SimulatedClient
@@ -246,9 +246,10 @@ class SimulatedHost:
         """See `Host`: some machines cannot report what others do."""
         assert all(each.startswith(SHARED) for each in directories)
         process = self._process
-        if not has_watch(process.machine.run.plan.seed):
+        run = process.machine.run
+        if not has_watch(run.plan.seed):
             return None
-        process.watch = SimulatedWatch(process, then)
+        process.watch = SimulatedWatch(run.shared, run.scheduler, process.machine.reads_reports(process.loop), then)
         return process.watch
 
     def pulse(self, beat: Callable[[], None], clock: Clock, interval_ms: int, patience_ms: int) -> Heart:
@@ -433,6 +434,14 @@ class Machine:
         run = self.run
         if not run.is_healed and self.learns_ms < run.scheduler.now_ms:
             self.learns_ms = run.scheduler.now_ms + int(self._hearing.random() ** 2 * run.plan.settings.image_lag_ms)
+
+    def reads_reports(self, loop: SimulatedLoop) -> Reader:
+        """Return how a broker here reads the reports of a watch: soon, once all is healed."""
+        return Reader(
+            lambda: 0 if self.run.is_healed else self.reporting.choice(LATE_MS),
+            lambda: self.deaf_until_ms,
+            loop.call_soon,
+        )
 
     @property
     def deaf_until_ms(self) -> int:

@@ -12,45 +12,54 @@ is set is not told, nor that a file is read.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from sparkonce.broker_lite.sim.machine.machine import Process
+from sparkonce.broker_lite.sim.disk import SharedDisk
+from sparkonce.broker_lite.sim.scheduler import Scheduler
 
-_LATE_MS: Final = (0, 0, 1, 4, 15, 60)
+LATE_MS: Final = (0, 0, 1, 4, 15, 60)
 """How late a report may come, while there are faults."""
 _DEAF_STEP_MS: Final = 5
+
+
+class Reader(NamedTuple):
+    """Who reads the reports of a watch: one broker's process."""
+
+    late_ms: Callable[[], int]
+    """Draws how late the next report comes."""
+    deaf_until_ms: Callable[[], int]
+    call_soon: Callable[[Callable[[], None]], object]
+    """Has its event loop call something."""
 
 
 class SimulatedWatch:
     """One broker's watch on the shared disk."""
 
-    def __init__(self, process: Process, then: Callable[[], None]) -> None:
-        self._process = process
-        self._machine = process.machine
+    def __init__(self, shared: SharedDisk, scheduler: Scheduler, reader: Reader, then: Callable[[], None]) -> None:
+        self._shared = shared
+        self._scheduler = scheduler
+        self._reader = reader
         self._then = then
         self._is_booked = False
-        self._machine.run.shared.watches[self.changed] = None
+        shared.watches[self.changed] = None
 
     def close(self) -> None:
         """See `Watch`."""
-        self._machine.run.shared.watches.pop(self.changed, None)
+        self._shared.watches.pop(self.changed, None)
 
     def changed(self) -> None:
         """Take a change, which is happening."""
         if not self._is_booked:
             self._is_booked = True
-            run, chance = self._machine.run, self._machine.reporting
-            run.scheduler.after(0 if run.is_healed else chance.choice(_LATE_MS), self._deliver)
+            self._scheduler.after(self._reader.late_ms(), self._deliver)
 
     def _deliver(self) -> None:
-        scheduler = self._machine.run.scheduler
-        if scheduler.now_ms < self._machine.deaf_until_ms:
-            scheduler.after(_DEAF_STEP_MS, self._deliver)
+        if self._scheduler.now_ms < self._reader.deaf_until_ms():
+            self._scheduler.after(_DEAF_STEP_MS, self._deliver)
         else:
-            self._process.loop.call_soon(self._read)
+            self._reader.call_soon(self._read)
 
     def _read(self) -> None:
         self._is_booked = False
-        if self.changed in self._machine.run.shared.watches:
+        if self.changed in self._shared.watches:
             self._then()
