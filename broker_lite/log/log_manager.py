@@ -222,7 +222,6 @@ class LogManager:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} is being created or extended")
         self._prepared[name] = topic_id, {}
         try:
-            self._offsets.forget_namesake(name)
             config = self.config.with_topic_settings(settings)
             logs = yield from self._new_partitions(name, indexes, topic_id, config, now_ms)
         except KafkaError:
@@ -301,8 +300,6 @@ class LogManager:
         topic = self._topics.get(wanted.name)
         if topic is None:
             config = self._config_of(wanted)
-            if wanted.name not in self._prepared:
-                self._offsets.forget_namesake(wanted.name)
             logs = yield from self._new_logs(wanted, sorted(wanted.here), config, now_ms)
             settings = MappingProxyType(dict(wanted.settings))
             self._add(Topic(wanted.name, wanted.topic_id, wanted.partition_count, logs, settings, config))
@@ -468,7 +465,7 @@ class LogManager:
             self._lock = None
 
     def _new_partitions(
-        self, topic: str, indexes: Iterable[int], topic_id: uuid.UUID, config: LogConfig, now_ms: int
+        self, topic: str, indexes: Collection[int], topic_id: uuid.UUID, config: LogConfig, now_ms: int
     ) -> Generator[bool, None, dict[int, PartitionLog]]:
         """Return the logs of new partitions, whose directories are made later but for the last one's.
 
@@ -477,6 +474,7 @@ class LogManager:
         directories.check_not_metadata_log(topic)
         while self.remove_deleted(topic):  # of an older topic of this name
             yield True
+        self._offsets.forget(topic, indexes)
         logs: dict[int, PartitionLog] = {}
         metadata = checkpoints.encode_partition_metadata(topic_id)
         last = max(indexes, default=-1)

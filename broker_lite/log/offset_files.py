@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 
 from sparkonce.broker_lite.log import checkpoints
@@ -23,8 +23,8 @@ class OffsetFiles:
         self._storage = storage
         self._log_dir = log_dir
         self._topics = topics
-        self._named: set[str] = set()
-        """The topics that the files may name, those among them too that were deleted since."""
+        self._named: set[tuple[str, int]] = set()
+        """The partitions that the files may name, those among them too that are no more here."""
         self._written_high_watermarks: Mapping[tuple[str, int], int] = MappingProxyType({})
 
     def read(self, name: str, gone: Collection[tuple[str, int]] = ()) -> dict[tuple[str, int], int] | None:
@@ -32,7 +32,7 @@ class OffsetFiles:
         found = checkpoints.read_offsets(self._storage, f"{self._log_dir}/{name}")
         if found is None:
             return None
-        self._named.update(topic for topic, _ in found)
+        self._named.update(found)
         return {key: offset for key, offset in found.items() if key not in gone}
 
     def write(self) -> None:
@@ -77,23 +77,24 @@ class OffsetFiles:
                     *(self._log_dir, name, index, end, offset),
                 )
 
-    def forget_namesake(self, name: str) -> None:
-        """Ensure that no checkpoint has entries of an older topic of this name, whose offsets the new one would get.
+    def forget(self, topic: str, indexes: Iterable[int]) -> None:
+        """Ensure that no checkpoint has entries of partitions that are about to begin: they would get these offsets.
 
-        Kafka rewrites its checkpoints when a topic is deleted (LogManager.asyncDelete). Here that is done no later than
-        when the name is used again, so it holds whatever came between, a crash or a full disk.
+        They may be those of an older topic of this name, or of replicas that have moved away. Kafka rewrites its
+        checkpoints when such a log is deleted (LogManager.asyncDelete). Here that is done no later than when there is a
+        log of this name again, so it holds whatever came between, a crash or a full disk.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        if name not in self._named:
+        if self._named.isdisjoint((topic, index) for index in indexes):
             return
         try:
             self.write()
             self.write_cleaned()
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._log_dir}: {error}") from error
-        self._named = set(self._topics)
+        self._named = set(self._of_logs(_high_watermark))
 
     def _of_logs(self, offset_of: Callable[[PartitionLog], int | None]) -> dict[tuple[str, int], int]:
         logs = ((topic.name, index, log) for topic in self._topics.values() for index, log in topic.logs.items())
@@ -101,7 +102,7 @@ class OffsetFiles:
         return {(name, index): offset for name, index, offset in offsets if offset is not None}
 
     def _write(self, name: str, offsets: Mapping[tuple[str, int], int], *, durable: bool = True) -> None:
-        self._named.update(topic for topic, _ in offsets)
+        self._named.update(offsets)
         self._storage.write(f"{self._log_dir}/{name}", checkpoints.encode_offsets(offsets), durable=durable)
 
 

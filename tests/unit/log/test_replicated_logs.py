@@ -189,6 +189,25 @@ def test_a_topic_does_not_begin_with_the_high_watermark_of_one_that_had_its_name
     assert open_logs(storage).log_of((uuid.UUID(int=78), 0)).high_watermark == 0
 
 
+def test_a_replica_that_comes_back_does_not_begin_with_the_recovery_point_that_it_had() -> None:
+    storage = SimulatedDisk()
+    logs = open_logs(storage)
+    here, away = topic(here=(0,), segment_bytes="150"), topic(here=(), segment_bytes="150")
+    take(logs, [here])
+    fill(logs, 0, 9, 9)
+    logs.log_of((ID, 0)).flush(NOW)
+    logs.checkpoint()
+    take(logs, [away])
+    take(logs, [here])
+    fill(logs, 0, 9, 9)
+    log = logs.log_of((ID, 0))
+    second = log.segments[1].base_offset
+    logs.abandon()
+    del storage.files[f"{log.directory}/{0:020d}.log"].data[:]  # as after a loss of power: nothing of it was flushed
+    assert second > 0
+    assert open_logs(storage).log_of((ID, 0)).log_end_offset == 0
+
+
 def test_settings_that_no_broker_takes_do_not_keep_a_topic_away() -> None:
     logs = open_logs(SimulatedDisk())
     take(logs, [topic(segment_bytes="none")])
