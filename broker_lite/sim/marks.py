@@ -80,7 +80,7 @@ class Mark(Enum):
     EPOCH_ALONE = "a coordinator died as soon as it had told a member of KIP-848 of an epoch"
     LIED = "a disk said of flushes that they were done, and they were not"
     DISK_REPLACED = "a broker refused what a disk that had lied had left, and was given another"
-    FILE_DAMAGED = "a file that a standalone broker can do without was gone, cut or damaged at its start"
+    FILE_DAMAGED = "a file that a broker can do without was gone, cut or damaged at its start"
     COMPACTED = "segments of a log were compacted"
     RETAINED = "a log's old segments, or records that were to be deleted, were gone in the end"
     RECORDS_DELETED = "records were deleted"

@@ -29,6 +29,7 @@ from sparkonce.broker_lite.server.listener import Listener, ServerError
 from sparkonce.broker_lite.server.membership import ClusterShell
 from sparkonce.broker_lite.server.server import Server
 from sparkonce.broker_lite.sim.disk import CutShort, DiskLock, SharedDisk, SimulatedDisk, SimulatedFile
+from sparkonce.broker_lite.sim.machine.damage import damage, has_damage
 from sparkonce.broker_lite.sim.machine.loop import SimulatedLoop
 from sparkonce.broker_lite.sim.machine.settings import FIRST_PORT, has_watch
 from sparkonce.broker_lite.sim.machine.watches import LATE_MS, Reader, SimulatedWatch
@@ -415,6 +416,7 @@ class Machine:
         self.learns_ms = 0
         """When its broker hears of what the controller has decided last."""
         self._hearing = stream("hearing", run.plan.seed, node_id)
+        self._damaging = stream("damaging", run.plan.seed, node_id) if has_damage(run.plan.seed) else None
         self.reporting = stream("reporting", run.plan.seed, node_id)
         self._graveyard: list[Process] = []
         """Kept, so that nothing of them is collected, and so executed, in the middle of the run."""
@@ -528,6 +530,13 @@ class Machine:
             self.forgot_epoch = self.owner.broker_epoch(self.node_id)
             self.disk.lose_power(self.rng, self.run.plan.settings.torn)
             self.run.mark(Mark.POWER_LOST)
+        if self._damaging is not None:
+            self.damage(self._damaging)
+
+    def damage(self, chance: random.Random) -> None:
+        """Damage files that the broker, which has died, can do without."""
+        for _ in range(damage(self.disk, chance)):
+            self.run.mark(Mark.FILE_DAMAGED)
 
     def _end(self, *, power: bool) -> None:
         process, self.process = self.process, None

@@ -13,7 +13,6 @@ from sparkonce.broker_lite.sim.clients.client import Address
 from sparkonce.broker_lite.sim.clients.keeper import Keeper
 from sparkonce.broker_lite.sim.machine.machine import Machine
 from sparkonce.broker_lite.sim.machine.settings import FIRST_PORT, broker_config
-from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.plan import SAFETY_MS
 from sparkonce.broker_lite.sim.scheduler import stream
 
@@ -29,13 +28,6 @@ STANDALONE: Final = 9
 """Its node id."""
 _SEEDS: Final = 0.3
 _DEATHS: Final = (1, 2, 4)
-_DAMAGED: Final = 0.5
-"""How many of the files that it can do without are damaged when some are."""
-_REPLACEABLE: Final = (
-    ".index", ".timeindex", ".snapshot", "cleaner-offset-checkpoint", "recovery-point-offset-checkpoint",
-    "replication-offset-checkpoint",
-)  # fmt: skip
-_CHECKED: Final = ".snapshot"
 
 
 def has_standalone(seed: int) -> bool:
@@ -95,8 +87,7 @@ class StandaloneMachine(Machine):
         if power:
             self.run.network.down.add(self.node_id)
             self.disk.lose_power(self.rng, self.run.plan.settings.torn)
-        if self.chance.random() < _DAMAGED:
-            self._damage()
+        self.damage(self.chance)
 
     def stopped(self, *, clean: bool) -> None:
         """See `Machine`."""
@@ -108,24 +99,6 @@ class StandaloneMachine(Machine):
         """See `Machine`."""
         del power
         return True
-
-    def _damage(self) -> None:
-        """Let files that can be replaced be gone, or cut, or have something else in them."""
-        for path in sorted(self.disk.files):
-            if not path.endswith(_REPLACEABLE) or self.chance.random() >= _DAMAGED:
-                continue
-            self.run.mark(Mark.FILE_DAMAGED)
-            # Other bits are only noticed where there is a checksum.
-            content, kind = self.disk.files[path], self.chance.randrange(3 if path.endswith(_CHECKED) else 2)
-            if kind == 0:
-                del self.disk.files[path]
-                continue
-            if kind == 1:
-                del content.data[self.chance.randrange(len(content.data) + 1) :]
-            elif content.data:
-                at = self.chance.randrange(len(content.data))
-                content.data[at] ^= 1 << self.chance.randrange(8)
-            content.durable_size = len(content.data)
 
 
 class _StandaloneKeeper(Keeper):
