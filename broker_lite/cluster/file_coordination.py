@@ -79,6 +79,7 @@ class FileCoordination:
         self._max_log_bytes = max_log_bytes
         self._reader = MetadataReader(storage, self.log, self.locks.latest_epoch)
         self.poll = self._reader.poll
+        self._incarnation: uuid.UUID | None = None
         self._writer: MetadataWriter | None = None
         self._snapshot_bytes = 0
         """What this epoch's file began with: however much that is, it does not make the log long."""
@@ -94,7 +95,7 @@ class FileCoordination:
         if not self.locks.try_lead(monotonic_ms):
             return None
         self.on_lead()
-        image, self._writer = self.log.begin(self.epoch, self._broker_id, now_ms)
+        image, self._writer = self.log.begin(self.epoch, self._broker_id, now_ms, self._incarnation)
         self._snapshot_bytes = self._writer.size
         self._written(image.next_offset)
         return image
@@ -145,6 +146,7 @@ class FileCoordination:
         lock_id: str,  # noqa: ARG002
     ) -> None:
         """See `Coordination`: the lock on the broker's id says that one is there, and a file beside it which one."""
+        self._incarnation = incarnation
         try:
             self._storage.write(self._incarnation_path(self._broker_id), f"{incarnation}\n".encode(), durable=False)
         except OSError as error:  # else it registers when the session of its former start is over

@@ -6,8 +6,8 @@ has failed asks in its heartbeats to be fenced, until it is restarted: others le
 
 The epoch is an offset of the controller's log, so one that is no higher than the stored one shows that the log has gone
 back, as when the cluster was given an older copy of it, or has begun anew under the same id. So does a log without the
-stored epoch's registration. That is looked at first: each registration makes the log longer, so that one that has gone
-back would reach the stored epoch after some starts.
+stored epoch's registration, or without the position that the broker had followed it to. That is looked at first: each
+registration makes the log longer, so that one that has gone back would reach the stored epoch after some starts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sparkonce.broker_lite.controller.image import ClusterImage
+from sparkonce.broker_lite.controller.image import ClusterImage, LogPosition
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER
 from sparkonce.broker_lite.log.checkpoints import BROKER_EPOCH
 from sparkonce.broker_lite.log.storage import Storage
@@ -83,11 +83,13 @@ class Lifecycle:
         image: Callable[[], ClusterImage],
         failure: Callable[[], OSError | None] = _nothing,
         in_session: Callable[[], bool] = _always,
+        followed_to: LogPosition | None = None,
     ) -> None:
         """Be ready to register.
 
         `stopped_cleanly` says how the former start of this broker ended, `failure` what its log directory has failed
-        with for good, `in_session` whether the cluster counts this broker as there: else it asks for nothing.
+        with for good, `in_session` whether the cluster counts this broker as there: else it asks for nothing. The
+        former start had followed the controller's log to `followed_to`, if that is known.
         """
         self._identity = identity
         self._storage = storage
@@ -103,6 +105,7 @@ class Lifecycle:
         self._retry_ms = RETRY_MS
         self._behind_ms = 0
         self._former_epoch = self._read_epoch()
+        self._followed_to = None if self._former_epoch == NO_BROKER_EPOCH else followed_to
         self._last_epoch = self._former_epoch if stopped_cleanly else NO_BROKER_EPOCH
         self._timer: Timer | None = None
         self._asking = False
@@ -169,9 +172,11 @@ class Lifecycle:
             self._again_in(RETRY_MS)
 
     def _is_behind(self) -> bool:
-        """Whether the log, as far as it is known here, lacks this broker's last registration."""
-        found = self._image().brokers.get(self._identity.broker_id)
-        return (NO_BROKER_EPOCH if found is None else found.broker_epoch) < self._former_epoch
+        """Whether the log, as far as it is known here, lacks this broker's last registration, or what it knew later."""
+        image = self._image()
+        if image.broker_epoch(self._identity.broker_id) < self._former_epoch:
+            return True
+        return self._followed_to is not None and not image.contains(self._followed_to)
 
     def _wait_for_log(self) -> None:
         """Wait until more of the log is known; if there is a controller, not for long."""
@@ -223,10 +228,11 @@ class Lifecycle:
 
     def _refuse(self, epoch: int) -> None:
         """Do not join a cluster whose log has lost what was in it: topics that it does not know would be put aside."""
+        known = self._former_epoch if self._followed_to is None else self._followed_to.offset
         self.refusal = (
-            f"the log of the cluster has gone back: it is at {epoch}, and this broker has been in it at "
-            f"{self._former_epoch} ({self._path}). Stop all brokers, and give the cluster its latest metadata back. To "
-            "go on without what is lost, write -1 into that file: topics that the cluster does not know are put aside"
+            f"the log of the cluster has gone back: it is at {epoch}, and is not the one that this broker followed to "
+            f"{known}. Stop all brokers, and give the cluster its latest metadata back. To go on without what is lost, "
+            f"write -1 into {self._path}: topics that the cluster does not know are put aside"
         )
         self.close()
         self.on_alive()

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import re
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -75,8 +76,12 @@ class MetadataLog:
         names = self._storage.list_directory(self.folder)
         return sorted(int(name.removesuffix(_SUFFIX)) for name in names if _FILE.fullmatch(name))
 
-    def begin(self, epoch: int, controller_id: int, now_ms: int) -> tuple[ClusterImage, MetadataWriter]:
+    def begin(
+        self, epoch: int, controller_id: int, now_ms: int, incarnation: uuid.UUID | None = None
+    ) -> tuple[ClusterImage, MetadataWriter]:
         """Begin an epoch that this broker has claimed; returns the cluster as the former ones left it, and the writer.
+
+        `incarnation` is that of this start of the broker.
 
         Raises:
             OSError: if the file cannot be written, or the one before is damaged (DamagedMetadataError).
@@ -85,7 +90,7 @@ class MetadataLog:
         snapshot_offset = image.next_offset
         snapshot = _batch([encode_snapshot(image)], snapshot_offset, epoch, now_ms)
         image.next_offset += 1
-        elected = ControllerElected(controller_id, epoch)
+        elected = ControllerElected(controller_id, epoch, incarnation, snapshot_offset)
         elected_offset = image.next_offset
         image.apply(elected)
         begun = snapshot + _batch([encode_record(elected)], elected_offset, epoch, now_ms)

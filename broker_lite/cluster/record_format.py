@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sparkonce.broker_lite.controller import records as kinds
-from sparkonce.broker_lite.controller.image import BrokerImage, ClusterImage, TopicImage
+from sparkonce.broker_lite.controller.image import BrokerImage, ClusterImage, LogPosition, TopicImage
 from sparkonce.broker_lite.controller.records import PartitionState, Record
 
 SNAPSHOT: Final = "Snapshot"
@@ -50,6 +50,7 @@ def encode_snapshot(image: ClusterImage) -> bytes:
             "type": SNAPSHOT,
             "controllerId": image.controller_id,
             "controllerEpoch": image.controller_epoch,
+            "terms": plain_terms(image.terms),
             "nextProducerId": image.next_producer_id,
             "defaultSettings": image.default_settings,
             "documents": image.documents,
@@ -82,6 +83,7 @@ def encode_snapshot(image: ClusterImage) -> bytes:
 def _read_snapshot(document: Mapping[str, Any]) -> ClusterImage:
     image = ClusterImage()
     image.controller_id, image.controller_epoch = document["controllerId"], document["controllerEpoch"]
+    image.terms = read_terms(document.get("terms", []))
     image.next_producer_id = document["nextProducerId"]
     image.default_settings = dict(document.get("defaultSettings", {}))  # logs of before they were kept there have none
     image.documents = dict(document["documents"])
@@ -121,8 +123,25 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Record]]] = {
     ),
     "ProducerIdsAllocated": lambda it: kinds.ProducerIdsAllocated(it["nextProducerId"]),
     "DocumentChanged": lambda it: kinds.DocumentChanged(it["name"], it["text"]),
-    "ControllerElected": lambda it: kinds.ControllerElected(it["controllerId"], it["controllerEpoch"]),
+    "ControllerElected": lambda it: kinds.ControllerElected(
+        it["controllerId"], it["controllerEpoch"], _incarnation(it), it.get("logEnd", 0)
+    ),
 }
+
+
+def plain_terms(terms: Sequence[LogPosition]) -> list[list[object]]:
+    """Return where controllers' parts of the log begin, as JSON has it."""
+    return [[epoch, str(incarnation), offset] for epoch, incarnation, offset in terms]
+
+
+def read_terms(document: Sequence[Any]) -> tuple[LogPosition, ...]:
+    """Read what `plain_terms` returns."""
+    return tuple(LogPosition(epoch, uuid.UUID(incarnation), offset) for epoch, incarnation, offset in document)
+
+
+def _incarnation(document: Mapping[str, Any]) -> uuid.UUID | None:
+    found = document.get("incarnation")  # records of before it was written down have none
+    return None if found is None else uuid.UUID(found)
 
 
 def _settings(document: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

@@ -16,6 +16,7 @@ too long for one transaction may change the rest of the state in further ones.
 | `/cluster/id` | the cluster's id |
 | `/controller` | ephemeral: which broker is the controller |
 | `/controller_epoch` | how often there has been a new one |
+| `/controller_terms` | where the parts of the last controllers in the log begin |
 | `/brokers/ids/N` | ephemeral: broker N is there, and where |
 | `/brokers/registrations/N` | broker N as the controller knows it: its epoch, and whether it is fenced |
 | `/brokers/topics/T` | a topic's id and settings |
@@ -34,12 +35,19 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from sparkonce.broker_lite.cluster.record_format import MetadataFormatError, decode, encode_record
+from sparkonce.broker_lite.cluster.record_format import (
+    MetadataFormatError,
+    decode,
+    encode_record,
+    plain_terms,
+    read_terms,
+)
 from sparkonce.broker_lite.controller.image import BrokerImage, ClusterImage, TopicImage
 from sparkonce.broker_lite.controller.records import (
     NO_LEADER,
     BrokerChanged,
     BrokerRegistered,
+    ControllerElected,
     DefaultSettingsChanged,
     DocumentChanged,
     PartitionChanged,
@@ -68,6 +76,7 @@ _OPERATION_BYTES: Final = 64
 CLUSTER_ID: Final = "/cluster/id"
 CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
+CONTROLLER_TERMS: Final = "/controller_terms"
 BROKER_IDS: Final = "/brokers/ids"
 REGISTRATIONS: Final = "/brokers/registrations"
 TOPICS: Final = "/brokers/topics"
@@ -273,12 +282,14 @@ class StateNodes:
                 return _of_default_settings(image)
             case DocumentChanged():
                 return {f"{DOCUMENTS}/{record.name}": record.text.encode()}
+            case ControllerElected():
+                return _of_terms(image)
         return {}
 
 
 def nodes_of(image: ClusterImage) -> dict[str, bytes]:
     """Return all nodes of the state, and their values."""
-    found = _of_producer_ids(image.next_producer_id) | _of_default_settings(image)
+    found = _of_producer_ids(image.next_producer_id) | _of_default_settings(image) | _of_terms(image)
     for broker in image.brokers.values():
         found |= _of_broker(broker)
     for topic in image.topics.values():
@@ -310,6 +321,8 @@ def _read_node(image: ClusterImage, path: str, data: bytes) -> None:
         image.next_producer_id = _number(path, _document(path, data), "nextProducerId")
     elif path == DEFAULT_SETTINGS:
         image.default_settings = _document(path, data)["settings"]
+    elif path == CONTROLLER_TERMS:
+        image.terms = read_terms(_document(path, data)["terms"])
     elif path.startswith(f"{DOCUMENTS}/"):
         image.documents[path.removeprefix(f"{DOCUMENTS}/")] = data.decode()
     elif path.startswith(f"{REGISTRATIONS}/"):
@@ -413,6 +426,10 @@ def _of_producer_ids(next_producer_id: int) -> dict[str, bytes]:
 
 def _of_default_settings(image: ClusterImage) -> dict[str, bytes]:
     return {DEFAULT_SETTINGS: _json({"settings": image.default_settings})}
+
+
+def _of_terms(image: ClusterImage) -> dict[str, bytes]:
+    return {CONTROLLER_TERMS: _json({"terms": plain_terms(image.terms)})}
 
 
 def _document(path: str, data: bytes) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparkonce.broker_lite.controller.partition_state import NO_BROKER_EPOCH, NO_LEADER, PartitionState
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.controller.records import Record
 
 PartitionKey = tuple[uuid.UUID, int]
+
+MAX_TERMS: Final = 1_000
+"""How many controllers back the image knows where their parts of the log begin."""
 
 MIN_IN_SYNC_REPLICAS: Final = "min.insync.replicas"
 UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
@@ -56,6 +59,19 @@ class TopicImage:
     partitions: dict[int, PartitionState] = field(default_factory=dict)
 
 
+class LogPosition(NamedTuple):
+    """An offset of the controller's log, and whose part of it that is in.
+
+    The log may be replaced by an older copy of it, which is then continued: offsets and epochs come again, but not with
+    the same start of the same broker.
+    """
+
+    controller_epoch: int
+    incarnation: uuid.UUID
+    """The controller's, in that epoch."""
+    offset: int
+
+
 class ClusterImage:
     """The state of the cluster at `next_offset` of the controller's log."""
 
@@ -63,6 +79,8 @@ class ClusterImage:
         self.next_offset = 0
         self.controller_id = NO_LEADER
         self.controller_epoch = -1
+        self.terms: tuple[LogPosition, ...] = ()
+        """Where the parts of the last controllers begin, in order."""
         self.brokers: dict[int, BrokerImage] = {}
         self.topics: dict[uuid.UUID, TopicImage] = {}
         self.topic_ids: dict[str, uuid.UUID] = {}
@@ -101,6 +119,22 @@ class ClusterImage:
         for topic in self.topics.values():
             for index, state in topic.partitions.items():
                 yield (topic.topic_id, index), state
+
+    @property
+    def position(self) -> LogPosition | None:
+        """Return where in the log this image is; None if its controller has not written down who it is."""
+        return self.terms[-1]._replace(offset=self.next_offset) if self.terms else None
+
+    def contains(self, position: LogPosition) -> bool:
+        """Whether the log that has led here has this position: as KIP-101 finds where two logs part.
+
+        What is older than `terms` is taken for contained.
+        """
+        ends = [*(term.offset for term in self.terms[1:]), self.next_offset]
+        for term, end in zip(self.terms, ends, strict=True) if self.terms else ():
+            if term.controller_epoch == position.controller_epoch:
+                return term.incarnation == position.incarnation and position.offset <= end
+        return not self.terms or position.controller_epoch < self.terms[0].controller_epoch
 
     def broker_epoch(self, broker_id: int) -> int:
         """Return the epoch that a broker has registered with last."""
@@ -160,6 +194,14 @@ class ClusterImage:
                 self.next_producer_id = record.next_producer_id
             case records.ControllerElected():
                 self.controller_id, self.controller_epoch = record.controller_id, record.controller_epoch
+                self._begin_term(record.incarnation, record.log_end)
             case records.DocumentChanged():
                 self.documents[record.name] = record.text
         self.next_offset += 1
+
+    def _begin_term(self, incarnation: uuid.UUID | None, log_end: int) -> None:
+        if incarnation is None:  # a controller that keeps no terms: its snapshots have none
+            self.terms = ()
+            return
+        former = [each for each in self.terms if each.controller_epoch < self.controller_epoch]
+        self.terms = (*former, LogPosition(self.controller_epoch, incarnation, log_end))[-MAX_TERMS:]

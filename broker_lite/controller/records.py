@@ -90,6 +90,10 @@ class ControllerElected:
 
     controller_id: int
     controller_epoch: int
+    incarnation: uuid.UUID | None = None
+    """Which start of the broker that is; None in records of before that was written down."""
+    log_end: int = 0
+    """Where the log of the controllers before it ends."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,8 @@ class LogManager:
         self.high_watermark_interval_ms = 0
         self.topics: Mapping[str, Topic] = MappingProxyType(self._topics)
         self._offsets = OffsetFiles(storage, log_dir, self.topics)
+        self.metadata_position: topics_file.MetadataPosition | None = None
+        """How far a member of a cluster has followed the controller's log, for the next start."""
         self.cluster_id = ""
         self.clean = False
         """Whether the broker before this one stopped cleanly."""
@@ -573,11 +575,11 @@ class LogManager:
 
     def _read_topics(self) -> dict[str, directories.Entry]:
         found = topics_file.read(self._storage, f"{self.log_dir}/{TOPICS_FILE}")
-        self.leader_epoch = found.leader_epoch
+        self.leader_epoch, self.metadata_position = found.leader_epoch, found.position
         self.deletions = dict(found.deleted)
         return {name: (topic_id, count, dict(settings)) for name, (topic_id, count, settings) in found.topics.items()}
 
     def _write_topics(self) -> None:
-        content = topics_file.Content(self._kept, self.leader_epoch, self.deletions)
+        content = topics_file.Content(self._kept, self.leader_epoch, self.deletions, self.metadata_position)
         self._storage.write(f"{self.log_dir}/{TOPICS_FILE}", topics_file.encode(content), durable=True)
         self._is_written = True

@@ -1,8 +1,9 @@
 """The log directory of a cluster's member: other brokers may have replicas, and others say which topics there are.
 
 Theory of operation: the cluster's image decides, and `take` makes this directory follow it; `topics.json` only notes
-what lies here, for the next start. A member opens what lies here, whether or not it is still to have it. High
-watermarks are what the leader of a partition has said last, and are written down now and then.
+what lies here, and as of which position of the controller's log, for the next start. A member opens what lies here,
+whether or not it is still to have it. High watermarks are what the leader of a partition has said last, and are written
+down now and then.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Collection, Iterable
 
 from sparkonce.broker_lite.log.log_manager import LogManager
 from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.log.topics_file import MetadataPosition
 
 
 class MemberLogs(LogManager):
@@ -18,6 +20,7 @@ class MemberLogs(LogManager):
 
     _are_strays_kept = True
     _next_high_watermarks_ms = 0
+    _written_position: MetadataPosition | None = None
 
     def flush_due(self, now_ms: int) -> None:
         """See `LogManager`; high watermarks are written every `high_watermark_interval_ms`, too."""
@@ -25,6 +28,16 @@ class MemberLogs(LogManager):
         if now_ms >= self._next_high_watermarks_ms:
             self._next_high_watermarks_ms = now_ms + self.high_watermark_interval_ms
             self._offsets.write_high_watermarks()
+
+    def checkpoint(self) -> None:
+        """See `LogManager`; how far the controller's log was followed is written, too."""
+        super().checkpoint()
+        if self.metadata_position != self._written_position:
+            self._write_down()
+
+    def _write_topics(self) -> None:
+        super()._write_topics()
+        self._written_position = self.metadata_position
 
     def _taken(self) -> None:
         self._kept = self._entries()

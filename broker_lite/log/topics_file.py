@@ -1,6 +1,7 @@
 """`topics.json`: which topics a log directory has, with their ids, their numbers of partitions and their settings.
 
-It also keeps the latest leader epoch of a standalone broker, and the topics whose deletion was not finished.
+It also keeps the latest leader epoch of a standalone broker, the topics whose deletion was not finished and, of a
+member of a cluster, how far it has followed the controller's log.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ class DamagedTopicsError(Exception):
     """The file is not what `encode` writes."""
 
 
+MetadataPosition = tuple[int, uuid.UUID, int]
+"""A place in the controller's log: see `LogPosition`."""
+
+
 class Entry(NamedTuple):
     """One topic."""
 
@@ -40,11 +45,13 @@ class Content(NamedTuple):
     leader_epoch: int = 0
     deleted: Mapping[uuid.UUID, str] = MappingProxyType({})
     """The names of deleted topics, by id, of which files or groups' offsets may be left."""
+    position: MetadataPosition | None = None
+    """How far a member of a cluster had followed the controller's log."""
 
 
 def encode(content: Content) -> bytes:
     """Return the file's bytes."""
-    topics, leader_epoch, deleted = content
+    topics, leader_epoch, deleted, position = content
     lines = []
     for name in sorted(topics):
         topic_id, partitions, settings = topics[name]
@@ -53,6 +60,8 @@ def encode(content: Content) -> bytes:
     body = ",\n".join(lines)
     gone = json.dumps({checkpoints.encode_uuid(topic_id): name for topic_id, name in deleted.items()})
     head = f'"version": {VERSION}, "leaderEpoch": {leader_epoch}, "deleted": {gone}'
+    if position is not None:
+        head += f', "metadataPosition": {json.dumps(position, default=str)}'
     return f'{{{head}, "topics": {{\n{body}\n}}}}\n'.encode()
 
 
@@ -86,13 +95,21 @@ def decode(data: bytes) -> Content:
         topics = {name: _entry(name, entry) for name, entry in document["topics"].items()}
         deleted = {checkpoints.decode_uuid(each): str(name) for each, name in document.get("deleted", {}).items()}
         leader_epoch = int(document.get("leaderEpoch", 0))
+        position = _position(document.get("metadataPosition"))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, KafkaError) as error:
         raise DamagedTopicsError(repr(error)) from None
     except checkpoints.CheckpointFormatError as error:
         raise DamagedTopicsError(str(error)) from None
     if len({entry.topic_id for entry in topics.values()}) < len(topics):
         raise DamagedTopicsError("two topics have the same id")
-    return Content(topics, leader_epoch, deleted)
+    return Content(topics, leader_epoch, deleted, position)
+
+
+def _position(found: Any) -> MetadataPosition | None:
+    if found is None:
+        return None
+    epoch, incarnation, offset = found
+    return int(epoch), uuid.UUID(incarnation), int(offset)
 
 
 def _entry(name: str, entry: Mapping[str, Any]) -> Entry:

@@ -135,6 +135,7 @@ class ClusterPartitions:
         """
         if not self.member.registered:
             return
+        self.logs.metadata_position = image.position
         gone = [topic for topic in self.logs.topics.values() if topic.topic_id not in image.topics]
         wanted = map(self._wanted, image.topics.values())
         if finish(self.logs.take(wanted, gone, self._clock.now_ms())):

@@ -17,7 +17,7 @@ from sparkonce.broker_lite.cluster.lifecycle import Identity, Lifecycle
 from sparkonce.broker_lite.cluster.member import Membership
 from sparkonce.broker_lite.config import BrokerConfig, broker_settings
 from sparkonce.broker_lite.controller.controller import ControllerSettings
-from sparkonce.broker_lite.controller.image import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION
+from sparkonce.broker_lite.controller.image import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, LogPosition
 from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.log.log_manager import LOCK_FILE
 from sparkonce.broker_lite.node.announced_files import AnnouncedFiles
@@ -107,6 +107,7 @@ class ClusterShell:
             lambda: member.image,
             logs.failure,
             lambda: self.coordination.in_session,
+            None if logs.metadata_position is None else LogPosition(*logs.metadata_position),
         )
         lifecycle.on_alive = self._alive.set
         return lifecycle

@@ -124,6 +124,7 @@ class ZooKeeperCoordination:
         # This broker.
         self._own_path = f"{nodes.BROKER_IDS}/{broker_id}"
         self._announced: bytes | None = None
+        self._incarnation: uuid.UUID | None = None
         self._lock_id = ""
         self._held_in = NO_SESSION
         """The session in which this broker has its node."""
@@ -181,8 +182,8 @@ class ZooKeeperCoordination:
                 self._wake()
             return None
         self._wants_to_lead = False  # or another term would begin in the place of this one, once that is over
-        record = ControllerElected(self._broker_id, self.epoch)
         base_offset = elected.next_offset
+        record = ControllerElected(self._broker_id, self.epoch, self._incarnation, base_offset)
         elected.apply(record)
         self.append([record], base_offset, now_ms)
         return elected
@@ -268,7 +269,7 @@ class ZooKeeperCoordination:
 
     def announce(self, incarnation: uuid.UUID, addresses: Sequence[tuple[str, str, int]], lock_id: str) -> None:
         """See `Coordination`."""
-        self._lock_id = lock_id
+        self._lock_id, self._incarnation = lock_id, incarnation
         listeners = [{"name": name, "host": host, "port": port} for name, host, port in addresses]
         document = {"incarnation": str(incarnation), "lock": lock_id, "listeners": listeners}
         self._announced = json.dumps(document).encode()

@@ -114,7 +114,7 @@ async def read_state(client: ZooKeeperSession) -> dict[str, Node]:
     brokers, documents, topics = await asyncio.gather(
         client.children(nodes.REGISTRATIONS), client.children(nodes.DOCUMENTS), client.children(nodes.TOPICS)
     )
-    paths = [nodes.PRODUCER_IDS, nodes.DEFAULT_SETTINGS]
+    paths = [nodes.PRODUCER_IDS, nodes.DEFAULT_SETTINGS, nodes.CONTROLLER_TERMS]
     paths += (f"{nodes.REGISTRATIONS}/{each}" for each in brokers)
     paths += (f"{nodes.DOCUMENTS}/{each}" for each in documents)
     paths += (f"{nodes.TOPICS}/{each}" for each in topics)

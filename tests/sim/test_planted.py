@@ -29,7 +29,7 @@ FOUND_BY = {
 }
 CORES_FOUND_BY = {
     "given-before-given-up": 37,
-    "shares-told-at-once": 6,
+    "shares-told-at-once": 92,
     "truncate-to-high-watermark": 6,
     "confirmed-in-sync-only": 4,
     "expand-before-epoch-start": 92,

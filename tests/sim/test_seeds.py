@@ -11,7 +11,7 @@ from sparkonce.broker_lite.sim.campaign import Tally, run_seeds
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.jobs.lab.sim_workers import tallies
 
-SEEDS = 150
+SEEDS = 180
 SOAK_SEEDS = 20_000
 UNNOTED = frozenset(
     {

@@ -34,7 +34,14 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.sim.zookeeper.tree import Transaction
 
 _NOBODY = 0
-_STATE = (nodes.REGISTRATIONS, nodes.TOPICS, nodes.DOCUMENTS, nodes.DEFAULT_SETTINGS, nodes.PRODUCER_IDS)
+_STATE = (
+    nodes.REGISTRATIONS,
+    nodes.TOPICS,
+    nodes.DOCUMENTS,
+    nodes.DEFAULT_SETTINGS,
+    nodes.PRODUCER_IDS,
+    nodes.CONTROLLER_TERMS,
+)
 
 
 class ZooKeeperTruth:

@@ -234,17 +234,20 @@ def test_requests_that_are_damaged_are_answered_or_refused(seed: int, caplog: py
     assert "this is a mistake of the broker's" not in caplog.text
 
 
-@pytest.mark.parametrize("restored", [False, True])
-def test_a_broker_does_not_join_a_cluster_that_has_lost_decisions(tmp_path: Path, restored: bool) -> None:
+@pytest.mark.parametrize("copied", ["never", "before its last start", "after its last start"])
+def test_a_broker_does_not_join_a_cluster_that_has_lost_decisions(tmp_path: Path, copied: str) -> None:
     """Its topics would be put aside as deleted ones, and their records would be gone for clients."""
     data, metadata, older, latest = (tmp_path / each for each in ("data", "metadata", "older", "latest"))
     config = {"node.id": 1, "metadata.log.dir": str(metadata), "cluster.id": "it"}
     with EmbeddedBroker(data, config=config):
-        shutil.copytree(metadata, older)
+        if copied == "before its last start":
+            shutil.copytree(metadata, older)
     with EmbeddedBroker(data, config=config) as broker:
+        if copied == "after its last start":
+            shutil.copytree(metadata, older)
         create(admin(broker.bootstrap_servers), "t", partitions=1, factor=1)
     metadata.rename(latest)
-    if restored:
+    if older.exists():
         older.rename(metadata)
     for _ in range(2):  # it makes the log longer, each time
         with pytest.raises(BrokerStartError, match=r"has gone back: .* give the cluster its latest metadata back"):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparkonce.broker_lite.cluster.lifecycle import BEHIND_MS, MAX_RETRY_MS, RETRY_MS, Identity, Lifecycle, State
-from sparkonce.broker_lite.controller.image import ClusterImage
+from sparkonce.broker_lite.controller.image import ClusterImage, LogPosition
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, BrokerRegistered, ControllerElected
 from sparkonce.broker_lite.log.checkpoints import BROKER_EPOCH
 from sparkonce.broker_lite.protocol import apis
@@ -25,7 +25,12 @@ US = Identity(1, "cluster", uuid.UUID(int=1), (("PLAINTEXT", "h", 9),))
 class Setup:
     """A lifecycle, and what it has sent: each request with the callback for its answer."""
 
-    def __init__(self, storage: SharedStorage | None = None, stopped_cleanly: bool = False) -> None:
+    def __init__(
+        self,
+        storage: SharedStorage | None = None,
+        stopped_cleanly: bool = False,
+        followed_to: LogPosition | None = None,
+    ) -> None:
         self.storage = storage or SharedStorage()
         self.loop = HandLoop(SharedClock())
         self.sent: list[tuple[Any, Callable[[Any], None]]] = []
@@ -42,6 +47,7 @@ class Setup:
             lambda request, then: self.sent.append((request, then)),
             lambda: self.image,
             lambda: self.failure,
+            followed_to=followed_to,
         )
         self.lifecycle.on_alive = self.count_alive
 
@@ -190,6 +196,28 @@ def test_it_does_not_register_with_a_log_that_lacks_its_last_registration(known:
     after.loop.run(2 * BEHIND_MS)
     assert (after.sent, after.alive) == ([], 1)
     assert "has gone back: it is at 50" in after.lifecycle.refusal
+
+
+@pytest.mark.parametrize(("followed_to", "joins"), [(None, True), (6, True), (7, False)])
+def test_it_does_not_register_with_a_log_that_has_lost_what_it_knew_after_its_registration(
+    followed_to: int | None, joins: bool
+) -> None:
+    before, first, then = Setup(), uuid.UUID(int=20), uuid.UUID(int=21)
+    before.register(epoch=5)
+    after = Setup(before.storage, followed_to=None if followed_to is None else LogPosition(1, first, followed_to))
+    after.image.apply(ControllerElected(2, 1, first, 0))
+    after.image.next_offset = 5
+    after.image.apply(BrokerRegistered(1, uuid.UUID(int=9), "h", 9))
+    after.image.apply(ControllerElected(2, 2, then, 6))
+    after.lifecycle.start()
+    after.loop.run(2 * BEHIND_MS)
+    assert (len(after.sent) == 1, after.lifecycle.refusal == "") == (joins, joins)
+    if not joins:
+        assert "it is at 7, and is not the one that this broker followed to 7." in after.lifecycle.refusal
+        after.storage.write(f"/data/{BROKER_EPOCH}", b"-1\n", durable=True)
+        again = Setup(before.storage, followed_to=LogPosition(1, first, 7))
+        again.lifecycle.start()
+        assert again.request().API_KEY == ApiKey.BROKER_REGISTRATION
 
 
 def test_it_waits_a_little_for_what_it_does_not_know_of_the_log_yet() -> None:

@@ -47,7 +47,7 @@ RECORDS = st.one_of(
     st.builds(kinds.DefaultSettingsChanged, SETTINGS),
     st.builds(kinds.PartitionChanged, st.uuids(), IDS, STATES),
     st.builds(kinds.ProducerIdsAllocated, EPOCHS),
-    st.builds(kinds.ControllerElected, IDS, IDS),
+    st.builds(kinds.ControllerElected, IDS, IDS, st.none() | st.uuids(), EPOCHS),
     st.builds(kinds.DocumentChanged, TEXTS, TEXTS),
 )
 
@@ -64,7 +64,7 @@ def filled(topics: int = 2) -> ClusterImage:
     image.apply(kinds.ProducerIdsAllocated(3000))
     image.apply(kinds.DefaultSettingsChanged((("min.insync.replicas", "2"),)))
     image.apply(kinds.DocumentChanged("acls.json", "{}"))
-    image.apply(kinds.ControllerElected(1, 7))
+    image.apply(kinds.ControllerElected(1, 7, uuid.UUID(int=7), 3))
     return image
 
 
@@ -200,7 +200,7 @@ def test_a_reader_sees_batches_as_wholes_and_follows_into_the_next_epoch() -> No
     snapshot, elected = reader.poll()
     assert isinstance(snapshot, ClusterImage)
     assert snapshot.next_producer_id == 3000
-    assert elected == [kinds.ControllerElected(5, 2)]
+    assert elected == [kinds.ControllerElected(5, 2, log_end=5)]
 
 
 @pytest.mark.parametrize("sizes", [(1,), (5_000,), (1, 5_000, 1), (5_000, 5_000), (400, 400, 400, 5_000)])

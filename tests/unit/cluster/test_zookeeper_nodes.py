@@ -86,7 +86,7 @@ class World:
     def _decision(self) -> list[Record]:
         chance, controller, image = self.chance, self.controller, self.image
         topics = sorted(image.topics, key=str)
-        match chance.randrange(8):
+        match chance.randrange(9):
             case 0 | 1:
                 name = f"t{chance.randrange(4)}"
                 self._made += 1
@@ -104,6 +104,12 @@ class World:
                 return controller.fence([chance.choice(sorted(image.brokers))])
             case 6:
                 return controller.change_document("acls", str(chance.random()))
+            case 7:
+                elected = ControllerElected(
+                    1, image.controller_epoch + 1, uuid.UUID(int=chance.getrandbits(64)), image.next_offset
+                )
+                image.apply(elected)
+                return [elected]
             case _:
                 broker_id = chance.randint(1, 3)
                 registered = controller.fence([broker_id]) if broker_id in image.brokers else []
