@@ -12,6 +12,12 @@ DUMP = "org.apache.kafka.tools.DumpLogSegments"
 COMPLAINTS = ("mismatch", "isvalid: false", "exception", "out of order", "invalid", "corrupt", "found timestamp")
 
 
+def partitions_below(folder: Path) -> list[Path]:
+    """Return the directories of partitions with records, of all brokers whose data lie in a folder."""
+    found = {path.parent for path in folder.glob("*/*/*.log") if path.stat().st_size}
+    return sorted(path for path in found if (path / "partition.metadata").exists())
+
+
 def assert_kafka_finds_nothing_wrong(partitions: Iterable[Path], *, compacted: bool = False) -> None:
     """Read every segment record by record, and every index entry, of closed partitions' directories.
 

@@ -2,7 +2,8 @@
 
 Idempotent and transactional producers, some of whose transactions are aborted on purpose, and a group of two members,
 all through proxies; at the end the history checker judges what they say and what final readers find. On a ZooKeeper the
-brokers reach that through proxies as well, so that their sessions expire, and it is killed itself.
+brokers reach that through proxies as well, so that their sessions expire, and it is killed itself. What the brokers
+have written is held to the simulator's invariants, and read by Kafka's DumpLogSegments.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from sparkonce import EmbeddedCluster
 from sparkonce.jobs.lab.history import judge, read_history
 from sparkonce.jobs.shared.network import Proxy, free_port
+from sparkonce.jobs.shared.peers import missing_kafka_reason
 from tests.cluster.files import check_files
 from tests.interop.verifiable_clients import Client
+from tests.kafka_files import assert_kafka_finds_nothing_wrong, partitions_below
 from tests.zookeeper import CHROOT, ZooKeeper, server_for
 
 TOPIC = "t"
@@ -79,13 +82,19 @@ def world(tmp_path: Path, stack: ExitStack, request: pytest.FixtureRequest) -> W
     for broker_id, proxy in of_server.items():
         settings[broker_id]["zookeeper.connect"] = f"127.0.0.1:{proxy.port}{CHROOT}"
     place = None if server is None else server.place
-    stack.callback(check_files, tmp_path / "data", place)  # when it is closed
+    stack.callback(look_at_files, tmp_path / "data", place)  # when it is closed
     made = EmbeddedCluster(BROKERS, tmp_path / "data", True, CONFIG, settings, place)
     cluster = stack.enter_context(made)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, BROKERS)])[TOPIC].result(60)
     cluster.wait_in_sync()
     return World(cluster, proxies, server, of_server)
+
+
+def look_at_files(folder: Path, place: str | None) -> None:
+    check_files(folder, place)
+    if missing_kafka_reason() is None:
+        assert_kafka_finds_nothing_wrong(partitions_below(folder), compacted=True)
 
 
 class Clients:

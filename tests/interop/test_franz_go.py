@@ -1,7 +1,7 @@
-"""franz-go's own test suite against the broker, as its authors run it against Apache Kafka.
+"""franz-go's own test suite against one broker and a cluster, as its authors run it against Apache Kafka.
 
 The suite comes with the Go module, so it needs Go and a module proxy. Its tests of share groups do not apply: the
-broker does not serve them.
+broker does not serve them. What the brokers have written by the end is read by Kafka's DumpLogSegments.
 """
 
 from __future__ import annotations
@@ -11,11 +11,15 @@ import os
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from sparkonce import EmbeddedBroker
+from sparkonce import EmbeddedBroker, EmbeddedCluster
+from sparkonce.jobs.shared.peers import missing_kafka_reason
+from tests.kafka_files import assert_kafka_finds_nothing_wrong, partitions_below
 
 MODULE = "github.com/twmb/franz-go@v1.22.2"
 PACKAGE = Path("pkg", "kgo")
@@ -39,23 +43,39 @@ def go(*arguments: str, cwd: Path | None = None) -> str:
     return done.stdout
 
 
+@contextmanager
+def running(brokers: int, folder: Path) -> Iterator[list[EmbeddedBroker]]:
+    """Run a standalone broker, or a cluster of several; their data lie somewhere in the folder."""
+    if brokers == 1:
+        with EmbeddedBroker(folder / "1", process=True, config=BROKER) as broker:
+            yield [broker]
+    else:
+        with EmbeddedCluster(brokers, folder, process=True, config=BROKER) as cluster:
+            yield list(cluster.brokers.values())
+
+
+def addresses(brokers: list[EmbeddedBroker], listener: str) -> str:
+    return ",".join(broker.listeners[listener] for broker in brokers)
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_every_test_of_franz_go_passes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_every_test_of_franz_go_passes(tmp_path: Path, brokers: int) -> None:
     if shutil.which("go") is None:
         pytest.skip("needs Go")
     folder = Path(json.loads(go("mod", "download", "-json", MODULE, cwd=tmp_path))["Dir"])
     suite = tmp_path / "kgo.test"
     go("test", "-c", "-o", str(suite), f"./{PACKAGE}", cwd=folder)
-    with EmbeddedBroker(tmp_path / "data", process=True, config=BROKER) as broker:
+    with running(brokers, tmp_path / "data") as started:
         environment = {
             **os.environ,
             "KGO_LOG_LEVEL": "none",
-            "KGO_SEEDS": broker.listeners["PLAINTEXT"],
-            "KGO_TEST_RF": "1",
+            "KGO_SEEDS": addresses(started, "PLAINTEXT"),
+            "KGO_TEST_RF": str(brokers),
             "KGO_TEST_RECORDS": "10000",
             "KGO_TEST_SCRAM": "gopher:gopher-secret",
-            "KGO_TEST_SCRAM_SEEDS": broker.listeners["SASL_PLAINTEXT"],
+            "KGO_TEST_SCRAM_SEEDS": addresses(started, "SASL_PLAINTEXT"),
         }
         done = subprocess.run(
             [suite, "-test.v", "-test.skip=Share", "-test.timeout=25m"],
@@ -71,3 +91,5 @@ def test_every_test_of_franz_go_passes(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-20_000:]
     assert {name for verdict, name in verdicts if verdict == "SKIP"} == set(SKIPPED)
     assert counts["PASS"] > 100
+    if missing_kafka_reason() is None:
+        assert_kafka_finds_nothing_wrong(partitions_below(tmp_path / "data"), compacted=True)
