@@ -86,12 +86,12 @@ def _with_bug(name: str | None) -> AbstractContextManager[None]:
     return nullcontext() if name is None else next(each for each in PLANTED if each.name == name).plant()
 
 
-def run_seeds(seeds: Iterable[int], coordination: Coordination | None = None) -> Tally:
-    """Run seeds as they are, or on what is given."""
+def run_seeds(seeds: Iterable[int], coordination: Coordination | None = None, beside: str | None = None) -> Tally:
+    """Run seeds as they are, or on what is given; `beside` is a checkout of a former version, see `plan_of`."""
     tally = Tally()
     with quiet(), _few_collections():
         for seed in seeds:
-            tally.add(run_plan(plan_of(seed, coordination)))
+            tally.add(run_plan(plan_of(seed, coordination, beside)))
     return tally
 
 

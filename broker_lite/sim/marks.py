@@ -88,3 +88,5 @@ class Mark(Enum):
     READ_LATE = "a client read the answers to its requests late"
     MEASURED = "a broker's page of metrics was read"
     LODGED = "an offset was committed for a group without members"
+    UPGRADED = "a broker of a former version started again from this one"
+    DOWNGRADED = "a broker started again from a former version"

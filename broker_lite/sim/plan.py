@@ -83,6 +83,8 @@ class Kind(Enum):
     CONTROLLER_HANGS = "controller-hangs"
     LOSE_HEARTBEAT = "lose-heartbeat"
     LIE = "lie"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
 
 
 CLIENTS: Final = (Kind.PRODUCE, Kind.TRANSACT, Kind.MEMBER)
@@ -165,6 +167,15 @@ class GroupPlan(NamedTuple):
     """Whether the first member of such a group subscribes by a pattern."""
 
 
+class FormerPlan(NamedTuple):
+    """Brokers of another version beside those of this one."""
+
+    directory: str
+    """A checkout of that version."""
+    brokers: tuple[int, ...]
+    """Who is of it at first, beside the standalone broker, if there is one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Times in milliseconds; shorter than Kafka's, in the same proportions to each other."""
@@ -203,6 +214,8 @@ class Plan:
     steps: tuple[Step, ...]
     zookeeper: ZooKeeperPlan | None = None
     """What the cluster rests on; None for files that its brokers share."""
+    former: FormerPlan | None = None
+    """The brokers of another version, if there are any."""
 
 
 MINIMUMS: Final = (1, 2, 3)
@@ -217,7 +230,11 @@ OF_ZOOKEEPER: Final = (
     Kind.CONTROLLER_HANGS,
 )
 """What only happens where there is a ZooKeeper."""
-_BY_THEMSELVES: Final = (Kind.FLIP, Kind.JAM, Kind.LOSE_MARKER, Kind.LOSE_HEARTBEAT, Kind.LIE, *OF_ZOOKEEPER)
+STANDALONE_BROKER: Final = 0
+"""The target of an upgrade that is not of a broker of the cluster."""
+UPGRADES: Final = (Kind.UPGRADE, Kind.DOWNGRADE)
+"""What only happens where there are brokers of a former version."""
+_BY_THEMSELVES: Final = (Kind.FLIP, Kind.JAM, Kind.LOSE_MARKER, Kind.LOSE_HEARTBEAT, Kind.LIE, *UPGRADES, *OF_ZOOKEEPER)
 """What is drawn from streams of its own, and leaves the rest of a seed as it would be without."""
 _RARE = (Kind.CRASH_ALL, Kind.FULL, Kind.CLOCK, Kind.BROKEN, Kind.DEFAULTS, Kind.MOVE)
 _TRANSACTIONAL = 0.25
@@ -244,6 +261,10 @@ _OF_ZOOKEEPER = 0.5
 """How many kinds of faults with ZooKeeper a seed has."""
 _LIES = 0.4
 """How many seeds where losses of power are budgeted have disks that lie."""
+_LEFT_BEHIND = 0.3
+"""How many seeds with a former version have a broker that is not upgraded."""
+_DOWNGRADES = 0.4
+"""In how many of them one goes back."""
 _THEMED = 0.4
 """How many seeds have faults of one theme only."""
 _THEMES: tuple[tuple[Kind, ...], ...] = (
@@ -264,11 +285,36 @@ class Coordination(Enum):
     ZOOKEEPER = "zookeeper"
 
 
-def plan_of(seed: int, coordination: Coordination | None = None) -> Plan:
-    """Return what a seed stands for; what its cluster rests on is the seed's choice, too, unless it is given."""
+def plan_of(seed: int, coordination: Coordination | None = None, beside: str | None = None) -> Plan:
+    """Return what a seed stands for; what its cluster rests on is the seed's choice, too, unless it is given.
+
+    `beside` is a checkout of another version, whose brokers are upgraded to this one.
+    """
     plan = _plan_of(seed)
     wanted = has_zookeeper(seed) if coordination is None else coordination is Coordination.ZOOKEEPER
-    return _on_zookeeper(plan) if wanted else plan
+    plan = _on_zookeeper(plan) if wanted else plan
+    return plan if beside is None else _upgraded(plan, beside)
+
+
+def _upgraded(plan: Plan, directory: str) -> Plan:
+    """Return the plan with brokers of another version that are upgraded one after the other, by a stream of its own.
+
+    In some seeds one of them is left as it is, and in some one goes back.
+    """
+    rng = stream("upgrade", plan.seed)
+    brokers = rng.sample(range(1, plan.brokers + 1), rng.choice((1, plan.brokers - 1, plan.brokers)))
+    at_ms, apart_ms = rng.randrange(SETTLED_MS, SAFETY_MS // 2), rng.choice((100, 400, 900))
+    steps = [
+        Step(at_ms + index * apart_ms, Kind.UPGRADE, broker, amount=rng.randrange(60))
+        for index, broker in enumerate(brokers[rng.random() < _LEFT_BEHIND :])
+    ]
+    steps.append(Step(rng.randrange(SETTLED_MS, SAFETY_MS // 2), Kind.UPGRADE, STANDALONE_BROKER))
+    if rng.random() < _DOWNGRADES:
+        at_ms = rng.randrange(SAFETY_MS // 2, SAFETY_MS)
+        steps.append(Step(at_ms, Kind.DOWNGRADE, rng.choice(brokers), amount=rng.randrange(60)))
+        steps.append(Step(at_ms, Kind.DOWNGRADE, STANDALONE_BROKER))
+    former = FormerPlan(directory, tuple(sorted(brokers)))
+    return replace(plan, former=former, steps=tuple(sorted([*plan.steps, *steps], key=_at)))
 
 
 def _on_zookeeper(plan: Plan) -> Plan:

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from hashlib import blake2b
 from typing import Final
 
-from sparkonce.broker_lite.log.log_manager import LogManager
 from sparkonce.broker_lite.replication.invariants import ViolationError
 from sparkonce.broker_lite.sim.clients.clients import Clients
 from sparkonce.broker_lite.sim.faults.between_brokers import BetweenBrokers
 from sparkonce.broker_lite.sim.faults.faults import Faults
-from sparkonce.broker_lite.sim.faults.long_ago import left_long_ago
+from sparkonce.broker_lite.sim.former import versions_of
 from sparkonce.broker_lite.sim.judges.decisions import Decisions
-from sparkonce.broker_lite.sim.judges.groups import observed_groups
-from sparkonce.broker_lite.sim.judges.observed_log import observed_logs
 from sparkonce.broker_lite.sim.judges.promptness import probe
-from sparkonce.broker_lite.sim.judges.rare import rare_things
 from sparkonce.broker_lite.sim.judges.recovery import ails, compare_images, look_at_disks, look_with_guests
-from sparkonce.broker_lite.sim.judges.transactions import observed_transactions
 from sparkonce.broker_lite.sim.judges.truth import Mistakes
 from sparkonce.broker_lite.sim.outcome import Outcome
 from sparkonce.broker_lite.sim.plan import SAFETY_MS, Plan
-from sparkonce.broker_lite.sim.replacing import replaced
 from sparkonce.broker_lite.sim.world import World
 
 _LOOK_MS: Final = 200
@@ -99,13 +93,10 @@ class Simulation:
         logger.setLevel(logging.ERROR)
         logger.addHandler(handler)
         try:
-            with (
-                replaced(LogManager, "log_class", observed_logs(world, self._decisions)),
-                left_long_ago(world.plan.transactional),
-                observed_transactions(world, self.clients.transactional),
-                observed_groups(world),
-                rare_things(world),
-            ):
+            with ExitStack() as stack:
+                for version in versions_of(world.plan):
+                    looking = version.observed_brokers(world, self._decisions, self.clients.transactional)
+                    stack.enter_context(looking)
                 yield
         finally:
             logger.removeHandler(handler)

@@ -12,8 +12,6 @@ from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.replication.invariants import PartitionHistory, ViolationError
-from sparkonce.broker_lite.replication.leader import PartitionLeader
-from sparkonce.broker_lite.replication.replicas import Event, Leads
 from sparkonce.broker_lite.sim.faults.budget import Budget
 from sparkonce.broker_lite.sim.faults.words import Words
 from sparkonce.broker_lite.sim.judges.atomicity import Transactions
@@ -194,16 +192,14 @@ class World(Run):
         self.metadata.joined(machine)
         for listener in self.on_joined:
             listener(machine, member)
-        member.listen(lambda event: self._event(machine, member, event))
 
-    def _event(self, machine: Machine, member: ClusterMember, event: Event) -> None:
-        if isinstance(event, Leads):
-            self.judge(lambda: self._leads(machine.node_id, member, event.key))
+    def leads(self, machine: Machine, key: PartitionKey) -> None:
+        """See `Owner`."""
+        self.judge(lambda: self._leads(machine, key))
 
-    def _leads(self, broker_id: int, member: ClusterMember, key: PartitionKey) -> None:
-        role = member.replicas.roles[key]  # its session may be over by now
-        assert isinstance(role, PartitionLeader)
-        epoch = role.state.leader_epoch
+    def _leads(self, machine: Machine, key: PartitionKey) -> None:
+        assert machine.process is not None
+        broker_id, epoch = machine.node_id, machine.process.led[key].state.leader_epoch
         now = self.image.partition(key)
         current = now is not None and now.leader_epoch == epoch
         self.trace(lambda: f"broker {broker_id} leads {self.history_of(key).name} in epoch {epoch}")

@@ -11,6 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from sparkonce.broker_lite.sim.campaign import BUGS, Tally, ablate, keep_steps, run_one, run_seeds, search, shrunk
+from sparkonce.broker_lite.sim.former import FormerVersionError, former_version
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.plan import Coordination, Plan, plan_of
 from sparkonce.broker_lite.sim.planted.shell import PLANTED
@@ -37,6 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=[each.value for each in Coordination],
         help="what all clusters rest on (default: what the seed says, a ZooKeeper for a third of them)",
     )
+    parser.add_argument(
+        "--beside",
+        metavar="DIR",
+        help="a checkout of another version: some brokers are of that one, and upgraded one after the other",
+    )
     parser.add_argument("--first", type=whole_number, metavar="N", help="the first of --seeds (default: 0)")
     parser.add_argument("--jobs", type=positive, metavar="N", help="processes for --seeds (default: 1)")
     parser.add_argument(
@@ -62,11 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class _Seeds(NamedTuple):
-    """Which seeds, and what their clusters rest on; None is for what each of them says."""
+    """Which seeds, what their clusters rest on (None is for what each of them says), and a former version, if any."""
 
     first: int
     amount: int
     coordination: Coordination | None
+    beside: str | None
 
     @property
     def numbers(self) -> range:
@@ -76,7 +83,12 @@ class _Seeds(NamedTuple):
     @property
     def option(self) -> str:
         """What a command needs that runs one of them again."""
-        return "" if self.coordination is None else f" --coordination {self.coordination.value}"
+        coordination = "" if self.coordination is None else f" --coordination {self.coordination.value}"
+        return coordination if self.beside is None else f"{coordination} --beside {self.beside}"
+
+    def plan_of(self, seed: int) -> Plan:
+        """Return what one of them stands for."""
+        return plan_of(seed, self.coordination, self.beside)
 
 
 def _indexes(text: str) -> tuple[int, ...]:
@@ -94,8 +106,8 @@ def run(options: argparse.Namespace) -> int:
         return USAGE
     coordination = None if options.coordination is None else Coordination(options.coordination)
     if options.seed is not None:
-        return _one(plan_of(options.seed, coordination), options.plant, options.keep)
-    seeds = _Seeds(options.first or 0, options.seeds, coordination)
+        return _one(plan_of(options.seed, coordination, options.beside), options.plant, options.keep)
+    seeds = _Seeds(options.first or 0, options.seeds, coordination, options.beside)
     if options.plant is not None:
         return _search_one(options.plant, seeds)
     if options.ablations:
@@ -107,6 +119,13 @@ def _misused(options: argparse.Namespace) -> str | None:
     """Return what is wrong with options that do not go together, or with steps that are not there."""
     if options.enough is not None and not options.ablations:
         return "--enough goes with --ablations"
+    if options.beside is not None:
+        if options.planted or options.ablations or (options.seed is None and options.plant is not None):
+            return "--beside goes with none of --planted, --ablations and --seeds with --plant"
+        try:
+            former_version(options.beside)
+        except FormerVersionError as error:
+            return str(error)
     if options.seed is None:
         if options.keep is not None:
             return "--keep goes with --seed: steps are those of one seed"
@@ -116,7 +135,8 @@ def _misused(options: argparse.Namespace) -> str | None:
     for name in ("planted", "jobs", "first", "ablations"):
         if getattr(options, name):
             return f"--{name} goes with --seeds; --seed runs one" + (", also with --plant BUG" * (name == "planted"))
-    steps = len(plan_of(options.seed, options.coordination and Coordination(options.coordination)).steps)
+    coordination = options.coordination and Coordination(options.coordination)
+    steps = len(plan_of(options.seed, coordination, options.beside).steps)
     absent = [each for each in options.keep or () if not 0 <= each < steps]
     if absent:
         return f"--keep: seed {options.seed} has steps 0 to {steps - 1}, and no {', '.join(map(str, absent))}"
@@ -130,6 +150,8 @@ def _one(plan: Plan, bug: str | None, keep: Sequence[int] | None) -> int:
     print(f"  {plan.settings}")
     if plan.zookeeper is not None:
         print(f"  {plan.zookeeper}")
+    if plan.former is not None:
+        print(f"  {plan.former}")
     chosen = plan if keep is None else keep_steps(plan, set(keep))
     print(f"steps ({len(chosen.steps)} of {len(plan.steps)}):")
     for index, step in enumerate(plan.steps):
@@ -172,10 +194,10 @@ def _parts(seeds: _Seeds, jobs: int) -> Iterator[Tally]:
     """Run the seeds, some at a time; the parts come in any order if there are several processes."""
     numbers = seeds.numbers
     if jobs > 1:
-        yield from tallies(numbers, jobs, partial(run_seeds, coordination=seeds.coordination))
+        yield from tallies(numbers, jobs, partial(run_seeds, coordination=seeds.coordination, beside=seeds.beside))
         return
     for start in range(0, len(numbers), SEEDS_AT_ONCE):
-        yield run_seeds(numbers[start : start + SEEDS_AT_ONCE], seeds.coordination)
+        yield run_seeds(numbers[start : start + SEEDS_AT_ONCE], seeds.coordination, seeds.beside)
 
 
 def _search_one(bug: str, seeds: _Seeds) -> int:
@@ -227,7 +249,7 @@ def _show_failure(seed: int, seeds: _Seeds, bug: str | None, violation: str) -> 
     print(f"seed {seed}: {violation}")
     if violation.startswith(PROCESS_ENDS):
         return  # running it here would end this process as well
-    plan = plan_of(seed, seeds.coordination)
+    plan = seeds.plan_of(seed)
     kept = shrunk(plan, bug, violation.split(":")[0])
     outcome = run_one(keep_steps(plan, set(kept)), bug)
     print(f"  with {len(kept)} of {len(plan.steps)} steps: {outcome.violation}")

@@ -22,6 +22,8 @@ UNNOTED = frozenset(
         Mark.ELIGIBLE_NO_MORE,
         Mark.ENDED_TOO_EARLY_BY_NEXT_ID,
         Mark.INSTANCE_FENCED,
+        Mark.UPGRADED,
+        Mark.DOWNGRADED,
     }
 )
 """What so few seeds may not have."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparkonce.broker_lite.sim.machine.machine import METADATA, Process, SimulatedHost
+from sparkonce.broker_lite.sim.machine.machine import METADATA
+from sparkonce.broker_lite.sim.machine.process import Process, SimulatedHost
 from sparkonce.broker_lite.sim.plan import plan_of
 from sparkonce.broker_lite.sim.world import World
 

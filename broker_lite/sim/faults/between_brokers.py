@@ -10,14 +10,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.replication.leader import PartitionLeader, Proposal
+from sparkonce.broker_lite.replication.leader import Proposal
 from sparkonce.broker_lite.sim.faults.strangers import beside_strangers, has_strangers
 from sparkonce.broker_lite.sim.marks import Mark
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.cluster.member import ClusterMember
     from sparkonce.broker_lite.sim.faults.faults import Faults
-    from sparkonce.broker_lite.sim.machine.machine import Machine, Process
+    from sparkonce.broker_lite.sim.machine.machine import Machine
+    from sparkonce.broker_lite.sim.machine.process import Process
     from sparkonce.broker_lite.sim.world import World
 
 
@@ -68,6 +69,7 @@ class BetweenBrokers:
         return answered
 
     def _proposes(self, machine: Machine, request: Any) -> int:
+        led = () if machine.process is None else machine.process.led
         proposals = [
             (
                 (topic.topic_id, each.partition_index),
@@ -79,6 +81,6 @@ class BetweenBrokers:
             )
             for topic in request.topics
             for each in topic.partitions
-            if isinstance(machine.replicas.roles.get((topic.topic_id, each.partition_index)), PartitionLeader)
+            if (topic.topic_id, each.partition_index) in led
         ]
         return self._faults.proposed(machine, proposals)

@@ -16,6 +16,7 @@ from sparkonce.broker_lite.controller.records import NO_LEADER, PartitionState
 from sparkonce.broker_lite.replication.leader import Proposal
 from sparkonce.broker_lite.sim.faults.coordinators import CoordinatorFaults
 from sparkonce.broker_lite.sim.faults.strikes import Strikes
+from sparkonce.broker_lite.sim.faults.upgrades import Upgrades
 from sparkonce.broker_lite.sim.machine.sockets import CLIENT
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.plan import CLIENTS, MINIMUMS, Durability, Kind, Step
@@ -82,6 +83,8 @@ class Faults:
         self._zookeeper = None if world.ensemble is None else ZooKeeperFaults(world, world.ensemble)
         if self._zookeeper is not None:
             self._actions |= self._zookeeper.actions
+        if world.plan.former is not None:
+            self._actions |= Upgrades(world, strikes, world.plan.former, clients.standalone).actions
 
     def carry_out(self, step: Step) -> None:
         """Let a step of the plan happen, unless it needs more than there is in this simulation."""

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from sparkonce.broker_lite.cluster import acknowledgements
 from sparkonce.broker_lite.sim.scheduler import stream
 
 if TYPE_CHECKING:
@@ -23,6 +22,8 @@ _STRANGERS: Final = 0.2
 """How many seeds have them."""
 _OFTEN: Final = 0.15
 """How many requests have one beside them."""
+_NOTED_BY: Final = ".cluster.acknowledgements"
+"""The module of brokers, of whatever version, that catches what they fail with."""
 
 WhenSafe = Callable[["PartitionKey", int, int, "Then"], None]
 
@@ -55,4 +56,4 @@ def beside_strangers(when_safe: WhenSafe, seed: int, broker_id: int, failing: Ca
 
 def is_noted(record: logging.LogRecord, error: BaseException) -> bool:
     """Whether a log line is about a stranger, and comes from where its error should end."""
-    return isinstance(error, StrangerError) and record.name == acknowledgements.logger.name
+    return isinstance(error, StrangerError) and record.name.endswith(_NOTED_BY)

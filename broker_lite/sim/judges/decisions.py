@@ -21,7 +21,6 @@ from sparkonce.broker_lite.controller.records import (
     TopicSettingsChanged,
 )
 from sparkonce.broker_lite.replication.invariants import Replica, ViolationError, check_image, check_images_equal
-from sparkonce.broker_lite.replication.leader import PartitionLeader
 from sparkonce.broker_lite.sim.marks import Mark
 
 if TYPE_CHECKING:
@@ -91,9 +90,8 @@ class Decisions:
 
     def _note_failover(self) -> None:
         self._world.mark(Mark.FAILOVER)
-        members = [each.process.member for each in self._world.brokers.values() if each.process is not None]
-        roles = [role for each in members if each is not None for role in each.replicas.roles.values()]
-        if any(isinstance(each, PartitionLeader) and each.proposal is not None for each in roles):
+        processes = [each.process for each in self._world.brokers.values() if each.process is not None]
+        if any(role.proposal is not None for each in processes for role in each.led.values()):
             self._world.mark(Mark.FAILOVER_IN_PROPOSAL)
 
     def _eligible(self) -> int:

@@ -37,12 +37,13 @@ class Fencing:
         """Take a change that a client has asked for, and that is in the log."""
         name, change, now = asks.transactional_id, decision.change, self._latest.get(asks.transactional_id)
         assert change is not None
+        state = TransactionState(change.state.value)  # of this version, whichever the coordinator is of
         if decision.error is not ErrorCode.NONE:
             self.unknown(name)  # it has fenced the one before
-        elif change.state is TransactionState.EMPTY:
+        elif state is TransactionState.EMPTY:
             self.unknown(name)
             self._latest[name] = Producer(name, decision.producer_id, decision.epoch)
-        elif change.state is not TransactionState.ONGOING and change.client_version != LEGACY:
+        elif state is not TransactionState.ONGOING and change.client_version != LEGACY:
             if asks in (now, self._before.get(name)):  # the latter: the first decision was not safe, and is lost
                 self._before[name] = asks
                 self._latest[name] = Producer(name, decision.producer_id, decision.epoch)

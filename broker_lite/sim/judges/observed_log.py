@@ -18,7 +18,7 @@ from sparkonce.broker_lite.replication.leader import PartitionLeader
 from sparkonce.broker_lite.sim.judges.cleaned_logs import whole
 from sparkonce.broker_lite.sim.judges.truth import Unjudged
 from sparkonce.broker_lite.sim.judges.watched_log import LogWatcher, WatchedLog
-from sparkonce.broker_lite.sim.machine.machine import Mounted, Process
+from sparkonce.broker_lite.sim.machine.process import Mounted, Process
 from sparkonce.broker_lite.sim.marks import Mark
 
 if TYPE_CHECKING:

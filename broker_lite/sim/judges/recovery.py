@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from sparkonce.broker_lite.cluster.record_format import decode
+from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.replication.invariants import ViolationError, check_images_equal
 from sparkonce.broker_lite.sim.clients.groups import ailing
@@ -59,9 +61,13 @@ def ails(world: World, clients: Clients) -> str | None:
 def compare_images(world: World) -> None:
     """Compare what brokers know of the cluster with what is durable (images-equal)."""
     for machine in world.brokers.values():
-        member = None if machine.process is None else machine.process.member
-        if member is not None and member.image.next_offset == world.image.next_offset:
-            check_images_equal(member.image, world.image, f"broker {machine.node_id}")
+        process = machine.process
+        member = None if process is None else process.member
+        if process is not None and member is not None and member.image.next_offset == world.image.next_offset:
+            image = decode(process.encoded_image())  # which another version may have encoded
+            assert isinstance(image, ClusterImage)
+            image.next_offset = world.image.next_offset
+            check_images_equal(image, world.image, f"broker {machine.node_id}")
 
 
 def look_at_disks(world: World, clients: Clients) -> None:

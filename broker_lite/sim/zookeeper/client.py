@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from sparkonce.broker_lite.cluster import zookeeper_nodes
 from sparkonce.broker_lite.cluster.zookeeper_nodes import Operation
 from sparkonce.broker_lite.server.zookeeper_session import NO_SESSION, ConnectionGoneError, Node, ZooKeeperError
 from sparkonce.broker_lite.sim.scheduler import stream
@@ -105,7 +106,9 @@ class SimulatedClient:
 
     def commit(self, operations: Sequence[Operation]) -> asyncio.Future[Any]:
         """See `ZooKeeperSession`."""
-        return self._ask(Request(Kind.MULTI, operations=tuple(operations)))
+        # Those of a broker of another version are of classes of their own.
+        ours = (getattr(zookeeper_nodes, type(each).__name__)(*each) for each in operations)
+        return self._ask(Request(Kind.MULTI, operations=tuple(ours)))
 
     def process_ended(self, *, power: bool) -> None:
         """End the connection, as the kernel does; with a loss of power nobody hears of that."""

@@ -19,7 +19,6 @@ from sparkonce.broker_lite.cluster import zookeeper_nodes as nodes
 from sparkonce.broker_lite.cluster.zookeeper_nodes import Create, Head, SetData
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.replication.invariants import ViolationError, check_images_equal
-from sparkonce.broker_lite.server.zookeeper import ZooKeeperCoordination
 from sparkonce.broker_lite.sim.marks import Mark
 
 if TYPE_CHECKING:
@@ -28,7 +27,8 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.cluster.coordination import Step
     from sparkonce.broker_lite.cluster.zookeeper_nodes import Operation
     from sparkonce.broker_lite.server.zookeeper_session import ZooKeeperError
-    from sparkonce.broker_lite.sim.machine.machine import Machine, Process
+    from sparkonce.broker_lite.sim.machine.machine import Machine
+    from sparkonce.broker_lite.sim.machine.process import Process
     from sparkonce.broker_lite.sim.run import Run
     from sparkonce.broker_lite.sim.zookeeper.ensemble import Ensemble
     from sparkonce.broker_lite.sim.zookeeper.tree import Transaction
@@ -129,7 +129,7 @@ class ZooKeeperTruth:
             process = machine.process
             if process is None or process.zookeeper is None or process.zookeeper.session != session:
                 continue
-            if isinstance(process.coordination, ZooKeeperCoordination) and process.coordination.in_session:
+            if process.coordination is not None and process.coordination.in_session:
                 text = f"broker {machine.node_id} counts itself in session {session:#x}, which has ended"
                 run.violated(ViolationError("out-of-session", text))
 

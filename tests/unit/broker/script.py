@@ -26,7 +26,8 @@ from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.primitives import Buffer
 from sparkonce.broker_lite.sim.clients.client import Address, Client
-from sparkonce.broker_lite.sim.machine.machine import DATA, METADATA, Machine, Process
+from sparkonce.broker_lite.sim.machine.machine import METADATA, Machine
+from sparkonce.broker_lite.sim.machine.process import DATA, Process
 from sparkonce.broker_lite.sim.machine.settings import FIRST_PORT
 from sparkonce.broker_lite.sim.plan import Durability, Plan, Settings, TopicPlan
 from sparkonce.broker_lite.sim.simulation import Simulation

@@ -12,7 +12,7 @@ from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.protocol.fetch import FetchPartition
 from sparkonce.broker_lite.sim.disk import SimulatedFile
-from sparkonce.broker_lite.sim.machine.machine import DATA
+from sparkonce.broker_lite.sim.machine.process import DATA
 from tests.unit.broker.script import Script
 from tests.unit.broker.scripted_follower import SILENT, TOPIC, append, fetch_request, send_fetch, silence
 

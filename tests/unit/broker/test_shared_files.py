@@ -28,7 +28,7 @@ from sparkonce.broker_lite.node.shared_files import SharedFiles
 from sparkonce.broker_lite.security.credentials import CREDENTIALS_FILE
 from sparkonce.broker_lite.security.scram import SCRAM_MECHANISMS, ScramCredential
 from sparkonce.broker_lite.sim.disk import SimulatedDisk
-from sparkonce.broker_lite.sim.machine.machine import DATA
+from sparkonce.broker_lite.sim.machine.process import DATA
 from tests.unit.broker.script import CONTROLLER, Script
 from tests.unit.broker.test_transaction_coordinator import World as Scheduler
 
