@@ -20,7 +20,7 @@ import contextlib
 import logging
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Self
 
@@ -85,6 +85,10 @@ class LocalLog:
         self._segments: list[Segment] = []
         self._bases: list[int] = []
         self._flushes = FlushState(directory, now_ms)
+        self.noted_recovery_point = 0
+        """The recovery point that the checkpoint has."""
+        self.note_recovery_point: Callable[[], None] = lambda: None
+        """Brings the checkpoint up to date, where that is another's to do."""
         self.deleted = DeletedSegments()
         self.cleaned_offset: int | None = None
         """Up to where the log was compacted, None if it never was."""

@@ -484,6 +484,7 @@ class LogManager:
             for index in indexes:
                 directory = directories.free_path(self._storage, self.log_dir, topic, index, self._new_uuid)
                 logs[index] = self.log_class.begin(self._storage, directory, config, now_ms, metadata)
+                logs[index].note_recovery_point = self._offsets.write_recovery_points
                 if index == last:
                     logs[index].make()
                 yield index == last
@@ -544,9 +545,12 @@ class LogManager:
                 note_shorter(logs[index], recovery_points.get((name, index), 0))
             for index, log in logs.items():
                 log.cleaned_offset = cleaned_offsets.get((name, index))
+                log.noted_recovery_point = recovery_points.get((name, index), 0)
+                log.note_recovery_point = self._offsets.write_recovery_points
             self._add(Topic(name, topic_id, count, logs, MappingProxyType(settings), config))
         self._kept = self._entries()
-        if not known:  # the next start takes holes beyond these for losses, also those that were allowed at this one
+        # Beyond these the next start takes holes for losses, also those that were allowed at this one.
+        if not known or any(log.noted_recovery_point > log.recovery_point for log in self._partitions()):
             self._offsets.write_recovery_points()
         self._loaded(is_known=known)
         if self.clean:

@@ -43,7 +43,10 @@ class OffsetFiles:
 
     def write_recovery_points(self) -> None:
         """Write up to where each log is on the disk for sure to its file."""
-        self._write(checkpoints.RECOVERY_POINTS, self._of_logs(lambda log: log.recovery_point))
+        found = self._of_logs(lambda log: log.recovery_point)
+        self._write(checkpoints.RECOVERY_POINTS, found)
+        for (topic, index), offset in found.items():
+            self._topics[topic].logs[index].noted_recovery_point = offset
 
     def write_cleaned(self) -> None:
         """Write up to where each log was compacted to its file; when this returns it is there."""

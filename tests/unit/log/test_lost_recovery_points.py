@@ -97,3 +97,24 @@ def test_a_hole_beyond_the_recovery_point_ends_a_log_where_compaction_cannot_hav
     storage.files[f"{log.directory}/{second:020d}.log"].data.clear()
     log = open_manager(storage).partition("t", 0)
     assert (log.log_end_offset, [segment.base_offset for segment in log.segments]) == (second, [0, second])
+
+
+def test_what_comes_in_place_of_files_that_are_gone_is_not_taken_for_flushed() -> None:
+    storage = SimulatedDisk()
+    manager = open_manager(storage)
+    create_topic(manager, "t", 1, TOPIC_ID, {"segment.bytes": "200"}, NOW)
+    for index in range(9):
+        append_keyed(manager, b"%d" % index, b"")
+    log = manager.partition("t", 0)
+    log.flush(NOW)
+    manager.checkpoint()
+    manager.abandon()
+    for segment in log.segments[1:]:
+        storage.remove(f"{log.directory}/{segment.base_offset:020d}.log")
+    manager = open_manager(storage)
+    end = manager.partition("t", 0).log_end_offset
+    for index in range(9):
+        append_keyed(manager, b"%d" % index, b"")
+    manager.abandon()
+    storage.files[f"{log.directory}/{end:020d}.log"].data.clear()  # as after a loss of power: nothing of it was flushed
+    assert open_manager(storage).partition("t", 0).log_end_offset == end

@@ -208,6 +208,24 @@ def test_a_replica_that_comes_back_does_not_begin_with_the_recovery_point_that_i
     assert open_logs(storage).log_of((ID, 0)).log_end_offset == 0
 
 
+def test_what_comes_after_a_cut_is_not_taken_for_flushed() -> None:
+    storage = SimulatedDisk()
+    logs = open_logs(storage)
+    take(logs, [topic(here=(0,), segment_bytes="150")])
+    log = logs.log_of((ID, 0))
+    fill(logs, 0, 9, 0)
+    log.flush(NOW)
+    logs.checkpoint()
+    log.truncate_to(2)
+    fill(logs, 0, 9, 0)
+    second = log.segments[1].base_offset
+    logs.abandon()
+    storage.process_died()
+    storage.files[f"{log.directory}/{second:020d}.log"].data.clear()  # nothing of it was flushed
+    again = open_logs(storage).log_of((ID, 0))
+    assert (second, again.log_end_offset, again.recovery_point) == (2, 2, 2)
+
+
 def test_settings_that_no_broker_takes_do_not_keep_a_topic_away() -> None:
     logs = open_logs(SimulatedDisk())
     take(logs, [topic(segment_bytes="none")])
