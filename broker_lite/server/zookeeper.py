@@ -4,9 +4,12 @@ Theory of operation: what is in the nodes, and how they guard against a controll
 `cluster/zookeeper_nodes.py`. Here is one broker's part. A task looks at three nodes whenever one of them has changed:
 the head of the log, the controller, and the brokers. Another one shows several times in a session's time-out that this
 broker is alive. What it sends is a transaction, though it changes nothing: a majority of ZooKeeper's servers takes part
-in that, while one that is cut off from the others still answers reads. From the moment at which it asked, the session
-lasts for `LEASE` of its time-out at least. After that without another answer ZooKeeper may count this broker as dead,
-so it is out of its session and leads nothing, until it is answered again and has read the log on.
+in that, while one that is cut off from the others still answers reads. The session's time-out begins when the leader of
+these servers hears of a sign of life, and they tell it only twice a tick of those that they have had; a time-out is two
+ticks at least. So each sign is sent a quarter of the time-out after the one before was answered: its own answer shows
+that the leader has heard of that one, and the session lasts for the time-out from when that one was sent. After that
+without another answer ZooKeeper may count this broker as dead, so it is out of its session and leads nothing, until it
+is answered again and has read the log on.
 
 The controller sends its decisions without waiting for the answers. If one fails, its term is over: those that were sent
 after it fail too, as the head of the log has another version than they expect.
@@ -46,14 +49,8 @@ from sparkonce.broker_lite.server.zookeeper_session import (
     ZooKeeperSession,
 )
 
-BEATS_PER_TIMEOUT: Final = 6
-"""How often a broker shows that it is alive."""
-LEASE: Final = 3 / 4
-"""How much of a session's time-out counts from a sign of life.
-
-ZooKeeper's servers tell their leader only twice a tick from which sessions they have heard, and a time-out is two ticks
-at least: so the leader may end a session a quarter of that earlier than its own server would.
-"""
+BEATS_PER_TIMEOUT: Final = 4
+"""How often a broker shows that it is alive; no more often than ZooKeeper's servers tell their leader of it."""
 RETRY_S: Final = 0.5
 """After a look that has failed although there is a connection: this broker is out of its session until one succeeds."""
 _SESSION_OVER: Final = "its session with ZooKeeper is over"
@@ -131,6 +128,10 @@ class ZooKeeperCoordination:
         self._read_in = NO_SESSION
         """The session in which it has looked at everything."""
         self._lease_until_ms = 0
+        self._known_ms = 0
+        """When the last sign of life was sent, or the client began: no session here has begun its time-out earlier."""
+        self._told_ms = 0
+        """When the leader of ZooKeeper's servers is told of it at the latest, if its own server goes on."""
         self._there: set[int] | None = None
         self._incarnations: dict[int, str] = {}
         """The starts of brokers that `is_announced` was asked about, as far as they have been looked up."""
@@ -157,6 +158,7 @@ class ZooKeeperCoordination:
             ChrootError: if the place is that of another cluster.
             OSError: if no ZooKeeper answers in time, or refuses.
         """
+        self._known_ms = self._monotonic_ms()
         self._client.start()
         try:
             async with asyncio.timeout(timeout_s):
@@ -181,6 +183,7 @@ class ZooKeeperCoordination:
                 self._wants_to_lead = True
                 self._wake()
             return None
+        self._incarnations.clear()  # what a former term has looked up may be long ago
         self._wants_to_lead = False  # or another term would begin in the place of this one, once that is over
         base_offset = elected.next_offset
         record = ControllerElected(self._broker_id, self.epoch, self._incarnation, base_offset)
@@ -278,8 +281,11 @@ class ZooKeeperCoordination:
     @property
     def in_session(self) -> bool:
         """See `Coordination`."""
-        in_time = self._monotonic_ms() < self._lease_until_ms
-        return in_time and self._held_in == self._read_in == self._client.session
+        return self._is_in_time and self._held_in == self._read_in == self._client.session
+
+    @property
+    def _is_in_time(self) -> bool:
+        return self._monotonic_ms() < self._lease_until_ms
 
     may_rest = False
     """Not all that it has of ZooKeeper is reported further."""
@@ -292,6 +298,7 @@ class ZooKeeperCoordination:
         """See `Coordination`: the next look finds out; a broker that registers asks again."""
         if self._incarnations.get(broker_id) == str(incarnation):
             return True
+        self._incarnations.pop(broker_id, None)  # another start may be there by now
         self._asked.add(broker_id)
         self._wake()
         return False
@@ -389,11 +396,24 @@ class ZooKeeperCoordination:
         """Show that this broker is alive, and note until when that counts."""
         while True:
             sent_ms = self._monotonic_ms()
-            await self._client.commit([Check(nodes.CHANGES, nodes.ANY_VERSION)])
+            await self._show_life()
             if self._client.session != session:
                 return
-            self._lease_until_ms = sent_ms + int(self._client.timeout_ms * LEASE)
+            self._shown(sent_ms)
             await asyncio.sleep(self._client.timeout_ms / 1000 / BEATS_PER_TIMEOUT)
+
+    async def _show_life(self) -> None:
+        await self._client.commit([Check(nodes.CHANGES, nodes.ANY_VERSION)])
+
+    def _shown(self, sent_ms: int) -> None:
+        """Count on the sign of life before the one that was sent then, and has been answered now."""
+        if sent_ms < self._told_ms:
+            return
+        if not self._is_in_time:
+            self._wake()
+        timeout_ms = self._client.timeout_ms
+        self._lease_until_ms = self._known_ms + timeout_ms
+        self._known_ms, self._told_ms = sent_ms, self._monotonic_ms() + timeout_ms // BEATS_PER_TIMEOUT
 
     def _beats_ended(self, beats: asyncio.Task[None]) -> None:
         if not beats.cancelled():
@@ -439,7 +459,7 @@ class ZooKeeperCoordination:
             # Of a term that has been resigned, or of a claim that was never answered.
             await client.commit([Delete(nodes.CONTROLLER, nodes.ANY_VERSION)])
             controller = None
-        if controller is None and self._wants_to_lead and self._held_in == session:
+        if controller is None and self._wants_to_lead and self._held_in == session and self._is_in_time:
             await self._claim(session, Head.decode(head.data).controller_epoch)
         if before != self._there:
             self._notify()

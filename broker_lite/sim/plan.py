@@ -81,6 +81,11 @@ class Kind(Enum):
     SESSION_ENDS = "session-ends"
     HANG_UP = "hang-up"
     CONTROLLER_HANGS = "controller-hangs"
+    LOSE_DECISION = "lose-decision"
+    DEPOSE = "depose"
+    RACK = "rack"
+    LAPSE_IN_PROPOSAL = "lapse-in-proposal"
+    LAPSE_IN_ROLE = "lapse-in-role"
     LOSE_HEARTBEAT = "lose-heartbeat"
     LIE = "lie"
     UPGRADE = "upgrade"
@@ -234,7 +239,21 @@ STANDALONE_BROKER: Final = 0
 """The target of an upgrade that is not of a broker of the cluster."""
 UPGRADES: Final = (Kind.UPGRADE, Kind.DOWNGRADE)
 """What only happens where there are brokers of a former version."""
-_BY_THEMSELVES: Final = (Kind.FLIP, Kind.JAM, Kind.LOSE_MARKER, Kind.LOSE_HEARTBEAT, Kind.LIE, *UPGRADES, *OF_ZOOKEEPER)
+AIMED_AT_ZOOKEEPER: Final = (
+    Kind.LOSE_DECISION,
+    Kind.DEPOSE,
+    Kind.RACK,
+)
+"""What waits for its moment there (`zookeeper/aimed.py`)."""
+LAPSES: Final = (Kind.LAPSE_IN_PROPOSAL, Kind.LAPSE_IN_ROLE)
+"""What does so, too, and has no effect that any other fault would not mend."""
+_BY_THEMSELVES: Final = (
+    *(Kind.FLIP, Kind.JAM, Kind.LOSE_MARKER, Kind.LOSE_HEARTBEAT, Kind.LIE),
+    *UPGRADES,
+    *OF_ZOOKEEPER,
+    *AIMED_AT_ZOOKEEPER,
+    *LAPSES,
+)
 """What is drawn from streams of its own, and leaves the rest of a seed as it would be without."""
 _RARE = (Kind.CRASH_ALL, Kind.FULL, Kind.CLOCK, Kind.BROKEN, Kind.DEFAULTS, Kind.MOVE)
 _TRANSACTIONAL = 0.25
@@ -257,8 +276,13 @@ _JAMS = 0.15
 """How many seeds with transactions have markers that are held up."""
 _ZOOKEEPER_SESSION_MS = 600
 """The shortest session there: a sign of life takes four messages, of which some are sent again."""
+_DELAYS_IN_SESSION = 40
 _OF_ZOOKEEPER = 0.5
 """How many kinds of faults with ZooKeeper a seed has."""
+_AIMED = 0.6
+"""How many seeds with a ZooKeeper have faults there that wait for their moment."""
+_LAPSES = 0.5
+"""How many of these have no other faults than lapses of sessions."""
 _LIES = 0.4
 """How many seeds where losses of power are budgeted have disks that lie."""
 _LEFT_BEHIND = 0.3
@@ -319,7 +343,7 @@ def _upgraded(plan: Plan, directory: str) -> Plan:
 
 def _on_zookeeper(plan: Plan) -> Plan:
     """Return the plan with a ZooKeeper, and what goes wrong with that, from a stream of its own."""
-    session_ms = max(plan.settings.session_ms, _ZOOKEEPER_SESSION_MS)
+    session_ms = max(plan.settings.session_ms, _ZOOKEEPER_SESSION_MS, _DELAYS_IN_SESSION * plan.settings.delay_ms)
     plan = replace(plan, settings=replace(plan.settings, session_ms=session_ms))
     zookeeper = zookeeper_of(plan.seed, session_ms)
     rng = stream("zookeeper faults", plan.seed)
@@ -334,7 +358,31 @@ def _on_zookeeper(plan: Plan) -> Plan:
         )
         for _ in range(rng.choice((2, 5, 9)))
     ]
-    return replace(plan, zookeeper=zookeeper, steps=tuple(sorted([*plan.steps, *steps], key=_at)))
+    aimed = _aimed(plan, session_ms)
+    steps = [*plan.steps, *steps, *aimed]
+    if any(step.kind in LAPSES for step in aimed):
+        steps = [step for step in steps if step.kind in (*CLIENTS, *LAPSES)]
+    return replace(plan, zookeeper=zookeeper, steps=tuple(sorted(steps, key=_at)))
+
+
+def _aimed(plan: Plan, session_ms: int) -> list[Step]:
+    """Draw faults that wait for their moment, from a stream of their own."""
+    rng = stream("aimed at zookeeper", plan.seed)
+    if rng.random() >= _AIMED:
+        return []
+    kinds = rng.sample(AIMED_AT_ZOOKEEPER, rng.choice((1, 2)))
+    if rng.random() < _LAPSES:
+        kinds = [rng.choice(LAPSES) if plan.transactional or plan.groups else Kind.LAPSE_IN_PROPOSAL]
+    return [
+        Step(
+            rng.randrange(SETTLED_MS, SAFETY_MS - 1_500),
+            rng.choice(kinds),
+            rng.randrange(1, plan.brokers + 1),
+            round(rng.choice((1.2, 1.6, 3.0)) * session_ms),
+            rng.randrange(1, 40),
+        )
+        for _ in range(rng.choice((2, 4)))
+    ]
 
 
 def _plan_of(seed: int) -> Plan:

@@ -49,7 +49,7 @@ MORE_SEEDS = 40
 
 
 def test_every_planted_bug_has_a_seed() -> None:
-    """Those of clusters on ZooKeeper have theirs in `test_zookeeper.py`, or are looked for in long runs only."""
+    """Those of clusters on ZooKeeper have theirs in `test_zookeeper.py`."""
     assert {*FOUND_BY, *CORES_FOUND_BY} == set(BUGS) - {each.name for each in OF_ZOOKEEPER}
 
 

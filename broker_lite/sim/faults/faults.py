@@ -80,7 +80,7 @@ class Faults:
         }
         self.coordinators = CoordinatorFaults(world, clients, strikes)
         self._actions |= self.coordinators.actions
-        self._zookeeper = None if world.ensemble is None else ZooKeeperFaults(world, world.ensemble)
+        self._zookeeper = None if world.ensemble is None else ZooKeeperFaults(world, world.ensemble, clients, strikes)
         if self._zookeeper is not None:
             self._actions |= self._zookeeper.actions
         if world.plan.former is not None:
@@ -119,6 +119,8 @@ class Faults:
 
         Returns after how many milliseconds the request comes to the controller a second time, 0 for never.
         """
+        if self._zookeeper is not None:
+            self._zookeeper.aimed.proposed(leader, proposals)
         step = self._ambush
         world, holder = self._world, self._world.metadata.holder
         joins = [each for key, proposal in proposals for each in self._joins(leader, key, proposal)]

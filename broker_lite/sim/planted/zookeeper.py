@@ -5,7 +5,6 @@ See `planted/shell.py`.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -14,8 +13,7 @@ from sparkonce.broker_lite.cluster import zookeeper_nodes as nodes
 from sparkonce.broker_lite.cluster.member import ClusterMember
 from sparkonce.broker_lite.cluster.zookeeper_nodes import ANY_VERSION, Check, Operation, SetData
 from sparkonce.broker_lite.replication.replicas import Replicas
-from sparkonce.broker_lite.server import zookeeper
-from sparkonce.broker_lite.server.zookeeper import BEATS_PER_TIMEOUT, ZooKeeperCoordination
+from sparkonce.broker_lite.server.zookeeper import ZooKeeperCoordination
 from sparkonce.broker_lite.server.zookeeper_session import NO_SESSION
 from sparkonce.broker_lite.sim.planted.state_machines import Planted
 from sparkonce.broker_lite.sim.replacing import replaced
@@ -53,22 +51,19 @@ def _session_kept() -> AbstractContextManager[None]:
 def _beats_are_reads() -> AbstractContextManager[None]:
     """Let any server's answer show that a broker is alive, also of one that is cut off from the others."""
 
-    async def beat(self: ZooKeeperCoordination, session: int) -> None:
-        client = self._client
-        while True:
-            sent_ms = self._monotonic_ms()
-            await client.find(nodes.CHANGES)
-            if client.session != session:
-                return
-            self._lease_until_ms = sent_ms + client.timeout_ms
-            await asyncio.sleep(client.timeout_ms / 1000 / BEATS_PER_TIMEOUT)
+    async def read(self: ZooKeeperCoordination) -> None:
+        await self._client.find(nodes.CHANGES)
 
-    return replaced(ZooKeeperCoordination, "_beat", beat)
+    return replaced(ZooKeeperCoordination, "_show_life", read)
 
 
-def _lease_without_margin() -> AbstractContextManager[None]:
-    """Let a sign of life count for all of a session's time-out."""
-    return replaced(zookeeper, "LEASE", 1.0)
+def _lease_from_last_sign() -> AbstractContextManager[None]:
+    """Let a sign of life count as soon as it is answered, though ZooKeeper's leader may not have heard of it."""
+
+    def shown(self: ZooKeeperCoordination, sent_ms: int) -> None:
+        self._lease_until_ms = sent_ms + self._client.timeout_ms
+
+    return replaced(ZooKeeperCoordination, "_shown", shown)
 
 
 def _decided_at_once() -> AbstractContextManager[None]:
@@ -99,7 +94,7 @@ OF_ZOOKEEPER = (
     Planted("decided-at-once", "decisions that ZooKeeper has not acknowledged", _decided_at_once),
     Planted("session-kept", "a session that is kept after its end", _session_kept),
     Planted("beats-are-reads", "signs of life that one server answers without the others", _beats_are_reads),
-    Planted("lease-without-margin", "a lease as long as the session's time-out", _lease_without_margin),
+    Planted("lease-without-margin", "signs of life that ZooKeeper's leader has not heard of", _lease_from_last_sign),
     Planted("lapses-unnoticed", "a session that lapses for a moment hides a role", _lapses_unnoticed),
     Planted("proposals-forgotten", "a leader forgets what it proposed before it was out", _proposals_forgotten),
 )

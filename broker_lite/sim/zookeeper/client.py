@@ -20,7 +20,7 @@ from sparkonce.broker_lite.cluster.zookeeper_nodes import Operation
 from sparkonce.broker_lite.server.zookeeper_session import NO_SESSION, ConnectionGoneError, Node, ZooKeeperError
 from sparkonce.broker_lite.sim.scheduler import stream
 from sparkonce.broker_lite.sim.zookeeper.messages import Answer, Event, Hello, Kind, Request, Welcome
-from sparkonce.broker_lite.sim.zookeeper.server import Connection
+from sparkonce.broker_lite.sim.zookeeper.server import Connection, Server
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.sim.machine.loop import SimulatedLoop
@@ -57,6 +57,7 @@ class SimulatedClient:
         self._loop = loop
         self._rng = stream("client", seed, machine, ensemble.scheduler.now_ms)
         self._due_ms = dict.fromkeys(_Thread, 0)
+        self._held_until_ms = 0
         # What kazoo's threads know.
         self._connection: Connection | None = None
         self._welcomed = False
@@ -107,14 +108,33 @@ class SimulatedClient:
     def commit(self, operations: Sequence[Operation]) -> asyncio.Future[Any]:
         """See `ZooKeeperSession`."""
         # Those of a broker of another version are of classes of their own.
-        ours = (getattr(zookeeper_nodes, type(each).__name__)(*each) for each in operations)
-        return self._ask(Request(Kind.MULTI, operations=tuple(ours)))
+        ours = tuple(getattr(zookeeper_nodes, type(each).__name__)(*each) for each in operations)
+        future = self._ask(Request(Kind.MULTI, operations=ours))
+        for listener in self._ensemble.on_sent:
+            listener(self._machine, ours, future)
+        return future
 
     def process_ended(self, *, power: bool) -> None:
         """End the connection, as the kernel does; with a loss of power nobody hears of that."""
         connection, self._connection = self._connection, None
         if connection is not None and not power and not self._is_closed:
             connection.end()
+
+    @property
+    def server(self) -> Server | None:
+        """The server that it is connected to, if it is."""
+        return self._connection.server if self._connection is not None and self._welcomed else None
+
+    def hold(self, until_ms: int) -> None:
+        """Let the thread that brings answers be held up until then; what has waited comes one after the other."""
+        self._held_until_ms = until_ms
+        self._due_ms[_Thread.ANSWERS] = max(self._due_ms[_Thread.ANSWERS], until_ms)
+
+    def lose(self) -> None:
+        """End the connection; what has been sent, and is under way, never arrives."""
+        if self._connection is not None:
+            self._connection.there.close(some=False)
+            self._connection.end()
 
     def drop(self) -> None:
         """End the connection, if there is one, as the network may at any time."""
@@ -147,7 +167,8 @@ class SimulatedClient:
         """Let the loop run something soon, after all else that the thread has brought."""
         now_ms = self._ensemble.scheduler.now_ms
         late_ms = int(self._rng.random() ** 2 * (self._ensemble.plan.delivery_ms + 1))
-        due_ms = self._due_ms[thread] = max(self._due_ms[thread], now_ms + late_ms)
+        held_up = thread is _Thread.ANSWERS and now_ms < self._held_until_ms
+        due_ms = self._due_ms[thread] = max(self._due_ms[thread] + held_up, now_ms + late_ms)
         self._loop.call_later((due_ms - now_ms) / 1000, callback, *arguments)
 
     # Connections.

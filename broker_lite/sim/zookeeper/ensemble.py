@@ -6,14 +6,16 @@ so, too, while the others elect another one. With a new leader each session has 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from sparkonce.broker_lite.sim.zookeeper.leader import Leadership
 from sparkonce.broker_lite.sim.zookeeper.server import Server
 from sparkonce.broker_lite.sim.zookeeper.wire import FIRST_MACHINE, Roads
 
 if TYPE_CHECKING:
+    from sparkonce.broker_lite.cluster.zookeeper_nodes import Operation
     from sparkonce.broker_lite.sim.machine.sockets import Network
     from sparkonce.broker_lite.sim.plan import Plan
     from sparkonce.broker_lite.sim.scheduler import Scheduler
@@ -26,6 +28,8 @@ class Ensemble(Leadership):
     def __init__(self, scheduler: Scheduler, network: Network, seed: int, plan: ZooKeeperPlan) -> None:
         super().__init__(scheduler, Roads(scheduler, network, seed), seed, plan)
         self.on_elected: list[Callable[[], None]] = []
+        self.on_sent: list[Callable[[int, Sequence[Operation], asyncio.Future[Any]], None]] = []
+        """Called with each transaction that a machine's client has sent, and its answer."""
         self.servers = [Server(FIRST_MACHINE + each, self, self._changed) for each in range(plan.servers)]
         self.machine = FIRST_MACHINE
         for server in self.servers:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparkonce.broker_lite.sim.plan import Kind, Step
+from sparkonce.broker_lite.sim.zookeeper.aimed import AimedFaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sparkonce.broker_lite.server.zookeeper_session import ZooKeeperError
+    from sparkonce.broker_lite.sim.clients.clients import Clients
+    from sparkonce.broker_lite.sim.faults.strikes import Strikes
     from sparkonce.broker_lite.sim.machine.machine import Machine
     from sparkonce.broker_lite.sim.world import World
     from sparkonce.broker_lite.sim.zookeeper.ensemble import Ensemble
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 class ZooKeeperFaults:
     """Carries out steps of the kinds in `actions`."""
 
-    def __init__(self, world: World, ensemble: Ensemble) -> None:
+    def __init__(self, world: World, ensemble: Ensemble, clients: Clients, strikes: Strikes) -> None:
         self._world = world
         self._ensemble = ensemble
         self._hang_up: Step | None = None
@@ -34,10 +37,13 @@ class ZooKeeperFaults:
             Kind.HANG_UP: self._arm,
             Kind.CONTROLLER_HANGS: self._controller_hangs,
         }
+        self.aimed = AimedFaults(world, ensemble, clients, strikes)
+        self.actions |= self.aimed.actions
         ensemble.on_decided.append(self._decided)
 
     def end(self) -> None:
         """Heal everything."""
+        self.aimed.end()
         self._hang_up = None
         self._ensemble.is_calm = True
         for server in self._ensemble.servers:

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sparkonce.broker_lite.server.zookeeper_session import ConnectionGoneError, ZooKeeperError
+from sparkonce.broker_lite.cluster.zookeeper_nodes import ANY_VERSION, Delete
+from sparkonce.broker_lite.server.zookeeper_session import NO_SESSION, ConnectionGoneError, ZooKeeperError
 from sparkonce.broker_lite.sim.scheduler import stream
 from sparkonce.broker_lite.sim.zookeeper.tree import Transaction, Tree
 from sparkonce.broker_lite.sim.zookeeper.wire import Roads
@@ -95,6 +96,11 @@ class Leadership:
         session = self.sessions.get(number)
         if session is not None:
             session.ends_ms = self.scheduler.now_ms + session.timeout_ms
+
+    def remove(self, path: str) -> None:
+        """Remove a node, whosever it is, as an operator may."""
+        if self.machine is not None and self.tree.find(path) is not None:
+            self.commit(Transaction(NO_SESSION, (Delete(path, ANY_VERSION),)))
 
     def end_session(self, number: int) -> None:
         """End a session, whoever holds it, as an operator may."""

@@ -315,10 +315,6 @@ class Server:
         else:
             self._heard[session] = None
 
-    def is_about_to_tell(self, session: int) -> bool:
-        """Whether the leader is soon to hear of a sign of life of a session."""
-        return self.is_reachable and session in self._heard
-
     def _tell_sessions(self) -> None:
         """Tell the leader which sessions are alive."""
         self.leadership.scheduler.after(max(self.leadership.plan.tick_ms // 2, 1), self._tell_sessions)

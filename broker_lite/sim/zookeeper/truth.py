@@ -123,8 +123,6 @@ class ZooKeeperTruth:
         run = self._run
         run.trace(lambda: f"session {session:#x} has had its time")
         run.mark(Mark.ZOOKEEPER_SESSION)
-        if any(server.is_about_to_tell(session) for server in self._ensemble.servers):
-            return  # it was silent too long: that it is back, the leader does not know, and it is told of the end soon
         for machine in self._brokers.values():
             process = machine.process
             if process is None or process.zookeeper is None or process.zookeeper.session != session:

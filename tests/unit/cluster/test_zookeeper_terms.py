@@ -1,4 +1,4 @@
-"""A controller on ZooKeeper decides in the session in which it was elected, and in no other."""
+"""What a broker takes for true of ZooKeeper: until when its session lasts, in which it decides, who is there."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class Session:
 
     on_event: Any = None
     session = 7
+    timeout_ms = 600
 
     def __init__(self) -> None:
         self.sent: list[list[Operation]] = []
@@ -39,5 +40,52 @@ def test_a_controller_of_a_session_that_is_over_decides_nothing_in_the_next_one(
         with pytest.raises(OSError, match="session with ZooKeeper is over"):
             coordination.append([ControllerElected(1, 3)], 6, 0)
         assert len(client.sent) == 1
+
+    asyncio.run(test())
+
+
+def test_a_sign_of_life_counts_when_the_next_one_is_answered() -> None:
+    """A server tells its leader of it up to half a tick later, and may have been cut off by then."""
+
+    async def test() -> None:
+        client: Any = Session()
+        now_ms = 1_000
+        coordination = ZooKeeperCoordination("h:1", client, 1, asyncio.get_running_loop(), lambda: now_ms, uuid.uuid4)
+        coordination._held_in = coordination._read_in = client.session
+        coordination._known_ms = 1_000
+        now_ms = 1_010
+        coordination._shown(1_005)
+        assert coordination._lease_until_ms == 1_000 + 600
+        now_ms = 1_170
+        coordination._shown(1_160)
+        assert coordination._lease_until_ms == 1_005 + 600
+        # Held up for nearly as long as the session lasts: its leader may not have heard of this one before that ends.
+        now_ms = 1_600
+        coordination._shown(1_598)
+        assert coordination._lease_until_ms == 1_160 + 600
+        now_ms = 1_650
+        coordination._shown(1_640)  # too soon after the one before
+        assert coordination._lease_until_ms == 1_160 + 600
+        assert coordination.in_session
+        now_ms = 1_760
+        assert not coordination.in_session
+
+    asyncio.run(test())
+
+
+def test_who_is_announced_is_not_known_from_before() -> None:
+    async def test() -> None:
+        client: Any = Session()
+        coordination = ZooKeeperCoordination("h:1", client, 1, asyncio.get_running_loop(), lambda: 0, uuid.uuid4)
+        former, later = uuid.uuid4(), uuid.uuid4()
+        coordination._incarnations[2] = str(former)
+        assert coordination.is_announced(2, former)
+        assert not coordination.is_announced(2, later)
+        assert not coordination.is_announced(2, former), "the one that asked last may be the one that is there"
+        coordination._incarnations[2] = str(former)
+        coordination._term = _Term(7, 3, 1, Head(0, 5, 1, 3), 1, StateNodes({}, ClusterImage()))
+        coordination._elected = ClusterImage()
+        assert coordination.lead(0, 0) is not None
+        assert not coordination.is_announced(2, former), "it was looked up in a former term"
 
     asyncio.run(test())
