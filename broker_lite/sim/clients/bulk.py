@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from sparkonce.broker_lite.sim.world import World
 
-_SEEDS: Final = 0.2
+_SEEDS: Final = 0.12
 """How many seeds have one."""
 TOPIC: Final = "bulk"
 _SETTINGS: Final = (
@@ -46,7 +46,7 @@ _AT_ONCE: Final = (1, 3, 20)
 _LATE_MS: Final = (100, 400, 1_200)
 _VERSION: Final = 11
 _ALL: Final = -1
-_MOST_BYTES: Final = 3_000_000
+_MOST_BYTES: Final = 1_500_000
 """How much it writes; it is kept in memory three times, and read again and again."""
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.sim.machine.machine import Machine
     from sparkonce.broker_lite.sim.world import World
 
-_LODGERS: Final = 0.5
+_LODGERS: Final = 0.35
 """How many seeds have one where there can be one."""
 _PAUSE_MS: Final = 120
 _LOOKS: Final = 60

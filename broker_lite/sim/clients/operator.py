@@ -189,6 +189,8 @@ class Operator(Client):
             return own
         if api_key in (ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS):
             return _USERS
+        if api_key is ApiKey.DESCRIBE_QUORUM:
+            return ("__cluster_metadata", *_TOPICS)
         if api_key in _ONLY_READ:
             return (*_TOPICS, *(place[0] for place in self.world.places))
         return _TOPICS

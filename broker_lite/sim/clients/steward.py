@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.sim.machine.machine import Machine
     from sparkonce.broker_lite.sim.world import World
 
-_STEWARDS: Final = 0.25
+_STEWARDS: Final = 0.15
 """How many seeds have one."""
 _PAUSE_MS: Final = 150
 _LONG_MS: Final = 3_000
@@ -49,10 +49,15 @@ _USERS: Final = ("steward-a", "steward-b")
 _PRINCIPAL: Final = "User:steward"
 _OPERATIONS: Final = (Operation.READ, Operation.WRITE, Operation.DESCRIBE)
 _SCRAM_SHA_256: Final = 1
-_TOPIC: Final = 2
+_TOPIC, _BROKER, _GROUP = 2, 4, 32
 _SET, _DELETE = 0, 1
-_TOPIC_SOURCE: Final = 1
-"""A topic's own setting, in DescribeConfigs."""
+_OWN_SOURCES: Final = {_TOPIC: 1, _BROKER: 3, _GROUP: 8}
+"""What a resource's own settings are marked with in DescribeConfigs; those of all brokers together."""
+_OTHER_SETTINGS: Final = {
+    (_BROKER, ""): ("max.connections", ("1000", "2000")),
+    (_GROUP, "steward"): ("consumer.session.timeout.ms", ("700", "800")),
+}
+"""A setting of all brokers, and one of a group that is not there."""
 
 
 class Topic(NamedTuple):
@@ -81,6 +86,7 @@ class Steward(Guest):
         self._topics: dict[str, Belief[TopicState]] = {name: Belief(None) for name in _NAMES}
         self._rules: Belief[frozenset[tuple[str, int]]] = Belief(frozenset())
         """Names of topics, with operations."""
+        self._others: dict[tuple[int, str], Belief[str | None]] = {each: Belief(None) for each in _OTHER_SETTINGS}
         self._users: dict[str, Belief[int]] = {name: Belief(0) for name in _USERS}
         """Numbers of iterations; 0 of a user that is not there."""
 
@@ -92,7 +98,8 @@ class Steward(Guest):
         """See `Guest`."""
         actions = (
             self._create, self._create, self._create_with_nonsense, self._remove, self._grow, self._set, self._set,
-            self._set_many, self._replace, self._describe_many, self._add_rule, self._remove_rules, self._set_user,
+            self._set_many, self._set_other, self._replace, self._describe_many, self._add_rule, self._remove_rules,
+            self._set_user,
         )  # fmt: skip
         while not self.is_over:
             await self.pause(int(self.rng.random() * _PAUSE_MS))
@@ -123,10 +130,14 @@ class Steward(Guest):
         name, count = self.rng.choice(_NAMES), self.rng.choice(_COUNTS)
         settings = self._some_settings()
         new = Topic(count, frozenset(settings.items()))
+        replicas = min(3, len(self._machines))
+        wanted: tuple[Any, ...] = (name, count, replicas, [])
+        if self.rng.random() < 0.3:
+            ids = [each.node_id for each in self._machines]
+            wanted = (name, -1, -1, [(index, self.rng.sample(ids, replicas)) for index in range(count)])
         await self._change(
             self._topics[name], lambda old: old or new, ApiKey.CREATE_TOPICS, self.rng.choice((2, 4, 5, 7)),
-            topics=[(name, count, min(3, len(self._machines)), [], list(settings.items()))], timeout_ms=2_000,
-            validate_only=False,
+            topics=[(*wanted, list(settings.items()))], timeout_ms=2_000, validate_only=False,
         )  # fmt: skip
 
     def _some_settings(self) -> dict[str, str]:
@@ -197,6 +208,17 @@ class Steward(Guest):
                 belief = self._topics[each.resource_name]
                 (belief.refused if each.error_code else belief.done)(change)
 
+    async def _set_other(self) -> None:
+        """Set what is no topic's, or let it be what it is by default."""
+        resource = self.rng.choice(list(_OTHER_SETTINGS))
+        setting, values = _OTHER_SETTINGS[resource]
+        value = self.rng.choice((None, *values))
+        operation = _DELETE if value is None else _SET
+        await self._change(
+            self._others[resource], lambda _: value, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1,
+            resources=[(*resource, [(setting, operation, value)])], validate_only=False,
+        )  # fmt: skip
+
     async def _replace(self) -> None:
         """Give a topic these settings, and no others (AlterConfigs)."""
         name, settings = self.rng.choice(_NAMES), self._some_settings()
@@ -206,11 +228,13 @@ class Steward(Guest):
         )  # fmt: skip
 
     async def _describe_many(self) -> None:
-        """Ask for the settings of many topics, in order; or ask, and hang up."""
-        resources = [(_TOPIC, name, None) for name in _MANY]
+        """Ask for the settings of many topics, and of a broker, in order; or ask, and hang up."""
+        machine = self.rng.choice(self._machines)
+        resources = [*((_TOPIC, name, None) for name in _MANY), (_BROKER, str(machine.node_id), None)]
+        address = Address(machine.address, FIRST_PORT)
         try:
             if self.rng.random() < 0.5:
-                connection = await self.connection(self.some_broker())
+                connection = await self.connection(address)
                 message = apis.request(ApiKey.DESCRIBE_CONFIGS, 2, resources=resources, include_synonyms=True)
                 body = apis.encode_request(message, 2)
                 connection.request(ApiKey.DESCRIBE_CONFIGS, 2, body).cancel()
@@ -218,12 +242,11 @@ class Steward(Guest):
                 connection.close()
                 return
             answer = await self.ask(
-                self.some_broker(), ApiKey.DESCRIBE_CONFIGS, 2, patience_ms=_LONG_MS, resources=resources,
-                include_synonyms=True,
-            )  # fmt: skip
+                address, ApiKey.DESCRIBE_CONFIGS, 2, patience_ms=_LONG_MS, resources=resources, include_synonyms=True
+            )
         except UnreachableError:
             return
-        if [each.resource_name for each in answer.results] != list(_MANY):
+        if [each.resource_name for each in answer.results] != [*_MANY, str(machine.node_id)]:
             self._violated(f"DescribeConfigs tells of {[each.resource_name for each in answer.results]}")
 
     # Rules and users.
@@ -270,6 +293,10 @@ class Steward(Guest):
                 topic = await self._topic_of(address, name)
                 if topic not in belief.states:
                     return f"{where} shows topic {name} as {topic}, and it may be {_listed(belief.states)}"
+            for resource, other in self._others.items():
+                value = (await self._settings_of(address, *resource)).get(_OTHER_SETTINGS[resource][0])
+                if value not in other.states:
+                    return f"{where} shows {resource} with {value}, and it may be {_listed(other.states)}"
             rules = await self._rules_of(address)
             if rules is not None and rules not in self._rules.states:
                 return f"{where} has the rules {sorted(rules)}, and they may be {_listed(self._rules.states)}"
@@ -285,12 +312,16 @@ class Steward(Guest):
         metadata = await self.ask(address, ApiKey.METADATA, 5, topics=[(name,)], allow_auto_topic_creation=False)
         if metadata.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return None
+        own = await self._settings_of(address, _TOPIC, name)
+        return Topic(len(metadata.topics[0].partitions), frozenset(own.items()))
+
+    async def _settings_of(self, address: Address, kind: int, name: str) -> dict[str, str]:
+        """Return the settings that are a resource's own."""
         answer = await self.ask(
-            address, ApiKey.DESCRIBE_CONFIGS, 2, resources=[(_TOPIC, name, None)], include_synonyms=False
+            address, ApiKey.DESCRIBE_CONFIGS, 2, resources=[(kind, name, None)], include_synonyms=False
         )
         configs = answer.results[0].configs or ()
-        own = frozenset((each.name, each.value) for each in configs if each.config_source == _TOPIC_SOURCE)
-        return Topic(len(metadata.topics[0].partitions), own)
+        return {each.name: each.value for each in configs if each.config_source == _OWN_SOURCES[kind]}
 
     async def _rules_of(self, address: Address) -> frozenset[tuple[str, int]] | None:
         """Return its rules; None where brokers keep none."""

@@ -20,11 +20,11 @@ INTRUDER: Final = "intruder"
 ZOOKEEPER: Final = "zookeeper:2181/sparkonce"
 _INTRUDERS: Final = 0.3
 """How many seeds have one."""
-_MEASURED: Final = 0.2
+_MEASURED: Final = 0.1
 """How many seeds have brokers that are asked for metrics."""
 _CLEANED: Final = 0.4
 """How many seeds have logs that are compacted."""
-_WATCHED: Final = 0.5
+_WATCHED: Final = 0.7
 """In how many seeds brokers hear of changes of the files that they share, and else look many times a second."""
 INTERNAL_SEGMENT_BYTES: Final = 1_500
 """Of the internal topics, where logs are compacted."""
