@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 _INSPECTORS: Final = 0.6
 """How many seeds with groups have one."""
 _PAUSE_MS: Final = 300
-_LOOKS: Final = 40
+_LOOKS: Final = 100
+_AGAIN_MS: Final = 100
+"""How long after one look the next one comes: a member may yet come back, for which the others join again."""
 
 Shares = dict[str, Share]
 """What each member has, by its id."""
@@ -63,7 +65,7 @@ class Inspector(Guest):
                 if wrong is None:
                     break
                 self._coordinators.clear()
-                await self.back_off()
+                await self.pause(_AGAIN_MS)
             else:
                 self.world.violated(ViolationError("described", f"group {group.group_id}: {wrong}"))
 
