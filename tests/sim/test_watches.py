@@ -36,7 +36,7 @@ class Brokers:
 
 @pytest.fixture
 def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
-    monkeypatch.setattr("sparkonce.broker_lite.sim.machine.machine.has_watch", lambda _: True)
+    monkeypatch.setattr("sparkonce.broker_lite.sim.machine.process.has_watch", lambda _: True)
     return Brokers()
 
 
@@ -70,7 +70,7 @@ def test_who_is_held_up_reads_reports_later(brokers: Brokers) -> None:
 
 
 def test_who_learns_late_hears_of_it_late(brokers: Brokers) -> None:
-    brokers.watcher.machine.blind_until_ms = brokers.world.scheduler.now_ms + 200
+    brokers.world.brokers[1].blind_until_ms = brokers.world.scheduler.now_ms + 200
     brokers.other.files.write(PATH, b"a", durable=False)
     assert brokers.reported() == 0
     brokers.reported()
@@ -81,7 +81,7 @@ def test_who_learns_late_hears_of_it_late(brokers: Brokers) -> None:
 def test_the_end_of_a_lock_is_reported_and_a_dead_process_has_it_a_moment_longer(
     brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparkonce.broker_lite.sim.machine.machine._RELEASED_MS", (5,))
+    monkeypatch.setattr("sparkonce.broker_lite.sim.machine.process._RELEASED_MS", (5,))
     brokers.other.files.lock(PATH)
     brokers.reported()
     brokers.other.end(power=False)
