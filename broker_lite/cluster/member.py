@@ -273,6 +273,8 @@ class ClusterMember:
         for step in steps:
             if isinstance(step, ClusterImage):
                 self.image = step
+                if step is not steps[-1]:
+                    continue  # its controller's election belongs to it: in between it is a position of no log
             else:
                 self._apply(step)
             try:

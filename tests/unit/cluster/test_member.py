@@ -14,8 +14,14 @@ from sparkonce.broker_lite.cluster.lifecycle import Identity, Lifecycle
 from sparkonce.broker_lite.cluster.looks import LIVELY_MS, LOOK_MS, REST_MS
 from sparkonce.broker_lite.cluster.member import FAILOVER_WAIT_MS, ClusterMember, Membership
 from sparkonce.broker_lite.controller.controller import Controller
-from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
-from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, ProducerIdsAllocated, Record, TopicDeleted
+from sparkonce.broker_lite.controller.image import ClusterImage, LogPosition, PartitionKey
+from sparkonce.broker_lite.controller.records import (
+    NO_BROKER_EPOCH,
+    ControllerElected,
+    ProducerIdsAllocated,
+    Record,
+    TopicDeleted,
+)
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
@@ -172,6 +178,25 @@ def test_a_mistake_in_what_follows_from_a_change_hides_no_later_ones(
     setup.run()
     assert [each for each in setup.told if isinstance(each, Leads)] == [Leads((uuid.UUID(int=n), 0)) for n in (1, 2)]
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_every_image_that_is_shown_is_at_a_position_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a broker that dies then, with that position written down, is not let in again."""
+    setup = Setup()
+    setup.register()
+    before = setup.member.image
+    snapshot = before.copy()
+    snapshot.next_offset += 1
+    elected = ControllerElected(1, before.controller_epoch + 1, uuid.UUID(int=8), before.next_offset)
+    positions: list[LogPosition | None] = []
+    setup.member.on_image.append(lambda image: positions.append(image.position))
+    monkeypatch.setattr(setup.second.coordination, "poll", lambda: [snapshot, [elected]])
+    setup.member.poll()
+    assert setup.member.image.controller_epoch == before.controller_epoch + 1
+    assert positions
+    for position in positions:
+        assert position is not None
+        assert setup.member.image.contains(position)
 
 
 def test_a_partition_is_known_by_its_topics_id() -> None:
