@@ -436,7 +436,7 @@ class GroupCoordinator:
         """
         failure: KafkaError | None = None
         by_group: dict[str, list[tuple[str, int]]] = {}
-        for key in {*self.offsets.keys_of_topic(topic), *self._pending.keys_of_topic(topic)}:
+        for key in dict.fromkeys((*self.offsets.keys_of_topic(topic), *self._pending.keys_of_topic(topic))):
             by_group.setdefault(key.group_id, []).append((key.topic, key.partition))
         for group_id, removals in by_group.items():
             try:
