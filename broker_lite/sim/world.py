@@ -82,10 +82,6 @@ class World(Run):
         """The cluster as the durable log has it."""
         return self.metadata.image
 
-    def client_number(self) -> int:
-        """Return the next client's number."""
-        return len(self.client_loops) + 1
-
     def pass_until(self, until_ms: int) -> None:
         """Let time pass.
 

@@ -94,8 +94,8 @@ def has_bulk(seed: int) -> bool:
 class BulkClient(Guest):
     """Writes and reads, until all faults are over."""
 
-    def __init__(self, world: World, number: int) -> None:
-        super().__init__(world, number)
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
         self._sent: set[int] = set()
         self._acknowledged: dict[int, int] = {}
         """Checksums by offset."""

@@ -124,10 +124,9 @@ class Connection(asyncio.Protocol):
 class Client:
     """What sends requests and never dies."""
 
-    def __init__(self, world: World, number: int) -> None:
-        """Make a client that its number tells from all others."""
+    def __init__(self, world: World) -> None:
         self.world = world
-        self.number = number
+        self.number = number = len(world.client_loops) + 1
         address = f"10.1.0.{number}"
         world.network.know(address, CLIENT)
         self.loop = SimulatedLoop(  # type: ignore[abstract]
@@ -288,8 +287,8 @@ class Client:
 class Guest(Client):
     """A client with things of its own, which it makes and changes while there are faults, and looks at in the end."""
 
-    def __init__(self, world: World, number: int) -> None:
-        super().__init__(world, number)
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
         self.is_over = self.has_looked = False
 
     def begin(self) -> None:

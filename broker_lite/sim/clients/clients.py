@@ -42,10 +42,10 @@ class Clients:
         self.consumers: list[Consumer] = []
         self.transactional: list[TransactionalProducer] = []
         self.members: list[GroupClient] = []
-        self.admin = Admin(world, world.client_number())
-        self.intruder = Intruder(world, world.client_number()) if has_intruder(seed) else None
-        self.operator = Operator(world, world.client_number()) if has_operator(seed) else None
-        self.keeper = Keeper(world, world.client_number()) if has_cleaning(seed) else None
+        self.admin = Admin(world)
+        self.intruder = Intruder(world) if has_intruder(seed) else None
+        self.operator = Operator(world) if has_operator(seed) else None
+        self.keeper = Keeper(world) if has_cleaning(seed) else None
         self.standalone = StandaloneMachine(world) if has_standalone(seed) else None
         self._herald: Herald | None = None
         self.guests = list(self._guests())
@@ -55,39 +55,39 @@ class Clients:
         world, standalone = self._world, self.standalone
         seed = world.plan.seed
         if has_bulk(seed):
-            yield BulkClient(world, world.client_number())
+            yield BulkClient(world)
         if has_metrics(seed):
-            yield Scraper(world, world.client_number())
+            yield Scraper(world)
         if has_steward(seed):
-            yield Steward(world, world.client_number(), list(world.brokers.values()))
+            yield Steward(world, list(world.brokers.values()))
         if world.plan.groups and has_inspector(seed):
-            yield Inspector(world, world.client_number(), self.members)
+            yield Inspector(world, self.members)
         if OFFSETS_TOPIC in {topic.name for topic in world.plan.topics} and has_lodger(seed):
-            yield Lodger(world, world.client_number(), list(world.brokers.values()))
+            yield Lodger(world, list(world.brokers.values()))
         if standalone is not None and has_lodger(seed, standalone.node_id):
-            yield Lodger(world, world.client_number(), [standalone])
+            yield Lodger(world, [standalone])
         if standalone is not None and has_steward(seed, standalone.node_id):
-            yield Steward(world, world.client_number(), [standalone])
+            yield Steward(world, [standalone])
 
     def begin(self) -> None:
         """Let all of them begin, now that the topics are there."""
         world = self._world
         for number in range(len(world.plan.producers)):
-            self.producers.append(Producer(world, number, world.client_number()))
+            self.producers.append(Producer(world, number))
         keys = [key for key, _ in world.image.partitions() if world.topic_of(key).name not in INTERNAL]
         for key in keys:
-            self.consumers.append(Consumer(world, world.client_number(), key))
+            self.consumers.append(Consumer(world, key))
             if world.plan.transactional:
-                self.consumers.append(Consumer(world, world.client_number(), key, committed=True))
+                self.consumers.append(Consumer(world, key, committed=True))
         for number in range(len(world.plan.transactional)):
-            self.transactional.append(TransactionalProducer(world, number, world.client_number(), keys))
+            self.transactional.append(TransactionalProducer(world, number, keys))
         for each in (self.intruder, self.operator, self.keeper, self.standalone, *self.guests):
             if each is not None:
                 each.begin()
         for group in world.plan.groups:
             kind = HeartbeatMember if group.by_heartbeats else ClassicMember
             for index in range(group.members):
-                self.members.append(kind(world, self.members, world.client_number(), group, index))
+                self.members.append(kind(world, self.members, group, index))
 
     def calm(self) -> None:
         """Change nothing more, and let members of groups rest where they are."""
@@ -106,7 +106,7 @@ class Clients:
                 producer.send(1)
         if self._world.topic_of(key).name not in INTERNAL:
             if self._herald is None:
-                self._herald = Herald(self._world, self._world.client_number())
+                self._herald = Herald(self._world)
             self._herald.send(key)
 
     def elect(self, key: PartitionKey) -> None:

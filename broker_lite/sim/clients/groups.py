@@ -55,11 +55,9 @@ class AgainError(Exception):
 class GroupClient(Client):
     """One member of a group, started again and again."""
 
-    def __init__(
-        self, world: World, members: Sequence[GroupClient], client_number: int, plan: GroupPlan, index: int
-    ) -> None:
+    def __init__(self, world: World, members: Sequence[GroupClient], plan: GroupPlan, index: int) -> None:
         """`members` are those of all groups, and will be; `index` counts those of this group."""
-        super().__init__(world, client_number)
+        super().__init__(world)
         self.members = members
         self.member = len(members)
         self.plan = plan

@@ -41,9 +41,9 @@ def has_inspector(seed: int) -> bool:
 class Inspector(Guest):
     """Looks at groups, in the end once more."""
 
-    def __init__(self, world: World, number: int, members: list[GroupClient]) -> None:
+    def __init__(self, world: World, members: list[GroupClient]) -> None:
         """`members` are those of all groups, as far as they have begun."""
-        super().__init__(world, number)
+        super().__init__(world)
         self._members = members
 
     async def work(self) -> None:

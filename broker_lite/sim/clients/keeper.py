@@ -58,8 +58,8 @@ class Keeper(ProduceClient):
 
     replicas = 3
 
-    def __init__(self, world: World, number: int) -> None:
-        super().__init__(world, number)
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
         self._is_over = False
         self._written = 0
         self._sent: dict[str, set[Content]] = {topic: set() for topic in _TOPICS}

@@ -51,13 +51,13 @@ def has_lodger(seed: int, *node_id: int) -> bool:
 class Lodger(Guest):
     """Keeps offsets, until all faults are over."""
 
-    def __init__(self, world: World, number: int, machines: Sequence[Machine]) -> None:
+    def __init__(self, world: World, machines: Sequence[Machine]) -> None:
         """`machines` are those of the brokers that it asks, which are all of a cluster, or a standalone one."""
-        super().__init__(world, number)
+        super().__init__(world)
         self._machines = machines
         self._alone = len(machines) == 1
-        self._topic = f"lodging-{number}"
-        self._groups = (f"lodger-{number}", f"lodger-{number}-too")
+        self._topic = f"lodging-{self.number}"
+        self._groups = (f"lodger-{self.number}", f"lodger-{self.number}-too")
         self._offsets = {(group, partition): Belief(_NOTHING) for group in self._groups for partition in (0, 1)}
         self._count = 0
 

@@ -82,8 +82,8 @@ def has_operator(seed: int) -> bool:
 class Operator(Client):
     """Asks for everything, until all faults are over."""
 
-    def __init__(self, world: World, number: int) -> None:
-        super().__init__(world, number)
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
         self._is_over = False
         self._known: dict[str, Any] = {}
         planned = {topic.name for topic in world.plan.topics}

@@ -100,8 +100,8 @@ class _Send:
 class Producer(ProduceClient):
     """Sends to one partition."""
 
-    def __init__(self, world: World, number: int, client_number: int) -> None:
-        super().__init__(world, client_number)
+    def __init__(self, world: World, number: int) -> None:
+        super().__init__(world)
         plan = world.plan.producers[number]
         self.plan = plan
         self.topic = world.plan.topics[plan.topic].name
@@ -236,9 +236,9 @@ class Herald(Client):
 class Consumer(Client):
     """Reads one partition from its beginning."""
 
-    def __init__(self, world: World, client_number: int, key: PartitionKey, *, committed: bool = False) -> None:
+    def __init__(self, world: World, key: PartitionKey, *, committed: bool = False) -> None:
         """If `committed`, it reads what is committed only."""
-        super().__init__(world, client_number)
+        super().__init__(world)
         self.key = key
         self.topic = world.image.topics[key[0]].name
         self.committed = committed

@@ -66,8 +66,8 @@ class Scraper(Guest):
 
     port = METRICS_PORT
 
-    def __init__(self, world: World, number: int) -> None:
-        super().__init__(world, number)
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
         self._counted: dict[tuple[int, int], Samples] = {}
         """What each start of each broker has counted, but for topics that may be removed."""
 

@@ -79,9 +79,9 @@ def has_steward(seed: int, *node_id: int) -> bool:
 class Steward(Guest):
     """Makes, changes and removes its things, until all faults are over."""
 
-    def __init__(self, world: World, number: int, machines: Sequence[Machine]) -> None:
+    def __init__(self, world: World, machines: Sequence[Machine]) -> None:
         """`machines` are those of the brokers that it asks, which are all of a cluster."""
-        super().__init__(world, number)
+        super().__init__(world)
         self._machines = machines
         self._topics: dict[str, Belief[TopicState]] = {name: Belief(None) for name in _NAMES}
         self._rules: Belief[frozenset[tuple[str, int]]] = Belief(frozenset())

@@ -73,9 +73,9 @@ class _Write(NamedTuple):
 class TransactionalProducer(ProduceClient):
     """Writes transactions."""
 
-    def __init__(self, world: World, number: int, client_number: int, keys: list[PartitionKey]) -> None:
+    def __init__(self, world: World, number: int, keys: list[PartitionKey]) -> None:
         """`keys` are the partitions that it writes to."""
-        super().__init__(world, client_number)
+        super().__init__(world)
         plan = world.plan.transactional[number]
         self.producer = number
         self.name = plan.transactional_id
@@ -388,7 +388,7 @@ class TransactionalProducer(ProduceClient):
         if committed:
             attempt.asked = Asked.COMMIT
         if again_ms is not None:
-            courier = self._courier = self._courier or Courier(self.world, self.world.client_number())
+            courier = self._courier = self._courier or Courier(self.world)
             courier.run(self._end_again(courier, again_ms, version, fields))
         while True:
             try:

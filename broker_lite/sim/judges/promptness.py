@@ -36,8 +36,8 @@ class _MovedError(Exception):
 class Prober(Client):
     """Begins and ends transactions without records, and measures."""
 
-    def __init__(self, world: World, client_number: int) -> None:
-        super().__init__(world, client_number)
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
         self.is_done = False
         self.slowest_ms = 0
 
@@ -113,7 +113,7 @@ def probe(world: World) -> None:
     """Measure how fast transactions go, now that the cluster has recovered."""
     if not world.plan.transactional or world.is_lossy:
         return
-    prober = Prober(world, world.client_number())
+    prober = Prober(world)
     prober.run(prober.probe())
     until_ms = world.scheduler.now_ms + _WAIT_MS
     while not prober.is_done and world.scheduler.now_ms < until_ms:

@@ -41,7 +41,7 @@ class StandaloneMachine(Machine):
     def __init__(self, world: World) -> None:
         super().__init__(STANDALONE, world, world)
         self.chance = stream("standalone-broker", world.plan.seed)
-        self.keeper = _StandaloneKeeper(world, world.client_number(), self)
+        self.keeper = _StandaloneKeeper(world, self)
         self._is_over = False
 
     def config(self) -> BrokerConfig:
@@ -106,8 +106,8 @@ class _StandaloneKeeper(Keeper):
 
     replicas = 1
 
-    def __init__(self, world: World, number: int, machine: StandaloneMachine) -> None:
-        super().__init__(world, number)
+    def __init__(self, world: World, machine: StandaloneMachine) -> None:
+        super().__init__(world)
         self._machine = machine
 
     def some_broker(self) -> Address:

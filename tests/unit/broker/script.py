@@ -300,7 +300,7 @@ class Script(World):
 
     def send_bytes(self, broker_id: int, api: ApiKey, version: int, body: Buffer) -> Call:
         """Send a request that has been encoded."""
-        client = Client(self, self.client_number())
+        client = Client(self)
         call = Call()
 
         async def exchange() -> None:
