@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import Any, Protocol
 
 from sparkonce.broker_lite.cluster.controller_service import Decision, Result
@@ -112,7 +112,7 @@ class Surroundings(Protocol):
     on_report: Callable[[], None]
     """Called when another broker may have changed something, died, or ceased to lead."""
 
-    def poll(self) -> Iterable[ClusterImage | list[Record]]:
+    def poll(self) -> Sequence[ClusterImage | list[Record]]:
         """Return what the controllers have decided since the last call, as far as it counts.
 
         Raises:
