@@ -339,8 +339,6 @@ class PartitionLog(LocalLog):
         """Bring all that depends on the end back to where it is now."""
         end = self.log_end_offset
         self._flushes.cut(end)
-        if self.noted_recovery_point > end:  # what comes there next is not flushed yet (Kafka's LogManager.truncateTo)
-            self.note_recovery_point()
         if self._high_watermark is not None:
             self._high_watermark = min(self._high_watermark, end)
         self.leader_epochs.truncate_from_end(end)
@@ -351,3 +349,5 @@ class PartitionLog(LocalLog):
         if self._unsafe_ends is not None:
             safe = self.high_watermark
             self._unsafe_ends = deque((first, marker) for first, marker in self._unsafe_ends if safe <= marker < end)
+        if self.noted_recovery_point > end:  # what comes there next is not flushed yet (Kafka's LogManager.truncateTo)
+            self.note_recovery_point()
