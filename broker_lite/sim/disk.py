@@ -157,8 +157,8 @@ class SimulatedDisk:
         self.cut: list[_Content] = []
         self.lies = False
         """Whether it says of each flush that it is done, and does nothing."""
-        self.has_lied = False
-        """Whether it has ever done so, and was not replaced since."""
+        self.has_lost = False
+        """Whether it has lost what it said was flushed, and no broker has started with what is left."""
         self.room: int | None = None
         """How many bytes it still takes; None for any number."""
         self.broken = False
@@ -207,7 +207,7 @@ class SimulatedDisk:
     def make_durable(self, content: _Content) -> None:
         """Bring a file onto the disk, and all cuts that were made before."""
         if self.lies:
-            self.has_lied, content.promised_size = True, len(content.data)
+            content.promised_size = len(content.data)
             return
         content.durable_size, content.old = len(content.data), None
         if self.cut:
@@ -233,7 +233,7 @@ class SimulatedDisk:
         self.directories.clear()
         self.cut.clear()
         self._modified.clear()
-        self.has_lied = False
+        self.has_lost = False
 
     def lose_power(self, rng: random.Random, torn: bool = False) -> int:
         """Forget what may be forgotten; `torn` lets the ends of files be zeros. Returns how many bytes are lost."""
@@ -251,7 +251,9 @@ class SimulatedDisk:
                 if torn and kept > content.durable_size:
                     zeros = rng.randint(0, min(kept - content.durable_size, 80))
                     content.data[kept - zeros :] = bytes(zeros)
-            content.is_damaged = content.is_damaged or content.data[: content.promised_size] != promised
+            if content.data[: content.promised_size] != promised:
+                content.is_damaged = self.has_lost = True
+            content.promised_size = 0
             content.durable_size, content.old = len(content.data), None
         self.cut.clear()
         return lost

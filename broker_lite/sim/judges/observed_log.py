@@ -168,7 +168,7 @@ class ObservedLog(WatchedLog):
         before = world.logs.get((broker_id, key))
         world.logs[broker_id, key] = self
         # What a follower was given by a log that is compacted is no more on the disk for that.
-        durable = 0 if before is None or process.machine.disk.has_lied else before.recovery_point
+        durable = 0 if before is None or process.machine.disk.has_lost else before.recovery_point
         world.cleaned.cut(broker_id, key, max(self.log_end_offset, durable))
         world.judge(lambda: _restore(self, before, world.cleaned.of(broker_id, key), history))
         world.judge(lambda: history.opened(broker_id, self.batches))

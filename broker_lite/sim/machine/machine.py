@@ -185,9 +185,9 @@ class Machine:
             self.run.mark(Mark.HALTED)
 
     def could_not_start(self, *, refused: bool) -> None:
-        """Try again after a while; with another disk, if what is on this one is refused and may be as it has lied."""
+        """Try again after a while; with another disk, if this one has lost what it said was flushed, and is refused."""
         self._end(power=False)
-        if refused and self.disk.has_lied:
+        if refused and self.disk.has_lost:
             self.run.trace(lambda: f"broker {self.node_id} gets another disk")
             self.run.mark(Mark.DISK_REPLACED)
             self.disk.replace()
