@@ -10,6 +10,7 @@ elsewhere.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, NamedTuple
@@ -239,20 +240,13 @@ STANDALONE_BROKER: Final = 0
 """The target of an upgrade that is not of a broker of the cluster."""
 UPGRADES: Final = (Kind.UPGRADE, Kind.DOWNGRADE)
 """What only happens where there are brokers of a former version."""
-AIMED_AT_ZOOKEEPER: Final = (
-    Kind.LOSE_DECISION,
-    Kind.DEPOSE,
-    Kind.RACK,
-)
+AIMED_AT_ZOOKEEPER: Final = (Kind.LOSE_DECISION, Kind.DEPOSE, Kind.RACK)
 """What waits for its moment there (`zookeeper/aimed.py`)."""
 LAPSES: Final = (Kind.LAPSE_IN_PROPOSAL, Kind.LAPSE_IN_ROLE)
-"""What does so, too, and has no effect that any other fault would not mend."""
+"""What does so, too, without any other fault: most would mend what it does."""
 _BY_THEMSELVES: Final = (
     *(Kind.FLIP, Kind.JAM, Kind.LOSE_MARKER, Kind.LOSE_HEARTBEAT, Kind.LIE),
-    *UPGRADES,
-    *OF_ZOOKEEPER,
-    *AIMED_AT_ZOOKEEPER,
-    *LAPSES,
+    *(*UPGRADES, *OF_ZOOKEEPER, *AIMED_AT_ZOOKEEPER, *LAPSES),
 )
 """What is drawn from streams of its own, and leaves the rest of a seed as it would be without."""
 _RARE = (Kind.CRASH_ALL, Kind.FULL, Kind.CLOCK, Kind.BROKEN, Kind.DEFAULTS, Kind.MOVE)
@@ -348,40 +342,27 @@ def _on_zookeeper(plan: Plan) -> Plan:
     zookeeper = zookeeper_of(plan.seed, session_ms)
     rng = stream("zookeeper faults", plan.seed)
     kinds = [kind for kind in OF_ZOOKEEPER if rng.random() < _OF_ZOOKEEPER] or [Kind.SESSION_ENDS]
-    steps = [
+    steps = [*plan.steps, *_faults_of(plan, rng, kinds, rng.choice((2, 5, 9)))]
+    aimed = stream("aimed at zookeeper", plan.seed)
+    if aimed.random() < _AIMED:
+        kinds = aimed.sample(AIMED_AT_ZOOKEEPER, aimed.choice((1, 2)))
+        if aimed.random() < _LAPSES:
+            kinds = [aimed.choice(LAPSES) if plan.transactional or plan.groups else Kind.LAPSE_IN_PROPOSAL]
+            steps = [step for step in steps if step.kind in CLIENTS]
+        steps += _faults_of(plan, aimed, kinds, aimed.choice((2, 4)))
+    return replace(plan, zookeeper=zookeeper, steps=tuple(sorted(steps, key=_at)))
+
+
+def _faults_of(plan: Plan, rng: random.Random, kinds: Sequence[Kind], count: int) -> list[Step]:
+    return [
         Step(
             rng.randrange(SETTLED_MS, SAFETY_MS - 300),
             rng.choice(kinds),
             rng.randrange(1, plan.brokers + 1),
-            round(rng.choice((0.15, 0.5, 1.0, 1.6, 3.0)) * session_ms),
+            round(rng.choice((0.15, 0.5, 1.0, 1.6, 3.0)) * plan.settings.session_ms),
             rng.randrange(1, 40),
         )
-        for _ in range(rng.choice((2, 5, 9)))
-    ]
-    aimed = _aimed(plan, session_ms)
-    steps = [*plan.steps, *steps, *aimed]
-    if any(step.kind in LAPSES for step in aimed):
-        steps = [step for step in steps if step.kind in (*CLIENTS, *LAPSES)]
-    return replace(plan, zookeeper=zookeeper, steps=tuple(sorted(steps, key=_at)))
-
-
-def _aimed(plan: Plan, session_ms: int) -> list[Step]:
-    """Draw faults that wait for their moment, from a stream of their own."""
-    rng = stream("aimed at zookeeper", plan.seed)
-    if rng.random() >= _AIMED:
-        return []
-    kinds = rng.sample(AIMED_AT_ZOOKEEPER, rng.choice((1, 2)))
-    if rng.random() < _LAPSES:
-        kinds = [rng.choice(LAPSES) if plan.transactional or plan.groups else Kind.LAPSE_IN_PROPOSAL]
-    return [
-        Step(
-            rng.randrange(SETTLED_MS, SAFETY_MS - 1_500),
-            rng.choice(kinds),
-            rng.randrange(1, plan.brokers + 1),
-            round(rng.choice((1.2, 1.6, 3.0)) * session_ms),
-            rng.randrange(1, 40),
-        )
-        for _ in range(rng.choice((2, 4)))
+        for _ in range(count)
     ]
 
 

@@ -10,17 +10,17 @@ from sparkonce.broker_lite.sim.campaign import run_one, run_seeds, search
 from sparkonce.broker_lite.sim.plan import Coordination, plan_of
 from sparkonce.broker_lite.sim.zookeeper.tree import Change, Transaction, Tree
 
-SEEDS = (1, 15, 27, 131)
+SEEDS = (1, 15, 27, 86)
 """In the last one a broker is held up nearly as long as its session lasts."""
 FOUND_BY = {
     "decided-at-once": (0, "decided-is-written"),
-    "beats-are-reads": (96, "out-of-session"),
+    "beats-are-reads": (78, "out-of-session"),
     "lease-without-margin": (78, "out-of-session"),
     "session-kept": (17, "out-of-session"),
-    "decision-without-versions": (4, "one-controller"),
-    "controller-epoch-unchecked": (4, "one-controller"),
-    "proposals-forgotten": (34, "safe-in-sync"),
-    "lapses-unnoticed": (0, "liveness"),
+    "decision-without-versions": (14, "one-controller"),
+    "controller-epoch-unchecked": (16, "one-controller"),
+    "proposals-forgotten": (20, "safe-in-sync"),
+    "lapses-unnoticed": (6, "liveness"),
 }
 
 

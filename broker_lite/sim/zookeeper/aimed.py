@@ -141,7 +141,7 @@ class AimedFaults:
             server = None if client is None else client.server
             if server is not None and server is not self._ensemble.leader:
                 del self._armed[Kind.RACK]
-                self._cut_rack(broker_id, server, step)
+                self._cut_rack(broker_id, server)
                 return
 
     def _sent_sign(self, broker_id: int, client: SimulatedClient, answer: asyncio.Future[Any]) -> None:
@@ -156,7 +156,7 @@ class AimedFaults:
             if server is not None and server is not self._ensemble.leader:
                 step = self._armed.pop(Kind.RACK)
                 if step.amount % 2:
-                    self._cut_rack(broker_id, server, step)
+                    self._cut_rack(broker_id, server)
                 else:
                     self._hold_up(broker_id, client, step)
 
@@ -187,11 +187,12 @@ class AimedFaults:
         scheduler.after(1, stop)  # the broker has taken the answer by then
         scheduler.after(client.timeout_ms // 2, look)  # the leader has heard of the last sign by then
 
-    def _cut_rack(self, broker_id: int, server: Server, step: Step) -> None:
+    def _cut_rack(self, broker_id: int, server: Server) -> None:
         others = [each.machine for each in self._ensemble.servers if each is not server]
-        self._strikes.block(self._between(broker_id, others), step.duration_ms)
+        apart_ms = 2 * self._world.plan.settings.session_ms
+        self._strikes.block(self._between(broker_id, others), apart_ms)
         server.cut()
-        self._world.scheduler.after(step.duration_ms, server.heal)
+        self._world.scheduler.after(apart_ms, server.heal)
 
     @staticmethod
     def _between(broker: int, servers: Sequence[int]) -> set[tuple[int, int]]:
