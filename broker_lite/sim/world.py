@@ -22,6 +22,7 @@ from sparkonce.broker_lite.sim.judges.ownership import Groups, Holders
 from sparkonce.broker_lite.sim.judges.truth import Truth, Unjudged
 from sparkonce.broker_lite.sim.judges.watched_log import WatchedLog
 from sparkonce.broker_lite.sim.machine.machine import METADATA, Machine
+from sparkonce.broker_lite.sim.machine.process import Process
 from sparkonce.broker_lite.sim.machine.settings import broker_config
 from sparkonce.broker_lite.sim.plan import Durability, Plan, TopicPlan
 from sparkonce.broker_lite.sim.run import Run
@@ -45,6 +46,8 @@ class World(Run):
     def __init__(self, plan: Plan, tracing: bool) -> None:
         super().__init__(plan, tracing)
         self.brokers = {each: Machine(each, self, self) for each in range(1, plan.brokers + 1)}
+        self.versions: list[type[Process]] = [Process]
+        """What brokers are run from."""
         self.metadata = (
             Truth(self.shared) if self.ensemble is None else ZooKeeperTruth(self, self.brokers, self.ensemble)
         )

@@ -26,6 +26,7 @@ class Upgrades:
         self._machines = world.brokers if standalone is None else {**world.brokers, STANDALONE_BROKER: standalone}
         self._strikes = strikes
         former = former_version(plan.directory).process
+        world.versions.append(former)
         for each in (*plan.brokers, STANDALONE_BROKER):
             if each in self._machines:
                 self._machines[each].version = former

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from sparkonce.broker_lite.cluster.record_format import decode
-from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.replication.invariants import ViolationError, check_images_equal
 from sparkonce.broker_lite.sim.clients.groups import ailing
 from sparkonce.broker_lite.sim.judges.atomicity import read_committed
 from sparkonce.broker_lite.sim.judges.cleaned_logs import whole
 from sparkonce.broker_lite.sim.judges.groups import look_at_offsets
+from sparkonce.broker_lite.sim.judges.images import as_known, decoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -64,10 +63,8 @@ def compare_images(world: World) -> None:
         process = machine.process
         member = None if process is None else process.member
         if process is not None and member is not None and member.image.next_offset == world.image.next_offset:
-            image = decode(process.encoded_image())  # which another version may have encoded
-            assert isinstance(image, ClusterImage)
-            image.next_offset = world.image.next_offset
-            check_images_equal(image, world.image, f"broker {machine.node_id}")
+            ours = as_known(world.image, type(process))
+            check_images_equal(decoded(process.encoded_image(), ours.next_offset), ours, f"broker {machine.node_id}")
 
 
 def look_at_disks(world: World, clients: Clients) -> None:

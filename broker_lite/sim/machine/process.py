@@ -10,8 +10,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from sparkonce.broker_lite.cluster.member import ClusterMember
-from sparkonce.broker_lite.cluster.record_format import encode_snapshot
+from sparkonce.broker_lite.cluster.record_format import decode, encode_snapshot
 from sparkonce.broker_lite.config import BrokerConfig
+from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.log.directories import LogDirectoryError
 from sparkonce.broker_lite.log.storage import WriteGate
 from sparkonce.broker_lite.node.clock import Clock
@@ -404,6 +405,13 @@ class Process:
         """What its broker leads as far as it knows, in session or not."""
         roles = {} if self.member is None else self.member.replicas.roles
         return {key: role for key, role in roles.items() if isinstance(role, PartitionLeader)}
+
+    @staticmethod
+    def known(image: bytes) -> bytes:
+        """Return what this version knows of an encoded image: what is new since then is not in it."""
+        found = decode(image)
+        assert isinstance(found, ClusterImage)
+        return encode_snapshot(found)
 
     def encoded_image(self) -> bytes:
         """Return the cluster as a broker knows it that is a member, as the controller's log would have it."""

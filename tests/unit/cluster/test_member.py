@@ -190,7 +190,8 @@ def test_every_image_that_is_shown_is_at_a_position_of_the_log(monkeypatch: pyte
     elected = ControllerElected(1, before.controller_epoch + 1, uuid.UUID(int=8), before.next_offset)
     positions: list[LogPosition | None] = []
     setup.member.on_image.append(lambda image: positions.append(image.position))
-    monkeypatch.setattr(setup.second.coordination, "poll", lambda: [snapshot, [elected]])
+    steps: list[Step] = [snapshot, [elected]]
+    monkeypatch.setattr(setup.second.coordination, "poll", lambda: steps)
     setup.member.poll()
     assert setup.member.image.controller_epoch == before.controller_epoch + 1
     assert positions
