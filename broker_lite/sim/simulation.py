@@ -133,7 +133,7 @@ class Simulation:
             if ails(world, self.clients) is None:
                 look_at_disks(world, self.clients)
                 look_with_guests(world, self.clients.guests)
-                world.metadata.look_at_the_end()
+                world.metadata.look_at_the_end(world.versions)
                 probe(world)
                 return
         raise ViolationError("liveness", f"{CALM_MS} ms after the last fault: {ails(world, self.clients)}")

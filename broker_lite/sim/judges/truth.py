@@ -47,7 +47,7 @@ class Truth:
     def joined(self, machine: Machine) -> None:
         """Take a broker that begins to take part: a lock on the shared disk needs no look at it."""
 
-    def look_at_the_end(self) -> None:
+    def look_at_the_end(self, _versions: object) -> None:
         """Look at what is stored, once the cluster has recovered: all of it has been read."""
 
     @property

@@ -19,10 +19,11 @@ from sparkonce.broker_lite.cluster import zookeeper_nodes as nodes
 from sparkonce.broker_lite.cluster.zookeeper_nodes import Create, Head, SetData
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.replication.invariants import ViolationError, check_images_equal
+from sparkonce.broker_lite.sim.judges.images import as_known
 from sparkonce.broker_lite.sim.marks import Mark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from sparkonce.broker_lite.cluster.coordination import Step
     from sparkonce.broker_lite.cluster.zookeeper_nodes import Operation
@@ -131,11 +132,14 @@ class ZooKeeperTruth:
                 text = f"broker {machine.node_id} counts itself in session {session:#x}, which has ended"
                 run.violated(ViolationError("out-of-session", text))
 
-    def look_at_the_end(self) -> None:
-        """Compare the nodes of the state with the log."""
+    def look_at_the_end(self, versions: Iterable[type[Process]]) -> None:
+        """Compare the nodes of the state with the log, by what all versions of brokers know of it."""
         tree = self._ensemble.tree
         found = {path: tree.get(path).data for path in tree.paths() if path.startswith(_STATE)}
         image = nodes.image_of(found)
         image.next_offset, image.controller_id = self.image.next_offset, self.image.controller_id
         image.controller_epoch = self.image.controller_epoch
-        check_images_equal(image, self.image, "what the nodes of ZooKeeper say")
+        known = self.image
+        for version in versions:
+            image, known = as_known(image, version), as_known(known, version)
+        check_images_equal(image, known, "what the nodes of ZooKeeper say")
