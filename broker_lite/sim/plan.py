@@ -20,6 +20,7 @@ from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPI
 from sparkonce.broker_lite.coordinators.transactions import MAX_EPOCH
 from sparkonce.broker_lite.protocol.records import NO_PRODUCER_EPOCH
 from sparkonce.broker_lite.sim.scheduler import stream
+from sparkonce.broker_lite.sim.upgrade_plan import FormerPlan, former_of
 from sparkonce.broker_lite.sim.zookeeper.plan import ZooKeeperPlan, has_zookeeper, zookeeper_of
 
 SETTLED_MS: Final = 1_200
@@ -173,15 +174,6 @@ class GroupPlan(NamedTuple):
     """Whether the first member of such a group subscribes by a pattern."""
 
 
-class FormerPlan(NamedTuple):
-    """Brokers of another version beside those of this one."""
-
-    directory: str
-    """A checkout of that version."""
-    brokers: tuple[int, ...]
-    """Who is of it at first, beside the standalone broker, if there is one."""
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Times in milliseconds; shorter than Kafka's, in the same proportions to each other."""
@@ -236,8 +228,6 @@ OF_ZOOKEEPER: Final = (
     Kind.CONTROLLER_HANGS,
 )
 """What only happens where there is a ZooKeeper."""
-STANDALONE_BROKER: Final = 0
-"""The target of an upgrade that is not of a broker of the cluster."""
 UPGRADES: Final = (Kind.UPGRADE, Kind.DOWNGRADE)
 """What only happens where there are brokers of a former version."""
 AIMED_AT_ZOOKEEPER: Final = (Kind.LOSE_DECISION, Kind.DEPOSE, Kind.RACK)
@@ -279,10 +269,6 @@ _LAPSES = 0.5
 """How many of these have no other faults than lapses of sessions."""
 _LIES = 0.4
 """How many seeds where losses of power are budgeted have disks that lie."""
-_LEFT_BEHIND = 0.3
-"""How many seeds with a former version have a broker that is not upgraded."""
-_DOWNGRADES = 0.4
-"""In how many of them one goes back."""
 _THEMED = 0.4
 """How many seeds have faults of one theme only."""
 _THEMES: tuple[tuple[Kind, ...], ...] = (
@@ -315,23 +301,10 @@ def plan_of(seed: int, coordination: Coordination | None = None, beside: str | N
 
 
 def _upgraded(plan: Plan, directory: str) -> Plan:
-    """Return the plan with brokers of another version that are upgraded one after the other, by a stream of its own.
-
-    In some seeds one of them is left as it is, and in some one goes back.
-    """
-    rng = stream("upgrade", plan.seed)
-    brokers = rng.sample(range(1, plan.brokers + 1), rng.choice((1, plan.brokers - 1, plan.brokers)))
-    at_ms, apart_ms = rng.randrange(SETTLED_MS, SAFETY_MS // 2), rng.choice((100, 400, 900))
-    steps = [
-        Step(at_ms + index * apart_ms, Kind.UPGRADE, broker, amount=rng.randrange(60))
-        for index, broker in enumerate(brokers[rng.random() < _LEFT_BEHIND :])
-    ]
-    steps.append(Step(rng.randrange(SETTLED_MS, SAFETY_MS // 2), Kind.UPGRADE, STANDALONE_BROKER))
-    if rng.random() < _DOWNGRADES:
-        at_ms = rng.randrange(SAFETY_MS // 2, SAFETY_MS)
-        steps.append(Step(at_ms, Kind.DOWNGRADE, rng.choice(brokers), amount=rng.randrange(60)))
-        steps.append(Step(at_ms, Kind.DOWNGRADE, STANDALONE_BROKER))
-    former = FormerPlan(directory, tuple(sorted(brokers)))
+    """Return the plan with brokers of another version that are upgraded."""
+    former, changes = former_of(directory, plan.seed, plan.brokers, SETTLED_MS, SAFETY_MS)
+    kinds = {True: Kind.UPGRADE, False: Kind.DOWNGRADE}
+    steps = [Step(each.at_ms, kinds[each.is_upgrade], each.broker, amount=each.amount) for each in changes]
     return replace(plan, former=former, steps=tuple(sorted([*plan.steps, *steps], key=_at)))
 
 

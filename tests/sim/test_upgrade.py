@@ -13,7 +13,8 @@ from sparkonce.broker_lite.server.server import Server
 from sparkonce.broker_lite.sim.campaign import run_one, run_seeds
 from sparkonce.broker_lite.sim.former import FormerVersionError, former_version
 from sparkonce.broker_lite.sim.marks import Mark
-from sparkonce.broker_lite.sim.plan import STANDALONE_BROKER, Coordination, Kind, plan_of
+from sparkonce.broker_lite.sim.plan import Coordination, Kind, plan_of
+from sparkonce.broker_lite.sim.upgrade_plan import STANDALONE_BROKER
 from sparkonce.jobs.cli.main import main
 
 HERE = str(Path(__file__).resolve().parents[2])
