@@ -31,6 +31,7 @@ from sparkonce.broker_lite.cluster.record_format import MetadataFormatError
 from sparkonce.broker_lite.cluster.zookeeper_nodes import Check, Create, Delete, Head, Operation, SetData, StateNodes
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import ControllerElected, Record
+from sparkonce.broker_lite.server.zookeeper_own_node import OwnNode, incarnation_of
 from sparkonce.broker_lite.server.zookeeper_reading import (
     ChrootError,
     find_cluster,
@@ -119,12 +120,8 @@ class ZooKeeperCoordination:
         self.on_lead: Callable[[], None] = self._wake
         """Never called, as nor is `on_report`: the client shows that this process is alive."""
         # This broker.
-        self._own_path = f"{nodes.BROKER_IDS}/{broker_id}"
-        self._announced: bytes | None = None
+        self._own = OwnNode(client, broker_id)
         self._incarnation: uuid.UUID | None = None
-        self._lock_id = ""
-        self._held_in = NO_SESSION
-        """The session in which this broker has its node."""
         self._read_in = NO_SESSION
         """The session in which it has looked at everything."""
         self._lease_until_ms = 0
@@ -272,16 +269,14 @@ class ZooKeeperCoordination:
 
     def announce(self, incarnation: uuid.UUID, addresses: Sequence[tuple[str, str, int]], lock_id: str) -> None:
         """See `Coordination`."""
-        self._lock_id, self._incarnation = lock_id, incarnation
-        listeners = [{"name": name, "host": host, "port": port} for name, host, port in addresses]
-        document = {"incarnation": str(incarnation), "lock": lock_id, "listeners": listeners}
-        self._announced = json.dumps(document).encode()
+        self._incarnation = incarnation
+        self._own.announce(incarnation, addresses, lock_id)
         self._wake()
 
     @property
     def in_session(self) -> bool:
         """See `Coordination`."""
-        return self._is_in_time and self._held_in == self._read_in == self._client.session
+        return self._is_in_time and self._own.held_in == self._read_in == self._client.session
 
     @property
     def _is_in_time(self) -> bool:
@@ -386,7 +381,7 @@ class ZooKeeperCoordination:
                 self._event.clear()
                 await self._look(session)
                 self._read_in = session
-                if self._held_in == session:
+                if self._own.held_in == session:
                     self._say_what_is_waited_for("")
                 await self._event.wait()
         finally:
@@ -436,18 +431,20 @@ class ZooKeeperCoordination:
     async def _look(self, session: int) -> None:
         """Look at everything that others may have changed, and do what follows."""
         client = self._client
-        if self._announced is not None and self._held_in != session:
-            await self._hold(session)
+        if self._own.is_missing(session):
+            waits_for = await self._own.make(session)
+            if waits_for:
+                self._say_what_is_waited_for(waits_for)
+            elif self._own.is_missing(session):
+                self._wake()
         known = self._number
         head, controller, there, own = await asyncio.gather(
             client.get(nodes.CHANGES, watch=True),
             client.find(nodes.CONTROLLER, watch=True),
             client.children(nodes.BROKER_IDS, watch=True),
-            client.find(self._own_path),
+            client.find(self._own.path),
         )
-        if self._held_in == session and (own is None or own.session != session):
-            # Removed by hand, or replaced: others count this broker as dead, whatever its session does.
-            self._held_in = NO_SESSION
+        if self._own.is_lost(own, session):
             self._wake()
         before, self._there = self._there, {int(each) for each in there if each.isdecimal()}
         await self._look_up_incarnations()
@@ -459,7 +456,7 @@ class ZooKeeperCoordination:
             # Of a term that has been resigned, or of a claim that was never answered.
             await client.commit([Delete(nodes.CONTROLLER, nodes.ANY_VERSION)])
             controller = None
-        if controller is None and self._wants_to_lead and self._held_in == session and self._is_in_time:
+        if controller is None and self._wants_to_lead and self._own.held_in == session and self._is_in_time:
             await self._claim(session, Head.decode(head.data).controller_epoch)
         if before != self._there:
             self._notify()
@@ -470,37 +467,7 @@ class ZooKeeperCoordination:
             self._incarnations.pop(broker_id, None)
             with contextlib.suppress(NoNodeError):
                 node = await self._client.get(f"{nodes.BROKER_IDS}/{broker_id}")
-                self._incarnations[broker_id] = _field(node.data, "incarnation")
-
-    async def _hold(self, session: int) -> None:
-        """Make this broker's node, in the place of the one that a former session or start of it has left."""
-        assert self._announced is not None
-        path = self._own_path
-        create = Create(path, self._announced, ephemeral=True)
-        try:
-            await self._client.commit([create])
-        except NodeExistsError:
-            try:
-                found = await self._client.get(path)
-                if found.session != session:
-                    if not self._is_own(found.data):
-                        self._say_what_is_waited_for(
-                            f"the end of the session of another broker with node.id={self._broker_id}, at "
-                            f"{_where(found.data)}: give each broker its own"
-                        )
-                        return
-                    await self._client.commit([Delete(path, found.version), create])
-            except (NoNodeError, BadVersionError):  # it has gone meanwhile
-                self._wake()
-                return
-        self._held_in = session
-
-    def _is_own(self, data: bytes) -> bool:
-        """Whether a broker's node is of this start of the broker, or of one before it with the same lock.
-
-        That one is dead, as this one has the lock. A copy of its directory has another lock.
-        """
-        return data == self._announced or _field(data, "lock") == self._lock_id != ""
+                self._incarnations[broker_id] = incarnation_of(node.data)
 
     async def _claim(self, session: int, known_epoch: int) -> None:
         """Become the controller, unless another broker is quicker, in an epoch above all that the log knows."""
@@ -572,18 +539,3 @@ def _check_sizes(operations: Sequence[Operation]) -> None:
                 f"{each.path} would have {len(each.data)} bytes, and ZooKeeper takes a megabyte: make fewer topics or "
                 "partitions at a time, or keep fewer access control lists"
             )
-
-
-def _field(data: bytes, name: str) -> str:
-    """Return a text that a broker's node has; empty if it has none."""
-    try:
-        return str(json.loads(data)[name])
-    except (ValueError, KeyError, TypeError):
-        return ""
-
-
-def _where(data: bytes) -> str:
-    try:
-        return ", ".join(f"{each['host']}:{each['port']}" for each in json.loads(data)["listeners"])
-    except (ValueError, KeyError, TypeError):
-        return "an unknown address"

@@ -45,7 +45,7 @@ def _epoch_unchecked() -> AbstractContextManager[None]:
 
 def _session_kept() -> AbstractContextManager[None]:
     """Let a broker count itself in its session as long as nobody has told it otherwise."""
-    return replaced(ZooKeeperCoordination, "in_session", property(lambda self: self._held_in != NO_SESSION))
+    return replaced(ZooKeeperCoordination, "in_session", property(lambda self: self._own.held_in != NO_SESSION))
 
 
 def _beats_are_reads() -> AbstractContextManager[None]:

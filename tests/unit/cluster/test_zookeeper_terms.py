@@ -51,7 +51,7 @@ def test_a_sign_of_life_counts_when_the_next_one_is_answered() -> None:
         client: Any = Session()
         now_ms = 1_000
         coordination = ZooKeeperCoordination("h:1", client, 1, asyncio.get_running_loop(), lambda: now_ms, uuid.uuid4)
-        coordination._held_in = coordination._read_in = client.session
+        coordination._own.held_in = coordination._read_in = client.session
         coordination._known_ms = 1_000
         now_ms = 1_010
         coordination._shown(1_005)
