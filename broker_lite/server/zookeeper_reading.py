@@ -106,6 +106,8 @@ async def load(client: ZooKeeperSession) -> LoadedCluster:
     nodes.replay(image, changes)
     image.next_offset = head.next_offset
     image.controller_id, image.controller_epoch = head.controller_id, head.controller_epoch
+    if image.terms and image.terms[-1].controller_epoch != head.controller_epoch:
+        image.terms = ()  # as after a controller that keeps none, of a former version
     return LoadedCluster(image, head, node.version, found)
 
 

@@ -41,7 +41,7 @@ from sparkonce.broker_lite.controller.records import (
 from sparkonce.broker_lite.server import zookeeper_observer
 from sparkonce.broker_lite.server.zookeeper import ZooKeeperCoordination
 from sparkonce.broker_lite.server.zookeeper_client import ZooKeeperClient
-from sparkonce.broker_lite.server.zookeeper_reading import ChrootError, read_state
+from sparkonce.broker_lite.server.zookeeper_reading import ChrootError, load, read_state
 from sparkonce.broker_lite.server.zookeeper_session import ConnectionGoneError
 from tests.zookeeper import ZooKeeper
 
@@ -424,6 +424,24 @@ def test_a_sign_of_life_that_was_lost_with_a_connection_is_not_the_last(place: s
             await first.until(lambda: lost)
             known_ms = first.coordination._lease_until_ms
             await first.until(lambda: first.coordination._lease_until_ms > known_ms)
+
+    run(test())
+
+
+def test_the_terms_of_controllers_end_with_one_of_a_version_that_keeps_none(place: str) -> None:
+    """A position in its part of the log must not be taken for one in the part of the controller before."""
+
+    async def test() -> None:
+        async with candidates(place, 1) as (first,):
+            await first.lead()
+            await first.written()
+            client = first.coordination._client
+            loaded = await load(client)
+            (term,) = loaded.image.terms
+            assert (term.controller_epoch, term.incarnation) == (first.coordination.epoch, first.incarnation)
+            later = loaded.head._replace(controller_epoch=term.controller_epoch + 1)
+            await client.commit([SetData(CHANGES, later.encode(), ANY_VERSION)])
+            assert (await load(client)).image.terms == ()
 
     run(test())
 

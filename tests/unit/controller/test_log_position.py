@@ -10,6 +10,7 @@ import pytest
 from sparkonce.broker_lite.controller import image as module
 from sparkonce.broker_lite.controller.image import ClusterImage, LogPosition
 from sparkonce.broker_lite.controller.records import ControllerElected, ProducerIdsAllocated
+from sparkonce.broker_lite.replication.invariants import ViolationError, check_images_equal
 
 Log = tuple[ClusterImage, tuple[int, ...]]
 """What a log has led to, and its records, each known by a number of its own."""
@@ -78,3 +79,18 @@ def test_a_controller_that_keeps_no_terms_leaves_none() -> None:
     image.apply(ControllerElected(2, 1))
     assert (image.terms, image.position) == ((), None)
     assert image.contains(LogPosition(0, uuid.UUID(int=9), 900))
+
+
+def test_images_differ_by_their_terms_unless_a_broker_of_a_former_version_knows_none() -> None:
+    images = [ClusterImage() for _ in range(3)]
+    for image, incarnation in zip(images, (uuid.UUID(int=1), uuid.UUID(int=2), None), strict=True):
+        image.apply(ControllerElected(1, 0, incarnation, 0))
+    one, other, former = images
+    check_images_equal(one, former, "the former")
+    assert one.terms
+    with pytest.raises(ViolationError):
+        check_images_equal(one, other, "the other")
+    former.apply(ProducerIdsAllocated(1))
+    one.next_offset += 1
+    with pytest.raises(ViolationError):
+        check_images_equal(one, former, "the former")
