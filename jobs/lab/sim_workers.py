@@ -1,21 +1,25 @@
 """Seeds on several processes, of which any may die without ending the campaign.
 
-Theory of operation: each worker is a process with a pipe. It is given a block of seeds, answers with what came of them,
+Theory of operation: each worker is a process with a pipe. It is given a block of seeds, answers with what came of each,
 and is given the next; after some blocks a new process takes its place, so that nothing that a run leaves behind adds
-up. A worker that is killed leaves a pipe that ends, and it is known which seeds it had. They are run again, each in a
-process of its own: a seed that ends its process once more is told by its number, and all others count as ever.
+up. A worker that is killed leaves a pipe that ends, and it is known which seeds it had left. They are run again, each
+in a process of its own: a seed that ends its process once more is told by its number, and all others count as ever.
+Workers end with the process that started them, however that ends, and leave Ctrl-C to it.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from threading import Thread
 from typing import Final
 
 from sparkonce.broker_lite.sim.campaign import Tally, run_seeds
@@ -34,11 +38,14 @@ class _Worker:
     process: SpawnProcess
     pipe: Connection
     block: range
+    """The seeds that it has not answered for yet."""
     blocks_left: int
+    alone: bool
+    """Whether it has been started for one seed only, as a worker with that seed has died before."""
 
 
 def tallies(seeds: range, jobs: int, run: Run = run_seeds) -> Iterator[Tally]:
-    """Run seeds on so many processes; what came of them comes in any order, some seeds at a time."""
+    """Run seeds on so many processes; what came of each comes in any order."""
     starts = range(seeds.start, seeds.stop, SEEDS_AT_ONCE)
     todo = deque(range(start, min(start + SEEDS_AT_ONCE, seeds.stop)) for start in starts)
     working: list[_Worker] = []
@@ -52,6 +59,8 @@ def tallies(seeds: range, jobs: int, run: Run = run_seeds) -> Iterator[Tally]:
                 if tally is None:
                     working.remove(worker)
                     tally = _died(worker, todo)
+                elif worker.block:
+                    pass  # it goes on with the next of its seeds
                 elif not todo or not worker.blocks_left:
                     working.remove(worker)
                     _end(worker)
@@ -68,10 +77,16 @@ def _begin(block: range, run: Run) -> _Worker:
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs, run), daemon=True)
-    process.start()
+    # A worker inherits what is blocked: a terminal sends Ctrl-C to all processes, and only this one says so.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     theirs.close()
-    # A single block was left by a dead worker: whatever it does to its process affects no other block.
-    worker = _Worker(process, ours, block, BLOCKS_PER_PROCESS if len(block) > 1 else 1)
+    # A single seed was left by a dead worker: whatever it does to its process affects no other seed.
+    alone = len(block) == 1
+    worker = _Worker(process, ours, block, 1 if alone else BLOCKS_PER_PROCESS, alone)
     _give(worker, block)
     return worker
 
@@ -84,12 +99,13 @@ def _give(worker: _Worker, block: range) -> None:
 
 
 def _answer(worker: _Worker) -> Tally | None:
-    """Take what a worker says; None if it has died."""
+    """Take what a worker says of its next seed; None if it has died."""
     try:
         found = worker.pipe.recv()
     except (EOFError, OSError):
         return None
     assert isinstance(found, Tally)
+    worker.block = worker.block[1:]
     return found
 
 
@@ -97,7 +113,7 @@ def _died(worker: _Worker, todo: deque[range]) -> Tally:
     """Let the seeds of a dead worker be run alone; of one that was alone already, say so."""
     _end(worker)
     block, code = worker.block, worker.process.exitcode
-    if len(block) > 1:
+    if not worker.alone:
         text = f"a process ended with exit code {code}; its seeds {block[0]} to {block[-1]} are run again, each alone"
         print(f"sparkonce sim: {text}", file=sys.stderr)
         todo.extendleft(range(seed, seed + 1) for seed in reversed(block))
@@ -113,9 +129,19 @@ def _end(worker: _Worker) -> None:
 
 def _work(pipe: Connection, run: Run) -> None:
     """Run a worker until its parent has ended."""
+    Thread(target=_end_with_parent, daemon=True).start()
     while True:
         try:
             block = pipe.recv()
         except EOFError:
             return
-        pipe.send(run(block))
+        for seed in block:
+            pipe.send(run([seed]))
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent is gone, also one that was killed, and in the middle of a seed."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
