@@ -20,6 +20,7 @@ from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPI
 from sparkonce.broker_lite.coordinators.transactions import MAX_EPOCH
 from sparkonce.broker_lite.protocol.records import NO_PRODUCER_EPOCH
 from sparkonce.broker_lite.sim.scheduler import stream
+from sparkonce.broker_lite.sim.steps import CLIENTS, Kind, Step
 from sparkonce.broker_lite.sim.upgrade_plan import FormerPlan, former_of
 from sparkonce.broker_lite.sim.zookeeper.plan import ZooKeeperPlan, has_zookeeper, zookeeper_of
 
@@ -41,74 +42,6 @@ class Durability(Enum):
     again, while one of them has lost power. No record may be lost."""
     NONE = "none"
     """Any losses of power without flushes: safe records may be lost, and only the structure is checked."""
-
-
-class Kind(Enum):
-    """What can happen from outside."""
-
-    PRODUCE = "produce"
-    TRANSACT = "transact"
-    MEMBER = "member"
-    CRASH = "crash"
-    POWER = "power"
-    CUT_SHORT = "cut-short"
-    CRASH_LEADER = "crash-leader"
-    CRASH_CONTROLLER = "crash-controller"
-    CRASH_ALL = "crash-all"
-    STOP = "stop"
-    PAUSE = "pause"
-    PAUSE_LEADER = "pause-leader"
-    BLIND = "blind"
-    SPLIT = "split"
-    DEAF = "deaf"
-    STORM = "storm"
-    CLOCK = "clock"
-    FULL = "full"
-    BROKEN = "broken"
-    ELECT = "elect"
-    AMBUSH = "ambush"
-    DUEL = "duel"
-    THERE_AND_BACK = "there-and-back"
-    LAGGARD = "laggard"
-    SETTINGS = "settings"
-    DEFAULTS = "defaults"
-    MOVE = "move"
-    FLIP = "flip"
-    JAM = "jam"
-    LOSE_MARKER = "lose-marker"
-    SERVER_DOWN = "server-down"
-    SERVER_CUT = "server-cut"
-    SERVERS_DOWN = "servers-down"
-    NO_WAY = "no-way"
-    SESSION_ENDS = "session-ends"
-    HANG_UP = "hang-up"
-    CONTROLLER_HANGS = "controller-hangs"
-    LOSE_DECISION = "lose-decision"
-    DEPOSE = "depose"
-    RACK = "rack"
-    LAPSE_IN_PROPOSAL = "lapse-in-proposal"
-    LAPSE_IN_ROLE = "lapse-in-role"
-    LOSE_HEARTBEAT = "lose-heartbeat"
-    LIE = "lie"
-    UPGRADE = "upgrade"
-    DOWNGRADE = "downgrade"
-
-
-CLIENTS: Final = (Kind.PRODUCE, Kind.TRANSACT, Kind.MEMBER)
-"""What clients do, and what becomes of them; the rest are faults, and what administrators do."""
-
-
-class Step(NamedTuple):
-    """One thing that happens; what the numbers mean depends on the kind (see `faults`)."""
-
-    at_ms: int
-    kind: Kind
-    target: int
-    duration_ms: int = 0
-    amount: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.at_ms} ms {self.kind.value} target={self.target} for {self.duration_ms} ms amount={self.amount}"
 
 
 class TopicPlan(NamedTuple):

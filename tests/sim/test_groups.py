@@ -19,7 +19,8 @@ from sparkonce.broker_lite.sim.judges.ownership import (
     encode_share,
     has,
 )
-from sparkonce.broker_lite.sim.plan import Durability, Kind, plan_of
+from sparkonce.broker_lite.sim.plan import Durability, plan_of
+from sparkonce.broker_lite.sim.steps import Kind
 
 GROUP = "g"
 ONE, TWO = ("t", 0), ("t", 1)

@@ -13,7 +13,8 @@ from sparkonce.broker_lite.server.server import Server
 from sparkonce.broker_lite.sim.campaign import run_one, run_seeds
 from sparkonce.broker_lite.sim.former import FormerVersionError, former_version
 from sparkonce.broker_lite.sim.marks import Mark
-from sparkonce.broker_lite.sim.plan import Coordination, Kind, plan_of
+from sparkonce.broker_lite.sim.plan import Coordination, plan_of
+from sparkonce.broker_lite.sim.steps import Kind
 from sparkonce.broker_lite.sim.upgrade_plan import STANDALONE_BROKER
 from sparkonce.jobs.cli.main import main
 

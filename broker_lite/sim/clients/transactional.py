@@ -31,7 +31,7 @@ from sparkonce.broker_lite.sim.clients.client import GROUP, TRANSACTION, Client,
 from sparkonce.broker_lite.sim.clients.producers import ProduceClient
 from sparkonce.broker_lite.sim.judges.atomicity import Asked, Attempt
 from sparkonce.broker_lite.sim.marks import Mark
-from sparkonce.broker_lite.sim.plan import Kind
+from sparkonce.broker_lite.sim.steps import Kind
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.controller.image import PartitionKey

@@ -13,7 +13,7 @@ from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.coordinators.offsets import partition_of
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.sim.marks import Mark
-from sparkonce.broker_lite.sim.plan import Kind, Step
+from sparkonce.broker_lite.sim.steps import Kind, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,8 @@ from sparkonce.broker_lite.sim.faults.strikes import Strikes
 from sparkonce.broker_lite.sim.faults.upgrades import Upgrades
 from sparkonce.broker_lite.sim.machine.sockets import CLIENT
 from sparkonce.broker_lite.sim.marks import Mark
-from sparkonce.broker_lite.sim.plan import CLIENTS, MINIMUMS, Durability, Kind, Step
+from sparkonce.broker_lite.sim.plan import MINIMUMS, Durability
+from sparkonce.broker_lite.sim.steps import CLIENTS, Kind, Step
 from sparkonce.broker_lite.sim.zookeeper.faults import ZooKeeperFaults
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sparkonce.broker_lite.sim.former import former_version
 from sparkonce.broker_lite.sim.machine.process import Process
-from sparkonce.broker_lite.sim.plan import Kind, Step
+from sparkonce.broker_lite.sim.steps import Kind, Step
 from sparkonce.broker_lite.sim.upgrade_plan import STANDALONE_BROKER, FormerPlan
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ from sparkonce.broker_lite.cluster.zookeeper_nodes import Check, Create, SetData
 from sparkonce.broker_lite.controller.records import NO_LEADER, PartitionChanged
 from sparkonce.broker_lite.replication.leader import PartitionLeader
 from sparkonce.broker_lite.server.zookeeper import ZooKeeperCoordination
-from sparkonce.broker_lite.sim.plan import MINIMUMS, Kind, Step
+from sparkonce.broker_lite.sim.plan import MINIMUMS
+from sparkonce.broker_lite.sim.steps import Kind, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkonce.broker_lite.sim.plan import Kind, Step
+from sparkonce.broker_lite.sim.steps import Kind, Step
 from sparkonce.broker_lite.sim.zookeeper.aimed import AimedFaults
 
 if TYPE_CHECKING:
