@@ -290,18 +290,19 @@ class PartitionLog(LocalLog):
 
     def _begin_at(self, offset: int) -> None:
         self.make()
+        for each in snapshot_offsets(self._storage, self.directory):
+            self._storage.remove(f"{self.directory}/{file_name(each, SNAPSHOT_SUFFIX)}")
         created_ms = self._segments[-1].created_ms
         for segment in self._segments:
             segment.forget()
         begun = Segment.create(self._storage, self.directory, offset, self.config, created_ms)
         self._segments[:], self._bases[:] = [begun], [offset]
-        self._unfinished_cut = None
+        self._unfinished_cut = 0, 0
         self.log_start_offset = self.log_end_offset = offset
         if self._high_watermark is not None:
             self._high_watermark = offset
-        for each in snapshot_offsets(self._storage, self.directory):
-            self._storage.remove(f"{self.directory}/{file_name(each, SNAPSHOT_SUFFIX)}")
         self._went_back()
+        self._unfinished_cut = None
 
     def _take(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
         """Append one batch that has its offset and epoch."""

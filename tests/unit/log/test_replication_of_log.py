@@ -383,8 +383,8 @@ def test_a_follower_that_cannot_note_an_epoch_is_told_of_the_disk(monkeypatch: p
     assert follower.failure is not None
 
 
-def cut_where_the_disk_fails_once(at_change: int, *, restarts: bool) -> tuple[PartitionLog, bool]:
-    """Cut a log of several segments to offset 5 while a change of the disk fails, then append, as a new leader does.
+def cut_where_the_disk_fails_once(to: int, at_change: int, *, restarts: bool) -> tuple[PartitionLog, bool]:
+    """Cut a log of several segments while a change of the disk fails, then append, as a new leader does.
 
     A broker that `restarts` stops cleanly in between. A log that has failed for good, as after a failed flush, takes
     nothing any more.
@@ -407,36 +407,37 @@ def cut_where_the_disk_fails_once(at_change: int, *, restarts: bool) -> tuple[Pa
 
     storage.change = failing  # type: ignore[method-assign]
     try:
-        log.truncate_to(5)
+        log.truncate_to(to)
     except OSError:
         assert failed
     assert log.high_watermark <= log.log_end_offset
     storage.change = change  # type: ignore[method-assign]
     if log.failure is not None:
         return log, failed
-    if log.log_end_offset > 5:  # nothing of it was done
-        log.truncate_to(5)
+    if log.log_end_offset > to:  # nothing of it was done
+        log.truncate_to(to)
     if restarts:
         log.close(NOW)
         log = PartitionLog.open(storage, DIRECTORY, SMALL, NOW, clean=True)
-        log.be_one_of_several(5)
+        log.be_one_of_several(to)
     log.begin_epoch(7)
-    log.append(batch(producer_id=1, producer_epoch=0, base_sequence=2), 7, NOW)
+    log.append(batch(producer_id=1, producer_epoch=0, base_sequence=to // 2), 7, NOW)
     return log, failed
 
 
+@pytest.mark.parametrize("to", [5, 0])
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_cut_that_failed_is_finished_before_anything_else_is_written(restarts: bool) -> None:
-    whole, failed = cut_where_the_disk_fails_once(at_change=0, restarts=restarts)
+def test_a_cut_that_failed_is_finished_before_anything_else_is_written(restarts: bool, to: int) -> None:
+    whole, failed = cut_where_the_disk_fails_once(to, at_change=0, restarts=restarts)
     assert not failed
     finished = 0
     for at_change in range(1, 1_000):
-        log, failed = cut_where_the_disk_fails_once(at_change, restarts=restarts)
+        log, failed = cut_where_the_disk_fails_once(to, at_change, restarts=restarts)
         if log.failure is not None:
             continue
         finished += failed
         assert stored(log) == stored(whole)
-        assert log.high_watermark == whole.high_watermark == 5
+        assert log.high_watermark == whole.high_watermark == to
         assert log.producers.entries() == whole.producers.entries()
         assert log.epoch_end(6) == whole.epoch_end(6)
         if not failed:
