@@ -17,7 +17,7 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from sparkonce.jobs.shared.exit_status import USAGE
+from sparkonce.jobs.shared.exit_status import INTERRUPTED, USAGE
 from sparkonce.jobs.shared.extras import missing_extra
 
 
@@ -97,6 +97,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader has closed the pipe (`| head`). What Python flushes at exit would fail too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
+    except KeyboardInterrupt:
+        print(f"sparkonce {_chosen(words)}: interrupted", file=sys.stderr)
+        return INTERRUPTED
     return status
 
 

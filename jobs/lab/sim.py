@@ -15,9 +15,9 @@ from sparkonce.broker_lite.sim.former import FormerVersionError, former_version
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.plan import Coordination, Plan, plan_of
 from sparkonce.broker_lite.sim.planted.shell import PLANTED
-from sparkonce.jobs.lab.sim_workers import PROCESS_ENDS, SEEDS_AT_ONCE, tallies
+from sparkonce.jobs.lab.sim_workers import PROCESS_ENDS, tallies
 from sparkonce.jobs.shared.arguments import positive, whole_number
-from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
+from sparkonce.jobs.shared.exit_status import FAILED, GOOD, INTERRUPTED, USAGE
 
 _BAR = 30
 _LINE_EVERY_S = 30.0
@@ -119,6 +119,8 @@ def _misused(options: argparse.Namespace) -> str | None:
     """Return what is wrong with options that do not go together, or with steps that are not there."""
     if options.enough is not None and not options.ablations:
         return "--enough goes with --ablations"
+    if options.ablations and (options.planted or options.plant is not None or options.jobs is not None):
+        return "--ablations goes with none of --planted, --plant and --jobs: it plants every bug, in one process"
     if options.beside is not None:
         if options.planted or options.ablations or (options.seed is None and options.plant is not None):
             return "--beside goes with none of --planted, --ablations and --seeds with --plant"
@@ -160,19 +162,25 @@ def _one(plan: Plan, bug: str | None, keep: Sequence[int] | None) -> int:
     outcome = run_one(chosen, bug)
     for line in outcome.trace:
         print(line)
-    print(f"violation: {outcome.violation or 'none'}")
+    violation = outcome.violation or ("none" if bug is None else f"none: this seed does not notice {bug}")
+    print(f"violation: {violation}")
     print(f"TRACE seed={plan.seed} lines={len(outcome.trace)} hash={outcome.digest}")
-    return GOOD if outcome.violation is None else FAILED
+    return GOOD if bug is None and outcome.violation is None else FAILED
 
 
 def _many(seeds: _Seeds, jobs: int, with_planted: bool) -> int:
     progress = _Progress(seeds.amount)
     tally = Tally()
-    for part in _parts(seeds, jobs):
-        tally.join(part)
-        progress.show(tally.seeds)
-        for seed, violation in part.violations:
-            progress.tell(f"seed {seed}: {violation}")
+    try:
+        for part in _parts(seeds, jobs):
+            tally.join(part)
+            progress.show(tally.seeds)
+            for seed, violation in part.violations:
+                progress.tell(f"seed {seed}: {violation}")
+    except KeyboardInterrupt:
+        progress.tell(f"interrupted after {tally.seeds} of {seeds.amount} seeds")
+        _show_marks(tally)
+        return INTERRUPTED
     seconds = progress.seconds
     _show_marks(tally)
     for seed, violation in sorted(tally.violations)[:_SHRUNK_AT_MOST]:
@@ -191,13 +199,11 @@ def _many(seeds: _Seeds, jobs: int, with_planted: bool) -> int:
 
 
 def _parts(seeds: _Seeds, jobs: int) -> Iterator[Tally]:
-    """Run the seeds, some at a time; the parts come in any order if there are several processes."""
-    numbers = seeds.numbers
+    """Run the seeds; what came of each comes in any order if there are several processes."""
+    run = partial(run_seeds, coordination=seeds.coordination, beside=seeds.beside)
     if jobs > 1:
-        yield from tallies(numbers, jobs, partial(run_seeds, coordination=seeds.coordination, beside=seeds.beside))
-        return
-    for start in range(0, len(numbers), SEEDS_AT_ONCE):
-        yield run_seeds(numbers[start : start + SEEDS_AT_ONCE], seeds.coordination, seeds.beside)
+        return tallies(seeds.numbers, jobs, run)
+    return (run([seed]) for seed in seeds.numbers)
 
 
 def _search_one(bug: str, seeds: _Seeds) -> int:

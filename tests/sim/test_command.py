@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sparkonce.broker_lite.sim.campaign import Tally
 from sparkonce.broker_lite.sim.planted.shell import PLANTED
 from sparkonce.jobs.cli.main import main
 
@@ -20,6 +21,8 @@ def test_one_seed_prints_its_steps_its_trace_and_a_hash(capsys: pytest.CaptureFi
 def test_a_planted_bug_fails_and_fewer_steps_can_be_kept(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sim", "--seed", "6", "--plant", "truncate-to-high-watermark"]) == 1
     assert "VIOLATION safe-in-sync" in capsys.readouterr().out
+    assert main(["sim", "--seed", "6", "--plant", "truncate-to-high-watermark", "--keep", ""]) == 1
+    assert "violation: none: this seed does not notice truncate-to-high-watermark\n" in capsys.readouterr().out
     assert main(["sim", "--seed", "1", "--keep", ""]) == 0
     assert "steps (0 of" in capsys.readouterr().out
 
@@ -77,6 +80,9 @@ def test_ablations_go_on_when_a_bug_is_found_often_enough(
         (["--seed", "1", "--jobs", "2"], "--jobs goes with --seeds"),
         (["--seed", "1", "--first", "2"], "--first goes with --seeds"),
         (["--seeds", "1", "--enough", "2"], "--enough goes with --ablations"),
+        (["--seeds", "1", "--ablations", "--planted"], "--ablations goes with none of"),
+        (["--seeds", "1", "--ablations", "--plant", "ask-once"], "--ablations goes with none of"),
+        (["--seeds", "1", "--ablations", "--jobs", "2"], "--ablations goes with none of"),
         (["--seed", "1", "--keep", "0,9999"], "no 9999"),
         (["--seeds", "1", "--keep", "1"], "--keep goes with --seed"),
         (["--seeds", "1", "--planted", "--plant", "ask-once"], "--plant goes with neither"),
@@ -105,3 +111,45 @@ def test_progress_tells_rate_and_time_left(capsys: pytest.CaptureFixture[str], m
     assert err.startswith("\r[##")
     assert "2/2 seeds, " in err
     assert "0:00 left" in err
+
+
+def test_a_line_comes_after_the_seed_in_which_half_a_minute_is_over(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(0, 10_000, 11))  # each look at it is 11 s after the one before
+    monkeypatch.setattr("sparkonce.jobs.lab.sim.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("sparkonce.jobs.lab.sim.run_seeds", lambda *_, **__: Tally(seeds=1, simulated_ms=1))
+    assert main(["sim", "--seeds", "6"]) == 0
+    assert "sparkonce sim: 2/6 seeds, " in capsys.readouterr().err
+
+
+def test_ctrl_c_shows_what_was_seen_so_far(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = iter([Tally(seeds=1)])
+
+    def run(*_: object, **__: object) -> Tally:
+        try:
+            return next(parts)
+        except StopIteration:
+            raise KeyboardInterrupt from None
+
+    monkeypatch.setattr("sparkonce.jobs.lab.sim.run_seeds", run)
+    assert main(["sim", "--seeds", "3"]) == 130
+    out, err = capsys.readouterr()
+    assert err == "sparkonce sim: interrupted after 1 of 3 seeds\n"
+    assert out.splitlines()[0].split() == ["times", "seeds", "seen"]
+
+
+def test_ctrl_c_ends_any_command_with_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def search(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sparkonce.jobs.lab.sim.search", search)
+    assert main(["sim", "--seeds", "3", "--plant", "ask-once"]) == 130
+    assert capsys.readouterr().err == "sparkonce sim: interrupted\n"
+
+
+def test_what_each_planted_bug_is_is_told_in_words() -> None:
+    assert all(" " in each.source or each.source.startswith("KAFKA-") for each in PLANTED)
+    assert not [each.source for each in PLANTED if each.source.endswith("undone")]

@@ -213,9 +213,19 @@ def _malformed_sent_on() -> Iterator[None]:
 OF_SHELL = (
     Planted("acks-before-safe", "a handler that acknowledges before the high watermark", _acks_before_safe),
     Planted("acks-by-end", "the leader's end in place of the high watermark", _acks_by_end),
-    Planted("late-marker", "51f5fab undone", _late_marker_ends_later_transaction),
-    Planted("error-silences-others", "9bbca8b undone", _error_silences_others),
-    Planted("follower-waits-for-its-own", "99257bd undone", _followers_miss_what_their_fetch_has_caused),
+    Planted(
+        "late-marker", "a marker that has waited too long for its broker is sent", _late_marker_ends_later_transaction
+    ),
+    Planted(
+        "error-silences-others",
+        "an error of one waiting request ends the loop that answers the others",
+        _error_silences_others,
+    ),
+    Planted(
+        "follower-waits-for-its-own",
+        "what its own fetch has let a coordinator append",
+        _followers_miss_what_their_fetch_has_caused,
+    ),
     Planted("marker-sent-twice", "a coordinator that sends its markers again, later", _marker_sent_twice),
     Planted("offsets-outside-transaction", "TxnOffsetCommit as OffsetCommit", _offsets_outside_transaction),
     Planted("coordinators-answer-at-once", "answers that are not safe", _coordinators_answer_at_once),
