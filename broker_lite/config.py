@@ -47,8 +47,6 @@ __all__ = ["LONG_MAX", "BrokerConfig", "ConfigError", "broker_settings", "file_s
 
 _OTHER_NAMES = {"log.dir": "log.dirs", "broker.id": "node.id"}
 """Settings of Kafka's that another one has replaced."""
-_RESTS_ON = ("metadata.log.dir", "zookeeper.connect")
-"""Settings that make a broker a member of a cluster: what that rests on."""
 
 
 class ConfigError(ValueError):
@@ -257,7 +255,11 @@ class BrokerConfig:
     @property
     def rests_on(self) -> str:
         """The setting that says what this broker's cluster rests on; empty if it is a cluster by itself."""
-        return next((name for name in _RESTS_ON if name in self.given), "")
+        return next((name for name, place in self._places().items() if place is not None), "")
+
+    def _places(self) -> dict[str, str | None]:
+        """Return the values of the settings that make a broker a member of a cluster."""
+        return {"metadata.log.dir": self.metadata_log_dir, "zookeeper.connect": self.zookeeper_connect}
 
     @classmethod
     def of(cls, settings: Mapping[str, object]) -> BrokerConfig:
@@ -407,8 +409,8 @@ def _one_directory(log_dirs: str) -> str:
     return found[0] if found else ""
 
 
-def _check_member(config: BrokerConfig, rests_on: str) -> None:
-    """Check what a setting needs that makes a broker a member of a cluster."""
+def _check_member(config: BrokerConfig) -> None:
+    """Check what a broker needs that is a member of a cluster."""
     from sparkonce.broker_lite.security.acls import ANONYMOUS  # imported lazily: most brokers are standalone
 
     if config.zookeeper_connect is not None:
@@ -418,7 +420,7 @@ def _check_member(config: BrokerConfig, rests_on: str) -> None:
             "metadata.log.dir is empty: give the directory that all brokers of the cluster share, or leave it out "
             "for a standalone broker"
         )
-    place = f"{rests_on}={config.given[rests_on]}"
+    place = f"{config.rests_on}={config.metadata_log_dir or config.zookeeper_connect}"
     if "node.id" not in config.given:
         raise ConfigError(
             f"node.id is missing, and {place} makes this broker a member of a cluster: give each of its brokers a "
@@ -451,9 +453,8 @@ def _check_zookeeper(connect: str, metadata_log_dir: str | None) -> None:
 
 
 def _check(config: BrokerConfig) -> None:
-    for name in _RESTS_ON:
-        if name in config.given:
-            _check_member(config, name)
+    if config.rests_on:
+        _check_member(config)
     if config.replica_fetch_wait_max_ms > config.replica_lag_time_max_ms:
         raise ConfigError("replica.fetch.wait.max.ms must not exceed replica.lag.time.max.ms")
     if config.broker_heartbeat_interval_ms * 2 > config.broker_session_timeout_ms:

@@ -61,6 +61,16 @@ def test_a_member_of_a_cluster_may_have_super_users_among_others() -> None:
     assert (member.node_id, member.metadata_log_dir) == (0, "/m")
 
 
+def test_a_place_of_a_cluster_that_is_none_is_not_given() -> None:
+    connect = "zk:2181/one"
+    assert not BrokerConfig.of({"metadata.log.dir": None, "zookeeper.connect": None}).rests_on
+    on_zookeeper = {"metadata.log.dir": None, "zookeeper.connect": connect, "node.id": 1}
+    assert BrokerConfig.of(on_zookeeper).rests_on == "zookeeper.connect"
+    assert BrokerConfig(metadata_log_dir="/m").rests_on == "metadata.log.dir"
+    with pytest.raises(ConfigError, match=r"^node\.id is missing, and zookeeper\.connect=zk:2181/one makes"):
+        BrokerConfig.of({"metadata.log.dir": None, "zookeeper.connect": connect})
+
+
 def test_one_directory_may_be_written_as_a_list() -> None:
     assert BrokerConfig.of({"log.dirs": " /a ,"}).log_dirs == "/a"
 
