@@ -27,6 +27,7 @@ from sparkonce.broker_lite.cluster.metadata_log import (
     read_steps,
 )
 from sparkonce.broker_lite.cluster.watching import WatchedImage
+from sparkonce.broker_lite.config import BrokerConfig, ConfigError
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import NO_LEADER, PartitionState
 from sparkonce.broker_lite.embedded_cluster import ZOOKEEPER
@@ -171,6 +172,10 @@ def read_image(metadata_dir: str | Path) -> tuple[ClusterImage, list[ViolationEr
 def _read_zookeeper(connect: str) -> tuple[ClusterImage, list[ViolationError], str]:
     from sparkonce.broker_lite.server.zookeeper_observer import ZooKeeperObserver  # needs a package of its own
 
+    try:
+        BrokerConfig.of({"zookeeper.connect": connect, "node.id": 0})
+    except ConfigError as error:
+        raise ClusterCheckError(str(error)) from None
     try:
         observer = ZooKeeperObserver(connect)
     except OSError as error:

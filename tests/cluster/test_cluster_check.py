@@ -275,3 +275,11 @@ def test_what_is_no_cluster_is_refused(cluster: Path, tmp_path: Path, capsys: py
     assert "nowhere holds no controller's log: name the brokers' metadata.log.dir" in capsys.readouterr().err
     assert main(["cluster-check", str(cluster / "metadata"), str(tmp_path)]) == 2
     assert f"{tmp_path} is no broker's data directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["zookeeper://", "zookeeper:///x", "zookeeper://127.0.0.1:abc/x"])
+def test_an_address_that_is_none_of_a_zookeeper_is_refused(place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cluster-check", place, "data"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("sparkonce cluster-check: zookeeper.connect=")
+    assert "expected host:port of each server" in told
