@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sparkonce.jobs.cli.doctor import workers
 from sparkonce.jobs.cli.doctor.findings import Finding, wrong
@@ -13,6 +14,9 @@ from sparkonce.jobs.cli.doctor.workers import reason
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+CONNECT_TIMEOUT_S: Final = 5.0
+MAX_PORT: Final = 65535
+_STANDALONE: Final = "spark://"
 _CONF = {
     "spark.log.level": "OFF",
     "spark.dynamicAllocation.enabled": "false",  # not with barriers, by which each executor gets a task
@@ -23,6 +27,10 @@ def examine(master: str, places: Places) -> Iterator[Finding]:
     """Start a session on a master, and look at its workers; from machines other than this one, also at ``places``."""
     from sparkonce.connectors.session import spark_session
 
+    silent = no_master(master)
+    if silent is not None:
+        yield wrong("Spark", silent, "Start the master, or correct --master")
+        return
     try:
         spark = spark_session("sparkonce doctor", **_CONF, **{"spark.master": master})
     except Exception as error:  # of many kinds, py4j's among them
@@ -35,6 +43,25 @@ def examine(master: str, places: Places) -> Iterator[Finding]:
         yield from _formats(spark)
     finally:
         spark.stop()
+
+
+def no_master(master: str) -> str | None:
+    """Return why no standalone master can be reached, which Spark would try for minutes; None for other masters."""
+    if not master.startswith(_STANDALONE):
+        return None
+    found = []
+    for address in master.removeprefix(_STANDALONE).split(","):
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > MAX_PORT:
+            found.append(f"{address!r} is not host:port")
+            continue
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT_S).close()
+        except OSError as error:
+            found.append(f"no master answers at {address} ({error.strerror or error})")
+        else:
+            return None
+    return "; ".join(found)
 
 
 def _formats(spark: SparkSession) -> Iterator[Finding]:

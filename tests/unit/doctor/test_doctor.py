@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +26,8 @@ from pyarrow.fs import FileSelector
 
 from sparkonce import EmbeddedBroker
 from sparkonce.connectors.runtime.spark_version import complaint
+from sparkonce.jobs.cli.doctor import spark
+from sparkonce.jobs.cli.doctor.findings import State
 from sparkonce.jobs.cli.doctor.from_there import Places, look
 from sparkonce.jobs.cli.doctor.stores import PROBE
 from sparkonce.jobs.cli.doctor.workers import reason
@@ -273,3 +277,20 @@ def test_a_trust_store_that_a_worker_does_not_have(kafka_broker: EmbeddedBroker,
     (wrong,) = (text for _, text, state, _ in look(places.as_document()) if state == "WRONG")
     assert f"kafka.ssl.truststore.location={tmp_path / 'trust.jks'} cannot be read on " in wrong
     assert "the file must be on every machine that runs tasks" in wrong
+
+
+def test_a_master_that_does_not_answer_is_told_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+    monkeypatch.setattr("socket.create_connection", refused)
+    (found,) = spark.examine("spark://localhost:7999", Places())
+    assert found.state is State.WRONG
+    assert found.found == "no master answers at localhost:7999 (Connection refused)"
+    assert spark.no_master("spark://localhost") == "'localhost' is not host:port"
+    assert spark.no_master("local[2]") is None
+
+
+def test_one_of_several_masters_is_enough() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert spark.no_master(f"spark://nowhere,127.0.0.1:{server.getsockname()[1]}") is None
