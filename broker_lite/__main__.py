@@ -115,6 +115,8 @@ def _config(options: argparse.Namespace) -> BrokerConfig:
         if not equals:
             raise ConfigError(f"--set {assignment}: expected NAME=VALUE")
         settings[name] = value
+    if options.data_dir == "":
+        raise ConfigError(f"--data-dir is empty: give a directory, or leave it out for ./{DEFAULT_DATA_DIR}")
     if options.data_dir is not None:
         settings["log.dirs"] = options.data_dir
     if options.port is not None:

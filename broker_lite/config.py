@@ -347,7 +347,9 @@ def _unknown(name: str) -> str:
         )
     import difflib  # imported lazily, for a faster start
 
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+    nearest = difflib.get_close_matches(name, known, n=1)
+    if not nearest:
+        return f"unknown broker setting {name!r}; sparkonce broker --help-settings lists all"
     return f"unknown broker setting {name!r}; the nearest known one is {nearest[0]!r}"
 
 

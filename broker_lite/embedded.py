@@ -129,11 +129,13 @@ class EmbeddedBroker:
         """End the process by SIGKILL, as a crash would; `restart` brings it back.
 
         Raises:
-            RuntimeError: in a thread, which cannot be killed.
+            RuntimeError: in a thread, which cannot be killed; or if it is not running.
         """
         with self._lock:
+            if not self._process:
+                raise RuntimeError("only an EmbeddedBroker(process=True) can be killed")
             if not isinstance(self._runner, _Process):
-                raise RuntimeError("only a running EmbeddedBroker(process=True) can be killed")
+                raise RuntimeError("the broker is not running, so it cannot be killed; restart() brings it back")
             if self._faults is not None:
                 self._faults.detach()
             self._runner.kill()

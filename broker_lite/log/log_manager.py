@@ -122,6 +122,8 @@ class LogManager:
             manager._lock = storage.lock(f"{log_dir}/{LOCK_FILE}")
         except BlockingIOError:
             raise LogDirectoryError(f"{log_dir} is in use by another broker: stop that one, or use another") from None
+        except FileExistsError:
+            raise LogDirectoryError(f"{log_dir} cannot be used (it is a file): choose another data directory") from None
         except OSError as error:
             raise LogDirectoryError(f"{log_dir} cannot be used ({error}): choose another data directory") from error
         try:

@@ -213,8 +213,10 @@ def _endpoints(setting: str, values: tuple[str, ...], default_host: str) -> dict
     found: dict[str, tuple[str, int]] = {}
     for value in values:
         match = _LISTENER.fullmatch(value)
-        if match is None or int(match[3]) > 65535:
+        if match is None:
             raise SettingError(f"{setting}: {value!r} is not <name>://<host>:<port>")
+        if int(match[3]) > 65535:
+            raise SettingError(f"{setting}: the port of {value!r} is larger than 65535")
         name, port = match[1].upper(), int(match[3])
         if name in found:
             raise SettingError(f"{setting}: each listener has a name of its own; {name} is there twice")

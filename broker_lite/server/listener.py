@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -70,7 +71,9 @@ def _bound(config: ListenerConfig) -> socket.socket:
         try:
             sock.bind(address)
         except OSError as error:
-            raise ServerError(f"cannot listen on {host}:{port} ({error}): choose another port, or 0 for any") from error
+            foreign = error.errno == errno.EADDRNOTAVAIL
+            remedy = "choose an address of this machine" if foreign else "choose another port, or 0 for any"
+            raise ServerError(f"cannot listen on {host}:{port} ({error}): {remedy}") from error
         sock.setblocking(False)
         undo.pop_all()
     return sock

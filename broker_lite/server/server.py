@@ -18,6 +18,7 @@ from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.log.config import LONG_MAX
 from sparkonce.broker_lite.log.housekeeping import Housekeeping, HousekeepingSettings
 from sparkonce.broker_lite.node.broker import Broker
+from sparkonce.broker_lite.node.request import Endpoint
 from sparkonce.broker_lite.security.authorizer import SecurityFileError
 from sparkonce.broker_lite.server.connection import Connection
 from sparkonce.broker_lite.server.connections import ConnectionTable
@@ -99,9 +100,8 @@ class Server:
             self._keep_house(self.broker)
             await self._cluster.register()
             undo.pop_all()
-        for listener in self._listeners:
-            protocol = "" if listener.config.name == listener.config.protocol else f" ({listener.config.protocol})"
-            logger.info("listening on %s://%s:%d%s", listener.config.name, *listener.endpoint, protocol)
+        for sock, listener in bound:
+            _say_where(listener, Endpoint(*sock.getsockname()[:2]))
         logger.info("data in %s", self._data_dir)
 
     def _open(self, seat: Seat) -> Broker:
@@ -249,6 +249,15 @@ def _tls_connection() -> type[Connection]:
     from sparkonce.broker_lite.server.tls import TlsConnection
 
     return TlsConnection
+
+
+def _say_where(listener: Listener, bound: Endpoint) -> None:
+    """Log the address that a listener is bound to, and what clients are told, where that is another one."""
+    own, told = (f"{_in_url(each)}:{at}" for each, at in (bound, listener.endpoint))
+    config = listener.config
+    protocol = "" if config.name == config.protocol else f" ({config.protocol})"
+    clients = "" if own == told else f"; clients are told {told}"
+    logger.info("listening on %s://%s%s%s", config.name, own, protocol, clients)
 
 
 def _in_url(host: str) -> str:

@@ -22,6 +22,7 @@ def test_text_and_values_are_read_alike() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
+        ({"foo.bar": 1}, r"^unknown broker setting 'foo\.bar'; sparkonce broker --help-settings lists all$"),
         ({"num.partition": 1}, r"num\.partition.*nearest known one is 'num\.partitions'"),
         ({"num.partitions": "many"}, r"num\.partitions='many': expected a whole number"),
         ({"num.partitions": 0}, r"num\.partitions=0: must be at least 1"),

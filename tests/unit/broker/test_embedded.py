@@ -79,6 +79,32 @@ def test_two_brokers_do_not_share_a_folder(tmp_path: Path) -> None:
                 EmbeddedBroker(tmp_path, process=process)
 
 
+def test_an_address_of_another_machine_is_refused_as_such() -> None:
+    with pytest.raises(
+        BrokerStartError, match=r"cannot listen on 192\.0\.2\.1:0 .*: choose an address of this machine"
+    ):
+        EmbeddedBroker(config={"listeners": "PLAINTEXT://192.0.2.1:0"})
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_the_log_names_the_address_that_is_bound_and_what_clients_are_told(
+    host: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "sparkonce.broker_lite")
+    settings = {"listeners": f"PLAINTEXT://{host}:0", "advertised.listeners": "PLAINTEXT://kafka.example:29192"}
+    with EmbeddedBroker(tmp_path, config=settings):
+        pass
+    line = next(each for each in caplog.messages if each.startswith("listening on "))
+    assert re.fullmatch(rf"listening on PLAINTEXT://{re.escape(host)}:\d+; clients are told kafka.example:29192", line)
+
+
+def test_a_broker_that_is_down_cannot_be_killed_again(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path, process=True) as broker:
+        broker.kill()
+        with pytest.raises(RuntimeError, match=r"is not running.*restart"):
+            broker.kill()
+
+
 def test_a_port_in_use_is_named(kafka_broker: EmbeddedBroker) -> None:
     port = kafka_broker.bootstrap_servers.rpartition(":")[2]
     with pytest.raises(BrokerStartError, match=rf"cannot listen on 127.0.0.1:{port}.*choose another port"):
@@ -165,7 +191,8 @@ def test_the_command_line(command: tuple[str, ...], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--data-dir", "file"), r"file cannot be used .*: choose another data directory"),
+        (("--data-dir", "file"), r"file cannot be used \(it is a file\): choose another data directory"),
+        (("--data-dir", ""), r"--data-dir is empty: give a directory"),
         (("--ready-file", "nowhere/ready"), r"--ready-file nowhere/ready cannot be written: .*No such file"),
     ],
 )

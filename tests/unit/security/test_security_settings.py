@@ -70,6 +70,7 @@ def test_a_listeners_own_settings_beat_the_common_ones() -> None:
     ("settings", "message"),
     [
         ({"listeners": "PLAINTEXT"}, "is not <name>://<host>:<port>"),
+        ({"listeners": "PLAINTEXT://127.0.0.1:99999"}, "is larger than 65535"),
         ({"listeners": "A://:1,A://:2"}, "A is there twice"),
         ({"listeners": "PLAINTEXT://:9092,SSL://:9092"}, "a port of its own"),
         ({"listeners": "MINE://:0"}, "MINE is not in listener.security.protocol.map"),
