@@ -49,6 +49,7 @@ class _HelpSettings(argparse.Action):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options, shared with `sparkonce broker`."""
+    parser.epilog = "exit status: 0 stopped by SIGTERM or SIGINT; 1 a wrong setting, or it cannot start; 2 usage"
     parser.add_argument("--config", metavar="FILE", help="a properties file with Kafka's setting names")
     parser.add_argument("--data-dir", metavar="DIR", help=f"where the data lives (log.dirs; else ./{DEFAULT_DATA_DIR})")
     parser.add_argument("--port", type=int, help="the port to listen on (port; default 0: any free one)")

@@ -74,6 +74,7 @@ class ReplicaFiles:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
+    parser.epilog = "exit status: 0 the replicas agree, 1 they do not (see VIOLATION), 2 this is no stopped cluster"
     parser.add_argument(
         "metadata_dir",
         metavar="METADATA_DIR",

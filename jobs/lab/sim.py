@@ -28,6 +28,10 @@ _SHRUNK_AT_MOST = 3
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
+    parser.epilog = (
+        "exit status: 0 nothing violated, and every planted bug found; 1 an invariant was violated, or "
+        "a planted bug was not found; 2 usage; 130 ended by Ctrl-C"
+    )
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument(
         "--seed", type=whole_number, metavar="N", help="run one seed and print its trace, and the trace's hash"

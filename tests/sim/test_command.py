@@ -153,3 +153,10 @@ def test_ctrl_c_ends_any_command_with_one_line(
 def test_what_each_planted_bug_is_is_told_in_words() -> None:
     assert all(" " in each.source or each.source.startswith("KAFKA-") for each in PLANTED)
     assert not [each.source for each in PLANTED if each.source.endswith("undone")]
+
+
+@pytest.mark.parametrize("command", ["broker", "cluster-check", "sim"])
+def test_help_lists_the_exit_statuses(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    assert "exit status: 0 " in capsys.readouterr().out
