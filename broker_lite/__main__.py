@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sparkonce.broker_lite.config import BrokerConfig, ConfigError, file_settings
+from sparkonce.broker_lite.config import BrokerConfig, ConfigError, file_settings, line_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -127,8 +127,14 @@ def _config(options: argparse.Namespace) -> BrokerConfig:
         return BrokerConfig.of({**of_file, **settings})
     except ConfigError as error:
         if _what_is_wrong(of_file) == str(error):
-            raise ConfigError(f"{options.config}: {error}") from None
+            raise ConfigError(f"{options.config}{_line(options.config, of_file, str(error))}: {error}") from None
         raise
+
+
+def _line(path: str, of_file: Mapping[str, str], wrong: str) -> str:
+    """Return which line of a file an error is about; nothing if that is none in particular."""
+    names = [name for name, value in of_file.items() if _what_is_wrong({name: value}) == wrong]
+    return f", line {line_of(path, names[0])}" if names else ""
 
 
 def _what_is_wrong(settings: Mapping[str, object]) -> str | None:

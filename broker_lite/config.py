@@ -43,7 +43,7 @@ from sparkonce.settings import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["LONG_MAX", "BrokerConfig", "ConfigError", "broker_settings", "file_settings", "read_properties"]
+__all__ = ["LONG_MAX", "BrokerConfig", "ConfigError", "broker_settings", "file_settings", "line_of", "read_properties"]
 
 _OTHER_NAMES = {"log.dir": "log.dirs", "broker.id": "node.id"}
 """Settings of Kafka's that another one has replaced."""
@@ -402,6 +402,13 @@ def read_properties(path: str | Path) -> dict[str, str]:
             raise ConfigError(f"{path}, line {number}: expected name=value")
         settings[name.strip()] = value.strip()
     return settings
+
+
+def line_of(path: str | Path, name: str) -> int:
+    """Return the line of a properties file that sets a name: the last one, which counts."""
+    with open(path, encoding="utf-8", newline=None) as file:
+        lines = enumerate(file.read().splitlines(), 1)
+        return max(number for number, line in lines if line.partition("=")[0].strip() == name)
 
 
 def _one_directory(log_dirs: str) -> str:

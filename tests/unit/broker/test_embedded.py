@@ -211,12 +211,21 @@ def test_a_wrong_setting_on_the_command_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["prot=9", "num.partitions=many", "broker.id=1", "log.dirs=a,b", "listeners=x"])
-def test_a_wrong_setting_in_a_file_names_the_file(line: str, tmp_path: Path) -> None:
+def test_a_wrong_setting_in_a_file_names_the_file_and_the_line(line: str, tmp_path: Path) -> None:
     file = tmp_path / "broker.properties"
     file.write_text(f"num.partitions=2\n{line}\n")
     parser = argparse.ArgumentParser()
     broker_main.add_arguments(parser)
-    with pytest.raises(ConfigError, match=rf"^{file}: .*{line.partition('=')[0]}"):
+    with pytest.raises(ConfigError, match=rf"^{file}, line 2: .*{line.partition('=')[0]}"):
+        broker_main._config(parser.parse_args(["--config", str(file)]))
+
+
+def test_settings_of_a_file_that_contradict_each_other_are_told_without_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "broker.properties"
+    file.write_text("broker.heartbeat.interval.ms=4000\nbroker.session.timeout.ms=7000\n")
+    parser = argparse.ArgumentParser()
+    broker_main.add_arguments(parser)
+    with pytest.raises(ConfigError, match=rf"^{file}: broker\.heartbeat"):
         broker_main._config(parser.parse_args(["--config", str(file)]))
 
 
