@@ -157,7 +157,8 @@ async def _serve(config: BrokerConfig, data_dir: str, ready_file: str | None, pa
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     server = Server(config, data_dir)
-    await server.start()
+    if not await _start(server, stopping):
+        return
     parent_link = _Parent(loop, server, parent, stopping) if parent is not None else None
     addresses = list(server.addresses.values())
     if ready_file is not None:
@@ -173,6 +174,23 @@ async def _serve(config: BrokerConfig, data_dir: str, ready_file: str | None, pa
     if parent_link is not None:
         parent_link.close()
     await server.stop()
+
+
+async def _start(server: Server, stopping: asyncio.Event) -> bool:
+    """Start, or give up when a signal comes first, as a start may wait long for others; return whether it started."""
+    import asyncio
+
+    starting, signalled = asyncio.ensure_future(server.start()), asyncio.ensure_future(stopping.wait())
+    await asyncio.wait((starting, signalled), return_when=asyncio.FIRST_COMPLETED)
+    signalled.cancel()
+    if starting.done():
+        await starting
+        return True
+    starting.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await starting
+    logger.info("stopped before it had started")
+    return False
 
 
 class _Parent:

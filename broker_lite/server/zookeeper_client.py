@@ -53,7 +53,8 @@ _ERRORS: Final[dict[type[Exception], type[ZooKeeperError]]] = {
 }
 """By kazoo's; all others are a plain `ZooKeeperError`."""
 
-# It reports each attempt to connect; what matters of that is logged by whoever has the session.
+logger = logging.getLogger(__name__)
+# It reports each attempt to connect; what matters of that is logged here and by whoever has the session.
 _kazoo_logger = logging.getLogger(f"{__name__}.kazoo")
 _kazoo_logger.setLevel(logging.CRITICAL)
 
@@ -83,6 +84,8 @@ class ZooKeeperClient:
         self.connected = False
         self.timeout_ms = timeout_ms
         self._loop_seen_s = time.monotonic()
+        self._unresolved: set[str] = set()
+        """The hosts that could not be resolved when it connected last."""
         self._watch_connection()
 
     def start(self) -> None:
@@ -170,13 +173,13 @@ class ZooKeeperClient:
             self._kazoo.close()
 
     def _watch_connection(self) -> None:
-        """Note which time-out ZooKeeper grants, and let a loop that is stuck end the session; kazoo offers neither.
+        """Note what kazoo does not tell: the time-out that is granted, hosts without an address; end a stuck session.
 
         ZooKeeper has bounds of its own for time-outs. What kazoo returns is two thirds of it: how long it waits for a
         sign of life.
         """
         connection = self._kazoo._connection
-        connect, ping = connection._connect, connection._send_ping
+        connect, ping, expand = connection._connect, connection._send_ping, connection._expand_client_hosts
 
         def connecting(*arguments: Any) -> Any:
             self._check_loop()
@@ -188,7 +191,17 @@ class ZooKeeperClient:
             self._check_loop()
             return ping(*arguments)
 
-        connection._connect, connection._send_ping = connecting, pinging
+        def expanding() -> Any:
+            found = expand()
+            self._report_unresolved({host.strip() for host, _ in self._kazoo.hosts} - {each[0] for each in found})
+            return found
+
+        connection._connect, connection._send_ping, connection._expand_client_hosts = connecting, pinging, expanding
+
+    def _report_unresolved(self, hosts: set[str]) -> None:
+        for host in sorted(hosts - self._unresolved):
+            logger.warning("ZooKeeper: the host %s cannot be resolved; it is tried again", host)
+        self._unresolved = hosts
 
     def _check_loop(self) -> None:
         if time.monotonic() - self._loop_seen_s > self.timeout_ms / 1000:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Final
 
 from sparkonce.broker_lite.server.listener import ServerError
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 MIN_CONNECT_S: Final = 5.0
 """How long a broker waits for ZooKeeper when it starts; or its session's time-out, if that is longer."""
 
+logger = logging.getLogger(__name__)
+
 
 async def take_seat(config: BrokerConfig, host: Host, _data_dir: str, _listeners: Sequence[Listener]) -> MemberSeat:
     """See `seat.take_seat`."""
@@ -32,8 +35,9 @@ async def take_seat(config: BrokerConfig, host: Host, _data_dir: str, _listeners
         raise ServerError(text) from error
     monotonic_ms = host.clock.monotonic_ms
     coordination = ZooKeeperCoordination(connect, client, config.node_id, loop, monotonic_ms, host.new_uuid)
+    timeout_s = max(timeout_ms / 1000, MIN_CONNECT_S)
+    logger.info("broker %d waits for ZooKeeper at %s, for up to %.0f s", config.node_id, connect, timeout_s)
     try:
-        timeout_s = max(timeout_ms / 1000, MIN_CONNECT_S)
         cluster_id = await coordination.start(config.cluster_id, timeout_s, create=True)
     except BaseException as error:
         coordination.close()

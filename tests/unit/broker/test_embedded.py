@@ -188,6 +188,23 @@ def test_the_command_line(command: tuple[str, ...], tmp_path: Path) -> None:
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_broker_that_waits_for_zookeeper_says_so_and_obeys_signals(number: int, tmp_path: Path) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        place = f"127.0.0.1:{nobody.getsockname()[1]}/x"
+        timeout_ms = 2 * DEADLINE_S * 1000
+        settings = (f"zookeeper.connect={place}", f"zookeeper.session.timeout.ms={timeout_ms:.0f}", "node.id=1")
+        child = start("-m", "sparkonce.broker_lite", *(f"--set={each}" for each in settings), cwd=tmp_path)
+        assert child.stderr is not None
+        assert f"waits for ZooKeeper at {place}, for up to {timeout_ms / 1000:.0f} s" in child.stderr.readline()
+        child.send_signal(number)
+        said = child.communicate(timeout=DEADLINE_S)[1]
+    assert "stopped before it had started" in said
+    assert "Traceback" not in said
+    assert child.returncode == 0
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
