@@ -17,6 +17,7 @@ listen. While the broker is down, connections are refused as usual.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import json
 import os
@@ -54,7 +55,7 @@ class EmbeddedBroker:
 
     Args:
         data_dir: where the data lives; beats `log.dirs`, as `--data-dir` does. By default what `config` says of
-            `log.dirs`, else a temporary folder that is removed at the end.
+            `log.dirs`, else a temporary folder that `close` removes, or else the interpreter's exit.
         process: whether to run in a process of its own, which can be killed, instead of a thread.
         config: settings by Kafka's names.
 
@@ -89,6 +90,9 @@ class EmbeddedBroker:
             self._release_ports()
             self._remove_temporary()
             raise
+        self._pid_here = os.getpid()
+        if self._temporary:
+            atexit.register(self._close_at_exit)
 
     def __enter__(self) -> EmbeddedBroker:
         return self
@@ -159,6 +163,7 @@ class EmbeddedBroker:
         with self._lock:
             if not self._closed:
                 self._closed = True
+                atexit.unregister(self._close_at_exit)
                 try:
                     self._stop()
                 finally:
@@ -183,6 +188,10 @@ class EmbeddedBroker:
         runner, self._runner = self._runner, None
         if runner is not None:
             runner.stop()
+
+    def _close_at_exit(self) -> None:
+        if os.getpid() == self._pid_here:  # a fork has neither the thread nor the folder for its own
+            self.close()
 
     def _remove_temporary(self) -> None:
         if self._temporary:

@@ -10,6 +10,7 @@ controller's log, or a ZooKeeper, which is also where what the cluster thinks is
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import signal
@@ -44,7 +45,8 @@ class EmbeddedCluster:
 
     Args:
         brokers: how many.
-        data_dir: where the data lives; by default a temporary folder that is removed at the end.
+        data_dir: where the data lives, of broker 1 in `data_dir/1` and so on, the controller's log in
+            `data_dir/metadata`; by default a temporary folder that `close` removes, or else the interpreter's exit.
         process: whether each broker has a process of its own, which can be killed and paused, instead of a thread.
         config: settings of all brokers by Kafka's names. Replication factors that are not set are 3, or the number of
             brokers if that is less: those of internal topics, and `default.replication.factor` too.
@@ -92,6 +94,9 @@ class EmbeddedCluster:
         except BaseException:
             self.close()
             raise
+        self._pid_here = os.getpid()
+        if self._temporary:
+            atexit.register(self._close_at_exit)
 
     def __enter__(self) -> EmbeddedCluster:
         return self
@@ -219,6 +224,7 @@ class EmbeddedCluster:
         """Stop all brokers cleanly and remove a temporary folder; a second call does nothing."""
         if self._closed:
             return
+        atexit.unregister(self._close_at_exit)
         for broker_id in list(self._paused):
             self.resume(broker_id)
         self._closed = True
@@ -229,6 +235,15 @@ class EmbeddedCluster:
         finally:
             self._view.close()
             self._remove_temporary()
+
+    def _close_at_exit(self) -> None:
+        if os.getpid() != self._pid_here:  # a fork has neither the brokers nor the folder for its own
+            return
+        for broker_id, broker in self._brokers.items():  # one after the other: no thread can be started any more
+            self.resume(broker_id)
+            broker.close()
+        self._brokers.clear()
+        self.close()
 
     def _remove_temporary(self) -> None:
         if self._temporary:

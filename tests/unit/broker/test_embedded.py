@@ -72,6 +72,32 @@ def test_a_thread_cannot_be_killed(kafka_broker: EmbeddedBroker) -> None:
         kafka_broker.kill()
 
 
+LEFT_OPEN = """
+import os
+import sys
+from sparkonce import EmbeddedBroker, EmbeddedCluster
+
+broker = {}(process={})
+fork = os.fork()
+if not fork:
+    sys.exit()
+os.waitpid(fork, 0)
+assert broker.data_dir.parent.samefile(sys.argv[1]) and any(broker.data_dir.iterdir())
+"""
+
+
+@BOTH
+@pytest.mark.parametrize("kind", ["EmbeddedBroker", "EmbeddedCluster"])
+def test_what_is_never_closed_removes_its_folder_at_exit(kind: str, process: bool, tmp_path: Path) -> None:
+    """And a fork that ends earlier does not."""
+    command = [sys.executable, "-c", LEFT_OPEN.format(kind, process), str(tmp_path)]
+    ended = subprocess.run(
+        command, env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True, timeout=DEADLINE_S
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_two_brokers_do_not_share_a_folder(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path):
         for process in (False, True):
