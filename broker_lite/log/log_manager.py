@@ -276,6 +276,15 @@ class LogManager:
             self._taken()
         return changed
 
+    def note_metadata_position(self, position: topics_file.MetadataPosition | None, *, continues: bool) -> None:
+        """Note how far the controller's log was followed; at once on disk, if it is another one than at the last start.
+
+        The next start would refuse it.
+        """
+        self.metadata_position = position
+        if not continues:
+            self._write_down()
+
     def _taken(self) -> None:
         """Do what has to follow from a change: here nothing, as `keep` came before it."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, cast
 
-from sparkonce.broker_lite.controller.image import ClusterImage, TopicImage
+from sparkonce.broker_lite.controller.image import ClusterImage, LogPosition, TopicImage
 from sparkonce.broker_lite.controller.image import PartitionKey as ClusterKey
 from sparkonce.broker_lite.log.log_manager import WantedTopic
 from sparkonce.broker_lite.log.steps import finish
@@ -135,7 +135,10 @@ class ClusterPartitions:
         """
         if not self.member.registered:
             return
-        self.logs.metadata_position = image.position
+        former = self.logs.metadata_position
+        self.logs.note_metadata_position(
+            image.position, continues=former is None or image.contains(LogPosition(*former))
+        )
         gone = [topic for topic in self.logs.topics.values() if topic.topic_id not in image.topics]
         wanted = map(self._wanted, image.topics.values())
         if finish(self.logs.take(wanted, gone, self._clock.now_ms())):

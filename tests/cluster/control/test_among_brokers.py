@@ -15,6 +15,7 @@ import pytest
 
 from sparkonce import BrokerStartError, EmbeddedBroker, EmbeddedCluster
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH
+from sparkonce.broker_lite.log.checkpoints import BROKER_EPOCH
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import AMONG_BROKERS, ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
@@ -257,3 +258,18 @@ def test_a_broker_does_not_join_a_cluster_that_has_lost_decisions(tmp_path: Path
     latest.rename(metadata)
     with EmbeddedBroker(data, config=config) as broker:
         assert "t" in admin(broker.bootstrap_servers).list_topics(timeout=PATIENCE_S).topics
+
+
+def test_a_broker_that_goes_on_without_what_is_lost_may_be_killed_right_then(tmp_path: Path) -> None:
+    data, killed = tmp_path / "data", tmp_path / "killed"
+    config = {"node.id": 1, "metadata.log.dir": str(tmp_path / "metadata"), "cluster.id": "it"}
+    with EmbeddedBroker(data, config=config):
+        pass
+    shutil.rmtree(tmp_path / "metadata")
+    with pytest.raises(BrokerStartError, match="has gone back"):
+        EmbeddedBroker(data, config=config)
+    (data / BROKER_EPOCH).write_text("-1")
+    with EmbeddedBroker(data, config=config):
+        shutil.copytree(data, killed)
+    with EmbeddedBroker(killed, config=config):
+        pass

@@ -278,3 +278,18 @@ def test_only_what_does_not_pass_is_a_failure_of_the_directory() -> None:
         told.__cause__ = OSError(number, "?")
         logs.note_failure(told)
         assert logs.failure() is told.__cause__
+
+
+@pytest.mark.parametrize(("continues", "offset"), [(True, 9), (False, 2)])
+def test_that_another_log_of_the_controller_is_followed_is_written_down_at_once(continues: bool, offset: int) -> None:
+    storage = SimulatedDisk()
+    logs = open_logs(storage)
+    logs.metadata_position = (1, ID, 9)
+    logs.close(NOW)
+    logs = open_logs(storage)
+    logs.note_metadata_position((1, uuid.UUID(int=7), 2), continues=continues)
+    logs.abandon()
+    storage.process_died()
+    found = open_logs(storage).metadata_position
+    assert found is not None
+    assert found[2] == offset
