@@ -420,7 +420,9 @@ class GroupCoordinator:
             return ErrorCode.NON_EMPTY_GROUP
         waiting = self._pending.keys_of_group(group_id)
         if offsets or waiting:
-            self._remove_offsets(group_id, list({*offsets, *((key.topic, key.partition) for key in waiting)}))
+            self._remove_offsets(
+                group_id, list(dict.fromkeys((*offsets, *((key.topic, key.partition) for key in waiting))))
+            )
         if group is not None:
             self._append(group_id, self._removal_of(group))
             if isinstance(group, ClassicGroup):

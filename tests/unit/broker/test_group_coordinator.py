@@ -91,14 +91,16 @@ class Asker:
             ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, group_id=group_id, member_id=member_id, member_epoch=epoch, **fields
         )
 
-    def commit(self, member_id: str = "", epoch: int = -1, version: int = 9, group_id: str = "g") -> ErrorCode:
+    def commit(
+        self, member_id: str = "", epoch: int = -1, version: int = 9, group_id: str = "g", topic: str = "t"
+    ) -> ErrorCode:
         answer = self.ask(
             ApiKey.OFFSET_COMMIT,
             version,
             group_id=group_id,
             generation_id_or_member_epoch=epoch,
             member_id=member_id,
-            topics=[("t", [(0, 5, -1, "")])],
+            topics=[(topic, [(0, 5, -1, "")])],
         )
         return ErrorCode(answer.topics[0].partitions[0].error_code)
 
@@ -386,6 +388,16 @@ def test_offsets_of_a_deleted_topic_are_removed_in_the_order_in_which_groups_cam
         asker.commit(group_id=group_id)
     asker.broker.groups.forget_topic("t")
     assert [key.group_id for key in removed_offsets(asker.broker)] == groups
+
+
+def test_offsets_of_a_deleted_group_are_removed_in_the_order_in_which_they_came(world: World) -> None:
+    asker = start(world)
+    topics = [f"t{number}" for number in (5, 2, 7, 1, 8, 3, 6, 4)]
+    for topic in topics:
+        asker.broker.create_topic(topic, 1, {})
+        asker.commit(topic=topic)
+    assert asker.broker.groups.delete("g") is ErrorCode.NONE
+    assert [key.topic for key in removed_offsets(asker.broker)] == topics
 
 
 def test_groups_are_deleted_without_members(world: World) -> None:
