@@ -185,9 +185,20 @@ class Scraper(Guest):
             active += page[_CONTROLLER]
             if page[_UNDER_REPLICATED]:
                 return f"broker {machine.node_id} counts {page[_UNDER_REPLICATED]:.0f} partitions that lack replicas"
-            for (broker_id, key), log in self.world.logs.items():
-                place = (self.world.topic_of(key).name, key[1])
-                name = f'kafka_log_Log_Value{{name="LogEndOffset",partition="{place[1]}",topic="{place[0]}"}}'
-                if broker_id == machine.node_id and place in self.world.places and page.get(name) != log.log_end_offset:
-                    return f"broker {broker_id} says that {place} ends at {page.get(name)}, not {log.log_end_offset}"
+            wrong = self._wrong_end(machine.node_id, page)
+            if wrong is not None:
+                return wrong
         return None if active == 1 else f"{active:.0f} brokers say that they are the controller"
+
+    def _wrong_end(self, broker_id: int, page: Samples) -> str | None:
+        for (owner, key), log in self.world.logs.items():
+            place = (self.world.topic_of(key).name, key[1])
+            if owner != broker_id or place not in self.world.places:
+                continue
+            # What has moved to other brokers has no log here any more, also if this one was down meanwhile.
+            state = self.world.image.partition(key)
+            end = log.log_end_offset if state is not None and broker_id in state.replicas else None
+            said = page.get(f'kafka_log_Log_Value{{name="LogEndOffset",partition="{place[1]}",topic="{place[0]}"}}')
+            if said != end:
+                return f"broker {broker_id} says that {place} ends at {said}, not {end}"
+        return None
