@@ -1,8 +1,8 @@
 """`python -m sparkonce.broker_lite`: a broker as a process of its own.
 
 It ends cleanly on SIGTERM or SIGINT, and when the socket `--parent` reaches its end, that is when its parent is gone.
-When it can be reached it writes `host:port` of its first listener into `--ready-file` (whole or not at all), and that
-of each of its listeners to standard output, a line each.
+While it can be reached, `host:port` of its first listener is in `--ready-file`; that of each of its listeners is
+written to standard output, a line each.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparkonce.broker_lite.config import BrokerConfig, ConfigError, file_settings, line_of
+from sparkonce.ready_file import ReadyFileError, ready_file
 
 if TYPE_CHECKING:
     import asyncio
@@ -82,10 +83,11 @@ def run(options: argparse.Namespace) -> int:
     for handler in handlers:
         handler.addFilter(rate)
     try:
-        config = _config(options)
-        data_dir = os.path.abspath(config.log_dirs or DEFAULT_DATA_DIR)
-        asyncio.run(_serve(config, data_dir, options.ready_file, options.parent))
-    except (ConfigError, LogDirectoryError, ServerError) as error:
+        with ready_file(options.ready_file) as write_ready:
+            config = _config(options)
+            data_dir = os.path.abspath(config.log_dirs or DEFAULT_DATA_DIR)
+            asyncio.run(_serve(config, data_dir, write_ready, options.parent))
+    except (ConfigError, LogDirectoryError, ReadyFileError, ServerError) as error:
         print(f"sparkonce broker: {error}", file=sys.stderr)
         return 1
     finally:  # the process may be a caller's, which has its own log
@@ -145,7 +147,7 @@ def _what_is_wrong(settings: Mapping[str, object]) -> str | None:
     return None
 
 
-async def _serve(config: BrokerConfig, data_dir: str, ready_file: str | None, parent: int | None) -> None:
+async def _serve(config: BrokerConfig, data_dir: str, write_ready: Callable[[str], None], parent: int | None) -> None:
     import asyncio
 
     from sparkonce.broker_lite.server.server import Server
@@ -161,14 +163,11 @@ async def _serve(config: BrokerConfig, data_dir: str, ready_file: str | None, pa
         return
     parent_link = _Parent(loop, server, parent, stopping) if parent is not None else None
     addresses = list(server.addresses.values())
-    if ready_file is not None:
-        try:
-            with open(f"{ready_file}.tmp", "w", encoding="utf-8") as file:
-                file.write(addresses[0])
-            os.replace(f"{ready_file}.tmp", ready_file)
-        except OSError as error:
-            await server.stop()
-            raise ConfigError(f"--ready-file {ready_file} cannot be written: {error}") from error
+    try:
+        write_ready(addresses[0])
+    except ReadyFileError:
+        await server.stop()
+        raise
     print("\n".join(addresses), flush=True)
     await stopping.wait()
     if parent_link is not None:

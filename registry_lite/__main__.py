@@ -1,17 +1,18 @@
 """`python -m sparkonce.registry_lite`: a schema registry as a process of its own, until SIGTERM or SIGINT.
 
-When it can be reached it prints its address, a line, and writes it into `--ready-file` (whole or not at all).
+When it can be reached it prints its address, a line, and writes it into `--ready-file`.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
-import os
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from sparkonce.ready_file import ready_file
 
 DEFAULT_PORT = 8081
 
@@ -43,20 +44,21 @@ def run(options: argparse.Namespace) -> int:
     stopping = (signal.SIGTERM, signal.SIGINT)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, stopping)  # also of the threads that are started now
     try:
-        with EmbeddedRegistry(
-            options.bootstrap_servers,
-            host=options.host,
-            port=options.port,
-            topic=options.topic,
-            user_info=_text(options.user_info_file),
-            certificate=options.certificate,
-            key=options.key,
-            client_ca=options.client_ca,
-            kafka=_settings(options.kafka_config),
-        ) as registry:
-            if options.ready_file is not None:
-                Path(f"{options.ready_file}.tmp").write_text(registry.url)
-                os.replace(f"{options.ready_file}.tmp", options.ready_file)
+        with (
+            ready_file(options.ready_file) as write_ready,
+            EmbeddedRegistry(
+                options.bootstrap_servers,
+                host=options.host,
+                port=options.port,
+                topic=options.topic,
+                user_info=_text(options.user_info_file),
+                certificate=options.certificate,
+                key=options.key,
+                client_ca=options.client_ca,
+                kafka=_settings(options.kafka_config),
+            ) as registry,
+        ):
+            write_ready(registry.url)
             print(registry.url, flush=True)
             signal.sigwait(stopping)
     except (RegistryStartError, OSError, ValueError) as error:

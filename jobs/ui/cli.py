@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 import threading
@@ -16,6 +15,7 @@ from sparkonce.jobs.cli.peek.clients import SERVERS, add_registry, kafka_and_reg
 from sparkonce.jobs.shared.arguments import UsageError, add_kafka, add_storage, positive
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 from sparkonce.offset_store.secrets import without_secrets
+from sparkonce.ready_file import ready_file
 
 DEFAULT_PORT = 8090
 LOOK_S = 0.5
@@ -68,7 +68,9 @@ def run(options: argparse.Namespace) -> int:
         _check(options)
         token = _token(options.token_file)
         with ExitStack() as stack:
+            write_ready = stack.enter_context(ready_file(options.ready_file, private=True))  # a token may be in it
             address, own_servers = _start(options, token, stack)
+            write_ready(address)
             print(address, flush=True)
             if own_servers is not None:  # the way for clients to brokers whose ports nobody chose
                 print(f"brokers: {own_servers}", flush=True)
@@ -135,18 +137,7 @@ def _start(options: argparse.Namespace, token: str | None, stack: ExitStack) -> 
     site = Site(given, own)
     stack.callback(site.close)
     server = stack.enter_context(UiServer(site, host=options.host, port=options.port, names=options.name, token=token))
-    if options.ready_file is not None:
-        _write_ready(options.ready_file, server.entrance)
     return server.entrance, servers
-
-
-def _write_ready(path: str, address: str) -> None:
-    """Write the address for its user alone: it may have the token in it."""
-    written = Path(f"{path}.tmp")
-    written.unlink(missing_ok=True)
-    with open(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(address)
-    os.replace(written, path)
 
 
 def _token(path: str | None) -> str | None:

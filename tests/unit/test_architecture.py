@@ -13,7 +13,7 @@ import pytest
 PROJECT = Path(__file__).resolve().parents[2]
 SOURCES = PROJECT / "sparkonce"
 FOLDERS = ("broker_lite", "connectors", "exactly_once", "jobs", "offset_store", "registry_lite")
-PACKAGES = (*FOLDERS, "crash_points", "notebook", "settings", "shipping")
+PACKAGES = (*FOLDERS, "crash_points", "notebook", "ready_file", "settings", "shipping")
 
 ROW = re.compile(r"\| (`[a-z].*?) \| .* \| (.*?) ?\|")
 IMPURE = {"asyncio", "os", "random", "socket", "threading", "time"}

@@ -212,6 +212,14 @@ def test_the_command_line(command: tuple[str, ...], tmp_path: Path) -> None:
     assert "stopped cleanly" in child.communicate(timeout=DEADLINE_S)[1]
     assert child.returncode == 0
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+    assert not (tmp_path / "ready").exists()
+
+
+def test_a_start_that_fails_leaves_no_address_of_a_former_one(tmp_path: Path) -> None:
+    (tmp_path / "ready").write_text("localhost:1")
+    options = ("--ready-file", "ready", "--set", "prot=9")
+    start("-m", "sparkonce.broker_lite", *options, cwd=tmp_path).communicate(timeout=DEADLINE_S)
+    assert not (tmp_path / "ready").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -1,0 +1,46 @@
+"""`--ready-file`: there while its server answers, and never with another one's address."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sparkonce.ready_file import ReadyFileError, ready_file
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_it_is_there_from_the_address_to_the_end(private: bool, tmp_path: Path) -> None:
+    path = tmp_path / "ready"
+    path.write_text("a former start's")
+    with ready_file(str(path), private=private) as write:
+        assert not path.exists()
+        write("localhost:1")
+        assert path.read_text() == "localhost:1"
+        assert not private or path.stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_another_server_has_written_since_stays(tmp_path: Path) -> None:
+    path = tmp_path / "ready"
+    with ready_file(str(path)) as write:
+        write("localhost:1")
+        path.write_text("localhost:2")
+    assert path.read_text() == "localhost:2"
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with (
+        ready_file(str(tmp_path / "nowhere" / "ready")) as write,
+        pytest.raises(ReadyFileError, match=r"--ready-file .*nowhere/ready cannot be written"),
+    ):
+        write("localhost:1")
+    with pytest.raises(ReadyFileError, match="cannot be written"), ready_file(str(tmp_path)):
+        raise AssertionError("not reached")
+
+
+def test_without_a_path_nothing_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with ready_file(None) as write:
+        write("localhost:1")
+    assert list(tmp_path.iterdir()) == []
