@@ -200,7 +200,7 @@ def listener_configs(
         if name not in protocols:
             raise SettingError(f"listener {name} is not in listener.security.protocol.map; add {name}:<protocol>")
         told_host, told_port = advertised.get(name, (host, 0))
-        if config.listeners and told_host in _ANY_ADDRESS:
+        if told_host in _ANY_ADDRESS:
             raise SettingError(f"clients cannot connect to {told_host}: give listener {name} in advertised.listeners")
         protocol = protocols[name]
         tls = _tls(config, given, name) if protocol.endswith("SSL") else None

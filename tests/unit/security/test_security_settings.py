@@ -76,6 +76,8 @@ def test_a_listeners_own_settings_beat_the_common_ones() -> None:
         ({"listeners": "MINE://:0"}, "MINE is not in listener.security.protocol.map"),
         ({"listeners": "A://:0", "listener.security.protocol.map": "A:TLS"}, "'A:TLS' is not"),
         ({"listeners": "PLAINTEXT://0.0.0.0:0"}, "give listener PLAINTEXT in advertised.listeners"),
+        ({"host.name": "0.0.0.0"}, "connect to 0.0.0.0: give listener PLAINTEXT in advertised.listeners"),
+        ({"host.name": "::"}, "connect to ::: give listener PLAINTEXT in advertised.listeners"),
         ({"listeners": "PLAINTEXT://:0", "advertised.listeners": "B://h:1"}, "B is not among listeners"),
         ({"listeners": "PLAINTEXT://:0", "port": 9092}, "either listeners or host.name and port"),
         ({"inter.broker.listener.name": "B"}, "inter.broker.listener.name=B"),
