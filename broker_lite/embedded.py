@@ -75,7 +75,7 @@ class EmbeddedBroker:
         if data_dir is None:
             data_dir = checked.log_dirs or None
         self._temporary = data_dir is None
-        self.data_dir = Path(tempfile.mkdtemp(prefix="broker_lite-") if data_dir is None else data_dir).absolute()
+        self._data_dir = Path(tempfile.mkdtemp(prefix="broker_lite-") if data_dir is None else data_dir).absolute()
         self._process = process
         self._runner: _Thread | _Process | None = None
         self._closed = False
@@ -101,6 +101,11 @@ class EmbeddedBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def data_dir(self) -> Path:
+        """Where the data lives; a broker in a process has its log there, too: `broker.log`."""
+        return self._data_dir
 
     @property
     def bootstrap_servers(self) -> str:

@@ -29,6 +29,7 @@ from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import NO_LEADER, PartitionState
 from sparkonce.broker_lite.embedded import BrokerStartError, EmbeddedBroker
+from sparkonce.broker_lite.log.checkpoints import META_PROPERTIES
 from sparkonce.broker_lite.log.storage import DiskStorage
 from sparkonce.broker_lite.replication.invariants import ViolationError
 
@@ -57,10 +58,10 @@ class EmbeddedCluster:
 
     Raises:
         TypeError: for arguments of other types.
-        ValueError: for no broker at all, settings of an unknown broker, and settings that differ for each broker and
-            are set here: its id, and its directories.
+        ValueError: for no broker at all, settings of an unknown broker, settings that differ for each broker and
+            are set here: its id, and its directories, and for a port that two brokers would listen on.
         ConfigError: for a setting that does not exist or cannot have that value.
-        BrokerStartError: if a broker does not start.
+        BrokerStartError: if a broker does not start, or `data_dir` is a broker's own.
     """
 
     def __init__(
@@ -74,23 +75,25 @@ class EmbeddedCluster:
     ) -> None:
         _check_arguments(brokers, config, of_broker or {}, coordination)
         self._temporary = data_dir is None
-        self.data_dir = Path(tempfile.mkdtemp(prefix="broker_lite-") if data_dir is None else data_dir).absolute()
+        self._data_dir = Path(tempfile.mkdtemp(prefix="broker_lite-") if data_dir is None else data_dir).absolute()
         self._process = process
         self._of_broker = of_broker or {}
         self._closed = False
         self._paused: set[int] = set()
         place = _place(self.data_dir, coordination)
         self._settings = {**_factors(brokers), **(config or {}), **place}
+        ids = range(1, brokers + 1)
         try:
-            self._view = _View(_observer(BrokerConfig.of({**self._settings, "node.id": 1})))
+            configs = {broker_id: BrokerConfig.of(self._settings_of(broker_id)) for broker_id in ids}
+            _check_ports(configs)
+            _check_is_no_brokers(self._data_dir)
+            self._view = _View(_observer(configs[1]))
         except BaseException:
             self._remove_temporary()
             raise
         self._brokers: dict[int, EmbeddedBroker] = {}
-        self.brokers: Mapping[int, EmbeddedBroker] = MappingProxyType(self._brokers)
-        """Each broker by its id."""
         try:
-            self._start(range(1, brokers + 1))
+            self._start(ids)
         except BaseException:
             self.close()
             raise
@@ -105,6 +108,16 @@ class EmbeddedCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def data_dir(self) -> Path:
+        """Where the data lives: of each broker in a folder named after its id, the controller's log in `metadata`."""
+        return self._data_dir
+
+    @property
+    def brokers(self) -> Mapping[int, EmbeddedBroker]:
+        """Each broker by its id."""
+        return MappingProxyType(self._brokers)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -266,8 +279,11 @@ class EmbeddedCluster:
         return EmbeddedBroker(
             data_dir=self.data_dir / str(broker_id),
             process=self._process,
-            config={**self._settings, **self._of_broker.get(broker_id, {}), "node.id": broker_id},
+            config=self._settings_of(broker_id),
         )
+
+    def _settings_of(self, broker_id: int) -> dict[str, object]:
+        return {**self._settings, **self._of_broker.get(broker_id, {}), "node.id": broker_id}
 
     def _check_open(self) -> None:
         if self._closed:
@@ -414,6 +430,25 @@ def _check_arguments(brokers: object, config: object, of_broker: object, coordin
         may_be_given = {_CONNECT} if coordination is not None and name != "config" else set()
         for given in sorted(_GIVEN_HERE & set(settings) - may_be_given):
             raise ValueError(f"{name} has {given}, which each broker is given by EmbeddedCluster: leave it out")
+
+
+def _check_ports(configs: Mapping[int, BrokerConfig]) -> None:
+    """Raise ValueError if two brokers would listen on one port; which of them got it would be chance."""
+    taken: dict[tuple[str, int], int] = {}
+    for broker_id, config in configs.items():
+        places = {(each.host, each.port) for each in config.listener_configs} | {
+            (config.host_name, config.metrics_port)
+        }
+        for host, port in places:
+            if port > 0 and (other := taken.setdefault((host, port), broker_id)) != broker_id:
+                text = f"brokers {other} and {broker_id} would both listen on {host}, port {port}"
+                raise ValueError(f"{text}: give each its own in of_broker, or leave it out, or 0, for any free one")
+
+
+def _check_is_no_brokers(data_dir: Path) -> None:
+    """Raise BrokerStartError for a broker's own data directory, whose topics the cluster would not have."""
+    if (data_dir / META_PROPERTIES).exists():
+        raise BrokerStartError(f"{data_dir} is the data directory of a broker: give the cluster another one")
 
 
 def _ids(brokers: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparkonce import BrokerStartError, ConfigError, EmbeddedCluster
+from sparkonce import BrokerStartError, ConfigError, EmbeddedBroker, EmbeddedCluster
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from tests.cluster.control.clients import admin, create, produce
 from tests.interop.plain_client import PlainClient
@@ -48,6 +48,21 @@ def threads() -> Iterator[EmbeddedCluster]:
             ValueError,
             r"^of_broker\[2\] has log\.dirs, which each broker is given",
         ),
+        (
+            {"config": {"port": 29123}},
+            ValueError,
+            r"^brokers 1 and 2 would both listen on 127\.0\.0\.1, port 29123: give each its own in of_broker",
+        ),
+        (
+            {"config": {"listeners": "A://:0,B://:7", "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}},
+            ValueError,
+            r"^brokers 1 and 2 would both listen on 127\.0\.0\.1, port 7:",
+        ),
+        (
+            {"config": {"metrics.port": 7}, "of_broker": {2: {"metrics.port": 8}}},
+            ValueError,
+            r"^brokers 1 and 3 would both listen on .*, port 7:",
+        ),
     ],
 )
 def test_wrong_arguments_are_named(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -66,6 +81,16 @@ def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(BrokerStartError, match=rf"^{tmp_path}/file cannot be used \(.*\): choose another"):
         EmbeddedCluster(data_dir=tmp_path / "file")
+
+
+def test_a_brokers_own_directory_is_refused(tmp_path: Path) -> None:
+    """Its topics would lie there unseen, beside those of the cluster."""
+    with EmbeddedBroker(tmp_path):
+        pass
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(BrokerStartError, match=rf"^{tmp_path} is the data directory of a broker: give the cluster"):
+        EmbeddedCluster(data_dir=tmp_path)
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize("broker_id", [3, 0, "1"])
