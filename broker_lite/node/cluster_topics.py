@@ -22,6 +22,9 @@ VERSION: Final = 7
 TIMEOUT_MS: Final = 10_000
 MIN_IN_SYNC_REPLICAS: Final = "min.insync.replicas"
 
+MAX_REPORTED: Final = 100
+"""Of how many topics it is known what has been logged."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -32,6 +35,8 @@ class WantedTopics:
         self._member = member
         self._dynamic = dynamic
         self._under_way: set[str] = set()
+        self._reported: dict[str, str] = {}
+        """The failures that have been logged: coordinators and clients ask again every second or so."""
 
     def request(self, name: str) -> None:
         """Request a topic from the controller, unless that is under way."""
@@ -68,10 +73,27 @@ class WantedTopics:
         self._under_way.discard(name)
         if answer is None or answer.error_code:
             why = "nobody has answered" if answer is None else ErrorCode.of(answer.error_code).name
-            logger.warning("topic %s is not made by the controller: %s", name, why)
+            self._report(name, f"by the controller: {why}")
             return
         self._member.poll()
         for each in enclosed_answer(ApiKey.CREATE_TOPICS, VERSION, answer).topics:
-            if each.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                code = ErrorCode.of(each.error_code).name
-                logger.warning("topic %s is not made: %s (%s)", name, code, each.error_message)
+            if each.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                self._reported.pop(name, None)
+                continue
+            code, remedy = ErrorCode.of(each.error_code), ""
+            if code is ErrorCode.INVALID_REPLICATION_FACTOR:
+                remedy = f"; start more brokers, or set a lower {_factor_setting(name)}"
+            self._report(name, f"yet: {code.name} ({each.error_message}){remedy}")
+
+    def _report(self, name: str, why: str) -> None:
+        if self._reported.get(name) != why:
+            if len(self._reported) >= MAX_REPORTED:
+                self._reported.clear()
+            self._reported[name] = why
+            logger.warning("topic %s is not made %s", name, why)
+
+
+def _factor_setting(name: str) -> str:
+    if name not in INTERNAL_TOPICS:
+        return "default.replication.factor"
+    return f"{'offsets.topic' if name == OFFSETS_TOPIC else 'transaction.state.log'}.replication.factor"
