@@ -196,7 +196,11 @@ class ControllerService:
         dead = [broker_id for broker_id in here if self._coordination.is_gone(broker_id)]
         if dead:
             logger.info("broker %s is dead: others lead in its place", ", ".join(map(str, dead)))
-        return controller.fence(dead) + controller.tick(self._monotonic_ms()), None
+        fenced, ticked = controller.fence(dead), controller.tick(self._monotonic_ms())
+        for record in ticked:
+            if isinstance(record, BrokerChanged) and record.fenced:
+                logger.info("broker %d has sent no heartbeat for broker.session.timeout.ms", record.broker_id)
+        return fenced + ticked, None
 
     def _append(self, records: list[Record], base_offset: int) -> None:
         try:

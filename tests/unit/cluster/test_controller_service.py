@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import uuid
 
 import pytest
@@ -208,6 +209,20 @@ def test_a_broker_whose_process_is_gone_leads_no_more() -> None:
     first.read()
     assert first.image.brokers[2].fenced
     assert not first.image.brokers[1].fenced
+
+
+def test_why_a_silent_broker_is_fenced_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    clock = SharedClock()
+    candidate = Candidate(SharedStorage(), clock, 1)
+    candidate.service.tick()
+    candidate.register(clock)
+    clock.ms += 9_001
+    candidate.service.tick()
+    assert [each.message for each in caplog.records][-2:] == [
+        "broker 1 has sent no heartbeat for broker.session.timeout.ms",
+        "broker 1 is fenced: it leads nothing, and is in sync nowhere",
+    ]
 
 
 class Controllers(RuleBasedStateMachine):
