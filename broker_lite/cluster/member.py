@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkonce.broker_lite.cluster.acknowledgements import Acknowledgements
 from sparkonce.broker_lite.cluster.looks import Looks
-from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
+from sparkonce.broker_lite.controller.image import ClusterImage, LogPosition, PartitionKey
 from sparkonce.broker_lite.controller.partition_state import NO_BROKER_EPOCH, NO_LEADER
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.replication.replica_log import ReplicaLog
@@ -80,6 +80,12 @@ class ClusterMember:
         self.broker_id = broker_id
         self.image = ClusterImage()
         """The cluster as far as this broker has applied the controller's log."""
+        self.safe_position: LogPosition | None = None
+        """How far that log is safe for sure.
+
+        Its last batch may not be on the disk yet, as on files it can be read while its controller flushes it: it is
+        safe once there is another one.
+        """
         self.replicas = Replicas(broker_id, log_of, settings)
         self.on_image: list[Callable[[ClusterImage], None]] = []
         """Called after each batch of the log, before the events of `listen`."""
@@ -272,7 +278,7 @@ class ClusterMember:
             return
         for step in steps:
             if isinstance(step, ClusterImage):
-                self.image = step
+                self.image, self.safe_position = step, step.position
                 if step is not steps[-1]:
                     continue  # its controller's election belongs to it: in between it is a position of no log
             else:
@@ -288,12 +294,15 @@ class ClusterMember:
     def _apply(self, records: Iterable[Record]) -> None:
         """Apply records to the image; one that cannot be applied is ignored, as by Kafka's MetadataBatchLoader."""
         image = self.image
+        before, terms = image.position, image.terms
         for offset, record in enumerate(records, image.next_offset):
             try:
                 image.apply(record)
             except Exception:
                 logger.exception("%s, offset %d of the controller's log, is ignored", record, offset)
             image.next_offset = offset + 1
+        # Who is the controller is written as a whole with the snapshot, and flushed before anybody can read it.
+        self.safe_position = before if image.terms == terms else image.position
 
     def take_roles(self) -> None:
         """Have the replicas take the roles that the image has for them, if this broker may have any.

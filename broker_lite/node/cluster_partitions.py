@@ -137,7 +137,7 @@ class ClusterPartitions:
             return
         former = self.logs.metadata_position
         self.logs.note_metadata_position(
-            image.position, continues=former is None or image.contains(LogPosition(*former))
+            self.member.safe_position, continues=former is None or image.contains(LogPosition(*former))
         )
         gone = [topic for topic in self.logs.topics.values() if topic.topic_id not in image.topics]
         wanted = map(self._wanted, image.topics.values())

@@ -189,7 +189,7 @@ def test_every_image_that_is_shown_is_at_a_position_of_the_log(monkeypatch: pyte
     snapshot.next_offset += 1
     elected = ControllerElected(1, before.controller_epoch + 1, uuid.UUID(int=8), before.next_offset)
     positions: list[LogPosition | None] = []
-    setup.member.on_image.append(lambda image: positions.append(image.position))
+    setup.member.on_image.append(lambda _: positions.append(setup.member.safe_position))
     steps: list[Step] = [snapshot, [elected]]
     monkeypatch.setattr(setup.second.coordination, "poll", lambda: steps)
     setup.member.poll()
@@ -198,6 +198,21 @@ def test_every_image_that_is_shown_is_at_a_position_of_the_log(monkeypatch: pyte
     for position in positions:
         assert position is not None
         assert setup.member.image.contains(position)
+
+
+def test_a_batch_is_safe_once_there_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The controller may still be flushing it, and a loss of power would take it: nobody could give it back."""
+    setup = Setup()
+    elected = ControllerElected(1, 9, uuid.UUID(int=8), 0)
+    steps: list[Step] = []
+    monkeypatch.setattr(setup.second.coordination, "poll", lambda: steps)
+    noted: list[int | None] = []
+    setup.member.on_image.append(lambda _: noted.append(getattr(setup.member.safe_position, "offset", None)))
+    snapshot = ClusterImage()
+    snapshot.next_offset = 1
+    steps[:] = [snapshot, [elected], [ProducerIdsAllocated(1000)] * 2, [ProducerIdsAllocated(2000)]]
+    setup.member.poll()
+    assert (noted, setup.member.image.next_offset) == ([2, 2, 4], 5)
 
 
 def test_a_partition_is_known_by_its_topics_id() -> None:
