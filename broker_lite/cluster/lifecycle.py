@@ -228,11 +228,14 @@ class Lifecycle:
 
     def _refuse(self, epoch: int) -> None:
         """Do not join a cluster whose log has lost what was in it: topics that it does not know would be put aside."""
-        known = self._former_epoch if self._followed_to is None else self._followed_to.offset
+        known, followed = str(self._former_epoch), self._followed_to
+        if followed is not None:
+            known = f"{followed.offset} in controller epoch {followed.controller_epoch}"
         self.refusal = (
-            f"the log of the cluster has gone back: it is at {epoch}, and is not the one that this broker followed to "
-            f"{known}. Stop all brokers, and give the cluster its latest metadata back. To go on without what is lost, "
-            f"write -1 into {self._path}: topics that the cluster does not know are put aside"
+            f"the log of the cluster has gone back: it is at {epoch} in controller epoch "
+            f"{self._image().controller_epoch}, and is not the one that this broker followed to {known}. Stop all "
+            "brokers, and give the cluster its latest metadata back. To go on without what is lost, write -1 into "
+            f"{self._path}: topics that the cluster does not know are put aside"
         )
         self.close()
         self.on_alive()

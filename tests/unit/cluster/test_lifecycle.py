@@ -213,7 +213,8 @@ def test_it_does_not_register_with_a_log_that_has_lost_what_it_knew_after_its_re
     after.loop.run(2 * BEHIND_MS)
     assert (len(after.sent) == 1, after.lifecycle.refusal == "") == (joins, joins)
     if not joins:
-        assert "it is at 7, and is not the one that this broker followed to 7." in after.lifecycle.refusal
+        assert "at 7 in controller epoch 2, and " in after.lifecycle.refusal
+        assert "that this broker followed to 7 in controller epoch 1." in after.lifecycle.refusal
         after.storage.write(f"/data/{BROKER_EPOCH}", b"-1\n", durable=True)
         again = Setup(before.storage, followed_to=LogPosition(1, first, 7))
         again.lifecycle.start()
