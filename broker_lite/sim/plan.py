@@ -171,7 +171,7 @@ _BY_THEMSELVES: Final = (
     *(Kind.FLIP, Kind.JAM, Kind.LOSE_MARKER, Kind.LOSE_HEARTBEAT, Kind.LIE),
     *(*UPGRADES, *OF_ZOOKEEPER, *AIMED_AT_ZOOKEEPER, *LAPSES),
 )
-"""What is drawn from streams of its own, and leaves the rest of a seed as it would be without."""
+"""What is drawn from streams of its own: seeds without it are what they were. Those with `LAPSES` lose other faults."""
 _RARE = (Kind.CRASH_ALL, Kind.FULL, Kind.CLOCK, Kind.BROKEN, Kind.DEFAULTS, Kind.MOVE)
 _TRANSACTIONAL = 0.25
 """How many seeds have transactions."""
