@@ -276,6 +276,9 @@ class LocalLog:
 
     def _put(self, batch: Buffer, header: BatchHeader, last_offset: int, now_ms: int) -> Segment:
         """Write a batch that has its offset; returns the segment that it went into."""
+        if self.noted_recovery_point > self.log_end_offset:
+            # As in Kafka's LogManager.truncateTo, for what comes next is not flushed; once for all logs that were cut.
+            self.note_recovery_point()
         segment = self._segments[-1]
         if segment.should_roll(self.config, len(batch), header.max_timestamp, last_offset, now_ms):
             segment = self.roll(now_ms)

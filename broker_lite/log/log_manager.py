@@ -560,8 +560,7 @@ class LogManager:
                 log.note_recovery_point = self._offsets.write_recovery_points
             self._add(Topic(name, topic_id, count, logs, MappingProxyType(settings), config))
         self._kept = self._entries()
-        # Beyond these the next start takes holes for losses, also those that were allowed at this one.
-        if not known or any(log.noted_recovery_point > log.recovery_point for log in self._partitions()):
+        if not known:  # the next start takes holes beyond these for losses, also those that were allowed at this one
             self._offsets.write_recovery_points()
         self._loaded(is_known=known)
         if self.clean:

@@ -350,5 +350,3 @@ class PartitionLog(LocalLog):
         if self._unsafe_ends is not None:
             safe = self.high_watermark
             self._unsafe_ends = deque((first, marker) for first, marker in self._unsafe_ends if safe <= marker < end)
-        if self.noted_recovery_point > end:  # what comes there next is not flushed yet (Kafka's LogManager.truncateTo)
-            self.note_recovery_point()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import uuid
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import pytest
 
 from sparkonce.broker_lite.log import directories
+from sparkonce.broker_lite.log.checkpoints import RECOVERY_POINTS
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.log_manager import LogManager, Topic, WantedTopic
 from sparkonce.broker_lite.log.member_logs import MemberLogs
@@ -224,6 +226,29 @@ def test_what_comes_after_a_cut_is_not_taken_for_flushed() -> None:
     storage.files[f"{log.directory}/{second:020d}.log"].data.clear()  # nothing of it was flushed
     again = open_logs(storage).log_of((ID, 0))
     assert (second, again.log_end_offset, again.recovery_point) == (2, 2, 2)
+
+
+def test_recovery_points_are_written_once_for_all_logs_that_were_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that has failed over cuts all that it followed, and the file is about all partitions."""
+    storage = SimulatedDisk()
+    logs = open_logs(storage)
+    take(logs, [topic(count=9, here=range(9))])
+    for index in range(9):
+        fill(logs, index, 3, 0)
+        logs.log_of((ID, index)).flush(NOW)
+    logs.checkpoint()
+    written, write = [], storage.write
+
+    def counted(path: str, *rest: Any, **options: Any) -> None:
+        written.append(path.rpartition("/")[2])
+        write(path, *rest, **options)
+
+    monkeypatch.setattr(storage, "write", counted)
+    for index in range(9):
+        logs.log_of((ID, index)).truncate_to(1)
+    for index in range(9):
+        fill(logs, index, 2, 0)
+    assert written.count(RECOVERY_POINTS) == 1
 
 
 def test_settings_that_no_broker_takes_do_not_keep_a_topic_away() -> None:
