@@ -47,7 +47,27 @@ def test_every_rare_thing_is_seen(tally: Tally) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    "seed", [1082, 1100, 1324, 1331, 2860, 18574, 22265, 30618, 35154, 42144, 48697, 57783, 69820, 76186, 76783, 99751]
+    "seed",
+    [
+        184,
+        281,
+        1082,
+        1100,
+        1324,
+        1331,
+        2860,
+        18574,
+        22265,
+        30618,
+        35154,
+        42144,
+        48697,
+        57783,
+        69820,
+        76186,
+        76783,
+        99751,
+    ],
 )
 def test_a_plan_that_judges_were_wrong_about(seed: int) -> None:
     """Late words, ends that are decided twice, coordinators that are replaced without their knowledge, lying disks."""

@@ -5,7 +5,7 @@ nothing is sent twice, a write without a good answer may take place or not, at a
 recovered, every replica's log is read:
 
     latest-kept       of each key there is the record that was acknowledged last, or a later one, unless that was a
-                      tombstone, which goes in its own time
+                      tombstone, which goes in its own time, or one was sent of which nobody knows
     retained          from its first offset on the other log has every acknowledged record; it begins no later than
                       where records were asked to be deleted below, or where a replica had `retention.bytes` from there
                       on, be they safe or not (as in Kafka)
@@ -64,6 +64,8 @@ class Keeper(ProduceClient):
         self._written = 0
         self._sent: dict[str, set[Content]] = {topic: set() for topic in _TOPICS}
         self._acknowledged: dict[str, dict[int, Content]] = {topic: {} for topic in _TOPICS}
+        self._perhaps_deleted: set[bytes] = set()
+        """Keys of the compacted topic with a tombstone that was not acknowledged: it may come, and go, at any time."""
         self._delete_below = 0
 
     def begin(self) -> None:
@@ -104,8 +106,12 @@ class Keeper(ProduceClient):
         self._sent[topic].update(contents)
         records = [Record(key, value, self.now_ms()) for key, value in contents]
         batch = bytes(encode_batch(records, compression=self.rng.choice(_CODECS)))
+        deleted = {key for key, value in contents if value is None and key is not None and topic == COMPACTED}
+        deleted -= self._perhaps_deleted
+        self._perhaps_deleted |= deleted
         result = await self.produce(topic, 0, batch, acks=-1)
         if result.error_code == ErrorCode.NONE:
+            self._perhaps_deleted -= deleted
             for offset, content in enumerate(contents, result.base_offset):
                 self._acknowledged[topic][offset] = content
 
@@ -172,7 +178,7 @@ class Keeper(ProduceClient):
         found = {key: offset for offset, (key, _) in records}
         latest = {key: (offset, value) for offset, (key, value) in sorted(self._acknowledged[COMPACTED].items())}
         for key, (offset, value) in latest.items():
-            if value is not None and found.get(key, -1) < offset:
+            if value is not None and found.get(key, -1) < offset and key not in self._perhaps_deleted:
                 text = f"{where}: of {key!r} it has {found.get(key)}, and {offset} was acknowledged"
                 raise ViolationError("latest-kept", text)
 
