@@ -77,6 +77,20 @@ def test_generations_do_not_fall(epoch: int) -> None:
         groups.synced(GROUP, epoch, 4, "a", frozenset({ONE}))
 
 
+def test_generations_begin_anew_where_the_log_has_the_groups_removal() -> None:
+    groups, removal = Groups(), Written(2, 9)
+    groups.synced(GROUP, 2, 5, "a", frozenset({ONE}))
+    groups.removed(GROUP, removal)
+    groups.know_by(GROUP, log_of(Written(2, 8), Written(3, 9)))  # the removal was lost with its leader
+    with violated("generations-rise"):
+        groups.synced(GROUP, 3, 1, "a", frozenset({ONE}))
+    groups.know_by(GROUP, log_of(Written(2, 8), removal))
+    groups.synced(GROUP, 3, 1, "a", frozenset({TWO}))
+    groups.know_by(GROUP, log_of(Written(2, 8), removal))
+    with violated("one-owner"):
+        groups.synced(GROUP, 3, 1, "b", frozenset({TWO}))
+
+
 def test_an_old_generation_commits_no_more_where_a_newer_one_was_told() -> None:
     groups = Groups()
     old = groups.commit(GROUP, 5, [ONE])

@@ -25,7 +25,7 @@ from sparkonce.broker_lite.node.group_coordinator import GroupCoordinator
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.replication.invariants import ViolationError
 from sparkonce.broker_lite.sim.judges.observing import Around, Place, observed
-from sparkonce.broker_lite.sim.judges.ownership import NOTHING, Share, Told, decode_share, has
+from sparkonce.broker_lite.sim.judges.ownership import NOTHING, Share, Told, Written, decode_share, has
 from sparkonce.broker_lite.sim.marks import Mark
 
 if TYPE_CHECKING:
@@ -77,11 +77,16 @@ class _Observer:
         )
 
     def _delete(self, delete: Callable[..., ErrorCode], coordinator: GroupCoordinator, group_id: str) -> ErrorCode:
-        """Take a group that may be forgotten, as nobody was in it: another one may have its name from now on."""
-        error = delete(coordinator, group_id)
-        if error is ErrorCode.NONE:
-            self._world.groups.forgotten(group_id)
-        return error
+        """Note where a group's end is written: another one may have its name after that."""
+        if group_id not in self._judged:
+            return delete(coordinator, group_id)
+        place = Place(self._world, coordinator.partitions, group_id)
+        try:
+            return delete(coordinator, group_id)
+        finally:  # it may have died right after it was written
+            if place.written() is not None:
+                last = place.log.batches[-1]
+                self._world.groups.removed(group_id, Written(last.epoch, last.base_offset))
 
     # Answers.
 
@@ -135,7 +140,9 @@ class _Observer:
         asked = self._syncs.pop(answer.token, None)
         if asked is not None and isinstance(answer, SyncAnswer) and answer.error is ErrorCode.NONE:
             (group, wanted), judge = asked, self._world.groups
-            epoch = Place(self._world, self._coordinators[group].partitions, group.group_id).epoch_now
+            place = Place(self._world, self._coordinators[group].partitions, group.group_id)
+            epoch = place.epoch_now
+            judge.know_by(group.group_id, place.log.batches)
             owner, share = wanted.group_instance_id or wanted.member_id, decode_share(answer.assignment)
             self._world.judge(lambda: judge.synced(group.group_id, epoch, wanted.generation, owner, share))
         send(answer)
@@ -249,6 +256,7 @@ class _Observer:
         finally:  # it may have died right after it was written
             written = place.written()
             if written is not None:
+                judge.know_by(group_id, place.log.batches)
                 self._world.judge(lambda: judge.written(sent, written))
         self._when_told = partial(self._acknowledged, sent, place)
 

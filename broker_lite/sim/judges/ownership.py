@@ -77,6 +77,7 @@ class Groups:
         self._shares: dict[tuple[str, int], dict[str, Share]] = {}
         self._generations: dict[str, dict[int, tuple[int, int]]] = {}
         """The oldest and the newest generation that SyncGroup has told, by epoch."""
+        self._removals: dict[str, list[Written]] = {}
 
     # Shares.
 
@@ -94,11 +95,19 @@ class Groups:
                 raise ViolationError("one-owner", f"group {group_id}, generation {generation}: {text}")
         shares[owner] = share
 
-    def forgotten(self, group_id: str) -> None:
-        """Take a group that is another one if it is there again: its generations begin anew."""
-        self._generations.pop(group_id, None)
-        for key in [each for each in self._shares if each[0] == group_id]:
-            del self._shares[key]
+    def removed(self, group_id: str, written: Written) -> None:
+        """Note where it was written that a group is deleted: that may be lost, and then the group is still there."""
+        self._removals.setdefault(group_id, []).append(written)
+
+    def know_by(self, group_id: str, log: Sequence[Batch]) -> None:
+        """Forget a group that was deleted, as its coordinator's log has it: the next one's generations begin anew."""
+        removals = self._removals.get(group_id, [])
+        left = [each for each in removals if not has(log, each)]
+        if len(left) < len(removals):
+            self._removals[group_id] = left
+            self._generations.pop(group_id, None)
+            for key in [each for each in self._shares if each[0] == group_id]:
+                del self._shares[key]
 
     def _check_generation(self, group_id: str, epoch: int, generation: int) -> None:
         told = self._generations.setdefault(group_id, {})
