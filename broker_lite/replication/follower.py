@@ -6,14 +6,10 @@ the last record; where that epoch ended earlier in the leader's log, the leader 
 follower cuts its log to where both agree. If it does not have the epoch that the leader names, it cuts to the end of
 its own largest epoch below and asks again, until both know the epoch (KIP-279): one question is not enough after two
 fast changes of leaders.
-
-The older rules are kept, to show what they lose: truncating to the high watermark (before KIP-101), and asking once
-(KIP-101 alone).
 """
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparkonce.broker_lite.controller.partition_state import NO_LEADER
@@ -22,19 +18,8 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.replication.replica_log import EpochEnd, ReplicaLog
 
 
-class TruncationRule(Enum):
-    """How a follower finds out what to cut off."""
-
-    LEADER_EPOCH = "leader epoch"
-    """By epochs, until both logs agree: KIP-101 with KIP-279."""
-    ONE_QUESTION = "one question"
-    """By the follower's latest epoch, once: KIP-101 alone."""
-    HIGH_WATERMARK = "high watermark"
-    """To its own high watermark: before KIP-101."""
-
-
 class FetchPosition(NamedTuple):
-    """What a follower asks its leader for; `last_fetched_epoch` is -1 if it has no records, or does not say."""
+    """What a follower asks its leader for; `last_fetched_epoch` is -1 if it has no records."""
 
     offset: int
     leader_epoch: int
@@ -45,27 +30,21 @@ class FetchPosition(NamedTuple):
 class PartitionFollower:
     """The follower of one leader in one leader epoch."""
 
-    def __init__(
-        self, log: ReplicaLog, leader: int, leader_epoch: int, rule: TruncationRule = TruncationRule.LEADER_EPOCH
-    ) -> None:
+    def __init__(self, log: ReplicaLog, leader: int, leader_epoch: int) -> None:
         """Begin to follow `leader`, in its epoch; if there is no leader, nothing is truncated."""
         log.be_one_of_several()
         self.log = log
         self.leader = leader
         self.leader_epoch = leader_epoch
-        self._rule = rule
-        self.asks_for_epoch = rule is TruncationRule.ONE_QUESTION and leader != NO_LEADER and log.latest_epoch >= 0
-        """Whether `OffsetForLeaderEpoch` is to be asked, and `epoch_end` told, before anything is fetched."""
         # Records without any epoch (the checkpoint file was lost) cannot be compared: only what is safe is kept.
-        if leader != NO_LEADER and (rule is TruncationRule.HIGH_WATERMARK or log.latest_epoch < 0):
+        if leader != NO_LEADER and log.latest_epoch < 0:
             log.truncate_to(log.high_watermark)
 
     @property
     def position(self) -> FetchPosition:
         """From where to fetch now."""
-        says_epoch = self._rule is TruncationRule.LEADER_EPOCH
-        last_epoch = self.log.latest_epoch if says_epoch else -1
-        return FetchPosition(self.log.log_end_offset, self.leader_epoch, last_epoch, self.log.log_start_offset)
+        log = self.log
+        return FetchPosition(log.log_end_offset, self.leader_epoch, log.latest_epoch, log.log_start_offset)
 
     def diverged(self, theirs: EpochEnd) -> None:
         """Cut the log to where it may agree with the leader's; `theirs` is its largest epoch not beyond ours."""
@@ -78,14 +57,6 @@ class PartitionFollower:
         else:
             offset = min(ours.end_offset, theirs.end_offset, end)
         self.log.truncate_to(offset)
-
-    def epoch_end(self, theirs: EpochEnd | None) -> None:
-        """Take the answer to `OffsetForLeaderEpoch`; None if the leader knows no such epoch, nor one before."""
-        self.asks_for_epoch = False
-        if theirs is None:
-            self.log.truncate_to(self.log.high_watermark)
-        else:
-            self.log.truncate_to(min(theirs.end_offset, self.log.log_end_offset))
 
     def out_of_range(self, leader_start_offset: int, leader_end_offset: int) -> bool:
         """Begin at what the leader has, since the offset asked for is not in its log; returns whether that is a change.

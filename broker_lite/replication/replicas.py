@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
 from sparkonce.broker_lite.controller.partition_state import NO_BROKER_EPOCH, NO_LEADER, PartitionState
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.replication.follower import PartitionFollower, TruncationRule
+from sparkonce.broker_lite.replication.follower import PartitionFollower
 from sparkonce.broker_lite.replication.leader import PartitionLeader, Proposal
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ class ReplicationSettings:
     """What replication goes by; milliseconds, as Kafka's settings of the same names."""
 
     replica_lag_time_max_ms: int = 30_000
-    truncation_rule: TruncationRule = TruncationRule.LEADER_EPOCH
 
 
 class Event:
@@ -197,7 +196,7 @@ class Replicas:
         for key, role in self._led():
             state = role.state
             self._remember_proposal(key)
-            self.roles[key] = PartitionFollower(role.log, NO_LEADER, state.leader_epoch, TruncationRule.LEADER_EPOCH)
+            self.roles[key] = PartitionFollower(role.log, NO_LEADER, state.leader_epoch)
             self._partition_epochs[key] = -1
             events.append(Follows(key, NO_LEADER))
         self._changed()
@@ -300,13 +299,8 @@ class Replicas:
         same = isinstance(role, PartitionFollower) and role.leader_epoch == state.leader_epoch
         if same:
             return []
-        rule = self._settings.truncation_rule
-        log = self._log_of(key)
         # No leader: nothing is truncated, and the epoch is noted, so that requests of the old leader are refused.
-        follows = PartitionFollower(
-            log, state.leader, state.leader_epoch, TruncationRule.LEADER_EPOCH if state.leader == NO_LEADER else rule
-        )
-        self.roles[key] = follows
+        self.roles[key] = PartitionFollower(self._log_of(key), state.leader, state.leader_epoch)
         return [Follows(key, state.leader)]
 
     def _lead(self, key: PartitionKey, state: PartitionState, now_ms: int) -> PartitionLeader:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
 
 import pytest
 
-from sparkonce.jobs.lab.story.catalogue import FAMILIES, STORIES, Story, chosen
+from sparkonce.jobs.lab.story.catalogue import FAMILIES, STORIES, Story, Variant, chosen
 from sparkonce.jobs.lab.story.quorum import Majority
+from sparkonce.jobs.lab.story.stage import AsksOnce
 from sparkonce.jobs.lab.story.view import ReplicaView, Telling
 
 FIGURES = {
@@ -63,6 +65,21 @@ def test_a_story_is_the_same_whenever_it_is_told(story: Story, at: int) -> None:
     assert story.variants[at].play() == told(story, at)
 
 
+def test_stories_are_told_one_at_a_time() -> None:
+    """A rule is brought back in the whole process, and `sparkonce ui` makes pages on several threads."""
+    (story,) = chosen("kip-101-loss")
+    old, new = story.variants
+    beside: list[Future[Telling]] = []
+    with ThreadPoolExecutor(1) as pool:
+
+        def tell() -> Telling:
+            beside.append(pool.submit(new.play))
+            return old.tell()
+
+        assert Variant(True, tell, old.rule).play() == told(story, 0)
+        assert beside[0].result() == told(story, 1)
+
+
 def sound(replica: ReplicaView) -> bool:
     offsets = [cell.offset for cell in replica.cells]
     epochs = [cell.epoch for cell in replica.cells]
@@ -106,6 +123,18 @@ def test_a_name_may_stand_for_several() -> None:
     assert {name for names in FAMILIES.values() for name in names} <= {story.name for story in STORIES}
     with pytest.raises(KeyError):
         chosen("kip-1")
+
+
+def test_one_question_that_the_leader_cannot_answer_leaves_what_is_safe() -> None:
+    stage = AsksOnce(2)
+    stage.produce("m1")
+    stage.nodes[1].hears = False
+    stage.end_leases(1)
+    stage.nodes[1].hears = True
+    stage.heartbeat(1)
+    assert (stage.state.leader, stage.nodes[1].log.log_end_offset) == (2, 1)
+    stage.fetch(1)
+    assert stage.nodes[1].log.log_end_offset == 0, "broker 2 has led in epoch 1 only, and m1 is of epoch 0"
 
 
 # Quorum beside in-sync replicas.

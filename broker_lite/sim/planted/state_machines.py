@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 from sparkonce.broker_lite.cluster.member import ClusterMember
 from sparkonce.broker_lite.controller.controller import Controller, InSyncProposal
@@ -21,7 +22,7 @@ from sparkonce.broker_lite.coordinators.transactions import PREPARED, Transactio
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.protocol.records import BatchHeader
-from sparkonce.broker_lite.replication.follower import PartitionFollower, TruncationRule
+from sparkonce.broker_lite.replication.follower import FetchPosition, PartitionFollower
 from sparkonce.broker_lite.replication.leader import PartitionLeader
 from sparkonce.broker_lite.replication.replica_log import EpochEnd, ReplicaLog
 from sparkonce.broker_lite.replication.replicas import Event, Replicas
@@ -36,24 +37,42 @@ class Planted(NamedTuple):
     plant: Callable[[], AbstractContextManager[None]]
 
 
-def _truncate_to_high_watermark() -> AbstractContextManager[None]:
+def _asks_nothing(which: Callable[[PartitionFollower], bool]) -> AbstractContextManager[None]:
+    """Let some followers not say which epoch their last record is of: so nobody compares their logs."""
+    original = vars(PartitionFollower)["position"]
+
+    def position(self: PartitionFollower) -> FetchPosition:
+        said: FetchPosition = original.fget(self)
+        return said._replace(last_fetched_epoch=-1) if which(self) else said
+
+    return replaced(PartitionFollower, "position", property(position))
+
+
+@contextmanager
+def _truncate_to_high_watermark() -> Iterator[None]:
     original = PartitionFollower.__init__
 
-    def begin(self: PartitionFollower, log: ReplicaLog, leader: int, leader_epoch: int, rule: TruncationRule) -> None:
-        original(self, log, leader, leader_epoch, rule if leader == NO_LEADER else TruncationRule.HIGH_WATERMARK)
+    def begin(self: PartitionFollower, log: ReplicaLog, leader: int, leader_epoch: int) -> None:
+        original(self, log, leader, leader_epoch)
+        if leader != NO_LEADER and log.latest_epoch >= 0:
+            log.truncate_to(log.high_watermark)
 
-    return replaced(PartitionFollower, "__init__", begin)
+    with replaced(PartitionFollower, "__init__", begin), _asks_nothing(lambda _: True):
+        yield
 
 
-def _ask_once() -> AbstractContextManager[None]:
+@contextmanager
+def _ask_once() -> Iterator[None]:
     """Let a follower cut its log once for each leader epoch, and not ask again whether both logs agree then."""
     original = PartitionFollower.diverged
+    asked: WeakSet[PartitionFollower] = WeakSet()
 
     def cut(self: PartitionFollower, theirs: EpochEnd) -> None:
         original(self, theirs)
-        self._rule = TruncationRule.ONE_QUESTION  # which counts as asked
+        asked.add(self)
 
-    return replaced(PartitionFollower, "diverged", cut)
+    with replaced(PartitionFollower, "diverged", cut), _asks_nothing(asked.__contains__):
+        yield
 
 
 @contextmanager
@@ -91,9 +110,11 @@ def _advance_under_min() -> AbstractContextManager[None]:
     return replaced(PartitionLeader, "is_below_minimum", property(lambda _: False))
 
 
-def _same_leader_no_truncation() -> AbstractContextManager[None]:
+@contextmanager
+def _same_leader_no_truncation() -> Iterator[None]:
     """Let a follower compare logs when another broker leads, not when the same one does so in a new epoch."""
     original = Replicas._take
+    unchanged: WeakSet[PartitionFollower] = WeakSet()
 
     def take(self: Replicas, key: PartitionKey, state: PartitionState, now_ms: int) -> list[Event]:
         before = self.roles.get(key)
@@ -102,10 +123,11 @@ def _same_leader_no_truncation() -> AbstractContextManager[None]:
         if not isinstance(before, PartitionFollower) or not isinstance(after, PartitionFollower) or before is after:
             return events
         if before.leader == after.leader != NO_LEADER:
-            after._rule = TruncationRule.ONE_QUESTION  # which counts as asked
+            unchanged.add(after)
         return events
 
-    return replaced(Replicas, "_take", take)
+    with replaced(Replicas, "_take", take), _asks_nothing(unchanged.__contains__):
+        yield
 
 
 def _forgetful_stays_eligible() -> AbstractContextManager[None]:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from threading import Lock
+from typing import Final
 
-from sparkonce.broker_lite.replication.follower import TruncationRule
+from sparkonce.broker_lite.sim.planted.state_machines import PLANTED
 from sparkonce.jobs.lab.story import durability, fencing, truncation
 from sparkonce.jobs.lab.story.quorum import quorum
 from sparkonce.jobs.lab.story.stage import ALL
 from sparkonce.jobs.lab.story.view import Telling
+
+_ONE_AT_A_TIME: Final = Lock()
+"""A rule is brought back in the whole process."""
+_PLANTED: Final = {each.name: each.plant for each in PLANTED}
+"""The bugs of the simulator's that are rules of former times, and others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +27,14 @@ class Variant:
 
     old: bool
     """Whether it is a rule that shows the fault: of former times, or one that promises less."""
-    play: Callable[[], Telling]
+    tell: Callable[[], Telling]
+    rule: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Brings the rule back, where the cores have another one."""
+
+    def play(self) -> Telling:
+        """Tell the story."""
+        with _ONE_AT_A_TIME, self.rule():
+            return self.tell()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +52,10 @@ class Story:
         return (telling.figures.get(self.figure, 0) > 0) == variant.old
 
 
-def _by_rule(play: Callable[[TruncationRule], Telling], old: TruncationRule) -> tuple[Variant, ...]:
-    return Variant(True, partial(play, old)), Variant(False, partial(play, TruncationRule.LEADER_EPOCH))
-
-
-def _old_and_new(play: Callable[..., Telling], word: str = "old") -> tuple[Variant, ...]:
-    return Variant(True, partial(play, **{word: True})), Variant(False, partial(play, **{word: False}))
+def _old_and_new(
+    tell: Callable[..., Telling], rule: Callable[[], AbstractContextManager[None]] = nullcontext, word: str = "old"
+) -> tuple[Variant, ...]:
+    return Variant(True, partial(tell, **{word: True}), rule), Variant(False, partial(tell, **{word: False}))
 
 
 STORIES = (
@@ -65,28 +78,28 @@ STORIES = (
         "KIP-101, scenario 1",
         "a follower restarts, cuts off a record that is safe, and is elected",
         "lost",
-        _by_rule(truncation.kip_101_loss, TruncationRule.HIGH_WATERMARK),
+        _old_and_new(truncation.kip_101_loss, _PLANTED["truncate-to-high-watermark"]),
     ),
     Story(
         "kip-101-divergence",
         "KIP-101, scenario 2",
         "all lose power, and afterwards have different records at one offset",
         "diverged",
-        _by_rule(truncation.kip_101_divergence, TruncationRule.HIGH_WATERMARK),
+        _old_and_new(truncation.kip_101_divergence, _PLANTED["truncate-to-high-watermark"]),
     ),
     Story(
         "kip-279",
         "KIP-279, KAFKA-6361",
         "leadership goes there and back too fast for one question",
         "diverged",
-        _by_rule(truncation.kip_279, TruncationRule.ONE_QUESTION),
+        _old_and_new(truncation.kip_279),
     ),
     Story(
         "kafka-7164",
         "KAFKA-7164",
         "the same leader in a later epoch has cut its log meanwhile",
         "diverged",
-        _old_and_new(truncation.kafka_7164),
+        _old_and_new(truncation.kafka_7164, _PLANTED["same-leader-no-truncation"]),
     ),
     Story(
         "kafka-6880",
@@ -107,28 +120,28 @@ STORIES = (
         "KIP-903",
         "a leader proposes a follower that has begun anew, empty",
         "lost",
-        _old_and_new(fencing.kip_903),
+        _old_and_new(fencing.kip_903, _PLANTED["broker-epoch-not-told"]),
     ),
     Story(
         "kafka-7128",
         "KAFKA-7128",
         "a follower joins at the high watermark, before the start of the leader's epoch",
         "lost",
-        _old_and_new(fencing.kafka_7128),
+        _old_and_new(fencing.kafka_7128, _PLANTED["expand-before-epoch-start"]),
     ),
     Story(
         "unclean-election",
         "unclean.leader.election.enable",
         "nobody in sync is left: lose records, or wait",
         "lost",
-        _old_and_new(durability.unclean_election, "allowed"),
+        _old_and_new(durability.unclean_election, word="allowed"),
     ),
     Story(
         "kip-966",
         "KIP-966",
         "the last one in sync loses power, others still have everything",
         "lost",
-        _old_and_new(durability.kip_966),
+        _old_and_new(durability.kip_966, durability.last_in_sync_stays),
     ),
     Story(
         "quorum",

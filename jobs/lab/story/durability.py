@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import AbstractContextManager
 
 from sparkonce.broker_lite.controller.controller import Controller
 from sparkonce.broker_lite.controller.election import next_state
 from sparkonce.broker_lite.controller.image import PartitionKey
 from sparkonce.broker_lite.controller.records import NO_LEADER, PartitionChanged, PartitionState, Record
 from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.sim.replacing import replaced
 from sparkonce.jobs.lab.story.stage import ALL, Stage
 from sparkonce.jobs.lab.story.view import Telling
 
@@ -115,11 +117,11 @@ def unclean_election(*, allowed: bool) -> Telling:
     return stage.tell("unclean election" if allowed else "clean election", refused=refused)
 
 
-class _LastInSyncStays(Controller):
+def last_in_sync_stays() -> AbstractContextManager[None]:
     """As before KIP-966: the last one in sync stays so, whatever becomes of it, and nobody else is eligible."""
 
-    def _move(
-        self,
+    def move(
+        self: Controller,
         key: PartitionKey,
         state: PartitionState,
         in_sync_replicas: Collection[int],
@@ -133,14 +135,12 @@ class _LastInSyncStays(Controller):
         changed = next_state(state, kept, self.image.may_join, 1, unclean=unclean, prefer_first=prefer_first)
         return [] if changed == state else self._record([PartitionChanged(*key, changed)])
 
-
-class _LastInSyncStaysStage(Stage):
-    controller_class = _LastInSyncStays
+    return replaced(Controller, "_move", move)
 
 
 def kip_966(*, old: bool) -> Telling:
     """Let the last one in sync lose power and the end of its log, while others still have all of it."""
-    stage = (_LastInSyncStaysStage if old else Stage)(3, least=2)
+    stage = Stage(3, least=2)
     stage.produce("m1")
     stage.catch_up(2, 3)
     stage.step("m1 is acknowledged, in all three; none has flushed it. min.insync.replicas is 2")

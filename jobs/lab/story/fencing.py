@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sparkonce.broker_lite.controller.controller import InSyncProposal
-from sparkonce.broker_lite.controller.image import PartitionKey
-from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, PartitionState
 from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.replication.follower import FetchPosition, PartitionFollower, TruncationRule
-from sparkonce.broker_lite.replication.leader import PartitionLeader
-from sparkonce.broker_lite.replication.replicas import Replicas
-from sparkonce.jobs.lab.story.stage import Stage
+from sparkonce.broker_lite.replication.follower import FetchPosition, PartitionFollower
+from sparkonce.jobs.lab.story.stage import AsksOnce, Stage
 from sparkonce.jobs.lab.story.view import Telling
 
 
-class _NoEpochInFetches(Stage):
+class _NoEpochInFetches(AsksOnce):
     """As before KIP-320: a fetch says an offset and nothing else, and whatever comes is appended."""
 
     def position(self, follower: PartitionFollower) -> FetchPosition:
         """Leave the epochs out."""
-        return super().position(follower)._replace(leader_epoch=-1, last_fetched_epoch=-1)
+        return super().position(follower)._replace(leader_epoch=-1)
 
     def takes_epoch(self, follower: PartitionFollower) -> int:
         """Take records of any epoch."""
@@ -30,7 +25,7 @@ class _NoEpochInFetches(Stage):
 
 def kafka_6880(*, old: bool) -> Telling:
     """Let a follower that has missed two changes of leaders fetch from the third, which is the first again."""
-    stage = _NoEpochInFetches(3, rule=TruncationRule.ONE_QUESTION) if old else Stage(3)
+    stage = (_NoEpochInFetches if old else Stage)(3)
     stage.produce("m1")
     stage.catch_up(2, 3)
     stage.produce("m2")
@@ -141,8 +136,6 @@ def kip_903(*, old: bool) -> Telling:
     stage.step(
         "Meanwhile broker 2 loses power with all that it has not flushed, and registers anew: with another broker epoch"
     )
-    if old:
-        proposals = [(node, _without_epochs(sent), proposal) for node, sent, proposal in proposals]
     (answer,) = stage.deliver(proposals)
     what = "says who is in sync, and is accepted" if old else f"says which start of broker 2 it means: {answer.name}"
     stage.step(f"The proposal arrives. It {what}")
@@ -159,27 +152,9 @@ def kip_903(*, old: bool) -> Telling:
     return stage.tell("no broker epoch" if old else "broker epoch")
 
 
-def _without_epochs(sent: InSyncProposal) -> InSyncProposal:
-    """Return a proposal as it was before KIP-903."""
-    return sent._replace(in_sync_replicas=tuple((each, NO_BROKER_EPOCH) for each, _ in sent.in_sync_replicas))
-
-
-class _JoinsAtTheHighWatermark(Replicas):
-    """As before KAFKA-7128: whoever has reached the high watermark joins, wherever the epoch began."""
-
-    def _lead(self, key: PartitionKey, state: PartitionState, now_ms: int) -> PartitionLeader:
-        leader = super()._lead(key, state, now_ms)
-        leader.epoch_start_offset = 0
-        return leader
-
-
-class _JoinsAtTheHighWatermarkStage(Stage):
-    replicas_class = _JoinsAtTheHighWatermark
-
-
 def kafka_7128(*, old: bool) -> Telling:
     """Let a new leader's high watermark lag behind what was acknowledged: reaching that is not being in sync."""
-    stage = (_JoinsAtTheHighWatermarkStage if old else Stage)(3, least=2, absent=[3])
+    stage = Stage(3, least=2, absent=[3])
     stage.produce("m1")
     stage.catch_up(2)
     stage.produce("m2", "m3")

@@ -5,8 +5,8 @@ happens by itself. A story lets a producer write, a follower fetch once, an answ
 and notes a step whenever there is something to see. What decides is what decides in a broker: `Controller`, `Replicas`,
 `PartitionLeader`, `PartitionFollower`, `PartitionLog`; logs lie on disks in memory that forget what was not flushed.
 
-A rule of former times that the cores no longer have is brought back in a story by a subclass of `Stage` or `Replicas`,
-which replaces just that.
+A rule of former times is one of the simulator's planted bugs (`catalogue.py`). One that the simulator does not have is
+brought back by its story, which replaces just that.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import random
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings, InSyncProposal
+from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings, Heartbeat, InSyncProposal
 from sparkonce.broker_lite.controller.image import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ClusterImage, PartitionKey
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState, Record
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.protocol import records as batches
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.replication.follower import FetchPosition, PartitionFollower, TruncationRule
+from sparkonce.broker_lite.replication.follower import FetchPosition, PartitionFollower
 from sparkonce.broker_lite.replication.leader import PartitionLeader, Proposal
 from sparkonce.broker_lite.replication.replicas import Replicas, ReplicationSettings
 from sparkonce.broker_lite.sim.disk import SimulatedDisk
@@ -87,22 +87,18 @@ class Written:
 class Stage:
     """The cluster of one story. Brokers are numbered from 1; the first one is the preferred leader."""
 
-    replicas_class: type[Replicas] = Replicas
-    controller_class: type[Controller] = Controller
-
     def __init__(
         self,
         brokers: int,
         *,
-        rule: TruncationRule = TruncationRule.LEADER_EPOCH,
         least: int = 1,
         unclean: bool = False,
         absent: Iterable[int] = (),
     ) -> None:
         """Begin with a new partition; `least` is min.insync.replicas, `absent` brokers come later."""
         self.now_ms = 0
-        self._settings = ReplicationSettings(LAG_TIME_MAX_MS, rule)
-        self.controller = self.controller_class(ClusterImage(), ControllerSettings(LEASE_MS, 0), 0)
+        self._settings = ReplicationSettings(LAG_TIME_MAX_MS)
+        self.controller = Controller(ClusterImage(), ControllerSettings(LEASE_MS, 0), 0)
         self._metadata: list[Record] = []
         self._incarnations = 0
         self.nodes = {broker_id: Node(broker_id) for broker_id in range(1, brokers + 1)}
@@ -238,6 +234,11 @@ class Stage:
         """Return what a follower's fetch says."""
         return follower.position
 
+    def asks_first(self, follower: PartitionFollower, leader: PartitionLeader) -> bool:
+        """Let a follower ask what it asks before it fetches, and cut its log by the answer; returns whether it has."""
+        del follower, leader
+        return False
+
     def takes_epoch(self, follower: PartitionFollower) -> int:
         """Return the latest epoch that a follower takes records of."""
         return follower.leader_epoch
@@ -274,8 +275,7 @@ class Stage:
         records: int | None,
         answer_lost: bool,
     ) -> None:
-        if follower.asks_for_epoch:
-            follower.epoch_end(leader.log.epoch_end(follower.log.latest_epoch))
+        if self.asks_first(follower, leader):
             return
         says = self.position(follower)
         parts = leader.check_fetch(says.leader_epoch, says.last_fetched_epoch, says.offset)
@@ -306,7 +306,7 @@ class Stage:
         if not isinstance(role, PartitionFollower) or role.leader not in self.nodes:
             return False
         source = self.nodes[role.leader]
-        return role.asks_for_epoch or (source.alive and source.log.log_end_offset != role.log.log_end_offset)
+        return source.alive and source.log.log_end_offset != role.log.log_end_offset
 
     # The controller.
 
@@ -365,24 +365,19 @@ class Stage:
         """Let so much time pass that a follower which does not fetch is out of sync."""
         self.pass_time(LAG_TIME_MAX_MS + 1)
 
-    def heartbeat(self, broker_id: int) -> None:
-        """Let a broker report to the controller that it has applied all of its log."""
-        node = self.nodes[broker_id]
-        found, _ = self.controller.heartbeat(
-            broker_id, node.broker_epoch, self.controller.image.next_offset, False, self.now_ms
-        )
+    def heartbeat(self, broker_id: int, *, wants_to_stop: bool = False) -> Heartbeat:
+        """Let a broker report to the controller that it has applied all of its log; returns the answer."""
+        epoch, applied = self.nodes[broker_id].broker_epoch, self.controller.image.next_offset
+        found, heard = self.controller.heartbeat(broker_id, epoch, applied, wants_to_stop, self.now_ms)
         self._write(found)
+        return heard
 
     def stop(self, broker_id: int) -> bool:
         """Let a broker ask whether it may stop, and end if so; returns whether it has."""
-        node = self.nodes[broker_id]
-        found, heard = self.controller.heartbeat(
-            broker_id, node.broker_epoch, self.controller.image.next_offset, True, self.now_ms
-        )
-        self._write(found)
-        if heard.may_shut_down:
+        may_stop = self.heartbeat(broker_id, wants_to_stop=True).may_shut_down
+        if may_stop:
             self.crash(broker_id)
-        return heard.may_shut_down
+        return may_stop
 
     def change_least(self, least: int) -> None:
         """Let the topic have another `min.insync.replicas`."""
@@ -448,11 +443,36 @@ class Stage:
     def _begin(self, node: Node) -> None:
         self._open(node)
         node.alive, node.image = True, ClusterImage()
-        node.replicas = self.replicas_class(node.broker_id, _always(node), self._settings)
+        node.replicas = Replicas(node.broker_id, _always(node), self._settings)
 
     def _open(self, node: Node) -> None:
         node.log = PartitionLog.open(node.disk, _DIRECTORY, LogConfig(), self.now_ms)
         node.log.be_one_of_several(node.high_watermark_checkpoint)
+
+
+class AsksOnce(Stage):
+    """By KIP-101 alone: a follower asks its leader once where the epoch of its last record ends, and then just fetches.
+
+    Kafka's question of those days was OffsetForLeaderEpoch.
+    """
+
+    def __init__(self, brokers: int, **settings: Any) -> None:
+        self._have_asked: set[PartitionFollower] = set()
+        super().__init__(brokers, **settings)
+
+    def position(self, follower: PartitionFollower) -> FetchPosition:
+        """Leave the last record's epoch out."""
+        return super().position(follower)._replace(last_fetched_epoch=-1)
+
+    def asks_first(self, follower: PartitionFollower, leader: PartitionLeader) -> bool:
+        """Cut the log to where its last epoch ended, or to the high watermark if the leader knows none so early."""
+        log, has_asked = follower.log, follower in self._have_asked
+        self._have_asked.add(follower)
+        if has_asked or log.latest_epoch < 0:
+            return False
+        theirs = leader.log.epoch_end(log.latest_epoch)
+        log.truncate_to(log.high_watermark if theirs is None else min(theirs.end_offset, log.log_end_offset))
+        return True
 
 
 def _as_sent(key: PartitionKey, proposal: Proposal) -> InSyncProposal:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from sparkonce.broker_lite.controller.image import PartitionKey
-from sparkonce.broker_lite.controller.records import PartitionState
-from sparkonce.broker_lite.replication.follower import PartitionFollower, TruncationRule
-from sparkonce.broker_lite.replication.replicas import Event, Replicas
-from sparkonce.jobs.lab.story.stage import Stage
+from sparkonce.jobs.lab.story.stage import AsksOnce, Stage
 from sparkonce.jobs.lab.story.view import Telling
 
 
-def kip_101_loss(rule: TruncationRule) -> Telling:
+def kip_101_loss(*, old: bool) -> Telling:
     """Let a follower restart, cut a record that it does not know to be safe, and be elected."""
-    stage = Stage(2, rule=rule)
+    stage = Stage(2)
     stage.produce("m1")
     stage.catch_up(2)
     stage.step("m1 is written and acknowledged; both know that it is safe: HW 1")
@@ -36,12 +32,12 @@ def kip_101_loss(rule: TruncationRule) -> Telling:
     stage.step(
         "Broker 1 is back and follows" + ("; m2 is beyond the leader's end, and cut off" if stage.lost() else "")
     )
-    return stage.tell(rule.value)
+    return stage.tell("high watermark" if old else "leader epoch")
 
 
-def kip_101_divergence(rule: TruncationRule) -> Telling:
+def kip_101_divergence(*, old: bool) -> Telling:
     """Let all lose power, the one that has lost a record lead first, and the other one follow it."""
-    stage = Stage(2, rule=rule)
+    stage = Stage(2)
     stage.produce("m1")
     stage.catch_up(2)
     stage.flush(1)
@@ -64,12 +60,12 @@ def kip_101_divergence(rule: TruncationRule) -> Telling:
     stage.catch_up(1)
     stage.alter_in_sync()
     stage.step("m4 is written, and broker 1 fetches from the end of its log")
-    return stage.tell(rule.value)
+    return stage.tell("high watermark" if old else "leader epoch")
 
 
-def kip_279(rule: TruncationRule) -> Telling:
+def kip_279(*, old: bool) -> Telling:
     """Let leadership go there and back so fast that the first leader never follows."""
-    stage = Stage(2, rule=rule, least=2)
+    stage = (AsksOnce if old else Stage)(2, least=2)
     stage.produce("m1")
     stage.catch_up(2)
     stage.step("m1 is written and acknowledged")
@@ -92,41 +88,24 @@ def kip_279(rule: TruncationRule) -> Telling:
     question = "It asks where epoch 1 ends. Broker 1 has no such epoch: epoch 0 ends at 2. "
     stage.fetch(2)
     kept = stage.nodes[2].log.log_end_offset
-    asks_once = rule is TruncationRule.ONE_QUESTION
     stage.step(
         "Broker 2 is back and follows. "
         + question
         + (
             f"Its own log ends there, too: it keeps {kept} records, n2 among them"
-            if asks_once
+            if old
             else f"Broker 2's own epoch 0 ended at 1, so it cuts to {kept} record and asks again"
         )
     )
     stage.catch_up(2)
     stage.alter_in_sync()
     stage.step("Broker 2 has fetched all it could. n2 is lost either way: acks=1 promises no more")
-    return stage.tell(rule.value)
-
-
-class KeepsFollowing(Replicas):
-    """As before KAFKA-7164: a new epoch of the same leader makes no new follower."""
-
-    def _take(self, key: PartitionKey, state: PartitionState, now_ms: int) -> list[Event]:
-        role = self.roles.get(key)
-        if isinstance(role, PartitionFollower) and role.leader == state.leader:
-            role.leader_epoch = state.leader_epoch
-            return []
-        return super()._take(key, state, now_ms)
-
-
-class _KeepsFollowingStage(Stage):
-    replicas_class = KeepsFollowing
+    return stage.tell("one question" if old else "leader epoch")
 
 
 def kafka_7164(*, old: bool) -> Telling:
     """Let a leader follow for a while and cut its log, and a follower miss that."""
-    rule = TruncationRule.ONE_QUESTION if old else TruncationRule.LEADER_EPOCH
-    stage = (_KeepsFollowingStage if old else Stage)(3, rule=rule)
+    stage = Stage(3)
     stage.produce("m1")
     stage.fetch(3)
     stage.step(

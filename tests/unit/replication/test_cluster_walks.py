@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from functools import partial
 
 import pytest
 
 from sparkonce.broker_lite.controller.controller import Controller, InSyncProposal
 from sparkonce.broker_lite.controller.records import NO_LEADER, Record, TopicSettingsChanged
 from sparkonce.broker_lite.protocol.errors import KafkaError
-from sparkonce.broker_lite.replication.follower import PartitionFollower, TruncationRule
+from sparkonce.broker_lite.replication.follower import PartitionFollower
 from sparkonce.broker_lite.replication.leader import PartitionLeader, Proposal
-from sparkonce.jobs.lab.story.stage import KEY, Node, Stage
+from sparkonce.broker_lite.sim.planted.state_machines import PLANTED
+from sparkonce.jobs.lab.story.stage import KEY, AsksOnce, Node, Stage
 
 STEPS = 60
 
@@ -27,7 +27,7 @@ STEPS = 60
 class Walk:
     """One walk; `log` is what was done, to be read after a failure."""
 
-    def __init__(self, seed: int, stage_class: Callable[..., Stage]) -> None:
+    def __init__(self, seed: int, stage_class: type[Stage]) -> None:
         self.rng = random.Random(seed)
         self.stage = stage_class(3, least=self.rng.choice([1, 2, 2, 3]))
         self.sent = 0
@@ -173,7 +173,7 @@ class Walk:
         assert {node.log.high_watermark for node in stage.nodes.values()} == {len(logs[0])}
 
 
-def found_by(seeds: range, stage_class: Callable[..., Stage] = Stage) -> int | None:
+def found_by(seeds: range, stage_class: type[Stage] = Stage) -> int | None:
     """Walk until something is wrong; returns the seed."""
     for seed in seeds:
         walk = Walk(seed, stage_class)
@@ -203,46 +203,32 @@ def test_nothing_acknowledged_is_lost_in_many_more_walks() -> None:
 # Rules that lose something: the walks find each of them. `near` is a seed that does, so that the search is short.
 
 
-class KeepsEligible(Controller):
-    """Who is eligible stays so when a smaller `min.insync.replicas` lets records be acknowledged again."""
-
-    def change_settings(self, name: str, settings: Mapping[str, str]) -> list[Record]:
-        topic_id = self.image.topic_ids[name]
-        return self._record([TopicSettingsChanged(topic_id, tuple(sorted(settings.items())))])
-
-
-class EligibleStage(Stage):
-    controller_class = KeepsEligible
-
-
 @pytest.mark.parametrize(
-    ("stage", "near"),
+    ("bug", "near"),
     [
-        (partial(Stage, rule=TruncationRule.HIGH_WATERMARK), 202),
-        (partial(Stage, rule=TruncationRule.ONE_QUESTION), 326),
-    ],
-    ids=[
-        "cut to the high watermark",
-        "one question",
+        ("truncate-to-high-watermark", 202),
+        ("confirmed-in-sync-only", 181),
+        ("advance-under-min", 3),
     ],
 )
-def test_a_rule_of_former_times_is_found_out(stage: Callable[..., Stage], near: int) -> None:
-    assert found_by(range(near, near + 4_000), stage) is not None
+def test_a_planted_bug_is_found_out(bug: str, near: int) -> None:
+    with next(each.plant for each in PLANTED if each.name == bug)():
+        assert found_by(range(near, 4_000)) is not None
+
+
+def test_one_question_is_found_out() -> None:
+    assert found_by(range(326, 4_000), AsksOnce) is not None
 
 
 def test_who_is_eligible_is_struck_off_before_less_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """The controller strikes them off, and a leader waits until it has: without both, records are lost."""
     by_own_minimum = property(lambda leader: len(leader.in_sync_replicas) < leader.min_in_sync_replicas)
     monkeypatch.setattr(PartitionLeader, "is_below_minimum", by_own_minimum)
-    assert found_by(range(175, 4_000), EligibleStage) is not None
+    monkeypatch.setattr(Controller, "change_settings", keep_eligible)
+    assert found_by(range(175, 4_000)) is not None
 
 
-def test_who_is_about_to_be_in_sync_must_be_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    only_confirmed = property(lambda leader: set(leader.state.in_sync_replicas))
-    monkeypatch.setattr(PartitionLeader, "maximal_in_sync_replicas", only_confirmed)
-    assert found_by(range(181, 4_000)) is not None
-
-
-def test_the_high_watermark_must_stand_still_while_too_few_are_in_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PartitionLeader, "is_below_minimum", property(lambda _: False))
-    assert found_by(range(3, 4_000)) is not None
+def keep_eligible(self: Controller, name: str, settings: Mapping[str, str]) -> list[Record]:
+    """Let who is eligible stay so when a smaller `min.insync.replicas` lets records be acknowledged again."""
+    topic_id = self.image.topic_ids[name]
+    return self._record([TopicSettingsChanged(topic_id, tuple(sorted(settings.items())))])

@@ -1,4 +1,4 @@
-"""What a follower cuts off after a change of leaders, by each of the three rules, and that logs become equal by it."""
+"""What a follower cuts off after a change of leaders, and that logs become equal by it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.log.partition_log import OverlappingBatchError, PartitionLog
 from sparkonce.broker_lite.protocol.errors import KafkaError
 from sparkonce.broker_lite.protocol.records import Record, encode_batch
-from sparkonce.broker_lite.replication.follower import FetchPosition, PartitionFollower, TruncationRule
+from sparkonce.broker_lite.replication.follower import FetchPosition, PartitionFollower
 from tests.chance import examples
 from tests.unit.replication.partition import NOW, Led, append, content, log_with, new_log, stored
 
@@ -22,9 +22,6 @@ ROUNDS = 12
 
 def follow(follower: PartitionFollower, led: Led, records: int | None = None) -> bool:
     """Fetch once: what the server does with both; returns whether something has changed."""
-    if follower.asks_for_epoch:
-        follower.epoch_end(led.log.epoch_end(follower.log.latest_epoch))
-        return True
     position = follower.position
     parts = led.leader.check_fetch(position.leader_epoch, position.last_fetched_epoch, position.offset)
     if parts is not None:
@@ -172,55 +169,13 @@ def test_a_follower_does_not_take_records_of_a_later_epoch_than_it_follows() -> 
     assert content(follower.log) == [(0, 0, b"0.0")]
 
 
-# The rules of former times.
-
-
-def test_by_the_high_watermark_records_are_cut_off_that_are_safe() -> None:
-    """KIP-101: the leader has acknowledged all three, which this follower has yet to hear."""
-    follower = PartitionFollower(log_with((0, 3), safe=2), 1, 1, TruncationRule.HIGH_WATERMARK)
-    assert follower.log.log_end_offset == 2
-    assert follower.position.last_fetched_epoch == -1
-    assert not follower.asks_for_epoch
-
-
-def test_by_the_high_watermark_records_are_kept_that_the_leader_does_not_have() -> None:
-    led = Led(log_with((0, 1)), epoch=1)
-    led.append(2)
-    follower = PartitionFollower(log_with((0, 2), safe=2), 1, 1, TruncationRule.HIGH_WATERMARK)
-    follow(follower, led)
-    assert follower.log.log_end_offset == led.log.log_end_offset
-    assert content(follower.log) != content(led.log)
-
-
-def test_with_one_question_the_end_of_the_latest_epoch_is_what_counts() -> None:
-    led = Led(log_with((0, 1)), epoch=1)
-    led.append(2)
-    follower = PartitionFollower(log_with((0, 2), safe=2), 1, 1, TruncationRule.ONE_QUESTION)
-    assert follower.asks_for_epoch
+def test_two_fast_changes_take_two_questions() -> None:
+    """KIP-279: the leader never had the follower's epoch, and both have records that the other lacks."""
+    led = Led(log_with((0, 2)), epoch=2)
+    led.append()
+    follower = PartitionFollower(log_with((0, 1), (1, 1)), 1, 2)
     catch_up(follower, led)
     assert content(follower.log) == content(led.log)
-
-
-def test_with_one_question_that_nobody_can_answer_the_high_watermark_counts() -> None:
-    follower = PartitionFollower(log_with((0, 3), safe=1), 1, 1, TruncationRule.ONE_QUESTION)
-    follower.epoch_end(None)
-    assert follower.log.log_end_offset == 1
-    assert not follower.asks_for_epoch
-
-
-def test_an_empty_log_asks_nothing() -> None:
-    assert not PartitionFollower(new_log(), 1, 0, TruncationRule.ONE_QUESTION).asks_for_epoch
-
-
-@pytest.mark.parametrize("rule", [TruncationRule.ONE_QUESTION, TruncationRule.LEADER_EPOCH])
-def test_one_question_is_not_enough_after_two_fast_changes(rule: TruncationRule) -> None:
-    """KIP-279: the leader never had the follower's epoch, and both have records that the other lacks."""
-    log = log_with((0, 2))
-    led = Led(log, epoch=2)
-    led.append()
-    follower = PartitionFollower(log_with((0, 1), (1, 1)), 1, 2, rule)
-    catch_up(follower, led)
-    assert (content(follower.log) == content(led.log)) == (rule is TruncationRule.LEADER_EPOCH)
 
 
 # Any history.

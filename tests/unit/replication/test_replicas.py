@@ -21,7 +21,7 @@ from sparkonce.broker_lite.controller.records import (
 )
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.replication.follower import PartitionFollower, TruncationRule
+from sparkonce.broker_lite.replication.follower import PartitionFollower
 from sparkonce.broker_lite.replication.leader import PartitionLeader
 from sparkonce.broker_lite.replication.replicas import (
     Follows,
@@ -99,9 +99,9 @@ def test_partitions_are_fetched_from_whoever_leads_them() -> None:
 
 
 def test_where_nobody_leads_nothing_is_cut_off_and_the_old_leader_is_refused() -> None:
-    settings = ReplicationSettings(truncation_rule=TruncationRule.HIGH_WATERMARK)
-    broker = OneBroker(log_with((0, 3), safe=1), settings)
+    broker = OneBroker(log_with((0, 3), safe=1))
     broker.begin(leader=1)
+    broker.log.leader_epochs.truncate_from_end(0)  # what is followed by is the high watermark then
     assert broker.change(leader=-1, leader_epoch=1, in_sync_replicas=()) == [Follows(KEY, -1)]
     assert broker.log.log_end_offset == 3
     role = broker.replicas.roles[KEY]
