@@ -50,7 +50,9 @@ class _HelpSettings(argparse.Action):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options, shared with `sparkonce broker`."""
-    parser.epilog = "exit status: 0 stopped by SIGTERM or SIGINT; 1 a wrong setting, or it cannot start; 2 usage"
+    parser.epilog = (
+        "exit status: 0 stopped by SIGTERM, SIGINT or SIGHUP; 1 a wrong setting, or it cannot start; 2 usage"
+    )
     parser.add_argument("--config", metavar="FILE", help="a properties file with Kafka's setting names")
     parser.add_argument("--data-dir", metavar="DIR", help=f"where the data lives (log.dirs; else ./{DEFAULT_DATA_DIR})")
     parser.add_argument("--port", type=int, help="the port to listen on (port; default 0: any free one)")
@@ -156,8 +158,9 @@ async def _serve(config: BrokerConfig, data_dir: str, write_ready: Callable[[str
     gc.enable()
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it, and Java, too
+            loop.add_signal_handler(number, stopping.set)
     server = Server(config, data_dir)
     if not await _start(server, stopping):
         return

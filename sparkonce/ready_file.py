@@ -53,11 +53,14 @@ def _named(path: str) -> Iterator[None]:
 
 
 def _write(path: str, address: str, mode: int) -> None:
-    beside = f"{path}.tmp"
-    _remove(beside)
-    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
-        file.write(address)
-    os.replace(beside, path)
+    beside = f"{path}.{os.urandom(8).hex()}.tmp"  # a name that nobody else's file has
+    try:
+        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
+            file.write(address)
+        os.replace(beside, path)
+    except OSError:
+        _remove(beside)
+        raise
 
 
 def _content(path: str) -> str:

@@ -29,6 +29,17 @@ def test_what_another_server_has_written_since_stays(tmp_path: Path) -> None:
     assert path.read_text() == "localhost:2"
 
 
+def test_no_file_beside_it_is_touched(tmp_path: Path) -> None:
+    for name in ("ready.tmp", "ready.1.tmp"):
+        (tmp_path / name).write_text("somebody's")
+    with ready_file(str(tmp_path / "ready")) as write:
+        write("localhost:1")
+    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {
+        "ready.tmp": "somebody's",
+        "ready.1.tmp": "somebody's",
+    }
+
+
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with (
         ready_file(str(tmp_path / "nowhere" / "ready")) as write,

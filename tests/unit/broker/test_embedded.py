@@ -222,7 +222,32 @@ def test_a_start_that_fails_leaves_no_address_of_a_former_one(tmp_path: Path) ->
     assert not (tmp_path / "ready").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_hang_up_stops_it_in_order(tmp_path: Path) -> None:
+    child = start("-m", "sparkonce.broker_lite", "--data-dir", "data", cwd=tmp_path)
+    assert child.stdout is not None
+    assert child.stdout.readline()
+    child.send_signal(signal.SIGHUP)
+    assert "stopped cleanly" in child.communicate(timeout=DEADLINE_S)[1]
+    assert child.returncode == 0
+
+
+def test_a_hang_up_that_nohup_has_ignored_stays_ignored(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sparkonce.broker_lite", "--data-dir", "data"]
+    nohup = (
+        f"import os, signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv({sys.executable!r}, {command!r})"
+    )
+    child = start("-c", nohup, cwd=tmp_path)
+    assert child.stdout is not None
+    assert child.stdout.readline()
+    ignored = re.search(r"^SigIgn:\s*([0-9a-f]+)$", Path(f"/proc/{child.pid}/status").read_text(), re.MULTILINE)
+    assert ignored is not None
+    assert int(ignored[1], 16) & 1 << signal.SIGHUP - 1
+    child.terminate()
+    child.communicate(timeout=DEADLINE_S)
+    assert child.returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_broker_that_waits_for_zookeeper_says_so_and_obeys_signals(number: int, tmp_path: Path) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # and does not listen
