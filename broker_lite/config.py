@@ -186,7 +186,7 @@ class BrokerConfig:
     zookeeper_session_timeout_ms: int = integer(
         18_000,
         "With ZooKeeper: after how long without a sign of life from a broker others may take its place; itself it "
-        "leads nothing after three quarters of that without an answer from ZooKeeper.",
+        "leads nothing after two thirds of that without an answer from ZooKeeper.",
         least=1,
     )
     broker_heartbeat_interval_ms: int = integer(

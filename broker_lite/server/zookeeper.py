@@ -5,11 +5,11 @@ Theory of operation: what is in the nodes, and how they guard against a controll
 the head of the log, the controller, and the brokers. Another one shows several times in a session's time-out that this
 broker is alive. What it sends is a transaction, though it changes nothing: a majority of ZooKeeper's servers takes part
 in that, while one that is cut off from the others still answers reads. The session's time-out begins when the leader of
-these servers hears of a sign of life, and they tell it only twice a tick of those that they have had; a time-out is two
-ticks at least. So each sign is sent a quarter of the time-out after the one before was answered: its own answer shows
-that the leader has heard of that one, and the session lasts for the time-out from when that one was sent. After that
-without another answer ZooKeeper may count this broker as dead, so it is out of its session and leads nothing, until it
-is answered again and has read the log on.
+these servers hears of a sign of life. A server tells it of those that it has had when the leader asks, twice a tick; a
+time-out is two ticks at least. So each sign is sent a third of the time-out after the one before was answered, which
+leaves a sixth of a tick for a question that is late: its own answer shows that the leader has heard of that one, and
+the session lasts for the time-out from when that one was sent. After that without another answer ZooKeeper may count
+this broker as dead, so it is out of its session and leads nothing, until it is answered again and has read the log on.
 
 The controller sends its decisions without waiting for the answers. If one fails, its term is over: those that were sent
 after it fail too, as the head of the log has another version than they expect.
@@ -50,8 +50,8 @@ from sparkonce.broker_lite.server.zookeeper_session import (
     ZooKeeperSession,
 )
 
-BEATS_PER_TIMEOUT: Final = 4
-"""How often a broker shows that it is alive; no more often than ZooKeeper's servers tell their leader of it."""
+BEATS_PER_TIMEOUT: Final = 3
+"""How often a broker shows that it is alive; less often than ZooKeeper's servers tell their leader of it."""
 RETRY_S: Final = 0.5
 """After a look that has failed although there is a connection: this broker is out of its session until one succeeds."""
 _SESSION_OVER: Final = "its session with ZooKeeper is over"
@@ -128,7 +128,7 @@ class ZooKeeperCoordination:
         self._known_ms = 0
         """When the last sign of life was sent, or the client began: no session here has begun its time-out earlier."""
         self._told_ms = 0
-        """When the leader of ZooKeeper's servers is told of it at the latest, if its own server goes on."""
+        """When the leader of ZooKeeper's servers has asked for it at the latest."""
         self._there: set[int] | None = None
         self._incarnations: dict[int, str] = {}
         """The starts of brokers that `is_announced` was asked about, as far as they have been looked up."""

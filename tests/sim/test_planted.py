@@ -17,7 +17,7 @@ FOUND_BY = {
     "acks-by-end": (0, "acknowledged-is-safe"),
     "coordinators-answer-at-once": (9, "member-stays"),
     "heartbeats-answered-at-once": (9, "member-stays"),
-    "compacted-too-much": (21, "generations-rise"),
+    "compacted-too-much": (60, "generations-rise"),
     "end-not-authorized": (0, "authorized"),
     "offsets-not-authorized": (0, "authorized"),
     "deletion-not-authorized": (0, "authorized"),

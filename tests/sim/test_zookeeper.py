@@ -7,21 +7,32 @@ import pytest
 from sparkonce.broker_lite.cluster.zookeeper_nodes import ANY_VERSION, Check, Create, Delete, SetData
 from sparkonce.broker_lite.server.zookeeper_session import BadVersionError, NodeExistsError, NoNodeError
 from sparkonce.broker_lite.sim.campaign import run_one, run_seeds, search
+from sparkonce.broker_lite.sim.machine.sockets import Network
 from sparkonce.broker_lite.sim.plan import Coordination, plan_of
+from sparkonce.broker_lite.sim.scheduler import Scheduler
+from sparkonce.broker_lite.sim.zookeeper.ensemble import Ensemble
+from sparkonce.broker_lite.sim.zookeeper.leader import Session
+from sparkonce.broker_lite.sim.zookeeper.plan import ZooKeeperPlan
 from sparkonce.broker_lite.sim.zookeeper.tree import Change, Transaction, Tree
 
-SEEDS = (1, 15, 27, 86)
-"""In the last one a broker is held up nearly as long as its session lasts."""
+SEEDS = (1, 15, 27, 112)
+"""In the last one ZooKeeper's leader has not heard of a sign of life that was answered."""
 FOUND_BY = {
     "decided-at-once": (0, "decided-is-written"),
-    "beats-are-reads": (78, "out-of-session"),
-    "lease-without-margin": (78, "out-of-session"),
+    "beats-are-reads": (119, "out-of-session"),
+    "lease-without-margin": (112, "out-of-session"),
     "session-kept": (17, "out-of-session"),
     "decision-without-versions": (14, "one-controller"),
     "controller-epoch-unchecked": (16, "one-controller"),
     "proposals-forgotten": (20, "safe-in-sync"),
-    "lapses-unnoticed": (6, "liveness"),
+    "lapses-unnoticed": (224, "liveness"),
 }
+
+
+def follow_until(scheduler: Scheduler, until_ms: int) -> None:
+    """Let what was planned happen."""
+    while scheduler.step(until_ms):
+        pass
 
 
 def test_a_transaction_is_done_as_a_whole_or_not_at_all() -> None:
@@ -42,6 +53,24 @@ def test_ephemeral_nodes_go_with_their_session() -> None:
     assert error is None
     assert Change("/a", of_children=True) in changes
     assert (tree.children("/a"), tree.zxid) == ([], 2)
+
+
+def test_a_server_that_was_cut_off_tells_whom_it_has_heard_as_soon_as_it_hears_the_leader_again() -> None:
+    """What the leader asks meanwhile waits in their connection, as TCP sends it again."""
+    plan = plan_of(SEEDS[0], Coordination.ZOOKEEPER)
+    scheduler = Scheduler()
+    zookeeper = ZooKeeperPlan(3, tick_ms=600, sync_limit_ms=2_500, election_ms=600, lag_ms=0, delivery_ms=0)
+    ensemble = Ensemble(scheduler, Network(scheduler, 0, plan.settings), 0, zookeeper)
+    session = ensemble.sessions[7] = Session(7, 1_200, 1_200, None)
+    server = ensemble.servers[1]
+    follow_until(scheduler, 350)
+    server.hear(7)
+    server.cut()
+    follow_until(scheduler, 1_000)
+    assert session.ends_ms == 1_200
+    server.heal()
+    follow_until(scheduler, 1_150)
+    assert 2_200 <= session.ends_ms < 2_350
 
 
 @pytest.mark.timeout(300)

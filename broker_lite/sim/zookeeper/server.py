@@ -136,8 +136,10 @@ class Server:
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         self._there_ms = self._back_ms = 0
         """When the last message arrives that is on its way to or from the leader."""
+        self._is_pinged = False
+        """Whether the leader has asked whom it has heard, while nothing got through."""
         leadership.on_decided.append(lambda *_: self._apply_later())
-        leadership.scheduler.after(leadership.plan.tick_ms // 2, self._tell_sessions)
+        leadership.scheduler.after(leadership.plan.tick_ms // 2, self._ping_later)
 
     # Coming and going.
 
@@ -164,6 +166,7 @@ class Server:
         self._held.clear()
         self._waiting.clear()
         self._heard.clear()
+        self._is_pinged = False
         for connection in list(self._connections):
             connection.end()
         self._watches.clear()
@@ -210,6 +213,9 @@ class Server:
             held, self._held = self._held, []
             for each in held:
                 self._send_to_leader(each)
+            if self._is_pinged:
+                self._is_pinged = False
+                self._receive(0, self._pinged, self._joined)
             self._apply_later()
         elif leadership.machine is not None:
             self.leave()
@@ -251,11 +257,16 @@ class Server:
 
     def _apply_later(self) -> None:
         """Apply what was decided up to now, some time later."""
-        scheduler, plan = self.leadership.scheduler, self.leadership.plan
-        lag_ms = 0 if self.leadership.is_calm else plan.lag_ms
-        late_ms = int(self.leadership.lag.random() ** 2 * lag_ms) + self.leadership.roads.delay_ms()
-        self._back_ms = max(self._back_ms, scheduler.now_ms + late_ms)
-        scheduler.after(self._back_ms - scheduler.now_ms, self._hears, self.leadership.tree.zxid, self._joined)
+        leadership = self.leadership
+        lag_ms = 0 if leadership.is_calm else leadership.plan.lag_ms
+        late_ms = int(leadership.lag.random() ** 2 * lag_ms)
+        self._receive(late_ms, self._hears, leadership.tree.zxid, self._joined)
+
+    def _receive(self, late_ms: int, arrive: Callable[..., None], *arguments: int) -> None:
+        """Let something of the leader's arrive here, after all before it."""
+        scheduler = self.leadership.scheduler
+        self._back_ms = max(self._back_ms, scheduler.now_ms + late_ms + self.leadership.roads.delay_ms())
+        scheduler.after(self._back_ms - scheduler.now_ms, arrive, *arguments)
 
     def _hears(self, zxid: int, joined: int) -> None:
         if self.serves and not self.is_cut and joined == self._joined:
@@ -315,10 +326,26 @@ class Server:
         else:
             self._heard[session] = None
 
-    def _tell_sessions(self) -> None:
-        """Tell the leader which sessions are alive."""
-        self.leadership.scheduler.after(max(self.leadership.plan.tick_ms // 2, 1), self._tell_sessions)
-        if self.serves and self.is_reachable and self._epoch == self.leadership.epoch:
-            heard, self._heard = self._heard, {}
-            for session in heard:
-                self.leadership.touch(session)
+    def _ping_later(self) -> None:
+        """Let the leader ask, twice a tick, which sessions this server has heard."""
+        leadership = self.leadership
+        leadership.scheduler.after(max(leadership.plan.tick_ms // 2, 1), self._ping_later)
+        if self.serves and leadership.machine is not None and self._epoch == leadership.epoch:
+            self._receive(0, self._pinged, self._joined)
+
+    def _pinged(self, joined: int) -> None:
+        """Tell the leader, which has asked."""
+        if joined != self._joined:
+            return
+        if self.is_cut:
+            self._is_pinged = True
+            return
+        leadership, epoch = self.leadership, self._epoch
+        heard, self._heard = self._heard, {}
+
+        def arrive() -> None:
+            if leadership.machine is not None and leadership.epoch == epoch:
+                for session in heard:
+                    leadership.touch(session)
+
+        self._send_to_leader(arrive)
