@@ -4,7 +4,7 @@ Theory of operation: each controller epoch has a file of its own, which begins w
 former epochs left it, followed by the changes. A change is one record batch, so it is there as a whole or not at all;
 its partition leader epoch is the controller's epoch. A new controller reads the latest file up to its last whole batch,
 ignores a torn one at the end, and writes its own file, as a whole, before others can see it. The files of former epochs
-are no longer needed then.
+are no longer needed then; a copy of one with such an end is kept, since it may have been damaged rather than cut off.
 
 A controller that others consider dead, and that comes back, is fenced as follows: a reader asks for the latest epoch
 after it has read, and drops what it read if a later one has been claimed by then; a writer asks after it has written,
@@ -48,6 +48,8 @@ BEGINS_WITH: Final = 2
 MAGIC_POSITION: Final = 16
 MAGIC_BYTE: Final = bytes([MAGIC])
 _SUFFIX: Final = ".log"
+_TORN_SUFFIX: Final = ".torn"
+"""Behind the name of a file: a copy of it that nothing reads."""
 _DIGITS: Final = 10
 _FILE: Final = re.compile(rf"\d{{{_DIGITS}}}\{_SUFFIX}")
 
@@ -116,9 +118,15 @@ class MetadataLog:
             for step in found:
                 image = taken(image, step)
             if end < len(data):
-                left = len(data) - end
-                logger.warning("%s: leaving out %d bytes of a last write that was cut off", self.path(former[-1]), left)
+                self._keep_aside(former[-1], data, len(data) - end)
         return image
+
+    def _keep_aside(self, epoch: int, data: bytes, left_out: int) -> None:
+        """Keep a copy of a file that is soon removed: a death and a flipped bit in its last batch look alike."""
+        aside = self.path(epoch) + _TORN_SUFFIX
+        self._storage.write(aside, data, durable=True, private=True)
+        text = "%s: leaving out %d bytes of a last write that was cut off; the file as it was is kept as %s"
+        logger.warning(text, self.path(epoch), left_out, aside)
 
 
 class MetadataWriter:
@@ -237,6 +245,15 @@ def damage(data: bytes, found: Sequence[Step], end: int) -> str | None:
     if end == len(data):
         return None
     return f"{place}, and after that there are whole ones" if has_whole_batch(data, end) else None
+
+
+def is_last_at_full_length(data: bytes, end: int) -> bool:
+    """Whether what lies behind `end` has the length of one batch: more than a kill leaves of a write that it cuts off.
+
+    A loss of power may leave that, so a controller begins all the same.
+    """
+    left = len(data) - end
+    return left >= HEADER_BYTES and read_header(data, end).size == left
 
 
 def has_whole_batch(data: Buffer, position: int) -> bool:

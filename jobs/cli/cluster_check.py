@@ -24,6 +24,7 @@ from sparkonce.broker_lite.cluster.metadata_log import (
     MetadataLog,
     damage,
     has_whole_batch,
+    is_last_at_full_length,
     read_steps,
 )
 from sparkonce.broker_lite.cluster.watching import WatchedImage
@@ -160,6 +161,8 @@ def read_image(metadata_dir: str | Path) -> tuple[ClusterImage, list[ViolationEr
     data = Path(log.path(epochs[-1])).read_bytes()
     steps, end = read_steps(data)
     wrong = damage(data, steps, end)
+    if wrong is None and is_last_at_full_length(data, end):
+        wrong = f"the last batch, at byte {end} of {len(data)}, is damaged; the next controller would go on without it"
     if wrong is not None:
         violations.append(ViolationError(DAMAGED, f"{log.path(epochs[-1])}: {wrong}"))
     for step in steps:

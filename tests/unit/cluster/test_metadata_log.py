@@ -141,6 +141,21 @@ def test_a_torn_or_damaged_end_is_nobodys(cut: int, rubbish: bytes) -> None:
     assert after.next_offset == image.next_offset + 2
 
 
+def test_a_log_whose_last_batch_is_left_out_is_kept_aside(caplog: pytest.LogCaptureFixture) -> None:
+    storage = SharedStorage()
+    log = MetadataLog(storage, SHARED)
+    image, writer = log.begin(1, 1, 0)
+    writer.append([kinds.ProducerIdsAllocated(1000)], image.next_offset, 0)
+    storage.files[log.path(1)].data[-3] ^= 1
+    damaged = storage.read(log.path(1))
+    after, _ = log.begin(2, 1, 0)
+    assert after.next_producer_id == 0
+    assert log.epochs() == [2]
+    kept = f"{log.path(1)}.torn"
+    assert storage.read(kept) == damaged
+    assert f"is kept as {kept}" in caplog.text
+
+
 @given(st.integers(0), st.integers(0, 7))
 def test_a_damaged_log_is_not_gone_on_from(position: int, bit: int) -> None:
     storage = SharedStorage()
