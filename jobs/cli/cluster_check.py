@@ -29,12 +29,12 @@ from sparkonce.broker_lite.cluster.metadata_log import (
 )
 from sparkonce.broker_lite.cluster.watching import WatchedImage
 from sparkonce.broker_lite.config import BrokerConfig, ConfigError
-from sparkonce.broker_lite.controller.image import ClusterImage
-from sparkonce.broker_lite.controller.records import NO_LEADER, PartitionState
+from sparkonce.broker_lite.controller.image import ClusterImage, LogPosition
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState
 from sparkonce.broker_lite.embedded_cluster import ZOOKEEPER
-from sparkonce.broker_lite.log import checkpoints, meta_properties
-from sparkonce.broker_lite.log.directories import partition_path
-from sparkonce.broker_lite.log.log_manager import LOCK_FILE
+from sparkonce.broker_lite.log import checkpoints, meta_properties, topics_file
+from sparkonce.broker_lite.log.directories import LogDirectoryError, partition_path
+from sparkonce.broker_lite.log.log_manager import LOCK_FILE, TOPICS_FILE
 from sparkonce.broker_lite.log.storage import DiskStorage
 from sparkonce.broker_lite.protocol.errors import ProtocolError
 from sparkonce.broker_lite.protocol.records import BatchHeader, validate
@@ -43,6 +43,8 @@ from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 
 DAMAGED = "whole"
 """Not one of the simulator's invariants, as its disks are checked when they are read: batches are whole."""
+GONE_BACK = "log-goes-on"
+"""Nor is this: the controller's log has all that the brokers followed. A broker refuses to join if it does not."""
 
 
 class ClusterCheckError(Exception):
@@ -60,6 +62,8 @@ class Report:
     """Partitions whose batches are not compared, as each broker compacts its own."""
     left_out: list[int] = field(default_factory=list)
     """Brokers of the cluster whose directories were not given."""
+    unknown: list[str] = field(default_factory=list)
+    """Topics that a broker has and the controller's log does not, as they were deleted while it was down, or are lost."""
     violations: list[ViolationError] = field(default_factory=list)
 
 
@@ -95,6 +99,8 @@ def run(options: argparse.Namespace) -> int:
         print(f"VIOLATION {violation}")
     if report.left_out:
         print(f"NOT LOOKED AT: the replicas of broker {', '.join(map(str, report.left_out))}, whose data was not named")
+    for text in report.unknown:
+        print(f"NOT IN THE CONTROLLER'S LOG: {text}, which puts it aside (-stray) when it joins")
     print(
         f"RESULT partitions={report.partitions} replicas={report.replicas} batches={report.batches} "
         f"compacted={report.compacted} violations={len(report.violations)}"
@@ -115,6 +121,8 @@ def check_cluster(metadata_dir: str | Path, data_dirs: Iterable[str | Path]) -> 
     image, violations, cluster_id = read_image(metadata_dir)
     brokers = dict(_broker(Path(each), cluster_id) for each in data_dirs)
     report = Report(left_out=sorted(image.brokers.keys() - brokers.keys()), violations=violations)
+    for broker_id, folder in brokers.items():
+        _check_followed(broker_id, folder, image, report)
     marks = {broker_id: _high_watermarks(folder) for broker_id, folder in brokers.items()}
     for topic in image.topics.values():
         for index, state in topic.partitions.items():
@@ -226,6 +234,26 @@ def _broker(folder: Path, cluster_id: str) -> tuple[int, Path]:
     except BlockingIOError:
         raise ClusterCheckError(f"a broker runs on {folder}: stop it first, its files change") from None
     return int(meta["node.id"]), folder
+
+
+def _check_followed(broker_id: int, folder: Path, image: ClusterImage, report: Report) -> None:
+    """Compare what a broker has noted of the controller's log with that log, as its next start does."""
+    try:
+        epoch = int((folder / checkpoints.BROKER_EPOCH).read_bytes())
+        noted = topics_file.read(DiskStorage(), str(folder / TOPICS_FILE))
+    except (FileNotFoundError, ValueError):  # it has not been a member yet, or takes any log
+        return
+    except LogDirectoryError as error:
+        report.violations.append(ViolationError(DAMAGED, str(error)))
+        return
+    follows = noted.position is None or image.contains(LogPosition(*noted.position))
+    if epoch != NO_BROKER_EPOCH and not (follows and epoch <= image.broker_epoch(broker_id)):
+        text = (
+            f"broker {broker_id} followed another log, or further than offset {image.next_offset}, where this one ends"
+        )
+        report.violations.append(ViolationError(GONE_BACK, f"{folder}: {text}"))
+    unknown = (name for name, topic in noted.topics.items() if topic.topic_id not in image.topics)
+    report.unknown += [f"topic {name} of broker {broker_id}" for name in unknown]
 
 
 def _high_watermarks(folder: Path) -> Mapping[tuple[str, int], int]:

@@ -20,7 +20,9 @@ from confluent_kafka.admin import (
 
 from sparkonce import BrokerStartError, EmbeddedCluster
 from sparkonce.broker_lite.cluster.metadata_log import FOLDER
-from sparkonce.broker_lite.log.checkpoints import encode_partition_metadata
+from sparkonce.broker_lite.log.checkpoints import BROKER_EPOCH, encode_partition_metadata
+from sparkonce.broker_lite.log.log_manager import TOPICS_FILE
+from sparkonce.broker_lite.log.topics_file import Entry, decode, encode
 from sparkonce.broker_lite.protocol.records import scan, set_base_offset, validate, write_crc
 from sparkonce.broker_lite.server import membership
 from sparkonce.jobs.cli.cluster_check import read_image, trusted
@@ -196,6 +198,36 @@ def test_a_cluster_does_not_begin_from_a_damaged_log(
     assert log.read_bytes() == data
     assert f"{log} is damaged: at byte 0 of " in caplog.text
     assert list(cluster.glob("*/*-stray")) == []
+
+
+@pytest.mark.parametrize("lost", ["position", "start"])
+def test_a_log_that_is_older_than_what_a_broker_followed_is_told(
+    cluster: Path, capsys: pytest.CaptureFixture[str], lost: str
+) -> None:
+    """Its end is cut off, as in an older copy, or the broker has started once more than the log knows."""
+    epoch = cluster / "1" / BROKER_EPOCH
+    if lost == "start":
+        epoch.write_text(f"{int(epoch.read_text()) + 1000}")
+    else:
+        (log,) = (cluster / "metadata" / FOLDER).glob("*.log")
+        data = log.read_bytes()
+        log.write_bytes(data[: [position for position, _ in scan(data)][2]])
+    status, said = check(cluster, capsys)
+    assert f"VIOLATION log-goes-on: {cluster / '1'}: broker 1 followed " in said
+    assert status == 1
+    for broker_id in BROKERS:
+        (cluster / str(broker_id) / BROKER_EPOCH).write_text("-1")
+    assert "log-goes-on" not in check(cluster, capsys)[1]  # it is to take any log
+
+
+def test_topics_of_which_the_log_does_not_know_are_named(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    topics = cluster / "2" / TOPICS_FILE
+    found = decode(topics.read_bytes())
+    gone = Entry(uuid.UUID(int=7), 1, {})
+    topics.write_bytes(encode(found._replace(topics={**found.topics, "gone": gone})))
+    status, said = check(cluster, capsys)
+    assert "NOT IN THE CONTROLLER'S LOG: topic gone of broker 2, which puts it aside" in said
+    assert status == 0
 
 
 def test_what_is_left_of_a_former_topic_of_the_name_is_no_replica(
