@@ -63,7 +63,7 @@ class Report:
     left_out: list[int] = field(default_factory=list)
     """Brokers of the cluster whose directories were not given."""
     unknown: list[str] = field(default_factory=list)
-    """Topics that a broker has and the controller's log does not, as they were deleted while it was down, or are lost."""
+    """Topics that a broker has and the controller's log has not: deleted while it was down, or lost."""
     violations: list[ViolationError] = field(default_factory=list)
 
 
