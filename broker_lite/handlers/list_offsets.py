@@ -6,8 +6,10 @@ storage, so the earliest local offset is the earliest, and there is no tiered on
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
+from sparkonce.broker_lite.log.time_index import TimestampOffset
 from sparkonce.broker_lite.node.authorization import check_topic
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.crash_points import BrokerPoint
@@ -27,7 +29,7 @@ LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 MINIMUM_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 LOOKED_UP = 20
-"""The units of work of finding a record by its timestamp."""
+"""The units of work of finding the batch of a timestamp; a look into it is charged by its size."""
 NOT_FOUND = (-1, -1)
 ISOLATION_FROM = 2
 READ_COMMITTED = 1
@@ -45,7 +47,8 @@ def handle(broker: Broker, request: Request) -> Steps:
         partitions = []
         for each in topic.partitions:
             yield ITEM if each.timestamp in (LATEST, EARLIEST) else LOOKED_UP
-            partitions.append(_partition(broker, request, types, topic.name, each, only_committed, follower))
+            steps = _partition(broker, request, types, topic.name, each, only_committed, follower)
+            partitions.append((yield from steps))
         topics.append(types.ListOffsetsTopicResponse(version=version, name=topic.name, partitions=partitions))
     reach(BrokerPoint.OFFSETS)
     return request.response(topics=topics)
@@ -53,12 +56,18 @@ def handle(broker: Broker, request: Request) -> Steps:
 
 def _partition(
     broker: Broker, request: Request, types: Any, topic: str, wanted: Any, only_committed: bool, follower: bool
-) -> Any:
+) -> Generator[int, None, Any]:
     error, found, epoch = ErrorCode.NONE, NOT_FOUND, -1
     try:
         check_topic(broker, request, Operation.DESCRIBE, topic)
         led = broker.leading(topic, wanted.partition_index)
-        found = _look_up(led, request.version, wanted, only_committed, follower)
+        late = None
+        if wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP:
+            by_maximum = wanted.timestamp == MAX_TIMESTAMP
+            log = led.log
+            late = yield from (log.max_timestamp_offset() if by_maximum else log.offset_for_timestamp(wanted.timestamp))
+            led = broker.leading(topic, wanted.partition_index)  # others had their turn: it may not lead any more
+        found = _look_up(led, request.version, wanted, only_committed, follower, late)
         epoch = _epoch_of(led, wanted.timestamp, found[1])
     except KafkaError as refused:
         error = refused.code
@@ -73,7 +82,9 @@ def _partition(
     )
 
 
-def _look_up(led: Led, version: int, wanted: Any, only_committed: bool, follower: bool) -> tuple[int, int]:
+def _look_up(
+    led: Led, version: int, wanted: Any, only_committed: bool, follower: bool, late: TimestampOffset | None
+) -> tuple[int, int]:
     log = led.log
     end = log.last_stable_offset if only_committed else log.log_end_offset if follower else log.high_watermark
     if wanted.current_leader_epoch is not None:
@@ -91,8 +102,7 @@ def _look_up(led: Led, version: int, wanted: Any, only_committed: bool, follower
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE, text)
     if timestamp == LATEST:
         return -1, end
-    found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
-    return NOT_FOUND if found is None or found.offset >= end else (found.timestamp_ms, found.offset)
+    return NOT_FOUND if late is None or late.offset >= end else (late.timestamp_ms, late.offset)
 
 
 def _epoch_of(led: Led, timestamp: int, offset: int) -> int:

@@ -20,7 +20,7 @@ import contextlib
 import logging
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Self
 
@@ -47,6 +47,7 @@ from sparkonce.broker_lite.log.transaction_index import AbortedTransaction
 from sparkonce.broker_lite.log.validation import check_batch
 from sparkonce.broker_lite.protocol.control_records import EndMarker, encode_end_marker
 from sparkonce.broker_lite.protocol.errors import CorruptBatchError, ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.legacy_records import first_since
 from sparkonce.broker_lite.protocol.primitives import Buffer
 from sparkonce.broker_lite.protocol.records import BatchHeader, read_header, set_log_append_time
 
@@ -368,29 +369,43 @@ class LocalLog:
             return bound + 1
         return self._bases[index + 1] if index + 1 < len(self._bases) else self.log_end_offset
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        """Return the first record whose timestamp is at least `timestamp_ms`, as (timestamp, offset).
+    def offset_for_timestamp(self, timestamp_ms: int) -> Generator[int, None, TimestampOffset | None]:
+        """Find the first record whose timestamp is at least `timestamp_ms`; returns (timestamp, offset).
+
+        Yields units of work. The log may change in between: each batch is looked for anew.
 
         Raises:
             KafkaError: CORRUPT_MESSAGE if the batch that should hold it cannot be decoded, KAFKA_STORAGE_ERROR.
         """
-        for segment in self._segments:
-            if segment.size and segment.max_timestamp.timestamp_ms >= timestamp_ms:
-                try:
-                    found = segment.find_timestamp(timestamp_ms, self.log_start_offset)
-                except CorruptBatchError as error:
-                    raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
-                except OSError as error:
-                    raise self._storage_error(error) from error
+        offset = self.log_start_offset
+        try:
+            while (batch := self._batch_since(timestamp_ms, offset)) is not None:
+                found = yield from first_since(batch, timestamp_ms, offset)
                 if found is not None:
-                    return found
+                    return TimestampOffset(*found)
+                offset = max(read_header(batch).next_offset, self.log_start_offset)
+        except CorruptBatchError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
         return None
 
-    def max_timestamp_offset(self) -> TimestampOffset | None:
-        """Return the first record that has the log's latest timestamp (ListOffsets' -3, KIP-734)."""
+    def _batch_since(self, timestamp_ms: int, offset: int) -> bytes | None:
+        if self.closed:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: the log is closed")
+        try:
+            for segment in self._segments[max(bisect_right(self._bases, offset) - 1, 0) :]:
+                if segment.size and segment.max_timestamp.timestamp_ms >= timestamp_ms:
+                    batch = segment.batch_since(timestamp_ms, offset)
+                    if batch is not None:
+                        return batch
+        except OSError as error:
+            raise self._storage_error(error) from error
+        return None
+
+    def max_timestamp_offset(self) -> Generator[int, None, TimestampOffset | None]:
+        """Find the first record that has the log's latest timestamp (ListOffsets' -3, KIP-734), in the same way."""
         filled = [segment.max_timestamp for segment in self._segments if segment.size]
         latest = max((each.timestamp_ms for each in filled), default=NO_TIMESTAMP)
-        return self.offset_for_timestamp(latest) if latest != NO_TIMESTAMP else None
+        return (yield from self.offset_for_timestamp(latest)) if latest != NO_TIMESTAMP else None
 
     def roll(self, now_ms: int) -> Segment:
         """End the active segment and begin a new one; the old one is flushed in the background."""

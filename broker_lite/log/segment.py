@@ -23,7 +23,6 @@ from sparkonce.broker_lite.log.time_index import NO_TIMESTAMP, TimeIndex, Timest
 from sparkonce.broker_lite.log.transaction_index import SUFFIX as TRANSACTION_INDEX_SUFFIX
 from sparkonce.broker_lite.log.transaction_index import TransactionIndex
 from sparkonce.broker_lite.protocol.errors import CorruptBatchError
-from sparkonce.broker_lite.protocol.legacy_records import decode_any
 from sparkonce.broker_lite.protocol.primitives import Buffer
 from sparkonce.broker_lite.protocol.records import (
     HEADER_BYTES,
@@ -329,18 +328,12 @@ class Segment:
             position += size
         return None
 
-    def find_timestamp(self, timestamp_ms: int, start_offset: int) -> TimestampOffset | None:
-        """Return the first record from `start_offset` on whose timestamp is at least `timestamp_ms`.
-
-        Raises:
-            CorruptBatchError: if the batch that should hold it cannot be decoded.
-        """
+    def batch_since(self, timestamp_ms: int, start_offset: int) -> bytes | None:
+        """Return the first batch that, by its header, has a record so late, and reaches to `start_offset`."""
         offset = max(self.time_index.lookup(timestamp_ms), start_offset)
         for batch in self.batches(self.offset_index.lookup(offset)):
             if batch.header.max_timestamp >= timestamp_ms and batch.header.last_offset >= start_offset:
-                for record in decode_any(self.file.pread(batch.header.size, batch.position)):
-                    if record.timestamp >= timestamp_ms and record.offset >= start_offset:
-                        return TimestampOffset(record.timestamp, record.offset)
+                return self.file.pread(batch.header.size, batch.position)
         return None
 
     def next_offset(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterator
 from enum import IntEnum
 
 from sparkonce.broker_lite.protocol.errors import CorruptBatchError
@@ -36,7 +37,8 @@ _GZIP_LEVEL = -1
 _LZ4_THOROUGH_FROM = 3
 _LZ4_LEAST_BYTES = 15
 _LZ4_CONTENT_SIZE = 0x08
-_ZSTD_CHUNK_BYTES = 1024 * 1024
+_PIECE_BYTES = 64 * 1024
+"""How much is taken in and given out at once while inflating."""
 
 
 def decompress(codec: int, data: Buffer, limit: int = MAX_INFLATED_BYTES) -> Buffer:
@@ -45,18 +47,38 @@ def decompress(codec: int, data: Buffer, limit: int = MAX_INFLATED_BYTES) -> Buf
     Raises:
         CorruptBatchError: if the codec is unknown, the data is damaged, or it inflates to more than `limit` bytes.
     """
+    return data if codec == Compression.NONE else b"".join(inflated_pieces(codec, data, limit))
+
+
+def inflated_pieces(codec: int, data: Buffer, limit: int = MAX_INFLATED_BYTES) -> Iterator[Buffer]:
+    """Inflate `data` piece by piece; only a block of snappy is inflated as a whole, however large.
+
+    Raises:
+        CorruptBatchError: as `decompress`, when the piece is reached that shows it.
+    """
     if codec == Compression.NONE:
-        return data
+        yield data
+        return
+    inflated = 0
+    for piece in _pieces(codec, memoryview(data), limit):
+        inflated += len(piece)
+        if inflated > limit:
+            raise _too_large(limit)
+        yield piece
+
+
+def _pieces(codec: int, data: memoryview, limit: int) -> Iterator[Buffer]:
+    if codec == Compression.SNAPPY:
+        return _snappy_decompress(data, limit)
     inflate = {
         Compression.GZIP: _gunzip,
-        Compression.SNAPPY: _snappy_decompress,
         Compression.LZ4: _lz4_decompress,
         Compression.ZSTD: _zstd_decompress,
     }.get(codec)  # type: ignore[call-overload]
     if inflate is None:
         raise CorruptBatchError(f"unknown compression codec {codec}")
-    result: Buffer = inflate(data, limit)
-    return result
+    pieces: Iterator[Buffer] = inflate(data)
+    return pieces
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
@@ -91,27 +113,31 @@ def _too_large(limit: int) -> CorruptBatchError:
     return CorruptBatchError(f"compressed records inflate to more than {limit} bytes")
 
 
-def _gunzip(data: Buffer, limit: int) -> Buffer:
-    out = bytearray()
-    rest: Buffer = data
-    while rest:
+def _gunzip(data: memoryview) -> Iterator[Buffer]:
+    position, tail = 0, b""
+    while tail or position < len(data):
         member = zlib.decompressobj(wbits=31)
-        try:
-            out += member.decompress(rest, limit - len(out) + 1)
-        except zlib.error as error:
-            raise CorruptBatchError(f"gzip: {error}") from error
-        if len(out) > limit:
-            raise _too_large(limit)
-        if not member.eof:
-            raise CorruptBatchError("gzip: the data ends in the middle")
-        rest = member.unused_data
-    return out
+        while not member.eof:
+            chunk: Buffer = tail
+            if not tail:
+                chunk = data[position : position + _PIECE_BYTES]
+                position += len(chunk)
+            try:
+                piece = member.decompress(chunk, _PIECE_BYTES)
+            except zlib.error as error:
+                raise CorruptBatchError(f"gzip: {error}") from error
+            if not (piece or chunk or member.eof):
+                raise CorruptBatchError("gzip: the data ends in the middle")
+            tail = member.unconsumed_tail
+            yield piece
+        tail = member.unused_data
 
 
-def _snappy_decompress(data: Buffer, limit: int) -> Buffer:
+def _snappy_decompress(data: memoryview, limit: int) -> Iterator[Buffer]:
     if bytes(data[:8]) != _XERIAL_MAGIC:
-        return _snappy_block(data, limit, 0)
-    out = bytearray()
+        yield _snappy_block(data, limit, 0)
+        return
+    inflated = 0
     position = _XERIAL_HEADER.size
     while position < len(data):
         if position + _BLOCK_LENGTH.size > len(data):
@@ -120,9 +146,10 @@ def _snappy_decompress(data: Buffer, limit: int) -> Buffer:
         position += _BLOCK_LENGTH.size
         if not 0 < size <= len(data) - position:
             raise CorruptBatchError(f"snappy: block of {size} bytes, {len(data) - position} left")
-        out += _snappy_block(data[position : position + size], limit, len(out))
+        block = _snappy_block(data[position : position + size], limit, inflated)
+        inflated += len(block)
         position += size
-    return out
+        yield block
 
 
 def _snappy_block(data: Buffer, limit: int, inflated: int) -> Buffer:
@@ -147,19 +174,21 @@ def _snappy_compress(data: Buffer) -> bytes:
     return bytes(out)
 
 
-def _lz4_decompress(data: Buffer, limit: int) -> Buffer:
+def _lz4_decompress(data: memoryview) -> Iterator[Buffer]:
     import lz4.frame
 
     decompressor = lz4.frame.LZ4FrameDecompressor()
-    try:
-        out: bytes = decompressor.decompress(bytes(data), max_length=limit + 1)
-    except RuntimeError as error:
-        raise CorruptBatchError(f"lz4: {error}") from error
-    if len(out) > limit:
-        raise _too_large(limit)
-    if not decompressor.eof:
-        raise CorruptBatchError("lz4: the data ends in the middle")
-    return out
+    position = 0
+    while not decompressor.eof:
+        chunk = bytes(data[position : position + _PIECE_BYTES]) if decompressor.needs_input else b""
+        position += len(chunk)
+        try:
+            piece: bytes = decompressor.decompress(chunk, max_length=_PIECE_BYTES)
+        except RuntimeError as error:
+            raise CorruptBatchError(f"lz4: {error}") from error
+        if not (piece or chunk or decompressor.eof) and position == len(data):
+            raise CorruptBatchError("lz4: the data ends in the middle")
+        yield piece
 
 
 def with_lz4_header_checksum(frame: bytes, *, over_magic: bool) -> bytes:
@@ -191,16 +220,12 @@ def _xxh32_short(data: bytes) -> int:
     return value ^ value >> 16
 
 
-def _zstd_decompress(data: Buffer, limit: int) -> Buffer:
+def _zstd_decompress(data: memoryview) -> Iterator[Buffer]:
     import zstandard
 
     try:
         with zstandard.ZstdDecompressor().stream_reader(bytes(data), read_across_frames=True) as stream:
-            out = bytearray()
-            while chunk := stream.read(_ZSTD_CHUNK_BYTES):
-                out += chunk
-                if len(out) > limit:
-                    raise _too_large(limit)
+            while piece := stream.read(_PIECE_BYTES):
+                yield piece
     except zstandard.ZstdError as error:
         raise CorruptBatchError(f"zstd: {error}") from error
-    return out

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
-from sparkonce.broker_lite.protocol import records
+from sparkonce.broker_lite.protocol import record_scan, records
 from sparkonce.broker_lite.protocol.compression import Compression, compress, decompress, with_lz4_header_checksum
 from sparkonce.broker_lite.protocol.errors import CorruptBatchError
 from sparkonce.broker_lite.protocol.limits import MAX_INFLATED_BYTES
@@ -75,6 +75,20 @@ def decode_any(batch: Buffer, inflated_limit: int = MAX_INFLATED_BYTES) -> list[
     if not header.compression:
         return [message]
     return _decode_wrapped(header, message, inflated_limit)
+
+
+def first_since(batch: Buffer, timestamp: int, start_offset: int) -> Generator[int, None, tuple[int, int] | None]:
+    """Find the first record, of whatever format, from an offset on that is late enough: see `record_scan`.
+
+    Messages of old are all decoded: their offsets are known from the last one. No client can write them any more.
+    """
+    header = read_header(batch)
+    if header.magic >= MAGIC or header.magic < 0:
+        return (yield from record_scan.first_since(batch, header, timestamp, start_offset))
+    messages = decode_any(batch)
+    yield 1 + len(messages) // record_scan.RECORDS_PER_UNIT
+    late = (each for each in messages if each.timestamp >= timestamp and each.offset >= start_offset)
+    return next(((each.timestamp, each.offset) for each in late), None)
 
 
 def encode_message_set(

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
 
-from sparkonce.broker_lite.protocol.compression import Compression, compress, decompress
+from sparkonce.broker_lite.protocol.compression import Compression, compress, decompress, inflated_pieces
 from sparkonce.broker_lite.protocol.errors import CorruptBatchError
 from sparkonce.broker_lite.protocol.limits import MAX_INFLATED_BYTES
 from sparkonce.broker_lite.protocol.primitives import Buffer, put_varint
@@ -30,6 +30,11 @@ from sparkonce.broker_lite.protocol.records import (
 _DELETE_HORIZON = 0x40
 _COMPRESSION_MASK = 0x07
 _MAX_VARINT_BITS = 70
+_MAX_HEAD_BYTES = 32
+"""More than a record's length, attributes, timestamp and offset take."""
+BYTES_PER_UNIT = 4096
+RECORDS_PER_UNIT = 10
+"""What is inflated, and passed over, for one unit of work (see `node.turns`)."""
 
 
 class FoundRecord(NamedTuple):
@@ -76,6 +81,43 @@ def find_records(header: BatchHeader, body: bytes, chunk: int) -> Iterator[list[
         yield found
     if position != len(body):
         raise CorruptBatchError(f"batch at offset {header.base_offset}: {len(body) - position} bytes after its records")
+
+
+def first_since(
+    batch: Buffer, header: BatchHeader, timestamp: int, start_offset: int
+) -> Generator[int, None, tuple[int, int] | None]:
+    """Find the first record from an offset on that is late enough; returns its timestamp and offset.
+
+    The batch is inflated piece by piece, no further than to that record, and of those before it only the heads are
+    read. Yields units of work.
+
+    Raises:
+        CorruptBatchError: if the bytes are not what the header says, or inflate to more than the limit.
+    """
+    if header.record_count < 0:
+        raise CorruptBatchError(f"batch at offset {header.base_offset} claims {header.record_count} records")
+    pieces = inflated_pieces(header.compression, memoryview(batch)[HEADER_BYTES : header.size])
+    body, position = b"", 0
+    for index in range(header.record_count):
+        if index % (100 * RECORDS_PER_UNIT) == 0:
+            yield 100
+        while len(body) - position < _MAX_HEAD_BYTES:
+            piece = next(pieces, None)
+            if piece is None:
+                break
+            # Of what a record's value reaches beyond, nothing is kept.
+            body, position = body[position:] + bytes(piece), max(position - len(body), 0)
+            yield 1 + len(piece) // BYTES_PER_UNIT
+        size, start = _varint(body, position)
+        delta, rest = _varint(body, start + 1)
+        offset_delta, rest = _varint(body, rest)
+        if rest > start + size:
+            raise CorruptBatchError(f"batch at offset {header.base_offset}: record of {size} bytes ends in its head")
+        found = header.max_timestamp if header.is_log_append_time else header.base_timestamp + delta
+        if found >= timestamp and header.base_offset + offset_delta >= start_offset:
+            return found, header.base_offset + offset_delta
+        position = start + size
+    return None
 
 
 def _find(header: BatchHeader, body: bytes, position: int) -> FoundRecord:

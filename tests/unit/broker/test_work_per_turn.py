@@ -20,6 +20,7 @@ from sparkonce.broker_lite.node import dispatch, turns
 from sparkonce.broker_lite.node.request import Body, Endpoint, Request
 from sparkonce.broker_lite.protocol import apis, produce
 from sparkonce.broker_lite.protocol.apis import APIS, ApiKey
+from sparkonce.broker_lite.protocol.compression import Compression
 from sparkonce.broker_lite.protocol.errors import ProtocolError
 from sparkonce.broker_lite.protocol.limits import MAX_ARRAY_ELEMENTS
 from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
@@ -237,3 +238,26 @@ def test_the_elements_of_all_arrays_are_bounded(turning: Turning) -> None:
     names = [f"t{number}" for number in range(MAX_ARRAY_ELEMENTS)]
     body = apis.encode_request(apis.request(ApiKey.DELETE_TOPICS, 4, topic_names=names, timeout_ms=1), 4)
     assert len(apis.decode_request(ApiKey.DELETE_TOPICS, 4, body).topic_names) == MAX_ARRAY_ELEMENTS
+
+
+@pytest.mark.parametrize("codec", Compression)
+def test_others_are_served_between_looks_into_batches(turning: Turning, codec: Compression) -> None:
+    batch = bytes(encode_batch([Record(None, b"v", NOW_MS + each) for each in range(3_000)], compression=codec))
+    turning.create("timed", 4)
+    topic = produce.ProduceTopic("timed", ZERO_UUID, [produce.ProducePartition(each, batch) for each in range(4)])
+    body = bytes(produce.encode_request(9, produce.ProduceRequest(None, -1, 1000, [topic])))
+    turning.answer_to(ApiKey.PRODUCE, 9, body, lambda: None)
+    served: list[int] = []
+    topics = [("timed", [(each, -1, NOW_MS + 2_999) for each in range(4)])]
+    wanted = apis.request(ApiKey.LIST_OFFSETS, 7, replica_id=-1, topics=topics)
+    turning.calls.clear()
+    answer = turning.answer_to(
+        ApiKey.LIST_OFFSETS, 7, bytes(apis.encode_request(wanted, 7)), lambda: served.append(len(turning.calls))
+    )
+    (part,) = answer
+    assert isinstance(part, bytearray)
+    read = apis.decode_response(ApiKey.LIST_OFFSETS, 7, part)
+    assert [each.offset for each in read.topics[0].partitions] == [2_999] * 4
+    assert len(served) >= 4 * 2, "within a batch too"
+    # A thousand records are passed over at a stretch, each with some calls; four batches as a whole take far more.
+    assert max(turning.calls) <= 1_000 * 6 + MAX_CALLS

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sparkonce.broker_lite.coordinators.producer_state import Marker
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.protocol import records
 from sparkonce.broker_lite.protocol.compression import Compression
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -124,7 +125,7 @@ def test_log_append_time_replaces_the_producers_timestamps() -> None:
     assert log.append(batch(5, NOW + 10**9), 0, NOW) == (0, 1, NOW, 0)
     assert log.append(memoryview(bytes(batch(1))), 0, NOW + 7) == (2, 2, NOW + 7, 0)
     assert [record.timestamp for record in contents(log)] == [NOW, NOW, NOW + 7]
-    assert log.offset_for_timestamp(NOW + 1) == (NOW + 7, 2)
+    assert finish(log.offset_for_timestamp(NOW + 1)) == (NOW + 7, 2)
     assert open_log(storage).log_end_offset == 3
 
 
@@ -134,7 +135,7 @@ def test_a_file_that_does_not_hold_what_it_should_is_an_error_of_the_read() -> N
     log.append(batch(), 0, NOW)
     log.append(batch(), 0, NOW)
     storage.files[f"{DIRECTORY}/{0:020d}.log"].data[8:12] = b"\xff" * 4
-    for read in (lambda: log.read(1, 100, min_one_batch=True), lambda: log.offset_for_timestamp(NOW)):
+    for read in (lambda: log.read(1, 100, min_one_batch=True), lambda: finish(log.offset_for_timestamp(NOW))):
         with pytest.raises(KafkaError) as caught:
             read()
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
@@ -223,7 +224,7 @@ def test_a_disk_that_does_not_read_has_failed(number: int, fails: bool, monkeypa
         raise OSError(number, "?")
 
     monkeypatch.setattr(SimulatedFile, "pread", failing)
-    for read in (lambda: log.read(0, 1000, min_one_batch=True), lambda: log.offset_for_timestamp(NOW)):
+    for read in (lambda: log.read(0, 1000, min_one_batch=True), lambda: finish(log.offset_for_timestamp(NOW))):
         with pytest.raises(KafkaError) as caught:
             read()
         assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
@@ -288,15 +289,17 @@ def test_look_ups_by_timestamp_are_those_of_a_walk_over_all_records(runs: list[l
     everything = contents(log)
     for wanted in [data.draw(st.integers(NOW - 1100, NOW + 1100)) for _ in range(10)]:
         expected = next(((r.timestamp, r.offset) for r in everything if r.timestamp >= wanted), None)
-        assert log.offset_for_timestamp(wanted) == expected
+        assert finish(log.offset_for_timestamp(wanted)) == expected
     latest = max(r.timestamp for r in everything)
-    assert log.max_timestamp_offset() == next((r.timestamp, r.offset) for r in everything if r.timestamp == latest)
+    assert finish(log.max_timestamp_offset()) == next(
+        (r.timestamp, r.offset) for r in everything if r.timestamp == latest
+    )
 
 
 def test_look_up_in_an_empty_log() -> None:
     log = open_log(SimulatedDisk())
-    assert log.offset_for_timestamp(0) is None
-    assert log.max_timestamp_offset() is None
+    assert finish(log.offset_for_timestamp(0)) is None
+    assert finish(log.max_timestamp_offset()) is None
 
 
 def test_flush_by_messages_and_by_time() -> None:
@@ -469,7 +472,7 @@ def lose_power_and_check(seed: int, count: int) -> None:
     assert producers_of(log) == expected_producers(log)
     latest = max((r.timestamp for r in after), default=None)
     expected = next(((r.timestamp, r.offset) for r in after if r.timestamp == latest), None)
-    assert log.max_timestamp_offset() == expected
+    assert finish(log.max_timestamp_offset()) == expected
     fill(log, rng, 20)
     assert contents(log)[: len(after)] == after
 
@@ -548,7 +551,7 @@ def test_missing_or_damaged_indexes_of_a_clean_log_are_built_again(caplog: pytes
     log = open_log(storage, clean=True)
     assert contents(log) == before
     for wanted in (NOW - 500, NOW, NOW + 500):
-        assert log.offset_for_timestamp(wanted) == next(
+        assert finish(log.offset_for_timestamp(wanted)) == next(
             (r.timestamp, r.offset) for r in before if r.timestamp >= wanted
         )
     log.close(NOW)

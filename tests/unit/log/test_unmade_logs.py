@@ -13,6 +13,7 @@ from sparkonce.broker_lite.log.checkpoints import PARTITION_METADATA, encode_par
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.log_manager import LogManager, Topic, WantedTopic
 from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.log.topics_file import Entry
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.records import Record, encode_batch
@@ -157,7 +158,7 @@ def test_an_empty_replica_keeps_its_epochs_until_it_has_a_folder() -> None:
 def test_an_empty_log_without_a_folder_is_read_as_any_other() -> None:
     log = PartitionLog.begin(SimulatedDisk(), f"{LOG_DIR}/t-0", LogConfig(), NOW, METADATA)
     assert log.read(0, 100, min_one_batch=True).read() == b""
-    assert (log.size, log.delete_records(-1), log.max_timestamp_offset()) == (0, 0, None)
+    assert (log.size, log.delete_records(-1), finish(log.max_timestamp_offset())) == (0, 0, None)
     assert log.aborted_transactions(0, 10) == []
     log.flush(NOW)
     log.roll(NOW)
