@@ -34,9 +34,9 @@ FOUND_BY = {
 CORES_FOUND_BY = {
     "given-before-given-up": 37,
     "shares-told-at-once": 128,
-    "truncate-to-high-watermark": 6,
-    "confirmed-in-sync-only": 11,
-    "expand-before-epoch-start": 80,
+    "truncate-to-high-watermark": 5,
+    "confirmed-in-sync-only": 3,
+    "expand-before-epoch-start": 449,
     "broker-epoch-not-told": 369,
     "same-leader-no-truncation": 0,
     "forgetful-stays-eligible": 18,
@@ -46,7 +46,7 @@ CORES_FOUND_BY = {
     "advance-under-min": 0,
     "producers-not-rebuilt": 55,
     "late-verification-counts": 153,
-    "ended-too-early-fences": 40,
+    "ended-too-early-fences": 5,
 }
 """A seed that finds each quickly. A change of the brokers may move them; then the next ones are searched."""
 MORE_SEEDS = 40
