@@ -12,6 +12,8 @@ from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.jobs.lab.sim_workers import tallies
 
 SEEDS = 180
+RARE_SEEDS = (213,)
+"""What they have is in one seed of some hundred: a coordinator that dies right after it has told a KIP-848 epoch."""
 SOAK_SEEDS = 20_000
 UNNOTED = frozenset(
     {
@@ -31,12 +33,12 @@ UNNOTED = frozenset(
 
 @pytest.fixture(scope="module")
 def tally() -> Tally:
-    return run_seeds(range(SEEDS))
+    return run_seeds([*range(SEEDS), *RARE_SEEDS])
 
 
 @pytest.mark.timeout(900)
 def test_no_invariant_is_violated(tally: Tally) -> None:
-    assert tally.seeds == SEEDS
+    assert tally.seeds == SEEDS + len(RARE_SEEDS)
     assert not tally.violations, "again: sparkonce sim --seed N"
 
 
