@@ -97,7 +97,12 @@ def test_workers_end_with_their_parent_and_say_nothing(number: signal.Signals, t
     script = tmp_path / "campaign.py"
     script.write_text(WAITS_FOR_EVER)
     parent = subprocess.Popen(
-        [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a shell's `&` has it ignored
     )
     assert parent.stdout is not None
     assert parent.stdout.readline() == "runs\n"

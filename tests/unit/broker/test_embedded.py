@@ -194,7 +194,14 @@ def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
         text=True,
         cwd=cwd,
         env=environment,
+        preexec_fn=_hear_signals,
     )
+
+
+def _hear_signals() -> None:
+    """Hear what the tests' own parent may have set to be ignored, as nohup and a shell's `&` do."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize(
