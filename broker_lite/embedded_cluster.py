@@ -87,7 +87,8 @@ class EmbeddedCluster:
             configs = {broker_id: BrokerConfig.of(self._settings_of(broker_id)) for broker_id in ids}
             _check_ports(configs)
             _check_is_no_brokers(self._data_dir)
-            self._view = _View(_observer(configs[1]))
+            # By the cluster's settings, not a broker's own, whose way to ZooKeeper may be another one.
+            self._view = _View(_observer(BrokerConfig.of({**self._settings, "node.id": 1})))
         except BaseException:
             self._remove_temporary()
             raise

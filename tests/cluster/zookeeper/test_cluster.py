@@ -115,6 +115,17 @@ def test_nothing_is_acknowledged_without_a_session_and_all_is_there_afterwards(
     create(admin(whole.bootstrap_servers), "after-the-restart")
 
 
+def test_a_cluster_is_watched_by_a_way_of_its_own_to_zookeeper(zookeeper: ZooKeeper) -> None:
+    place = f"{zookeeper.address}/{uuid.uuid4()}"
+    with Proxy(zookeeper.port) as way:
+        connects = {1: {"zookeeper.connect": place.replace(str(zookeeper.port), str(way.port))}}
+        with EmbeddedCluster(2, config=CONFIG, of_broker=connects, coordination=f"zookeeper://{place}") as cluster:
+            cluster.wait_until(lambda: sorted(cluster.alive) == [1, 2], "not all brokers are alive")
+            way.stall()
+            cluster.wait_until(lambda: cluster.alive == {2}, "what has become of broker 1 is not seen")
+            way.heal()
+
+
 def test_what_zookeeper_has_not_taken_is_not_answered(zookeeper: ZooKeeper) -> None:
     """The controller is cut off from ZooKeeper while a topic is made: the next one makes it, and it is there then."""
     place = f"{zookeeper.address}/{uuid.uuid4()}"
