@@ -35,6 +35,11 @@ BROKERS = (1, 2, 3)
 CUT = 3
 
 
+def older_log(stopped: Path) -> Path:
+    """The controller's log as it was before there were topics."""
+    return stopped.with_name("older-log")
+
+
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of three brokers that have replicated a topic of several segments, one batch for each record."""
@@ -42,6 +47,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Topics are counted below, and clients of other tests may ask for theirs at an address that they know.
     config = {"min.insync.replicas": 2, "auto.create.topics.enable": False}
     with EmbeddedCluster(3, folder, config=config) as cluster:
+        shutil.copytree(folder / "metadata" / FOLDER, older_log(folder))
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
         topics = [
             NewTopic("t", 1, 3, config={"segment.bytes": SEGMENT_BYTES}),
@@ -202,16 +208,15 @@ def test_a_cluster_does_not_begin_from_a_damaged_log(
 
 @pytest.mark.parametrize("lost", ["position", "start"])
 def test_a_log_that_is_older_than_what_a_broker_followed_is_told(
-    cluster: Path, capsys: pytest.CaptureFixture[str], lost: str
+    stopped: Path, cluster: Path, capsys: pytest.CaptureFixture[str], lost: str
 ) -> None:
-    """Its end is cut off, as in an older copy, or the broker has started once more than the log knows."""
+    """It is an older copy, or the broker has started once more than the log knows."""
     epoch = cluster / "1" / BROKER_EPOCH
     if lost == "start":
         epoch.write_text(f"{int(epoch.read_text()) + 1000}")
     else:
-        (log,) = (cluster / "metadata" / FOLDER).glob("*.log")
-        data = log.read_bytes()
-        log.write_bytes(data[: [position for position, _ in scan(data)][2]])
+        shutil.rmtree(cluster / "metadata" / FOLDER)
+        shutil.copytree(older_log(stopped), cluster / "metadata" / FOLDER)
     status, said = check(cluster, capsys)
     assert f"VIOLATION log-goes-on: {cluster / '1'}: broker 1 followed " in said
     assert status == 1
