@@ -7,10 +7,12 @@ that needs another master, or a session to be killed, starts a process of its ow
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,6 +23,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from sparkonce import EmbeddedBroker
+from sparkonce.connectors.schema_registry.cache import VARIABLE as SCHEMA_CACHE
 from sparkonce.jobs.lab import class_archive
 from sparkonce.jobs.shared.peers import NO_DELTA_SPARK
 from tests.chance import load_profile
@@ -44,6 +47,11 @@ DELTA_CONF = {
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", class_archive.SHORT_JVM)
 if class_archive.VARIABLE not in os.environ:
     os.environ[class_archive.VARIABLE] = class_archive.options()
+
+if SCHEMA_CACHE not in os.environ:
+    # Registries of tests have ports and ids that those of former runs had, for other schemas.
+    os.environ[SCHEMA_CACHE] = tempfile.mkdtemp(prefix="sparkonce-test-schemas-")
+    atexit.register(shutil.rmtree, os.environ[SCHEMA_CACHE], ignore_errors=True)
 
 load_profile()
 
