@@ -128,13 +128,15 @@ class ClusterImage:
     def contains(self, position: LogPosition) -> bool:
         """Whether the log that has led here has this position: as KIP-101 finds where two logs part.
 
-        What is older than `terms` is taken for contained.
+        What is older than `terms` is taken for contained; without any, as under a controller of a former version, what
+        is older than that controller.
         """
-        ends = [*(term.offset for term in self.terms[1:]), self.next_offset]
-        for term, end in zip(self.terms, ends, strict=True) if self.terms else ():
+        for index, term in enumerate(self.terms):
             if term.controller_epoch == position.controller_epoch:
-                return term.incarnation == position.incarnation and position.offset <= end
-        return not self.terms or position.controller_epoch < self.terms[0].controller_epoch
+                ends = [*(later.offset for later in self.terms[index + 1 :]), self.next_offset]
+                return term.incarnation == position.incarnation and position.offset <= ends[0]
+        oldest = self.terms[0].controller_epoch if self.terms else self.controller_epoch
+        return position.controller_epoch < oldest
 
     def broker_epoch(self, broker_id: int) -> int:
         """Return the epoch that a broker has registered with last."""
