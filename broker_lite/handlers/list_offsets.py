@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from sparkonce.broker_lite.log.time_index import TimestampOffset
 from sparkonce.broker_lite.node.authorization import check_topic
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.crash_points import BrokerPoint
@@ -60,14 +59,7 @@ def _partition(
     error, found, epoch = ErrorCode.NONE, NOT_FOUND, -1
     try:
         check_topic(broker, request, Operation.DESCRIBE, topic)
-        led = broker.leading(topic, wanted.partition_index)
-        late = None
-        if wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP:
-            by_maximum = wanted.timestamp == MAX_TIMESTAMP
-            log = led.log
-            late = yield from (log.max_timestamp_offset() if by_maximum else log.offset_for_timestamp(wanted.timestamp))
-            led = broker.leading(topic, wanted.partition_index)  # others had their turn: it may not lead any more
-        found = _look_up(led, request.version, wanted, only_committed, follower, late)
+        led, found = yield from _look_up(broker, request.version, topic, wanted, only_committed, follower)
         epoch = _epoch_of(led, wanted.timestamp, found[1])
     except KafkaError as refused:
         error = refused.code
@@ -83,26 +75,44 @@ def _partition(
 
 
 def _look_up(
-    led: Led, version: int, wanted: Any, only_committed: bool, follower: bool, late: TimestampOffset | None
-) -> tuple[int, int]:
+    broker: Broker, version: int, topic: str, wanted: Any, only_committed: bool, follower: bool
+) -> Generator[int, None, tuple[Led, tuple[int, int]]]:
+    timestamp: int = wanted.timestamp
+    led = _leading(broker, version, topic, wanted)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return led, (-1, led.log.log_start_offset)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return led, NOT_FOUND
+    end = _end(led, version, only_committed, follower)
+    if timestamp == LATEST:
+        return led, (-1, end)
     log = led.log
-    end = log.last_stable_offset if only_committed else log.log_end_offset if follower else log.high_watermark
+    late = yield from (
+        log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    )
+    # Others had their turn meanwhile.
+    led = _leading(broker, version, topic, wanted)
+    end = _end(led, version, only_committed, follower)
+    return led, NOT_FOUND if late is None or late.offset >= end else (late.timestamp_ms, late.offset)
+
+
+def _leading(broker: Broker, version: int, topic: str, wanted: Any) -> Led:
+    led = broker.leading(topic, wanted.partition_index)
     if wanted.current_leader_epoch is not None:
         led.check_epoch(wanted.current_leader_epoch)
-    timestamp: int = wanted.timestamp
-    if version < MINIMUM_VERSION.get(timestamp, 0) or timestamp < EARLIEST_PENDING_UPLOAD:
+    if version < MINIMUM_VERSION.get(wanted.timestamp, 0) or wanted.timestamp < EARLIEST_PENDING_UPLOAD:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return -1, log.log_start_offset
-    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return NOT_FOUND
+    return led
+
+
+def _end(led: Led, version: int, only_committed: bool, follower: bool) -> int:
+    """Return up to where whoever asks may read."""
+    log = led.log
     if led.replicas is not None and not follower and log.high_watermark < led.replicas.epoch_start_offset:
         # A new leader does not know yet what its predecessor has shown: it would seem to go back (KIP-207).
         text = "the new leader's high watermark has not reached the start of its epoch"
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE, text)
-    if timestamp == LATEST:
-        return -1, end
-    return NOT_FOUND if late is None or late.offset >= end else (late.timestamp_ms, late.offset)
+    return log.last_stable_offset if only_committed else log.log_end_offset if follower else log.high_watermark
 
 
 def _epoch_of(led: Led, timestamp: int, offset: int) -> int:

@@ -99,7 +99,7 @@ def first_since(
     pieces = inflated_pieces(header.compression, memoryview(batch)[HEADER_BYTES : header.size])
     body, position = b"", 0
     for index in range(header.record_count):
-        if index % (100 * RECORDS_PER_UNIT) == 0:
+        if index % (100 * RECORDS_PER_UNIT) == 100 * RECORDS_PER_UNIT - 1:
             yield 100
         while len(body) - position < _MAX_HEAD_BYTES:
             piece = next(pieces, None)
