@@ -39,23 +39,23 @@ class Looks:
         self._timer: Timer | None = None
         self._looked_ms = 0
         self._lively_until_ms = 0
-        self.rest = False
+        self.rests = False
         """Whether the next look is not to come soon."""
 
     def begin(self) -> None:
         """Look now, and go on."""
         now_ms = self._monotonic_ms()
         self._looked_ms = now_ms
-        self.rest = now_ms >= self._lively_until_ms and self._may_rest()
-        self._timer = self._scheduler.call_later((REST_MS if self.rest else LOOK_MS) / 1000, self.begin)
+        self.rests = now_ms >= self._lively_until_ms and self._may_rest()
+        self._timer = self._scheduler.call_later((REST_MS if self.rests else LOOK_MS) / 1000, self.begin)
         self._look()
 
     def soon(self) -> None:
         """Look as soon as the last look is LOOK_MS ago, and often for a while."""
         now_ms = self._monotonic_ms()
         self._lively_until_ms = now_ms + LIVELY_MS
-        if self.rest and self._timer is not None:
-            self.rest = False
+        if self.rests and self._timer is not None:
+            self.rests = False
             self._timer.cancel()
             delay_ms = max(self._looked_ms + LOOK_MS - now_ms, 0)
             self._timer = self._scheduler.call_later(delay_ms / 1000, self.begin)

@@ -367,7 +367,7 @@ class ClusterMember:
         if self._after_failover:
             self._call_after_failover()
         self._looked += 1
-        if self._looked % PROPOSALS_EVERY == 0 or self._looks.rest:
+        if self._looked % PROPOSALS_EVERY == 0 or self._looks.rests:
             self._look_at_replicas()
         self.on_look()
 
