@@ -77,8 +77,19 @@ def small_files(
     is_chosen: Callable[[tuple[str, ...], PartitionKey], bool] = lambda *_: True,
 ) -> list[SmallFiles]:
     """Return each chosen partition of a table with at least two files below ``target_bytes``."""
-    columns = tuple(table.metadata().partition_columns)
-    files = pa.table(table.get_add_actions(flatten=True))
+    return _small(tuple(table.metadata().partition_columns), _files(table), target_bytes, is_chosen)
+
+
+def _files(table: DeltaTable) -> pa.Table:
+    return pa.table(table.get_add_actions(flatten=True))
+
+
+def _small(
+    columns: tuple[str, ...],
+    files: pa.Table,
+    target_bytes: int,
+    is_chosen: Callable[[tuple[str, ...], PartitionKey], bool],
+) -> list[SmallFiles]:
     values = [files[_PARTITION + column].to_pylist() for column in columns]
     partitions = list(zip(*values, strict=True)) if columns else [()] * len(files)
     small: dict[PartitionKey, list[int]] = {}
@@ -114,12 +125,12 @@ class Compaction:
         if unknown:
             by = ", ".join(columns) or "no column"
             raise CompactionError(f"{self.location} is not partitioned by {unknown[0]}, but by {by}")
-        self._check_sizes(table)
-        return table.version(), columns, small_files(table, self.target_bytes, self._is_chosen)
+        files = _files(table)
+        self._check_sizes(files)
+        return table.version(), columns, _small(columns, files, self.target_bytes, self._is_chosen)
 
-    def _check_sizes(self, table: DeltaTable) -> None:
+    def _check_sizes(self, files: pa.Table) -> None:
         """Reject sizes that cannot be: delta-rs (1.6) takes them for huge, leaves these files, and its DELETE hangs."""
-        files = pa.table(table.get_add_actions())
         for path, size in zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True):
             if size < 0:
                 raise CompactionError(
