@@ -65,6 +65,25 @@ def start(cluster: EmbeddedCluster, folder: Path, stack: ExitStack, module: str,
     return stack.enter_context(Client(module, folder / f"{name}.jsonl", *arguments))
 
 
+def end_and_judge(
+    cluster: EmbeddedCluster, folder: Path, stack: ExitStack, producer: Client, member: Client
+) -> list[str]:
+    """End the clients, and judge what they report, and one that reads all in the end; returns the values it read."""
+    assert producer.stop() == 0, producer.errors.decode()
+    reading = ("--verbose", "--assign", "--final", "--timeout", "100")
+    final = start(cluster, folder, stack, "verifiable_consumer", "final", *reading)
+    assert final.wait() == 0, final.errors.decode()
+    member.wait_for("records_consumed")
+    assert member.stop() == 0, member.errors.decode()
+
+    verdict = judge(read_history([producer.file, member.file, final.file]))
+    assert verdict.anomalies == ()
+    assert verdict.unknown == 0
+    values = final.values("record_data")
+    assert sorted(values) == sorted(producer.values("producer_send_success"))
+    return values
+
+
 def whom(cluster: EmbeddedCluster, role: str) -> int:
     """Return the broker that has the role now."""
     leader = cluster.leader(TOPIC, 0)
@@ -103,15 +122,4 @@ def test_what_is_acknowledged_is_read_once_through_bounces(
         producer.wait_for("producer_send_success", acknowledged)
         cluster.restart(broker_id)
         cluster.wait_in_sync()
-    assert producer.stop() == 0, producer.errors.decode()
-    reading = ("--verbose", "--assign", "--final", "--timeout", "100")
-    final = start(cluster, tmp_path, clients, "verifiable_consumer", "final", *reading)
-    assert final.wait() == 0, final.errors.decode()
-    member.wait_for("records_consumed")
-    assert member.stop() == 0, member.errors.decode()
-
-    verdict = judge(read_history([producer.file, member.file, final.file]))
-    assert verdict.anomalies == ()
-    assert verdict.unknown == 0
-    assert sorted(final.values("record_data")) == sorted(producer.values("producer_send_success"))
-    assert len(final.values("record_data")) >= acknowledged
+    assert len(end_and_judge(cluster, tmp_path, clients, producer, member)) >= acknowledged

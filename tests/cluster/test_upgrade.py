@@ -18,9 +18,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from sparkonce import EmbeddedCluster
 from sparkonce.broker_lite import embedded
-from sparkonce.jobs.lab.history import judge, read_history
 from tests.cluster.files import check_files
-from tests.cluster.test_bounces import BETWEEN, CONFIG, PARTITIONS, TOPIC, WHILE_DOWN, start
+from tests.cluster.test_bounces import BETWEEN, CONFIG, PARTITIONS, TOPIC, WHILE_DOWN, end_and_judge, start
 from tests.zookeeper import server_for
 
 FORMER = os.environ.get("SPARKONCE_FORMER", "")
@@ -73,13 +72,4 @@ def test_no_record_is_lost_by_an_upgrade_and_the_way_back(
             set_version(version)
             cluster.restart(broker_id)
             cluster.wait_in_sync()
-        assert producer.stop() == 0, producer.errors.decode()
-        reading = ("--verbose", "--assign", "--final", "--timeout", "100")
-        final = start(cluster, tmp_path, clients, "verifiable_consumer", "final", *reading)
-        assert final.wait() == 0, final.errors.decode()
-        member.wait_for("records_consumed")
-        assert member.stop() == 0, member.errors.decode()
-
-    verdict = judge(read_history([producer.file, member.file, final.file]))
-    assert verdict.anomalies == ()
-    assert sorted(final.values("record_data")) == sorted(producer.values("producer_send_success"))
+        end_and_judge(cluster, tmp_path, clients, producer, member)
