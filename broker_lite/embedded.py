@@ -28,7 +28,8 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -79,6 +80,7 @@ class EmbeddedBroker:
         self._process = process
         self._runner: _Thread | _Process | None = None
         self._closed = False
+        self._not_at_exit: Callable[[], None] = lambda: None
         self._faults: Faults | None = None
         self._lock = threading.RLock()  # a fault may restart the broker from a thread of its own
         ports = HeldPorts(checked)
@@ -90,9 +92,8 @@ class EmbeddedBroker:
             self._release_ports()
             self._remove_temporary()
             raise
-        self._pid_here = os.getpid()
         if self._temporary:
-            atexit.register(self._close_at_exit)
+            self._not_at_exit = close_at_exit(self.close)
 
     def __enter__(self) -> EmbeddedBroker:
         return self
@@ -168,7 +169,7 @@ class EmbeddedBroker:
         with self._lock:
             if not self._closed:
                 self._closed = True
-                atexit.unregister(self._close_at_exit)
+                self._not_at_exit()
                 try:
                     self._stop()
                 finally:
@@ -194,13 +195,24 @@ class EmbeddedBroker:
         if runner is not None:
             runner.stop()
 
-    def _close_at_exit(self) -> None:
-        if os.getpid() == self._pid_here:  # a fork has neither the thread nor the folder for its own
-            self.close()
-
     def _remove_temporary(self) -> None:
         if self._temporary:
             shutil.rmtree(self.data_dir, ignore_errors=True)
+
+
+def close_at_exit(close: Callable[[], None]) -> Callable[[], None]:
+    """Have `close` called when the interpreter ends; returns what takes that back.
+
+    A fork of this process does not call it, as it has neither the threads nor the folder for its own.
+    """
+    pid = os.getpid()
+
+    def at_exit() -> None:
+        if os.getpid() == pid:
+            close()
+
+    atexit.register(at_exit)
+    return partial(atexit.unregister, at_exit)
 
 
 def _checked(data_dir: object, config: object) -> BrokerConfig:

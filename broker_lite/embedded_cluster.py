@@ -10,7 +10,6 @@ controller's log, or a ZooKeeper, which is also where what the cluster thinks is
 
 from __future__ import annotations
 
-import atexit
 import os
 import shutil
 import signal
@@ -28,7 +27,7 @@ from sparkonce.broker_lite.cluster.watching import WatchedImage
 from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import NO_LEADER, PartitionState
-from sparkonce.broker_lite.embedded import BrokerStartError, EmbeddedBroker
+from sparkonce.broker_lite.embedded import BrokerStartError, EmbeddedBroker, close_at_exit
 from sparkonce.broker_lite.log.checkpoints import META_PROPERTIES
 from sparkonce.broker_lite.log.storage import DiskStorage
 from sparkonce.broker_lite.replication.invariants import ViolationError
@@ -79,6 +78,7 @@ class EmbeddedCluster:
         self._process = process
         self._of_broker = of_broker or {}
         self._closed = False
+        self._not_at_exit: Callable[[], None] = lambda: None
         self._paused: set[int] = set()
         place = _place(self.data_dir, coordination)
         self._settings = {**_factors(brokers), **(config or {}), **place}
@@ -98,9 +98,8 @@ class EmbeddedCluster:
         except BaseException:
             self.close()
             raise
-        self._pid_here = os.getpid()
         if self._temporary:
-            atexit.register(self._close_at_exit)
+            self._not_at_exit = close_at_exit(self._close_one_by_one)
 
     def __enter__(self) -> EmbeddedCluster:
         return self
@@ -238,7 +237,7 @@ class EmbeddedCluster:
         """Stop all brokers cleanly and remove a temporary folder; a second call does nothing."""
         if self._closed:
             return
-        atexit.unregister(self._close_at_exit)
+        self._not_at_exit()
         for broker_id in list(self._paused):
             self.resume(broker_id)
         self._closed = True
@@ -250,10 +249,8 @@ class EmbeddedCluster:
             self._view.close()
             self._remove_temporary()
 
-    def _close_at_exit(self) -> None:
-        if os.getpid() != self._pid_here:  # a fork has neither the brokers nor the folder for its own
-            return
-        for broker_id, broker in self._brokers.items():  # one after the other: no thread can be started any more
+    def _close_one_by_one(self) -> None:
+        for broker_id, broker in self._brokers.items():  # at the interpreter's exit no thread can be started any more
             self.resume(broker_id)
             broker.close()
         self._brokers.clear()
