@@ -252,11 +252,11 @@ def _tls_connection() -> type[Connection]:
 
 
 def _say_where(listener: Listener, bound: Endpoint) -> None:
-    """Log the address that a listener is bound to, and what clients are told, where that is another one."""
-    own, told = (f"{_in_url(each)}:{at}" for each, at in (bound, listener.endpoint))
+    """Log the address that a listener is bound to, and the one advertised to clients, if that is another."""
+    own, advertised = (f"{_in_url(each)}:{at}" for each, at in (bound, listener.endpoint))
     config = listener.config
     protocol = "" if config.name == config.protocol else f" ({config.protocol})"
-    clients = "" if own == told else f"; clients are told {told}"
+    clients = "" if own == advertised else f"; advertised to clients as {advertised}"
     logger.info("listening on %s://%s%s%s", config.name, own, protocol, clients)
 
 

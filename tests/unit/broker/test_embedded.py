@@ -121,7 +121,9 @@ def test_the_log_names_the_address_that_is_bound_and_what_clients_are_told(
     with EmbeddedBroker(tmp_path, config=settings):
         pass
     line = next(each for each in caplog.messages if each.startswith("listening on "))
-    assert re.fullmatch(rf"listening on PLAINTEXT://{re.escape(host)}:\d+; clients are told kafka.example:29192", line)
+    assert re.fullmatch(
+        rf"listening on PLAINTEXT://{re.escape(host)}:\d+; advertised to clients as kafka.example:29192", line
+    )
 
 
 def test_a_broker_that_is_down_cannot_be_killed_again(tmp_path: Path) -> None:
