@@ -158,7 +158,7 @@ class SimulatedDisk:
         self.lies = False
         """Whether it says of each flush that it is done, and does nothing."""
         self.has_lost = False
-        """Whether it has lost what it said was flushed, and no broker has started with what is left."""
+        """Whether it has ever lost what it said was flushed; a replacement has not."""
         self.room: int | None = None
         """How many bytes it still takes; None for any number."""
         self.broken = False

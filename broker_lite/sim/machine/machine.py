@@ -31,7 +31,6 @@ EPOCH_MS: Final = 1_700_000_000_000
 """The time of day at which a simulation begins."""
 _FLUSHES_MS: Final = 100
 _START_AGAIN_MS: Final = 500
-_NO_EPOCH: Final = -1
 
 
 class Owner(Protocol):

@@ -260,15 +260,6 @@ class Network:
         if not end.over:
             self._send(end, Sign.RESET if end.inbox or hard else Sign.END)
 
-    def cut_some(self, machine: int, amount: int) -> None:
-        """Cut some of a machine's connections: some at both sides, some at one."""
-        ends = [each for each in self._ends if each.machine == machine]
-        for index, end in enumerate(ends):
-            if index % 3 == amount % 3:
-                self._over(end)
-                if amount % 2:
-                    self._over(end.other)
-
     # Bytes.
 
     def send(self, end: End, data: bytes) -> None:
