@@ -95,15 +95,10 @@ def run_seeds(seeds: Iterable[int], coordination: Coordination | None = None, be
     return tally
 
 
-def ablate(bug: str, seeds: Iterable[int], enough: int | None, coordination: Coordination | None = None) -> Tally:
-    """Plant a bug and run seeds until so many have found it; all of them, if that is None."""
-    tally = Tally()
-    with quiet(), _few_collections(), _with_bug(bug):
-        for seed in seeds:
-            tally.add(run_plan(plan_of(seed, coordination)))
-            if enough is not None and len(tally.violations) >= enough:
-                break
-    return tally
+def ablate(bug: str, seeds: Iterable[int], coordination: Coordination | None = None) -> Tally:
+    """Run seeds with a bug planted."""
+    with _with_bug(bug):
+        return run_seeds(seeds, coordination)
 
 
 def search(bug: str, seeds: Iterable[int], coordination: Coordination | None = None) -> tuple[Outcome | None, int]:

@@ -6,7 +6,8 @@ import argparse
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from functools import partial
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from sparkonce.broker_lite.sim.former import FormerVersionError, former_version
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.plan import Coordination, Plan, plan_of
 from sparkonce.broker_lite.sim.planted.shell import PLANTED
-from sparkonce.jobs.lab.sim_workers import PROCESS_ENDS, tallies
+from sparkonce.jobs.lab.sim_workers import PROCESS_ENDS, Run, tallies
 from sparkonce.jobs.shared.arguments import positive, whole_number
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, INTERRUPTED, USAGE
 
@@ -115,7 +116,7 @@ def run(options: argparse.Namespace) -> int:
     if options.plant is not None:
         return _search_one(options.plant, seeds)
     if options.ablations:
-        return _ablate(seeds, options.enough)
+        return _ablate(seeds, options.jobs or 1, options.enough)
     return _many(seeds, options.jobs or 1, options.planted)
 
 
@@ -123,8 +124,8 @@ def _misused(options: argparse.Namespace) -> str | None:
     """Return what is wrong with options that do not go together, or with steps that are not there."""
     if options.enough is not None and not options.ablations:
         return "--enough goes with --ablations"
-    if options.ablations and (options.planted or options.plant is not None or options.jobs is not None):
-        return "--ablations goes with none of --planted, --plant and --jobs: it plants every bug, in one process"
+    if options.ablations and (options.planted or options.plant is not None):
+        return "--ablations goes with neither --planted nor --plant: it plants every bug"
     if options.beside is not None:
         if options.planted or options.ablations or (options.seed is None and options.plant is not None):
             return "--beside goes with none of --planted, --ablations and --seeds with --plant"
@@ -176,7 +177,7 @@ def _many(seeds: _Seeds, jobs: int, with_planted: bool) -> int:
     progress = _Progress(seeds.amount)
     tally = Tally()
     try:
-        for part in _parts(seeds, jobs):
+        for part in _parts(seeds, jobs, partial(run_seeds, coordination=seeds.coordination, beside=seeds.beside)):
             tally.join(part)
             progress.show(tally.seeds)
             for seed, violation in part.violations:
@@ -202,9 +203,8 @@ def _many(seeds: _Seeds, jobs: int, with_planted: bool) -> int:
     return FAILED if tally.violations or (found is not None and found < len(PLANTED)) else GOOD
 
 
-def _parts(seeds: _Seeds, jobs: int) -> Iterator[Tally]:
+def _parts(seeds: _Seeds, jobs: int, run: Run) -> Generator[Tally]:
     """Run the seeds; what came of each comes in any order if there are several processes."""
-    run = partial(run_seeds, coordination=seeds.coordination, beside=seeds.beside)
     if jobs > 1:
         return tallies(seeds.numbers, jobs, run)
     return (run([seed]) for seed in seeds.numbers)
@@ -232,20 +232,31 @@ def _search_all(seeds: _Seeds) -> int:
     return found
 
 
-def _ablate(seeds: _Seeds, enough: int | None) -> int:
+def _ablate(seeds: _Seeds, jobs: int, enough: int | None) -> int:
     """Remove each safeguard in turn, and count the seeds that notice."""
     print(f"{'what is wrong':30} {'found in':>13} {'first by':>11}  invariants; what it is")
     never = 0
     for each in PLANTED:
-        tally = ablate(each.name, seeds.numbers, enough, seeds.coordination)
+        tally = _ablated(each.name, seeds, jobs, enough)
         invariants = Counter(violation.split(":")[0] for _, violation in tally.violations)
         seen = ", ".join(f"{name} {times}" for name, times in invariants.most_common()) or "NEVER"
-        by = f"seed {tally.violations[0][0]}" if tally.violations else "-"
+        by = f"seed {min(tally.violations)[0]}" if tally.violations else "-"
         found = f"{len(tally.violations)} of {tally.seeds}"
         print(f"{each.name:30} {found:>13} {by:>11}  {seen}; {each.source}", flush=True)
         never += not tally.violations
     print(f"RESULT seeds={seeds.amount} ablations={len(PLANTED)} never_found={never}")
     return FAILED if never else GOOD
+
+
+def _ablated(bug: str, seeds: _Seeds, jobs: int, enough: int | None) -> Tally:
+    """Plant a bug and run seeds until so many have found it; all of them, if that is None."""
+    tally = Tally()
+    with closing(_parts(seeds, jobs, partial(ablate, bug, coordination=seeds.coordination))) as parts:
+        for part in parts:
+            tally.join(part)
+            if enough is not None and len(tally.violations) >= enough:
+                break
+    return tally
 
 
 def _show_marks(tally: Tally) -> None:

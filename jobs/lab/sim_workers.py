@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process, resource_tracker
@@ -44,7 +44,7 @@ class _Worker:
     """Whether it has been started for one seed only, as a worker with that seed has died before."""
 
 
-def tallies(seeds: range, jobs: int, run: Run = run_seeds) -> Iterator[Tally]:
+def tallies(seeds: range, jobs: int, run: Run = run_seeds) -> Generator[Tally]:
     """Run seeds on so many processes; what came of each comes in any order."""
     starts = range(seeds.start, seeds.stop, SEEDS_AT_ONCE)
     todo = deque(range(start, min(start + SEEDS_AT_ONCE, seeds.stop)) for start in starts)

@@ -71,6 +71,8 @@ def test_ablations_go_on_when_a_bug_is_found_often_enough(
     assert lines[1].split()[:6] == ["acks-before-safe", "1", "of", "1", "seed", "0"]
     assert lines[2].split()[:6] == ["offsets-outside-transaction", "0", "of", "2", "-", "NEVER;"]
     assert lines[-1] == "RESULT seeds=2 ablations=2 never_found=1"
+    assert main(["sim", "--seeds", "2", "--ablations", "--jobs", "2"]) == 1
+    assert capsys.readouterr().out.splitlines()[1].split()[:6] == ["acks-before-safe", "2", "of", "2", "seed", "0"]
 
 
 @pytest.mark.parametrize(
@@ -80,9 +82,8 @@ def test_ablations_go_on_when_a_bug_is_found_often_enough(
         (["--seed", "1", "--jobs", "2"], "--jobs goes with --seeds"),
         (["--seed", "1", "--first", "2"], "--first goes with --seeds"),
         (["--seeds", "1", "--enough", "2"], "--enough goes with --ablations"),
-        (["--seeds", "1", "--ablations", "--planted"], "--ablations goes with none of"),
-        (["--seeds", "1", "--ablations", "--plant", "ask-once"], "--ablations goes with none of"),
-        (["--seeds", "1", "--ablations", "--jobs", "2"], "--ablations goes with none of"),
+        (["--seeds", "1", "--ablations", "--planted"], "--ablations goes with neither"),
+        (["--seeds", "1", "--ablations", "--plant", "ask-once"], "--ablations goes with neither"),
         (["--seed", "1", "--keep", "0,9999"], "no 9999"),
         (["--seeds", "1", "--keep", "1"], "--keep goes with --seed"),
         (["--seeds", "1", "--planted", "--plant", "ask-once"], "--plant goes with neither"),
