@@ -156,6 +156,10 @@ class BrokerConfig:
         1, "Partitions of __consumer_offsets, when it is made.", least=1, kafka_default="50"
     )
 
+    log_flush_offset_checkpoint_interval_ms: int = integer(
+        60_000, "How often recovery points, start offsets and high watermarks are written down."
+    )
+
     transaction_max_timeout_ms: int = integer(900_000, "The largest transaction.timeout.ms of a producer.", least=1)
     transactional_id_expiration_ms: int = integer(
         7 * 24 * 3600 * 1000, "After how long without use a transactional id is forgotten.", least=1

@@ -124,8 +124,7 @@ _MATTERS = """
     alter.config.policy.class.name broker.id client.quota.callback.class config.providers cordoned.log.dirs
     create.topic.policy.class.name early.start.listeners group.consumer.migration.policy
     group.coordinator.rebalance.protocols kafka.metrics.reporters log.cleaner.io.max.bytes.per.second log.dir
-    log.dir.failure.timeout.ms log.flush.offset.checkpoint.interval.ms
-    log.flush.start.offset.checkpoint.interval.ms max.connection.creation.rate
+    log.dir.failure.timeout.ms log.flush.start.offset.checkpoint.interval.ms max.connection.creation.rate
     max.connections.per.ip.overrides max.request.partition.size.limit metric.reporters principal.builder.class
     security.inter.broker.protocol security.providers transaction.partition.verification.enable
     transaction.two.phase.commit.enable unstable.api.versions.enable unstable.feature.versions.enable

@@ -42,7 +42,6 @@ __all__ = ["LogManager", "Topic", "WantedTopic"]
 TOPICS_FILE: Final = "topics.json"
 LOCK_FILE: Final = ".lock"
 MAX_PARTITIONS_PER_TOPIC: Final = 10_000
-CHECKPOINT_INTERVAL_MS: Final = 60_000
 """How often recovery points are written: what is older needs no check after a crash."""
 
 EPOCH_JUMP: Final = 1_000
@@ -82,6 +81,7 @@ class LogManager:
         self._has_taken = False
         self._failure: OSError | None = None
         self.high_watermark_interval_ms = 0
+        self._checkpoint_interval_ms = 0
         self.topics: Mapping[str, Topic] = MappingProxyType(self._topics)
         self._offsets = OffsetFiles(storage, log_dir, self.topics)
         self.metadata_position: topics_file.MetadataPosition | None = None
@@ -105,11 +105,13 @@ class LogManager:
         internal_topics: Mapping[str, Mapping[str, str]] | None = None,
         new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
         high_watermark_interval_ms: int = 5_000,
+        checkpoint_interval_ms: int = 60_000,
     ) -> Self:
         """Open a log directory, or begin it, and recover every partition if its broker did not stop cleanly.
 
         An empty `cluster_id` means the one found there, or a new one. `internal_topics` are the settings that internal
-        topics get if they are found in a directory of another broker. `high_watermark_interval_ms`: see `MemberLogs`.
+        topics get if they are found in a directory of another broker. `high_watermark_interval_ms`: see `MemberLogs`;
+        `checkpoint_interval_ms`: see `flush_due`.
 
         Raises:
             LogDirectoryError: if another broker uses it, it belongs to another cluster or node, or it cannot be made.
@@ -117,6 +119,7 @@ class LogManager:
         manager = cls(storage, log_dir, config, new_uuid)
         manager._last_checkpoint_ms = now_ms
         manager.high_watermark_interval_ms = high_watermark_interval_ms
+        manager._checkpoint_interval_ms = checkpoint_interval_ms
         try:
             storage.make_directory(log_dir)
             manager._lock = storage.lock(f"{log_dir}/{LOCK_FILE}")
@@ -413,7 +416,7 @@ class LogManager:
             logger.warning("%s: some of the deleted log's files are still there: %s", log.directory, error)
 
     def flush_due(self, now_ms: int) -> None:
-        """Flush the partitions whose `flush.ms` have passed, and now and then write the checkpoints.
+        """Flush the partitions whose `flush.ms` have passed, and write the checkpoints if their interval has passed.
 
         To be called every second or so, and as often as the least `flush.ms` asks.
         """
@@ -421,7 +424,7 @@ class LogManager:
             log.flush_if_due(now_ms)
         if not self._is_written:
             self._write_down()
-        if now_ms - self._last_checkpoint_ms >= CHECKPOINT_INTERVAL_MS:
+        if now_ms - self._last_checkpoint_ms >= self._checkpoint_interval_ms:
             self._last_checkpoint_ms = now_ms
             self.checkpoint()
 

@@ -128,6 +128,7 @@ class Broker:
             new_uuid=self.new_uuid,
             internal_topics={name: settings for name, (_, settings) in internal_topic_settings(config).items()},
             high_watermark_interval_ms=config.replica_high_watermark_checkpoint_interval_ms,
+            checkpoint_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
         )
 
     def _build(self, storage: Storage, place: Place) -> None:

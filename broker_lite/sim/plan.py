@@ -118,14 +118,10 @@ class Settings:
     backoff_ms: int
     timeout_ms: int
     rebalance_ms: int
-    metadata_flush_ms: int
     image_lag_ms: int
     delay_ms: int
     loss: float
-    doubling: float
     torn: bool
-    locks: bool
-    """Whether the controller sees by a lock that a process has died, or only by its silence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,13 +460,10 @@ def _settings(rng: random.Random) -> Settings:
         backoff_ms=rng.choice((20, 60, 150)),
         timeout_ms=rng.choice((400, 700)),
         rebalance_ms=rng.choice((0, 600, 1500, 4000)),
-        metadata_flush_ms=rng.choice((2, 10, 80, 250)),
         image_lag_ms=rng.choice((2, 15, 80, 400)),
         delay_ms=rng.choice((2, 8, 30)),
         loss=rng.choice((0.0, 0.0, 0.01, 0.04)),
-        doubling=rng.choice((0.0, 0.02, 0.1)),
         torn=rng.random() < 0.5,
-        locks=rng.random() < 0.7,
     )
 
 

@@ -30,6 +30,8 @@ INTERNAL_SEGMENT_BYTES: Final = 1_500
 """Of the internal topics, where logs are compacted."""
 _IN_PIECES: Final = 0.35
 """In how many seeds followers fetch one batch at a time, so that it takes them long to have everything."""
+_WRITTEN_DOWN: Final = 0.5
+"""In how many seeds brokers write their checkpoints often, and else none lives long enough to."""
 
 
 def has_intruder(seed: int) -> bool:
@@ -92,6 +94,8 @@ def broker_config(plan: Plan, node_id: int, metadata_log_dir: str | None) -> Bro
         values["replica.fetch.max.bytes"] = values["replica.fetch.response.max.bytes"] = 1
     if has_metrics(plan.seed) and metadata_log_dir is not None:
         values["metrics.port"] = METRICS_PORT
+    if stream("checkpoints", plan.seed).random() < _WRITTEN_DOWN:
+        values["log.flush.offset.checkpoint.interval.ms"] = 900
     if has_cleaning(plan.seed):
         values |= {
             "log.cleaner.backoff.ms": 150,
