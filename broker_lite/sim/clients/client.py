@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkonce.broker_lite.protocol import apis
@@ -24,6 +24,7 @@ from sparkonce.broker_lite.sim.scheduler import stream
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.protocol.primitives import Buffer
+    from sparkonce.broker_lite.sim.machine.machine import Machine
     from sparkonce.broker_lite.sim.world import World
 
 GROUP: Final = 0
@@ -124,8 +125,10 @@ class Connection(asyncio.Protocol):
 class Client:
     """What sends requests and never dies."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, machines: Sequence[Machine] | None = None) -> None:
+        """`machines` are those of the brokers that it asks: all of the cluster unless given."""
         self.world = world
+        self.machines = list(world.brokers.values()) if machines is None else machines
         self.number = number = len(world.client_loops) + 1
         address = f"10.1.0.{number}"
         world.network.know(address, CLIENT)
@@ -173,8 +176,7 @@ class Client:
 
     def some_broker(self) -> Address:
         """Return any broker's address."""
-        machine = self.rng.choice(list(self.world.brokers.values()))
-        return Address(machine.address, self.port)
+        return Address(self.rng.choice(self.machines).address, self.port)
 
     async def connection(self, address: Address) -> Connection:
         """Return the connection to a broker.
@@ -287,9 +289,10 @@ class Client:
 class Guest(Client):
     """A client with things of its own, which it makes and changes while there are faults, and looks at in the end."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self.is_over = self.has_looked = False
+    is_over = False
+    """Whether it changes nothing more."""
+    has_looked = False
+    """Whether it has looked at its things in the end."""
 
     def begin(self) -> None:
         """Begin."""
@@ -300,7 +303,7 @@ class Guest(Client):
         self.is_over = True
 
     def look_around(self) -> None:
-        """Look at its things; `has_looked` is true then."""
+        """Look at its things."""
         self.run(self._look())
 
     async def _look(self) -> None:

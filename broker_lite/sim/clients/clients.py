@@ -59,11 +59,11 @@ class Clients:
         if has_metrics(seed):
             yield Scraper(world)
         if has_steward(seed):
-            yield Steward(world, list(world.brokers.values()))
+            yield Steward(world)
         if world.plan.groups and has_inspector(seed):
             yield Inspector(world, self.members)
         if OFFSETS_TOPIC in {topic.name for topic in world.plan.topics} and has_lodger(seed):
-            yield Lodger(world, list(world.brokers.values()))
+            yield Lodger(world)
         if standalone is not None and has_lodger(seed, standalone.node_id):
             yield Lodger(world, [standalone])
         if standalone is not None and has_steward(seed, standalone.node_id):

@@ -19,7 +19,7 @@ from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.replication.invariants import ViolationError
 from sparkonce.broker_lite.sim.clients.belief import Belief
 from sparkonce.broker_lite.sim.clients.client import GROUP, TRANSACTION, Address, Guest, UnreachableError
-from sparkonce.broker_lite.sim.machine.settings import FIRST_PORT, RETENTION_MS
+from sparkonce.broker_lite.sim.machine.settings import RETENTION_MS
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.broker_lite.sim.scheduler import stream
 
@@ -51,19 +51,14 @@ def has_lodger(seed: int, *node_id: int) -> bool:
 class Lodger(Guest):
     """Keeps offsets, until all faults are over."""
 
-    def __init__(self, world: World, machines: Sequence[Machine]) -> None:
-        """`machines` are those of the brokers that it asks, which are all of a cluster, or a standalone one."""
-        super().__init__(world)
-        self._machines = machines
-        self._alone = len(machines) == 1
+    def __init__(self, world: World, machines: Sequence[Machine] | None = None) -> None:
+        """`machines`: see `Client`; a single one is that of a standalone broker."""
+        super().__init__(world, machines)
+        self._alone = len(self.machines) == 1
         self._topic = f"lodging-{self.number}"
         self._groups = (f"lodger-{self.number}", f"lodger-{self.number}-too")
         self._offsets = {(group, partition): Belief(_NOTHING) for group in self._groups for partition in (0, 1)}
         self._count = 0
-
-    def some_broker(self) -> Address:
-        """See `Client`."""
-        return Address(self.rng.choice(self._machines).address, FIRST_PORT)
 
     async def work(self) -> None:
         """See `Guest`."""
@@ -122,7 +117,7 @@ class Lodger(Guest):
     # Its topic.
 
     async def _make(self) -> None:
-        replicas = min(len(self._machines), 3)
+        replicas = min(len(self.machines), 3)
         topics: list[Any] = [(self._topic, 2, replicas, [], [])]
         while not self.is_over:
             try:
@@ -265,7 +260,7 @@ class Lodger(Guest):
     async def look(self) -> None:
         """See `Guest`."""
         await self._agree()
-        for machine in self._machines:
+        for machine in self.machines:
             machine.clock_ahead_ms += 2 * RETENTION_MS
         for belief in self._offsets.values():
             belief.expire(_NOTHING)

@@ -79,20 +79,15 @@ def has_steward(seed: int, *node_id: int) -> bool:
 class Steward(Guest):
     """Makes, changes and removes its things, until all faults are over."""
 
-    def __init__(self, world: World, machines: Sequence[Machine]) -> None:
-        """`machines` are those of the brokers that it asks, which are all of a cluster."""
-        super().__init__(world)
-        self._machines = machines
+    def __init__(self, world: World, machines: Sequence[Machine] | None = None) -> None:
+        """`machines`: see `Client`."""
+        super().__init__(world, machines)
         self._topics: dict[str, Belief[TopicState]] = {name: Belief(None) for name in _NAMES}
         self._rules: Belief[frozenset[tuple[str, int]]] = Belief(frozenset())
         """Names of topics, with operations."""
         self._others: dict[tuple[int, str], Belief[str | None]] = {each: Belief(None) for each in _OTHER_SETTINGS}
         self._users: dict[str, Belief[int]] = {name: Belief(0) for name in _USERS}
         """Numbers of iterations; 0 of a user that is not there."""
-
-    def some_broker(self) -> Address:
-        """See `Client`."""
-        return Address(self.rng.choice(self._machines).address, FIRST_PORT)
 
     async def work(self) -> None:
         """See `Guest`."""
@@ -130,10 +125,10 @@ class Steward(Guest):
         name, count = self.rng.choice(_NAMES), self.rng.choice(_COUNTS)
         settings = self._some_settings()
         new = Topic(count, frozenset(settings.items()))
-        replicas = min(3, len(self._machines))
+        replicas = min(3, len(self.machines))
         wanted: tuple[Any, ...] = (name, count, replicas, [])
         if self.rng.random() < 0.3:
-            ids = [each.node_id for each in self._machines]
+            ids = [each.node_id for each in self.machines]
             wanted = (name, -1, -1, [(index, self.rng.sample(ids, replicas)) for index in range(count)])
         await self._change(
             self._topics[name], lambda old: old or new, ApiKey.CREATE_TOPICS, self.rng.choice((2, 4, 5, 7)),
@@ -148,7 +143,7 @@ class Steward(Guest):
         name, nonsense = self.rng.choice(_NAMES), self.rng.choice(_NONSENSE)
         if self.rng.random() < 0.5:
             api_key, version = ApiKey.CREATE_TOPICS, 5
-            topics: list[Any] = [(name, 1, min(3, len(self._machines)), [], [nonsense])]
+            topics: list[Any] = [(name, 1, min(3, len(self.machines)), [], [nonsense])]
             fields: dict[str, Any] = {"topics": topics, "timeout_ms": 2_000, "validate_only": False}
         else:
             api_key, version = ApiKey.INCREMENTAL_ALTER_CONFIGS, 1
@@ -229,7 +224,7 @@ class Steward(Guest):
 
     async def _describe_many(self) -> None:
         """Ask for the settings of many topics, and of a broker, in order; or ask, and hang up."""
-        machine = self.rng.choice(self._machines)
+        machine = self.rng.choice(self.machines)
         resources = [*((_TOPIC, name, None) for name in _MANY), (_BROKER, str(machine.node_id), None)]
         address = Address(machine.address, FIRST_PORT)
         try:
@@ -278,7 +273,7 @@ class Steward(Guest):
     async def look(self) -> None:
         """Look until every broker shows what may be; brokers may still have to hear of the last change."""
         for _ in range(_LOOKS):
-            wrong = [each for machine in self._machines if (each := await self._wrong(machine)) is not None]
+            wrong = [each for machine in self.machines if (each := await self._wrong(machine)) is not None]
             if not wrong:
                 break
             await self.back_off()
