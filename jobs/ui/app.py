@@ -92,7 +92,7 @@ class App:
             said: str | Proposal
             try:
                 said = await run_in_threadpool(action, self._site, asked, form)
-            except RefusedError as error:
+            except (NoSuchThingError, RefusedError) as error:
                 said, refused = str(error), True
             except PROBLEMS as error:
                 said, refused = _described(error), True

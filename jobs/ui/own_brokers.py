@@ -120,9 +120,10 @@ class OwnBrokers:
         """End a broker by SIGKILL."""
         broker = self._broker(broker_id)
         pid = broker.pid
-        if pid is None:
-            raise RefusedError(f"Broker {broker_id} is down already.")
-        broker.kill()
+        try:
+            broker.kill()
+        except RuntimeError as error:  # another reader of these pages may have been faster
+            raise RefusedError(f"Broker {broker_id} is down already.") from error
         return f"Broker {broker_id}, process {pid}, was ended by SIGKILL."
 
     def start(self, broker_id: int) -> str:

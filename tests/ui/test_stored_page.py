@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from contextlib import closing
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from sparkonce.jobs.ui.delta.tables import key_of
 from sparkonce.jobs.ui.server import UiServer
 from sparkonce.jobs.ui.site import Given, Site
 from tests.ui.looking import check_accessible
+from tests.ui.test_guard import ask
 from tests.unit.audit.logs import Table
 
 
@@ -44,3 +46,15 @@ def test_a_page_that_may_not_change_offsets_says_so(tmp_path: Path, browser_page
         page.get_by_role("button", name="Show what would change").click()
         expect(page.locator("p.said")).to_contain_text("start them with --allow-changes")
         expect(page.get_by_role("button", name="Move it")).to_have_count(0)
+
+
+def test_a_form_about_a_table_that_is_gone_says_so(tmp_path: Path) -> None:
+    table = Table.create(tmp_path / "orders")
+    table.batches(1)
+    path = f"/tables/{key_of(str(table.path))}/offsets"
+    with closing(Site(Given(folder=tmp_path))) as site, UiServer(site) as ui:
+        assert ask(ui, path)[0].status == 200
+        shutil.rmtree(table.path)
+        response, text = ask(ui, path, "POST", {"Origin": ui.url.rstrip("/")}, "action=plan&key=any&to=offset&at=5")
+        assert response.status == 422
+        assert "It may have been moved, or deleted." in text
