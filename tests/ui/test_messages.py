@@ -3,6 +3,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from html import unescape
 from itertools import count
 from typing import Any
 
@@ -157,6 +158,17 @@ def test_what_is_kept_of_large_records_is_what_is_shown(kafka: Any) -> None:
         kept = pickle.dumps(list(site.screens._results.values()))
     assert "(400,000 characters)" in html
     assert len(kept) < 30_000
+
+
+def test_the_page_and_its_command_begin_where_the_form_says(kafka: Any, topic: str) -> None:
+    with closing(Site(Given(kafka={"kafka.bootstrap.servers": kafka.bootstrap_servers}))) as site:
+        html = shown(MESSAGES, site, {"topic": topic}, partition="0", begin="offset", at=" 2 ")
+        assert [f"value {at}" in html for at in TIMES[0]] == [False, False, True, True]
+        assert "-p 0 --offset 2 --output pretty" in html
+        html = unescape(shown(MESSAGES, site, {"topic": topic}, begin="time", at="1970-01-01T00:00:30", key="key 50"))
+        assert [f"value {at}" in html for at in (40, 50)] == [False, True]
+        assert "--from 1970-01-01T00:00:30 --key 'key 50' --output pretty" in html
+        assert "is too large" in shown(MESSAGES, site, {"topic": topic}, begin="offset", at="1" * 30)
 
 
 def test_positions_are_read_back() -> None:

@@ -90,7 +90,7 @@ def test_messages_are_paged_through_and_searched(kafka: Any, ui: UiServer, page:
     check_accessible(page)
     page.get_by_label("Offset, or time").fill("soon")
     page.get_by_role("button", name="Show").click()
-    expect(page.get_by_text("Write the offset to begin at: a whole number.")).to_be_visible()
+    expect(page.get_by_text("The offset to begin at: 'soon' is not a whole number, zero or above.")).to_be_visible()
 
 
 def test_a_groups_lag_follows_it(kafka: Any, ui: UiServer, page: Page) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +12,7 @@ from urllib.parse import urlencode
 from sparkonce.jobs.cli.peek.decoding import Decoded, iso
 from sparkonce.jobs.cli.peek.reading import FIRST, PeekError, Start, Wanted
 from sparkonce.jobs.cli.peek.showing import block, one_line
-from sparkonce.jobs.shared.arguments import timestamp_ms
+from sparkonce.jobs.shared.arguments import timestamp_ms, whole_number
 from sparkonce.jobs.ui.kafka.messages import Bounds, Screen, Search, positions_text, read_positions
 from sparkonce.jobs.ui.kafka.state import TopicState
 from sparkonce.jobs.ui.page import Asked, Page
@@ -73,7 +74,7 @@ def _data(site: Site, asked: Asked) -> Mapping[str, Any]:
         "backward": backward,
         "rows": rows[::-1] if backward else rows,
         "links": {} if screen is None else _links(asked, screen),
-        "peek": _command(site, topic, query),
+        "peek": _command(site, topic, query, asked),
     }
 
 
@@ -87,10 +88,10 @@ def _query(topic: TopicState, asked: Asked) -> Query:
     start, from_ms, begin = None, None, given.get("begin", "newest")
     at = given.get("at", "").strip()
     if begin == "offset":
-        if at.isascii() and at.isdecimal():
-            start = Start(asked.number("at", 0))
-        else:
-            problem = "Write the offset to begin at: a whole number."
+        try:
+            start = Start(whole_number(at))
+        except argparse.ArgumentTypeError as error:
+            problem = f"The offset to begin at: {error}."
     elif begin == "time":
         try:
             from_ms = timestamp_ms(at)
@@ -183,15 +184,19 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
 
 
-def _command(site: Site, topic: TopicState, query: Query) -> str:
-    """Return the command that shows the same, for what is too long here."""
+def _command(site: Site, topic: TopicState, query: Query, asked: Asked) -> str:
+    """Return the command that shows the same, for what is too long here; it does not search for text."""
     assert site.cluster is not None, "it has this topic"
-    words = ["sparkonce peek", topic.name, "--bootstrap-servers", site.cluster.servers, "-n", str(query.count)]
+    words = ["sparkonce", "peek", topic.name, "--bootstrap-servers", site.cluster.servers, "-n", str(query.count)]
     for partition in query.wanted.partitions:
         words += ["-p", str(partition)]
     if query.wanted.start is not None:
         words += ["--offset", str(query.wanted.start.offset)]
-    return " ".join([*words, "--output pretty"])
+    if query.wanted.from_ms is not None:
+        words += ["--from", asked.query["at"].strip()]
+    if asked.query.get("key"):
+        words += ["--key", asked.query["key"]]
+    return shlex.join([*words, "--output", "pretty"])
 
 
 MESSAGES = Page("/topics/{topic}/messages", "Messages", "messages.html", _data)
