@@ -108,6 +108,7 @@ def test_a_search_finds_by_key_and_by_text(reading: Messages, forward: bool) -> 
 def test_a_search_goes_on_where_it_stopped(
     kafka: Any, topic: str, monkeypatch: pytest.MonkeyPatch, forward: bool
 ) -> None:
+    monkeypatch.setattr(messages, "FIRST_CHUNK", 2)
     monkeypatch.setattr(messages, "CHUNK", 2)
     with closing(TopicReader({"kafka.bootstrap.servers": kafka.bootstrap_servers}, topic)) as reader:
         # Each look at the clock is a second later: the budget is spent after one chunk.

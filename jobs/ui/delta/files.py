@@ -12,17 +12,14 @@ from deltalake import DeltaTable
 
 from sparkonce.connectors.delta_sink.compaction import small_files
 from sparkonce.jobs.cli.housekeeping.orphans import FolderFile, TableFolder
+from sparkonce.jobs.ui.delta.paced import PAUSE
 from sparkonce.offset_store.clock import now_ms
 from sparkonce.offset_store.locations import Location
 
 BOUNDS = (1 << 10, 16 << 10, 256 << 10, 4 << 20, 32 << 20, 128 << 20)
 """Where the classes of sizes end."""
 ORPHAN_AGE_MS = 7 * 24 * 3600 * 1000
-"""How old a file must be for `sparkonce clean` to remove it, unless it is told otherwise."""
-MAX_UNNAMED = 50
-"""Files without a commit that are listed."""
-PAUSE = 20
-"""Looks at the files of a busy table pause for this many times as long as the last one took."""
+"""How old a file must be for `sparkonce clean` to remove it by default."""
 
 
 @dataclass(frozen=True, slots=True)

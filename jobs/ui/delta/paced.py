@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 PAUSE = 20
-"""How much longer than an answer took it is kept, at least."""
+"""An answer is kept for this many times as long as it took, at least."""
 KEPT = 32
 """Answers; the one that was asked for least recently is forgotten."""
 

@@ -25,8 +25,8 @@ FIRST_LOOKS_S = 4.0
 """How long one look opens tables that no look has opened yet; those that are left are opened by the next ones."""
 
 SETTLED_MS = 5_000
-"""How long after a query's last batch, by the clocks of two machines, the ends of logs must have been looked at to show
-that they lie before what it has read: one that runs may have read what came after that look."""
+"""A log counts as shorter than what a query has read if its end was looked up this long after the query's last batch:
+a query that runs may have read records that came after the look. The two times are of different clocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class PartitionRow:
 
     @property
     def lag(self) -> int | None:
-        """Offsets that are not committed yet; less than none where the log, as it was seen, ends before them."""
+        """Offsets that are not committed yet; negative if the log ended before the committed offset."""
         at = self.stored if self.stored is not None else self.planned
         return None if at is None or self.log_end is None else self.log_end - at
 
@@ -99,8 +99,8 @@ class Pipeline:
     others: tuple[Other, ...]
     ends_at_ms: int
     """When the ends of logs were looked at."""
-    others_of_source: tuple[str, ...] = ()
-    """Sources of other kinds."""
+    other_sources: tuple[str, ...] = ()
+    """Its sources that do not read topics."""
 
     @property
     def app_ids(self) -> tuple[str, ...]:
@@ -133,7 +133,7 @@ class Pipeline:
 
     @property
     def beyond(self) -> frozenset[PartitionRow]:
-        """The partitions whose log ends before what was read of it: it was made anew, or has lost its end."""
+        """The partitions whose log ends before the committed offset: the topic was recreated, or has lost records."""
         if self.ends_at_ms < (self.last_ms or 0) + SETTLED_MS:
             return frozenset()
         return frozenset(each for each in self.partitions if each.lag is not None and each.lag < 0)
@@ -145,8 +145,13 @@ class Pipeline:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """What it reads."""
+        """The topics that it reads."""
         return tuple(dict.fromkeys(each.topic for each in self.partitions))
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """All that it reads."""
+        return (*self.topics, *self.other_sources)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,8 +50,6 @@ class QuerySeen:
 
     app_id: str
     query_id: str
-    first_version: int
-    first_ms: int
     last_version: int = 0
     last_ms: int = 0
     last_batch: int = -1
@@ -115,7 +113,7 @@ class QueriesSeen:
     def add(self, batch: CommittedBatch) -> None:
         """Add the next commit of a batch."""
         key = batch.record.app_id, batch.record.query_id
-        query = self._queries.pop(key, None) or QuerySeen(*key, batch.version, batch.timestamp_ms)
+        query = self._queries.pop(key, None) or QuerySeen(*key)
         self._queries[key] = query  # the newest is the last
         query.add(batch)
         before = self._writers.get(key[0])

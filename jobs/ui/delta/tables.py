@@ -10,10 +10,10 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from sparkonce.jobs.ui.delta.files import PAUSE, FilesState, FilesWatch, Unnamed, unnamed_of
-from sparkonce.jobs.ui.delta.followed import AuditState, FollowedTable
+from sparkonce.jobs.ui.delta.files import FilesState, FilesWatch, Unnamed, unnamed_of
+from sparkonce.jobs.ui.delta.followed import AuditState, FollowedTable, Reading
+from sparkonce.jobs.ui.delta.paced import PAUSE
 from sparkonce.jobs.ui.delta.versions import Versions, VersionState
-from sparkonce.offset_store.delta_log import DeltaLog
 from sparkonce.offset_store.errors import LogFileMissingError
 from sparkonce.offset_store.locations import Location
 
@@ -42,7 +42,7 @@ class TableWatch:
     place: str
     followed: FollowedTable
     _files: FilesWatch = field(default_factory=FilesWatch)
-    _versions: tuple[object, Versions] | None = None
+    _versions: tuple[Reading, Versions] | None = None
     _unnamed: Unnamed | None = None
     _unnamed_at_s: float = 0.0
     """When to look for unnamed files again, by the monotonic clock."""
@@ -71,7 +71,7 @@ class TableWatch:
         reading = self.followed.reading()
         oldest, last = reading.log.oldest_version, reading.log.newest_version
         first = last if newest is None else max(min(newest, last), oldest)
-        return self._reader(reading, reading.log.log).read(range(first, max(first - count, oldest - 1), -1))
+        return self._reader(reading).read(range(first, max(first - count, oldest - 1), -1))
 
     def read(self, numbers: Iterable[int]) -> list[VersionState]:
         """Return these versions, in this order, those left out that are no longer kept.
@@ -79,8 +79,7 @@ class TableWatch:
         Raises:
             OffsetStoreError: if one cannot be read.
         """
-        reading = self.followed.reading()
-        reader, found = self._reader(reading, reading.log.log), list[VersionState]()
+        reader, found = self._reader(self.followed.reading()), list[VersionState]()
         for number in numbers:
             with contextlib.suppress(LogFileMissingError):
                 found += reader.read([number])
@@ -92,8 +91,7 @@ class TableWatch:
         Raises:
             LogFileMissingError: if it is not kept.
         """
-        reading = self.followed.reading()
-        return self._reader(reading, reading.log.log).read([number])[0]
+        return self._reader(self.followed.reading()).read([number])[0]
 
     def files(self) -> FilesState:
         """Return what is known of the data files."""
@@ -111,9 +109,9 @@ class TableWatch:
             self._unnamed_at_s = ended_s + max(PAUSE * (ended_s - began_s), UNNAMED_EVERY_S)
         return self._unnamed
 
-    def _reader(self, reading: object, log: DeltaLog) -> Versions:
+    def _reader(self, reading: Reading) -> Versions:
         if self._versions is None or self._versions[0] is not reading:  # another table is there now
-            self._versions = reading, Versions(log)
+            self._versions = reading, Versions(reading.log.log)
         return self._versions[1]
 
 

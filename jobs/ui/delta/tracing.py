@@ -248,11 +248,8 @@ def _rows_at(
     table = load_table(watch.followed.location, watch.followed.storage_options)
     coordinates = coordinates_of(pa.schema(table.schema().to_arrow()))
     if coordinates is None:
-        text = (
-            "The table has no columns partition and offset: which row of its batch it is cannot be told, nor whether "
-        )
-        text += "the query has kept one"
-        return [], [Statement(Level.UNKNOWN, text)]
+        text = "The table has no columns partition and offset: which row of its batch it is, and whether the query has "
+        return [], [Statement(Level.UNKNOWN, f"{text}kept one, is not known")]
     names = {each.topic for each in covering}
     name = topic if topic in names else next(iter(names))
     conditions = [

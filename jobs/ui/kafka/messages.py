@@ -20,14 +20,14 @@ from sparkonce.jobs.cli.peek.reading import Record, TopicReader, Wanted
 from sparkonce.jobs.cli.peek.showing import one_line
 
 BUDGET_S = 1.5
-"""After how long one screen looks no further for records."""
+"""How long one screen looks for records."""
 FIRST_CHUNK, CHUNK = 100, 2000
 """Offsets that are searched between two looks at the clock, at first and at most: the records may be large."""
 MAX_BYTES = 32 << 20
 """Of the records of one screen, all partitions together: it has fewer records than wanted if they are large."""
 WIDEN = 2
-"""By how much more offsets are read where the last ones held fewer records than wanted: so the last read of a screen
-takes about as long as all before it."""
+"""The factor by which each read is larger than the one before, while there are fewer records than wanted: so the last
+read of a screen takes about as long as all before it."""
 
 Bounds = Mapping[int, tuple[int, int]]
 Positions = Mapping[int, int]
@@ -44,9 +44,9 @@ class Screen:
     after: Positions
     """The offset after the last one that was looked at."""
     is_whole: bool
-    """False if the time was up before all was looked at that should be."""
+    """False if the time was up too early."""
     looked_at: int
-    """Offsets that were looked at, if that is so or records were searched for."""
+    """How many offsets were looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,9 @@ class _Part:
     """What one partition has for a screen."""
 
     records: Sequence[Record]
-    """From the beginning on, or from the end back."""
+    """In the order in which they are looked for: forward, or backward."""
     at: int
-    """Up to where its offsets were looked at."""
+    """Where looking for more goes on."""
     is_whole: bool
     """False if the time was up."""
 
@@ -119,7 +119,10 @@ class Messages:
     def _part(
         self, partition: int, extent: tuple[int, int], count: int, most_bytes: int, deadline: float, *, forward: bool
     ) -> _Part:
-        """Read the first or last records of a partition, where few offsets have one no further than the time allows."""
+        """Read the first or last records of a partition.
+
+        Where few offsets have a record, it stops at the deadline.
+        """
         (at, end), found, width = extent if forward else extent[::-1], list[Record](), count
         while at != end and not (found and (len(found) >= count or most_bytes <= 0)):
             if width > count and self._clock() > deadline:
@@ -137,7 +140,7 @@ class Messages:
         """Search all partitions in turns, until there are enough or the time is up."""
         start = {partition: extent[0 if forward else 1] for partition, extent in bounds.items()}
         at, found, deadline = dict(start), list[Decoded](), self._clock() + BUDGET_S
-        width = min(FIRST_CHUNK, CHUNK)
+        width = FIRST_CHUNK
         while len(found) < count and self._clock() < deadline:
             left = [each for each in sorted(bounds) if at[each] != bounds[each][1 if forward else 0]]
             if not left:
@@ -145,8 +148,8 @@ class Messages:
             for partition in left:
                 begin, end = _chunk(at[partition], bounds[partition], width, forward)
                 matching = self._matching(partition, begin, end, search)
-                left_over = count - len(found)
-                taken = list(islice(matching, left_over) if forward else reversed(deque(matching, left_over)))
+                missing = count - len(found)
+                taken = list(islice(matching, missing) if forward else reversed(deque(matching, missing)))
                 found += taken
                 if len(found) >= count:  # the chunk may have more
                     at[partition] = taken[-1].record.offset + forward

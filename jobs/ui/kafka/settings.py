@@ -17,7 +17,7 @@ from sparkonce.connectors.kafka_client.settings import ClientSettings
 from sparkonce.jobs.ui.kafka.loop import PROBLEMS
 
 KEPT_S = 5.0
-"""How long what was told is good enough."""
+"""How long an answer is kept."""
 RETRY_S = 1.0
 """After so long brokers that did not answer are asked again."""
 MAX_KEPT = 1000
@@ -83,7 +83,7 @@ class SettingsReader:
         return self._of(Resource.TOPIC, name, None)
 
     def of_broker(self, broker_id: int, host: str, port: int) -> Settings:
-        """Return the settings of a broker, which it tells itself."""
+        """Return the settings of a broker; only the broker itself has them."""
         return self._of(Resource.BROKER, str(broker_id), (host, port))
 
     def close(self) -> None:

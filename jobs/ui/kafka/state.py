@@ -113,7 +113,7 @@ class GroupPartition:
     by_timestamp: bool = False
     """Whether ``seconds`` comes from the record's own timestamp, because it was written before anybody looked."""
     is_beyond: bool = False
-    """Whether the log ends before ``committed``: the topic was made anew, or the log has lost its end."""
+    """Whether the log ends before ``committed``: the topic was recreated, or has lost records."""
 
     @property
     def lag(self) -> int | None:

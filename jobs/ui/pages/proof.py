@@ -86,7 +86,7 @@ def _seed(_: Site, asked: Asked) -> Mapping[str, Any]:
 
 
 @lru_cache(64)
-def _told(name: str, number: int) -> tuple[Story, Telling] | None:
+def _played(name: str, number: int) -> tuple[Story, Telling] | None:
     story = next((each for each in STORIES if each.name == name), None)
     if story is None or number >= len(story.variants):
         return None
@@ -95,10 +95,10 @@ def _told(name: str, number: int) -> tuple[Story, Telling] | None:
 
 def _story(_: Site, asked: Asked) -> Mapping[str, Any]:
     rule = asked.number("rule", 0)
-    told = _told(asked.path["story"], rule)
-    if told is None:
+    played = _played(asked.path["story"], rule)
+    if played is None:
         raise NoSuchThingError(f"There is no story {asked.path['story']} by rule {rule}.")
-    story, telling = told
+    story, telling = played
     at = asked.number("step", 0, max(len(telling.steps) - 1, 0))
     data: dict[str, Any] = {
         "story": story,
@@ -107,7 +107,8 @@ def _story(_: Site, asked: Asked) -> Mapping[str, Any]:
         "at": at,
         "legend": drawing.legend(),
     }
-    data["rules"] = [told[1].rule for each in range(len(story.variants)) if (told := _told(story.name, each))]
+    variants = (_played(story.name, each) for each in range(len(story.variants)))
+    data["rules"] = [each[1].rule for each in variants if each is not None]
     if telling.steps:
         step, before = telling.steps[at], telling.steps[at - 1] if at else None
         data |= {"step": step, "cluster": drawing.cluster(step)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sparkonce.jobs.ui.kafka.state import GroupState
@@ -35,7 +35,7 @@ def _data(site: Site, asked: Asked) -> Mapping[str, Any]:
     }
 
 
-def _readers(groups: Any) -> Mapping[str, list[GroupState]]:
+def _readers(groups: Iterable[GroupState]) -> Mapping[str, list[GroupState]]:
     """Return the groups of each topic, by their lag."""
     found: dict[str, list[GroupState]] = defaultdict(list)
     for group in groups:

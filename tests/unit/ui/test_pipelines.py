@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,12 @@ from sparkonce.jobs.ui.delta.pipelines import SETTLED_MS, Ends, Pipeline, _seen,
 from sparkonce.jobs.ui.delta.queries_seen import MINUTE_MS
 from sparkonce.jobs.ui.delta.tables import TableWatches
 from sparkonce.jobs.ui.delta.timeline import Event
+from sparkonce.jobs.ui.pages.pipelines import PIPELINE, PIPELINES
+from sparkonce.jobs.ui.site import Given, Site
 from sparkonce.offset_store.clock import now_ms
 from sparkonce.offset_store.offsets import Position, SourceOffset
 from tests.unit.sink.query_by_hand import TP, Query
+from tests.unit.ui.shown import shown
 
 
 def found(
@@ -170,6 +174,16 @@ def test_a_source_of_another_kind_has_no_partitions(tmp_path: Path) -> None:
     state = read_checkpoint(str(query.checkpoint), {})
     assert state.planned == {0: 1700000000000}
     assert [(each.next, each.description) for each in state.sources] == [({}, "source 0: another kind")]
+
+
+def test_sources_of_all_kinds_are_listed(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    query.log(0, 10)
+    with (query.checkpoint / "offsets" / "0").open("a") as file:
+        file.write('\n{"logOffset":3}')
+    with closing(Site(Given(checkpoints=(str(query.checkpoint),)))) as site:
+        assert "<td>topic, source 1: another kind</td>" in shown(PIPELINES, site)
+        assert "<dd>topic, source 1: another kind</dd>" in shown(PIPELINE, site, {"query": "q"})
 
 
 def test_events_that_a_supervisor_noted(tmp_path: Path) -> None:
