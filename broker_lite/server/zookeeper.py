@@ -454,7 +454,8 @@ class ZooKeeperCoordination:
             self._end_term(None)
         if is_ours and self._term is None:
             # Of a term that has been resigned, or of a claim that was never answered.
-            await client.commit([Delete(nodes.CONTROLLER, nodes.ANY_VERSION)])
+            with contextlib.suppress(NoNodeError):  # an operator was faster
+                await client.commit([Delete(nodes.CONTROLLER, nodes.ANY_VERSION)])
             controller = None
         if controller is None and self._wants_to_lead and self._own.held_in == session and self._is_in_time:
             await self._claim(session, Head.decode(head.data).controller_epoch)

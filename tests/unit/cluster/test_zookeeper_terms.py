@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from sparkonce.broker_lite.cluster.zookeeper_nodes import Head, Operation, StateNodes
+from sparkonce.broker_lite.cluster.zookeeper_nodes import ANY_VERSION, Delete, Head, Operation, StateNodes
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import ControllerElected
 from sparkonce.broker_lite.server.zookeeper import ZooKeeperCoordination, _Term
+from sparkonce.broker_lite.server.zookeeper_session import NO_SESSION, Node, NoNodeError
 
 
 class Session:
@@ -90,5 +91,36 @@ def test_who_is_announced_is_not_known_from_before() -> None:
         coordination._elected = ClusterImage()
         assert coordination.lead(0, 0) is not None
         assert not coordination.is_announced(2, former), "it was looked up in a former term"
+
+    asyncio.run(test())
+
+
+class Removed(Session):
+    """A client whose node of the controller an operator removes just before its broker does."""
+
+    async def get(self, _path: str, *, watch: bool = False) -> Node:
+        return Node(Head().encode(), 0, NO_SESSION)
+
+    async def find(self, _path: str, *, watch: bool = False) -> Node:
+        return Node(b"", 0, self.session)
+
+    async def children(self, _path: str, *, watch: bool = False) -> list[str]:
+        return []
+
+    def commit(self, operations: list[Operation]) -> asyncio.Future[object]:
+        future = super().commit(operations)
+        future.set_exception(NoNodeError())
+        return future
+
+
+def test_a_controller_that_resigns_stays_in_session_if_its_node_is_gone_already() -> None:
+    """A look that fails takes the broker out of its session, and so from all that it leads."""
+
+    async def test() -> None:
+        client: Any = Removed()
+        coordination = ZooKeeperCoordination("h:1", client, 1, asyncio.get_running_loop(), lambda: 0, uuid.uuid4)
+        coordination._number = 0
+        await coordination._look(7)
+        assert client.sent == [[Delete("/controller", ANY_VERSION)]]
 
     asyncio.run(test())
