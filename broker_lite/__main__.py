@@ -136,7 +136,7 @@ def _config(options: argparse.Namespace) -> BrokerConfig:
 
 
 def _line(path: str, of_file: Mapping[str, str], wrong: str) -> str:
-    """Return which line of a file an error is about; nothing if that is none in particular."""
+    """Return which line of a file an error is about; empty if it is about no single line."""
     names = [name for name, value in of_file.items() if _what_is_wrong({name: value}) == wrong]
     return f", line {line_of(path, names[0])}" if names else ""
 
@@ -159,7 +159,7 @@ async def _serve(config: BrokerConfig, data_dir: str, write_ready: Callable[[str
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it, and Java, too
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it
             loop.add_signal_handler(number, stopping.set)
     server = Server(config, data_dir)
     if not await _start(server, stopping):
@@ -179,7 +179,7 @@ async def _serve(config: BrokerConfig, data_dir: str, write_ready: Callable[[str
 
 
 async def _start(server: Server, stopping: asyncio.Event) -> bool:
-    """Start, or give up when a signal comes first, as a start may wait long for others; return whether it started."""
+    """Start, unless a signal comes first: a start may wait long for others. Return whether it started."""
     import asyncio
 
     starting, signalled = asyncio.ensure_future(server.start()), asyncio.ensure_future(stopping.wait())

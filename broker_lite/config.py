@@ -258,7 +258,7 @@ class BrokerConfig:
 
     @property
     def rests_on(self) -> str:
-        """The setting that says what this broker's cluster rests on; empty if it is a cluster by itself."""
+        """The setting that says what this broker's cluster rests on; empty for a standalone broker."""
         return next((name for name, place in self._places().items() if place is not None), "")
 
     def _places(self) -> dict[str, str | None]:

@@ -56,7 +56,7 @@ class EmbeddedBroker:
 
     Args:
         data_dir: where the data lives; beats `log.dirs`, as `--data-dir` does. By default what `config` says of
-            `log.dirs`, else a temporary folder that `close` removes, or else the interpreter's exit.
+            `log.dirs`, else a temporary folder, removed by `close` or at the interpreter's exit.
         process: whether to run in a process of its own, which can be killed, instead of a thread.
         config: settings by Kafka's names.
 
@@ -201,9 +201,9 @@ class EmbeddedBroker:
 
 
 def close_at_exit(close: Callable[[], None]) -> Callable[[], None]:
-    """Have `close` called when the interpreter ends; returns what takes that back.
+    """Call `close` at the interpreter's exit; returns a function that cancels this.
 
-    A fork of this process does not call it, as it has neither the threads nor the folder for its own.
+    A fork of this process does not call it: the threads and the folder are not its own.
     """
     pid = os.getpid()
 

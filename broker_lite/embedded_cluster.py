@@ -46,7 +46,7 @@ class EmbeddedCluster:
     Args:
         brokers: how many.
         data_dir: where the data lives, of broker 1 in `data_dir/1` and so on, the controller's log in
-            `data_dir/metadata`; by default a temporary folder that `close` removes, or else the interpreter's exit.
+            `data_dir/metadata`; by default a temporary folder, removed by `close` or at the interpreter's exit.
         process: whether each broker has a process of its own, which can be killed and paused, instead of a thread.
         config: settings of all brokers by Kafka's names. Replication factors that are not set are 3, or the number of
             brokers if that is less: those of internal topics, and `default.replication.factor` too.
@@ -87,7 +87,7 @@ class EmbeddedCluster:
             configs = {broker_id: BrokerConfig.of(self._settings_of(broker_id)) for broker_id in ids}
             _check_ports(configs)
             _check_is_no_brokers(self._data_dir)
-            # By the cluster's settings, not a broker's own, whose way to ZooKeeper may be another one.
+            # By the cluster's settings: a broker's own may name another address of ZooKeeper.
             self._view = _View(_observer(BrokerConfig.of({**self._settings, "node.id": 1})))
         except BaseException:
             self._remove_temporary()
@@ -431,7 +431,7 @@ def _check_arguments(brokers: object, config: object, of_broker: object, coordin
 
 
 def _check_ports(configs: Mapping[int, BrokerConfig]) -> None:
-    """Raise ValueError if two brokers would listen on one port; which of them got it would be chance."""
+    """Raise ValueError if two brokers would listen on one port; which of them gets it is random."""
     taken: dict[tuple[str, int], int] = {}
     for broker_id, config in configs.items():
         places = {(each.host, each.port) for each in config.listener_configs} | {

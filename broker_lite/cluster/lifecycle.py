@@ -6,8 +6,8 @@ has failed asks in its heartbeats to be fenced, until it is restarted: others le
 
 The epoch is an offset of the controller's log, so one that is no higher than the stored one shows that the log has gone
 back, as when the cluster was given an older copy of it, or has begun anew under the same id. So does a log without the
-stored epoch's registration, or without the position that the broker had followed it to. That is looked at first: each
-registration makes the log longer, so that one that has gone back would reach the stored epoch after some starts.
+stored epoch's registration, or without the position that the broker had followed it to. That is checked first: each
+registration appends to the log, so a log that has gone back would reach the stored epoch after some starts.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class Lifecycle:
         """Be ready to register.
 
         `stopped_cleanly` says how the former start of this broker ended, `failure` what its log directory has failed
-        with for good, `in_session` whether the cluster counts this broker as there: else it asks for nothing. The
-        former start had followed the controller's log to `followed_to`, if that is known.
+        with for good, `in_session` whether the cluster counts this broker as alive: it sends no requests otherwise. The
+        former start had read the controller's log up to `followed_to`, if that is known.
         """
         self._identity = identity
         self._storage = storage
@@ -234,7 +234,7 @@ class Lifecycle:
         self.refusal = (
             f"the log of the cluster has gone back: it is at {epoch} in controller epoch "
             f"{self._image().controller_epoch}, and is not the one that this broker followed to {known}. Stop all "
-            "brokers, and give the cluster its latest metadata back. To go on without what is lost, write -1 into "
+            "brokers, and restore the cluster's latest metadata. To go on without what is lost, write -1 into "
             f"{self._path}: topics that the cluster does not know are put aside"
         )
         self.close()

@@ -40,7 +40,7 @@ class Looks:
         self._looked_ms = 0
         self._lively_until_ms = 0
         self.rests = False
-        """Whether the next look is not to come soon."""
+        """Whether the next look comes after `REST_MS`."""
 
     def begin(self) -> None:
         """Look now, and go on."""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.controller.records import Record
 
 PROPOSALS_EVERY: Final = 3
-"""After how many looks leaders' proposals are sent, so that those of many partitions go together; at rest, each."""
+"""Leaders' proposals are sent after every third look, those of many partitions together; at rest, after each."""
 FAILOVER_WAIT_MS: Final = 400
 """How long a request for leaders waits for the controller to notice a death, which takes it a poll or two."""
 CONTROLLER_TIMEOUT_MS: Final = 30_000

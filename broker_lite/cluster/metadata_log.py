@@ -122,7 +122,7 @@ class MetadataLog:
         return image
 
     def _keep_aside(self, epoch: int, data: bytes, left_out: int) -> None:
-        """Keep a copy of a file that is soon removed: a death and a flipped bit in its last batch look alike."""
+        """Keep a copy of a file that is soon removed: a write cut off by a death looks like a flipped bit."""
         aside = self.path(epoch) + _TORN_SUFFIX
         self._storage.write(aside, data, durable=True, private=True)
         text = "%s: leaving out %d bytes of a last write that was cut off; the file as it was is kept as %s"

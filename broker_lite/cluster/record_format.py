@@ -140,7 +140,7 @@ def read_terms(document: Sequence[Any]) -> tuple[LogPosition, ...]:
 
 
 def _incarnation(document: Mapping[str, Any]) -> uuid.UUID | None:
-    found = document.get("incarnation")  # records of before it was written down have none
+    found = document.get("incarnation")  # older records have none
     return None if found is None else uuid.UUID(found)
 
 

@@ -16,7 +16,7 @@ too long for one transaction may change the rest of the state in further ones.
 | `/cluster/id` | the cluster's id |
 | `/controller` | ephemeral: which broker is the controller |
 | `/controller_epoch` | how often there has been a new one |
-| `/controller_terms` | where the parts of the last controllers in the log begin |
+| `/controller_terms` | where the terms of the last controllers begin in the log |
 | `/brokers/ids/N` | ephemeral: broker N is there, and where |
 | `/brokers/registrations/N` | broker N as the controller knows it: its epoch, and whether it is fenced |
 | `/brokers/topics/T` | a topic's id and settings |

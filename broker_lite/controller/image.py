@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PartitionKey = tuple[uuid.UUID, int]
 
 MAX_TERMS: Final = 1_000
-"""How many controllers back the image knows where their parts of the log begin."""
+"""Of how many past controllers the image keeps where their terms begin in the log."""
 
 MIN_IN_SYNC_REPLICAS: Final = "min.insync.replicas"
 UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
@@ -60,10 +60,10 @@ class TopicImage:
 
 
 class LogPosition(NamedTuple):
-    """An offset of the controller's log, and whose part of it that is in.
+    """An offset of the controller's log, and the controller in whose term it was written.
 
-    The log may be replaced by an older copy of it, which is then continued: offsets and epochs come again, but not with
-    the same start of the same broker.
+    The log may be replaced by an older copy, which is then continued: offsets and epochs repeat, but not with the same
+    incarnation of the same broker.
     """
 
     controller_epoch: int
@@ -80,7 +80,7 @@ class ClusterImage:
         self.controller_id = NO_LEADER
         self.controller_epoch = -1
         self.terms: tuple[LogPosition, ...] = ()
-        """Where the parts of the last controllers begin, in order."""
+        """Where the terms of the last controllers begin, in order."""
         self.brokers: dict[int, BrokerImage] = {}
         self.topics: dict[uuid.UUID, TopicImage] = {}
         self.topic_ids: dict[str, uuid.UUID] = {}
@@ -122,14 +122,14 @@ class ClusterImage:
 
     @property
     def position(self) -> LogPosition | None:
-        """Return where in the log this image is; None if its controller has not written down who it is."""
+        """Return where in the log this image is; None if its controller has recorded no incarnation."""
         return self.terms[-1]._replace(offset=self.next_offset) if self.terms else None
 
     def contains(self, position: LogPosition) -> bool:
         """Whether the log that has led here has this position: as KIP-101 finds where two logs part.
 
-        What is older than `terms` is taken for contained; without any, as under a controller of a former version, what
-        is older than that controller.
+        What is older than `terms` counts as contained; without terms, under a controller of an older version, what is
+        older than that controller.
         """
         for index, term in enumerate(self.terms):
             if term.controller_epoch == position.controller_epoch:

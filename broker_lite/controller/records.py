@@ -91,7 +91,7 @@ class ControllerElected:
     controller_id: int
     controller_epoch: int
     incarnation: uuid.UUID | None = None
-    """Which start of the broker that is; None in records of before that was written down."""
+    """That of the broker's process; None in older records."""
     log_end: int = 0
     """Where the log of the controllers before it ends."""
 

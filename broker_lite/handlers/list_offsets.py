@@ -106,7 +106,7 @@ def _leading(broker: Broker, version: int, topic: str, wanted: Any) -> Led:
 
 
 def _end(led: Led, version: int, only_committed: bool, follower: bool) -> int:
-    """Return up to where whoever asks may read."""
+    """Return the offset up to which the client may read."""
     log = led.log
     if led.replicas is not None and not follower and log.high_watermark < led.replicas.epoch_start_offset:
         # A new leader does not know yet what its predecessor has shown: it would seem to go back (KIP-207).

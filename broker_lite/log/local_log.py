@@ -89,7 +89,7 @@ class LocalLog:
         self.noted_recovery_point = 0
         """The recovery point that the checkpoint has."""
         self.note_recovery_point: Callable[[], None] = lambda: None
-        """Brings the checkpoint up to date, where that is another's to do."""
+        """Writes the checkpoint; does nothing if the log's owner does not keep one."""
         self.deleted = DeletedSegments()
         self.cleaned_offset: int | None = None
         """Up to where the log was compacted, None if it never was."""

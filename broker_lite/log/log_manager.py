@@ -280,9 +280,9 @@ class LogManager:
         return changed
 
     def note_metadata_position(self, position: topics_file.MetadataPosition | None, *, continues: bool) -> None:
-        """Note how far the controller's log was followed; at once on disk, if it is another one than at the last start.
+        """Note how far the controller's log was read; on disk at once, if it is another log than at the last start.
 
-        The next start would refuse it.
+        Else the next start would refuse it.
         """
         self.metadata_position = position
         if not continues:
@@ -563,7 +563,7 @@ class LogManager:
                 log.note_recovery_point = self._offsets.write_recovery_points
             self._add(Topic(name, topic_id, count, logs, MappingProxyType(settings), config))
         self._kept = self._entries()
-        if not known:  # the next start takes holes beyond these for losses, also those that were allowed at this one
+        if not known:  # the next start counts holes beyond these as losses, also those that this one accepted
             self._offsets.write_recovery_points()
         self._loaded(is_known=known)
         if self.clean:

@@ -2,8 +2,8 @@
 
 Theory of operation: the cluster's image decides, and `take` makes this directory follow it; `topics.json` only notes
 what lies here, and as of which position of the controller's log, for the next start. A member opens what lies here,
-whether or not it is still to have it. High watermarks are what the leader of a partition has said last, and are written
-down now and then.
+whether or not it is still to have it. High watermarks are the last ones that the partition's leader has sent, and are
+checkpointed now and then.
 """
 
 from __future__ import annotations

@@ -24,11 +24,11 @@ class OffsetFiles:
         self._log_dir = log_dir
         self._topics = topics
         self._named: set[tuple[str, int]] = set()
-        """The partitions that the files may name, those among them too that are no more here."""
+        """The partitions that the files may name, including those that are no longer here."""
         self._written_high_watermarks: Mapping[tuple[str, int], int] = MappingProxyType({})
 
     def read(self, name: str, gone: Collection[tuple[str, int]] = ()) -> dict[tuple[str, int], int] | None:
-        """Return what a file says of each partition, but those that are gone; None if it is not there, or damaged."""
+        """Return the offsets in a file, except those of partitions that are gone; None if it is missing or damaged."""
         found = checkpoints.read_offsets(self._storage, f"{self._log_dir}/{name}")
         if found is None:
             return None
@@ -42,7 +42,7 @@ class OffsetFiles:
         self._write(checkpoints.HIGH_WATERMARKS, self._of_logs(_high_watermark))
 
     def write_recovery_points(self) -> None:
-        """Write up to where each log is on the disk for sure to its file."""
+        """Write the recovery point of each log: up to where it is flushed."""
         found = self._of_logs(lambda log: log.recovery_point)
         self._write(checkpoints.RECOVERY_POINTS, found)
         for (topic, index), offset in found.items():
@@ -81,7 +81,7 @@ class OffsetFiles:
                 )
 
     def forget(self, topic: str, indexes: Iterable[int]) -> None:
-        """Ensure that no checkpoint has entries of partitions that are about to begin: they would get these offsets.
+        """Remove the entries of partitions that are about to be created from all checkpoints.
 
         They may be those of an older topic of this name, or of replicas that have moved away. Kafka rewrites its
         checkpoints when such a log is deleted (LogManager.asyncDelete). Here that is done no later than when there is a

@@ -329,7 +329,7 @@ class Segment:
         return None
 
     def batch_since(self, timestamp_ms: int, start_offset: int) -> bytes | None:
-        """Return the first batch that, by its header, has a record so late, and reaches to `start_offset`."""
+        """Return the first batch whose header has such a timestamp or a later one, and that reaches `start_offset`."""
         offset = max(self.time_index.lookup(timestamp_ms), start_offset)
         for batch in self.batches(self.offset_index.lookup(offset)):
             if batch.header.max_timestamp >= timestamp_ms and batch.header.last_offset >= start_offset:

@@ -23,7 +23,7 @@ TIMEOUT_MS: Final = 10_000
 MIN_IN_SYNC_REPLICAS: Final = "min.insync.replicas"
 
 MAX_REPORTED: Final = 100
-"""Of how many topics it is known what has been logged."""
+"""Topics whose last logged failure is remembered."""
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class WantedTopics:
             if len(self._reported) >= MAX_REPORTED:
                 self._reported.clear()
             self._reported[name] = why
-            logger.warning("topic %s is not made %s", name, why)
+            logger.warning("topic %s is not created %s", name, why)
 
 
 def _factor_setting(name: str) -> str:

@@ -38,7 +38,7 @@ _LZ4_THOROUGH_FROM = 3
 _LZ4_LEAST_BYTES = 15
 _LZ4_CONTENT_SIZE = 0x08
 _PIECE_BYTES = 64 * 1024
-"""How much is taken in and given out at once while inflating."""
+"""The size of the pieces that are read and returned while inflating."""
 
 
 def decompress(codec: int, data: Buffer, limit: int = MAX_INFLATED_BYTES) -> Buffer:

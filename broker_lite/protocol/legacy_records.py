@@ -80,7 +80,7 @@ def decode_any(batch: Buffer, inflated_limit: int = MAX_INFLATED_BYTES) -> list[
 def first_since(batch: Buffer, timestamp: int, start_offset: int) -> Generator[int, None, tuple[int, int] | None]:
     """Find the first record, of whatever format, from an offset on that is late enough: see `record_scan`.
 
-    Messages of old are all decoded: their offsets are known from the last one. No client can write them any more.
+    All messages of an old format are decoded: their offsets follow from the last one. No client writes them any more.
     """
     header = read_header(batch)
     if header.magic >= MAGIC or header.magic < 0:

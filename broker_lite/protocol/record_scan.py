@@ -34,7 +34,7 @@ _MAX_HEAD_BYTES = 32
 """More than a record's length, attributes, timestamp and offset take."""
 BYTES_PER_UNIT = 4096
 RECORDS_PER_UNIT = 10
-"""What is inflated, and passed over, for one unit of work (see `node.turns`)."""
+"""How many bytes are inflated, or records skipped, for one unit of work (see `node.turns`)."""
 
 
 class FoundRecord(NamedTuple):
@@ -88,8 +88,8 @@ def first_since(
 ) -> Generator[int, None, tuple[int, int] | None]:
     """Find the first record from an offset on that is late enough; returns its timestamp and offset.
 
-    The batch is inflated piece by piece, no further than to that record, and of those before it only the heads are
-    read. Yields units of work.
+    The batch is inflated piece by piece, no further than to that record; of the records before it only the first
+    fields are read. Yields units of work.
 
     Raises:
         CorruptBatchError: if the bytes are not what the header says, or inflate to more than the limit.
@@ -105,7 +105,7 @@ def first_since(
             piece = next(pieces, None)
             if piece is None:
                 break
-            # Of what a record's value reaches beyond, nothing is kept.
+            # A piece that lies within a record's value is not kept.
             body, position = body[position:] + bytes(piece), max(position - len(body), 0)
             yield 1 + len(piece) // BYTES_PER_UNIT
         size, start = _varint(body, position)

@@ -32,7 +32,7 @@ SYSTEM_CLOCK = Clock(lambda: time.time_ns() // 1_000_000, lambda: time.monotonic
 
 
 class Usage(NamedTuple):
-    """What this process takes of its machine."""
+    """The resources that this process uses."""
 
     processor_s: float
     """Since its start."""
@@ -71,7 +71,7 @@ class Host(Protocol):
         """Return a time to measure how long requests take."""
 
     def usage(self) -> Usage:
-        """Return what this process takes of the machine."""
+        """Return the resources that this process uses."""
 
     def real_path(self, path: str) -> str:
         """Return the absolute path of a file, without links."""
@@ -120,7 +120,7 @@ class SystemHost:
         try:
             with open("/proc/self/statm", encoding="ascii") as file:
                 resident_bytes = int(file.read().split()[1]) * resource.getpagesize()
-        except OSError:  # not on Linux: the most it ever was, in KiB, must do
+        except OSError:  # not on Linux: the maximum so far, in KiB, has to do
             resident_bytes = used.ru_maxrss * 1024
         return Usage(used.ru_utime + used.ru_stime, resident_bytes)
 

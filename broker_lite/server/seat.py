@@ -1,7 +1,7 @@
-"""What a server has of its broker's cluster: the seat that the broker takes there before anything of it is opened.
+"""The server's part in its broker's cluster: the seat that the broker takes before it opens any of its logs.
 
-What a cluster rests on, a setting says; without one of these a broker is a cluster by itself. What only one kind of
-seats needs is imported when it is taken: every broker starts faster.
+A setting says what the cluster rests on; without one, the broker is standalone. What only one kind of seat needs is
+imported when that seat is taken: so every broker starts faster.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Cluster(Protocol):
         """Let other brokers take over leadership, as far as they can, before this one stops."""
 
     def leave(self) -> None:
-        """Stop taking part."""
+        """Leave the cluster."""
 
 
 class Seat(Protocol):
@@ -48,20 +48,20 @@ class Seat(Protocol):
 
     @property
     def place(self) -> Place:
-        """What the broker is to its cluster."""
+        """The broker's place in its cluster."""
 
     def join(self, broker: Broker, listeners: Sequence[Listener]) -> Cluster:
         """Follow the controller from now on."""
 
     def close(self) -> None:
-        """Give the seat up."""
+        """Release the seat."""
 
 
 async def take_seat(config: BrokerConfig, host: Host, data_dir: str, listeners: Sequence[Listener]) -> Seat:
     """Take a broker's seat in its cluster.
 
     Raises:
-        ServerError: if that cannot be, as the seat is another cluster's or cannot be reached.
+        ServerError: if the seat is of another cluster, is taken, or cannot be reached.
     """
     module = import_module(f"sparkonce.broker_lite.server.{_SEATS[config.rests_on]}")
     take: Callable[[BrokerConfig, Host, str, Sequence[Listener]], Awaitable[Seat]] = module.take_seat

@@ -1,4 +1,4 @@
-"""The seat of a standalone broker: it has the cluster for itself."""
+"""The seat of a standalone broker, which is the only one of its cluster."""
 
 from __future__ import annotations
 

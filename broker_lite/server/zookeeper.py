@@ -1,15 +1,15 @@
 """A cluster on several machines rests on a ZooKeeper: it elects the controller, and keeps what that decides.
 
-Theory of operation: what is in the nodes, and how they guard against a controller that has been replaced, says
-`cluster/zookeeper_nodes.py`. Here is one broker's part. A task looks at three nodes whenever one of them has changed:
-the head of the log, the controller, and the brokers. Another one shows several times in a session's time-out that this
-broker is alive. What it sends is a transaction, though it changes nothing: a majority of ZooKeeper's servers takes part
-in that, while one that is cut off from the others still answers reads. The session's time-out begins when the leader of
-these servers hears of a sign of life. A server tells it of those that it has had when the leader asks, twice a tick; a
-time-out is two ticks at least. So each sign is sent a third of the time-out after the one before was answered, which
-leaves a sixth of a tick for a question that is late: its own answer shows that the leader has heard of that one, and
-the session lasts for the time-out from when that one was sent. After that without another answer ZooKeeper may count
-this broker as dead, so it is out of its session and leads nothing, until it is answered again and has read the log on.
+Theory of operation: `cluster/zookeeper_nodes.py` says what is in the nodes, and how they guard against a controller
+that has been replaced. Here is one broker's part. A task looks at three nodes whenever one of them has changed: the
+head of the log, the controller, and the brokers. Another one shows several times in a session's timeout that this
+broker is alive, by a transaction that changes nothing: a majority of ZooKeeper's servers takes part in that, while a
+server that is cut off from the others still answers reads. ZooKeeper's leader restarts the timeout of a session when a
+server reports a sign of life to it. Servers report when the leader pings them, twice a tick; a timeout is two ticks at
+least. So each sign is sent a third of the timeout after the one before was answered, which leaves a sixth of a tick for
+a ping that is late: its answer shows that the leader knows of the sign *before* it, and the session lasts for the
+timeout from when that one was sent. After that, without another answer, ZooKeeper may count this broker as dead. So it
+is out of its session and leads nothing, until it gets an answer again and has read the log on.
 
 The controller sends its decisions without waiting for the answers. If one fails, its term is over: those that were sent
 after it fail too, as the head of the log has another version than they expect.
@@ -51,7 +51,7 @@ from sparkonce.broker_lite.server.zookeeper_session import (
 )
 
 BEATS_PER_TIMEOUT: Final = 3
-"""How often a broker shows that it is alive; less often than ZooKeeper's servers tell their leader of it."""
+"""How often a broker shows that it is alive; less often than ZooKeeper's servers report to their leader."""
 RETRY_S: Final = 0.5
 """After a look that has failed although there is a connection: this broker is out of its session until one succeeds."""
 _SESSION_OVER: Final = "its session with ZooKeeper is over"
@@ -126,9 +126,9 @@ class ZooKeeperCoordination:
         """The session in which it has looked at everything."""
         self._lease_until_ms = 0
         self._known_ms = 0
-        """When the last sign of life was sent, or the client began: no session here has begun its time-out earlier."""
+        """When the last sign of life was sent, or the client was started: no session has begun its timeout earlier."""
         self._told_ms = 0
-        """When the leader of ZooKeeper's servers has asked for it at the latest."""
+        """By when ZooKeeper's leader has pinged for it."""
         self._there: set[int] | None = None
         self._incarnations: dict[int, str] = {}
         """The starts of brokers that `is_announced` was asked about, as far as they have been looked up."""
@@ -180,7 +180,7 @@ class ZooKeeperCoordination:
                 self._wants_to_lead = True
                 self._wake()
             return None
-        self._incarnations.clear()  # what a former term has looked up may be long ago
+        self._incarnations.clear()  # what an earlier term has read may be outdated
         self._wants_to_lead = False  # or another term would begin in the place of this one, once that is over
         base_offset = elected.next_offset
         record = ControllerElected(self._broker_id, self.epoch, self._incarnation, base_offset)
@@ -219,7 +219,7 @@ class ZooKeeperCoordination:
     def append(self, records: Sequence[Record], base_offset: int, now_ms: int) -> None:  # noqa: ARG002
         """See `Coordination`: it counts when ZooKeeper has acknowledged all of it."""
         if self._term is not None and self._term.session != self._client.session:
-            self._end_term(_SESSION_OVER)  # what was elected is the session that is over
+            self._end_term(_SESSION_OVER)  # the election was that of the expired session
         term = self._term
         if term is None:
             if self._failure is not None:
@@ -401,7 +401,7 @@ class ZooKeeperCoordination:
         await self._client.commit([Check(nodes.CHANGES, nodes.ANY_VERSION)])
 
     def _shown(self, sent_ms: int) -> None:
-        """Count on the sign of life before the one that was sent then, and has been answered now."""
+        """Extend the lease: the sign of life sent then is answered now, so the leader knows of the one before it."""
         if sent_ms < self._told_ms:
             return
         if not self._is_in_time:

@@ -173,7 +173,7 @@ class ZooKeeperClient:
             self._kazoo.close()
 
     def _watch_connection(self) -> None:
-        """Note what kazoo does not tell: the time-out that is granted, hosts without an address; end a stuck session.
+        """Get what kazoo does not report: the timeout that is granted, hosts without an address; end a stuck session.
 
         ZooKeeper has bounds of its own for time-outs. What kazoo returns is two thirds of it: how long it waits for a
         sign of life.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class OwnNode:
-    """The node of one broker; it goes with the session that it was made in."""
+    """The ephemeral node of one broker: it ends with the session that created it."""
 
     def __init__(self, client: ZooKeeperSession, broker_id: int) -> None:
         self.path = f"{nodes.BROKER_IDS}/{broker_id}"
@@ -34,14 +34,14 @@ class OwnNode:
         self._lock_id = ""
 
     def announce(self, incarnation: uuid.UUID, addresses: Sequence[tuple[str, str, int]], lock_id: str) -> None:
-        """Say what is to be in it; before that there is none."""
+        """Set its content; before that it is not created."""
         self._lock_id = lock_id
         listeners = [{"name": name, "host": host, "port": port} for name, host, port in addresses]
         document = {"incarnation": str(incarnation), "lock": lock_id, "listeners": listeners}
         self._data = json.dumps(document).encode()
 
     def is_missing(self, session: int) -> bool:
-        """Whether it is to be made in a session."""
+        """Whether it has yet to be created in a session."""
         return self._data is not None and self.held_in != session
 
     def is_lost(self, found: Node | None, session: int) -> bool:
@@ -55,9 +55,9 @@ class OwnNode:
         return True
 
     async def make(self, session: int) -> str:
-        """Make it, in the place of the one that a former session or start of this broker has left.
+        """Create it, in place of one that an earlier session or start of this broker has left.
 
-        Returns what has to be waited for before; if nothing, and it is missing all the same, it is to be tried again.
+        Returns what has to be waited for; if that is empty and the node is still missing, call this again.
         """
         assert self._data is not None
         create = Create(self.path, self._data, ephemeral=True)
@@ -71,7 +71,7 @@ class OwnNode:
                         another = f"another broker with node.id={self._broker_id}, at {_where(found.data)}"
                         return f"the end of the session of {another}: give each broker its own"
                     await self._client.commit([Delete(self.path, found.version), create])
-            except (NoNodeError, BadVersionError):  # it has gone meanwhile
+            except (NoNodeError, BadVersionError):  # it is gone meanwhile
                 return ""
         self.held_in = session
         return ""
@@ -85,7 +85,7 @@ class OwnNode:
 
 
 def incarnation_of(data: bytes) -> str:
-    """Return the start of a broker that has written its node; empty if it does not say."""
+    """Return the incarnation in a broker's node; empty if there is none."""
     return _field(data, "incarnation")
 
 

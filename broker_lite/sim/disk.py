@@ -394,6 +394,6 @@ class SharedDisk(SimulatedDisk):
         self.report()
 
     def report(self) -> None:
-        """Tell whoever watches of a change."""
+        """Notify those who watch of a change."""
         for changed in self.watches:
             changed()

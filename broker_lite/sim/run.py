@@ -47,12 +47,12 @@ class Run:
             self.violation = error
 
     def judge(self, check: Callable[[], object]) -> None:
-        """Check something; brokers hear nothing of what is wrong."""
+        """Check something; an error is noted, and not raised in the broker that is running."""
         try:
             check()
         except ViolationError as error:
             self.violated(error)
-        except AssertionError as error:  # of what the state machines say of themselves
+        except AssertionError as error:  # those of the state machines
             self.mistake(repr(error), error)
 
     def mistake(self, text: str, error: BaseException | None) -> None:

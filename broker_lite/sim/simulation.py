@@ -57,7 +57,7 @@ class Simulation:
                 self._calm_down()
         except ViolationError as error:
             world.violated(error)
-        except Exception as error:  # whatever it is, no event may end like that, and the seed is to be told
+        except Exception as error:  # whatever it is, no event may end like that, and the seed must be reported
             world.mistake(repr(error), error)
         violation = world.violation
         self.end()

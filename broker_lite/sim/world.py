@@ -69,7 +69,7 @@ class World(Run):
         """Called with the coordinator of a group of KIP-848 that a member is about to join."""
         self.on_epoch_told: list[Callable[[int], None]] = []
         """Called with a coordinator that has told such a member of a new epoch."""
-        # What clients were told.
+        # What clients were answered.
         self.client_loops: list[SimulatedLoop] = []
         self.transactions = Transactions()
         self.fencing = Fencing()

@@ -3,7 +3,7 @@
 Theory of operation: each worker is a process with a pipe. It is given a block of seeds, answers with what came of each,
 and is given the next; after some blocks a new process takes its place, so that nothing that a run leaves behind adds
 up. A worker that is killed leaves a pipe that ends, and it is known which seeds it had left. They are run again, each
-in a process of its own: a seed that ends its process once more is told by its number, and all others count as ever.
+in a process of its own: a seed that ends its process once more is reported by its number, and all others count as ever.
 Workers end with the process that started them, however that ends, and leave Ctrl-C to it.
 """
 

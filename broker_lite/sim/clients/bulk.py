@@ -1,4 +1,4 @@
-"""A client that sends and asks for much at once, and reads what it is sent late, or never.
+"""A client that sends and requests much at once, and reads the responses late, or never.
 
 It writes large batches to a topic of its own, several on their way at a time, and reads many of them at once. Brokers
 have more to send then than a socket takes: answers wait in memory, and requests in the read buffer, until it reads on
@@ -59,7 +59,7 @@ _COUNT_AT: Final = 57
 
 
 def _with(position: int, data: bytes) -> _Spoil:
-    """Return what puts other bytes in a batch, whose checksum is right again afterwards."""
+    """Return a function that puts other bytes into a batch, and corrects its checksum."""
 
     def spoil(batch: bytearray) -> bytes:
         batch[position : position + len(data)] = data
@@ -77,13 +77,13 @@ _SPOILS: Final[tuple[_Spoil, ...]] = (
     _with(0, bytes(7) + b"\5"),  # another base offset
     _with(16, b"\1"),  # another format
     _with(_ATTRIBUTES_AT, b"\0\x20"),  # a control batch
-    _with(_ATTRIBUTES_AT, b"\0\x10"),  # of a transaction of nobody
+    _with(_ATTRIBUTES_AT, b"\0\x10"),  # transactional, without a producer
     _with(_ATTRIBUTES_AT, b"\0\x07"),  # an unknown codec
     _with(_LAST_DELTA_AT, b"\0\0\0\5"),
     _with(_MAX_TIMESTAMP_AT, b"\x7f" + bytes(7)),  # in a far future
     _with(_COUNT_AT, bytes(4)),
 )
-"""What makes a batch one that must be refused."""
+"""Each makes a batch invalid: brokers must refuse it."""
 
 
 def has_bulk(seed: int) -> bool:

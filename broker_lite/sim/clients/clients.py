@@ -100,7 +100,7 @@ class Clients:
     # What faults have them do.
 
     def produce_to(self, key: PartitionKey) -> None:
-        """Let all producers of a partition send, and one that needs not look for its leader."""
+        """Let all producers of a partition send, and one that does not look up the leader first."""
         for producer in self.producers:
             if producer.key == key:
                 producer.send(1)
@@ -124,7 +124,7 @@ class Clients:
         self.admin.run(self.admin.change_default(minimum))
 
     def reassign(self, key: PartitionKey, target: tuple[int, ...] | None) -> None:
-        """Ask for other replicas of a partition; None gives a move up."""
+        """Ask for other replicas of a partition; None cancels a reassignment."""
         self._world.mark(Mark.MOVE if target is not None else Mark.MOVE_GIVEN_UP)
         self.admin.run(self.admin.reassign(self._world.topic_of(key).name, key[1], target))
 

@@ -56,7 +56,7 @@ class GroupClient(Client):
     """One member of a group, started again and again."""
 
     def __init__(self, world: World, members: Sequence[GroupClient], plan: GroupPlan, index: int) -> None:
-        """`members` are those of all groups, and will be; `index` counts those of this group."""
+        """`members` is the growing list of the members of all groups; `index` counts those of this group."""
         super().__init__(world)
         self.members = members
         self.member = len(members)

@@ -1,10 +1,9 @@
 """A client that keeps offsets in groups without members, of a topic of its own that it removes and makes again.
 
-It commits them as they are or in transactions, removes them or a whole group, and asks what is committed. As nobody is
-a member of its groups, their offsets are forgotten when they have been there for long enough: in the end all clocks are
-put forward by that.
+It commits them as they are or in transactions, removes them or a whole group, and asks what is committed. As its
+groups have no members, their offsets expire: in the end all clocks are put forward by `offsets.retention.minutes`.
 
-    offsets-kept    what OffsetFetch tells is what may be by what was acknowledged, and nothing once it is too old
+    offsets-kept    OffsetFetch returns an offset that fits what was acknowledged, and none once it has expired
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class Scraper(Guest):
         answer = await self._download(machine, _PAGE)
         self._check_status(answer, _PAGE, b"200")
         if machine.incarnation != incarnation:
-            raise UnreachableError("it was told by a broker that has died since")
+            raise UnreachableError("it comes from a broker that has died since")
         head, _, body = answer.partition(b"\r\n\r\n")
         if b"\r\nContent-Length: %d\r\n" % len(body) not in head:
             raise UnreachableError("the page is not whole")

@@ -2,7 +2,7 @@
 
 A request without an answer may be carried out at any later time, or never. One that is answered with an error may have
 been carried out before it came a second time, to the next controller. So for each thing there are several states that
-it may be in (`Belief`). Some requests name so much that they are done in turns with others, and some are given up.
+it may be in (`Belief`). Some requests name so much that they are handled in turns with others, and some time out.
 
     administered    in the end every broker shows each thing in a state that it may be in; what makes no sense is
                     refused

@@ -1,6 +1,6 @@
-"""What goes wrong between brokers: what they read of the controller's late, and what they ask of each other.
+"""What goes wrong between brokers: late reads of the controller's log, and requests to each other.
 
-Most of that is the network's; here is what faults do that are about certain requests and answers.
+Most of that is the network's; here are the faults of certain requests and responses.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class BetweenBrokers:
-    """Is between a broker and the others, once it is a member."""
+    """Intercepts what a broker reads and sends, once it is a member."""
 
     def __init__(self, world: World, faults: Faults) -> None:
         self._world = world
@@ -31,7 +31,7 @@ class BetweenBrokers:
         self.has_strangers = has_strangers(world.plan.seed)
 
     def joined(self, machine: Machine, member: ClusterMember) -> None:
-        """Be between a broker and the others."""
+        """Intercept what a broker reads and sends."""
         world, poll, peers = self._world, member.poll, member._peers
         assert peers is not None
         send = peers.send
@@ -60,7 +60,7 @@ class BetweenBrokers:
         peers.send = sent  # type: ignore[method-assign]
 
     def _answered_late(self, process: Process, leader: int, then: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Let a leader's answer to markers be one of those that faults are about."""
+        """Pass on a leader's answer to markers, as late as a fault wants it."""
 
         def answered(answer: Any) -> None:
             arrive = partial(process.loop.call_soon, then, answer)

@@ -21,7 +21,7 @@ _RESTART_MS = 200
 
 
 class Upgrades:
-    """Lets brokers be of one version or the other."""
+    """Starts brokers from one version or the other."""
 
     def __init__(self, world: World, strikes: Strikes, plan: FormerPlan, standalone: Machine | None) -> None:
         self._machines = world.brokers if standalone is None else {**world.brokers, STANDALONE_BROKER: standalone}

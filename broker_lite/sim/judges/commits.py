@@ -1,4 +1,4 @@
-"""What members of groups commit, and whether OffsetFetch tells them of it: `commits-kept`, as clients see it."""
+"""What members of groups commit, and whether OffsetFetch returns it: `commits-kept`, as clients see it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Commits:
         return commit
 
     def check(self, group_id: str, place: TopicPartition, number: int, asked_ms: int) -> None:
-        """Check what OffsetFetch has told that was asked then.
+        """Check what OffsetFetch has returned for a request that was sent then.
 
         Raises:
             ViolationError: commits-kept.
@@ -50,7 +50,7 @@ class Commits:
         known = self.of.get((group_id, place), {})
         where = f"group {group_id}, {place[0]}-{place[1]}"
         if number != NOTHING and number not in known:
-            raise ViolationError("commits-kept", f"{where}: commit {number} is told, which nobody has sent")
+            raise ViolationError("commits-kept", f"{where}: commit {number} is returned, which nobody has sent")
         told = known.get(number)
         for commit in known.values():
             if commit.acknowledged_ms is None or commit.acknowledged_ms >= asked_ms or commit is told:
@@ -58,5 +58,5 @@ class Commits:
             if told is None or (
                 not told.is_stray and told.answered_ms is not None and told.answered_ms < commit.sent_ms
             ):
-                text = f"commit {number} is told, and {commit.number} was acknowledged before"
+                text = f"commit {number} is returned, and {commit.number} was acknowledged before"
                 raise ViolationError("commits-kept", f"{where}: {text}")

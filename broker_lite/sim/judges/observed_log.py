@@ -38,7 +38,7 @@ _NO_END: Final = 1 << 63
 
 
 class Watcher(LogWatcher):
-    """Tells the invariants what happens to one replica."""
+    """Reports to the invariants what happens to one replica."""
 
     def __init__(
         self, world: World, decisions: Decisions, process: Process, key: PartitionKey, history: PartitionHistory
@@ -167,7 +167,7 @@ class ObservedLog(WatchedLog):
         self.watch(Watcher(world, self.decisions, process, key, history))
         before = world.logs.get((broker_id, key))
         world.logs[broker_id, key] = self
-        # What a follower was given by a log that is compacted is no more on the disk for that.
+        # That a follower has fetched it from a compacted log does not mean that it is flushed.
         durable = 0 if before is None or process.machine.disk.has_lost else before.recovery_point
         world.cleaned.cut(broker_id, key, max(self.log_end_offset, durable))
         world.judge(lambda: _restore(self, before, world.cleaned.of(broker_id, key), history))

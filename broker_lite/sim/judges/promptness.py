@@ -57,7 +57,7 @@ class Prober(Client):
         """Measure, if there is a partition to do it with, and again if leaders change meanwhile."""
         try:
             while (found := self.name_and_place()) is not None:
-                self._coordinators.clear()  # it may have been told just before another one was elected
+                self._coordinators.clear()  # this answer may be from just before another one was elected
                 with suppress(_MovedError):
                     await self._probe(*found)
                     break

@@ -34,7 +34,7 @@ _START_AGAIN_MS: Final = 500
 
 
 class Owner(Protocol):
-    """Who has put the machines up: it decides what their brokers are, and hears what becomes of them."""
+    """The owner of machines: it decides what their brokers are, and is notified of what happens to them."""
 
     def config_of(self, node_id: int) -> BrokerConfig:
         """Return the settings of a broker."""
@@ -43,19 +43,19 @@ class Owner(Protocol):
         """Return the epoch in which a broker is registered."""
 
     def joined(self, machine: Machine, member: ClusterMember) -> None:
-        """Hear that a broker begins to take part in its cluster."""
+        """Note that a broker begins to take part in its cluster."""
 
     def leads(self, machine: Machine, key: PartitionKey) -> None:
-        """Hear that a broker leads a partition."""
+        """Note that a broker leads a partition."""
 
     def may_stop(self, node_id: int, *, power: bool) -> bool:
         """Whether a broker may die now."""
 
     def stopped_uncleanly(self, node_id: int, *, power: bool) -> None:
-        """Hear that a broker has died."""
+        """Note that a broker has died."""
 
     def disk_replaced(self, node_id: int) -> None:
-        """Hear that a broker has another disk, which is empty."""
+        """Note that a broker has another disk, which is empty."""
 
 
 class Machine:

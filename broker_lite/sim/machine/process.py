@@ -62,13 +62,13 @@ class _Lock:
             self.free()
 
     def free(self) -> None:
-        """Let others have it."""
+        """Free it for others."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
     def report(self) -> None:
-        """Tell whoever watches that the file is closed."""
+        """Notify those who watch that the file is closed."""
         if isinstance(self.disk, SharedDisk):
             self.disk.report()
 
@@ -303,19 +303,19 @@ class ProcessOwner(Protocol):
         """Return the time of day, as its clock has it."""
 
     def joined(self, member: ClusterMember) -> None:
-        """Hear that its broker begins to take part in its cluster."""
+        """Note that its broker begins to take part in its cluster."""
 
     def leads(self, key: PartitionKey) -> None:
-        """Hear that its broker leads a partition."""
+        """Note that its broker leads a partition."""
 
     def stopped(self, *, clean: bool) -> None:
-        """Hear that its broker has stopped."""
+        """Note that its broker has stopped."""
 
     def could_not_start(self, *, refused: bool) -> None:
-        """Hear that its broker has not started; `refused` is because of what is on its disk."""
+        """Note that its broker has not started; `refused` is because of what is on its disk."""
 
     def note_unwritable(self) -> None:
-        """Hear that its broker ends, perhaps as it could not write."""
+        """Note that its broker ends, perhaps as it could not write."""
 
 
 class Process:

@@ -25,7 +25,7 @@ _MEASURED: Final = 0.1
 _CLEANED: Final = 0.4
 """How many seeds have logs that are compacted."""
 _WATCHED: Final = 0.7
-"""In how many seeds brokers hear of changes of the files that they share, and else look many times a second."""
+"""In how many seeds brokers are notified of changes in the files that they share; in others they poll them."""
 INTERNAL_SEGMENT_BYTES: Final = 1_500
 """Of the internal topics, where logs are compacted."""
 _IN_PIECES: Final = 0.35

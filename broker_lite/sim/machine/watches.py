@@ -1,12 +1,12 @@
 """Changes of the shared disk, as a machine reports them to the brokers on it (`Host.watch`).
 
-Theory of operation: as inotify(7) promises, whoever watches is told of every change, some time after it. What comes
-while a report waits to be read is told by that one, and a queue that overflows tells so, which is a report, too: so
-reports come late and merged, and none is lost. A process that is held up reads them when it goes on. What a broker is
-made to learn late (`Machine.deaf_until_ms`) is reported late, or it would look too early and not again for a while.
+Theory of operation: as inotify(7) promises, every change is reported to those who watch, some time after it. A report
+that waits to be read stands for all later changes, and an overflow of the queue is reported, too: so reports come late
+and merged, and none is lost. A process that is paused reads them when it goes on. What a broker is made to learn late
+(`Machine.deaf_until_ms`) is reported late, or it would look too early and not again for a while.
 
-The end of a process closes the files that it has locked; that is told a moment before their locks are free. A time that
-is set is not told, nor that a file is read.
+The end of a process closes the files that it has locked; that is reported a moment before their locks are free. Setting
+a file's time is not reported, nor is reading.
 """
 
 from __future__ import annotations

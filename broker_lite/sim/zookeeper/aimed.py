@@ -77,7 +77,7 @@ class AimedFaults:
         ensemble.on_decided.append(self._decided)
 
     def end(self) -> None:
-        """Strike no more."""
+        """Inject no more faults."""
         self._armed.clear()
         self._deposed = None
 
@@ -202,7 +202,7 @@ class AimedFaults:
     # Lapses.
 
     def _let_one_join(self, step: Step) -> None:
-        """Keep a follower from its leader until it is out of sync: when it is back, it is asked that it joins."""
+        """Keep a follower from its leader until it is out of sync: when it is back, its leader asks for it to join."""
         self._arm(step)
         image = self._world.image
         led = [key for key, state in image.partitions() if state.leader != NO_LEADER and self._is_written(key)]

@@ -3,7 +3,7 @@
 Theory of operation: what has been decided is one list of transactions (`history`), which each server applies in order,
 sooner or later. The leader puts into it what servers forward to it, and refuses what comes from a session that has
 ended or has moved to another connection. It ends sessions of which it has heard nothing for their time-out. It hears
-of a session from the server that the session's client is connected to, which tells it twice a tick.
+of a session from the server that the session's client is connected to, which reports it twice a tick.
 """
 
 from __future__ import annotations

@@ -334,7 +334,7 @@ class Server:
             self._receive(0, self._pinged, self._joined)
 
     def _pinged(self, joined: int) -> None:
-        """Tell the leader, which has asked."""
+        """Report to the leader, which has pinged."""
         if joined != self._joined:
             return
         if self.is_cut:

@@ -18,7 +18,7 @@ from sparkonce.jobs.lab.story.view import Telling
 _ONE_AT_A_TIME: Final = Lock()
 """A rule is brought back in the whole process."""
 _PLANTED: Final = {each.name: each.plant for each in PLANTED}
-"""The bugs of the simulator's that are rules of former times, and others."""
+"""The simulator's bugs; some of them were once Kafka's rules."""
 
 
 @dataclass(frozen=True, slots=True)

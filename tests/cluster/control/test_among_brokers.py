@@ -251,7 +251,7 @@ def test_a_broker_does_not_join_a_cluster_that_has_lost_decisions(tmp_path: Path
     if older.exists():
         older.rename(metadata)
     for _ in range(2):  # it makes the log longer, each time
-        with pytest.raises(BrokerStartError, match=r"has gone back: .* give the cluster its latest metadata back"):
+        with pytest.raises(BrokerStartError, match=r"has gone back: .* restore the cluster's latest metadata"):
             EmbeddedBroker(data, config=config)
     assert not list(data.glob("*-stray"))
     shutil.rmtree(metadata)

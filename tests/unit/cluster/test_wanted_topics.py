@@ -39,7 +39,7 @@ def test_a_topic_for_which_brokers_are_missing_is_logged_once(
         codes.append(code)
         wanted.request(topic)
     line = (
-        f"topic {topic} is not made yet: INVALID_REPLICATION_FACTOR (1 is registered); "
+        f"topic {topic} is not created yet: INVALID_REPLICATION_FACTOR (1 is registered); "
         f"start more brokers, or set a lower {setting}"
     )
     assert [each.message for each in caplog.records] == [line, line]
