@@ -42,8 +42,6 @@ __all__ = ["LogManager", "Topic", "WantedTopic"]
 TOPICS_FILE: Final = "topics.json"
 LOCK_FILE: Final = ".lock"
 MAX_PARTITIONS_PER_TOPIC: Final = 10_000
-"""How often recovery points are written: what is older needs no check after a crash."""
-
 EPOCH_JUMP: Final = 1_000
 """Up to so many leader epochs are skipped at a start. Two copies of one directory that are started equally often would
 else use the same epochs for different records, and no reader could tell the two logs apart (KIP-320)."""

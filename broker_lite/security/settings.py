@@ -8,11 +8,8 @@ of it together, once, and refuses what does not fit; files are not checked here.
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkonce.broker_lite.security.mechanism import PLAIN
@@ -41,6 +38,8 @@ LISTENER_PREFIX: Final = "listener.name."
 JAAS_CONFIG: Final = "sasl.jaas.config"
 MAX_LISTENERS: Final = 32
 _LISTENER = re.compile(r"([A-Za-z0-9_.-]+)://(\[[0-9A-Fa-f:.%]*\]|[^:/\[\]]*):([0-9]{1,5})")
+_WILDCARD = re.compile(r"(?:::[fF]{4}:)?(?:(?:0[xX])?[0:.])+")
+"""All addresses of this machine, however they are written: 0.0.0.0, 0, 0x0, ::, 0::0, ::ffff:0.0.0.0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,21 +201,13 @@ def listener_configs(
         if name not in protocols:
             raise SettingError(f"listener {name} is not in listener.security.protocol.map; add {name}:<protocol>")
         told_host, told_port = advertised.get(name, (host, 0))
-        if _is_wildcard(told_host):
+        if _WILDCARD.fullmatch(told_host):
             raise SettingError(f"clients cannot connect to {told_host}: give listener {name} in advertised.listeners")
         protocol = protocols[name]
         tls = _tls(config, given, name) if protocol.endswith("SSL") else None
         sasl = _sasl(config, given, name) if protocol.startswith("SASL") else None
         found.append(ListenerConfig(name, protocol, host, own_port, told_host, told_port, tls, sasl))
     return tuple(found)
-
-
-def _is_wildcard(host: str) -> bool:
-    """Whether a host means all addresses of this machine, however it is written: 0.0.0.0, 0, 0x0, ::, 0::0."""
-    for parse in (socket.inet_aton, partial(socket.inet_pton, socket.AF_INET6)):
-        with suppress(OSError, UnicodeError):
-            return not any(parse(host))
-    return False
 
 
 def _endpoints(setting: str, values: tuple[str, ...], default_host: str) -> dict[str, tuple[str, int]]:

@@ -77,6 +77,8 @@ def test_a_listeners_own_settings_beat_the_common_ones() -> None:
         ({"listeners": "A://:0", "listener.security.protocol.map": "A:TLS"}, "'A:TLS' is not"),
         ({"listeners": "PLAINTEXT://0.0.0.0:0"}, "give listener PLAINTEXT in advertised.listeners"),
         ({"host.name": "0"}, "connect to 0: give listener PLAINTEXT in advertised.listeners"),
+        ({"host.name": "0x00"}, "connect to 0x00: give listener PLAINTEXT in advertised.listeners"),
+        ({"listeners": "PLAINTEXT://[::ffff:0.0.0.0]:0"}, "give listener PLAINTEXT in advertised.listeners"),
         ({"host.name": "0.0"}, "connect to 0.0: give listener PLAINTEXT in advertised.listeners"),
         ({"listeners": "PLAINTEXT://[::0]:0"}, "connect to ::0: give listener PLAINTEXT in advertised.listeners"),
         ({"listeners": "PLAINTEXT://[0:0::0]:0"}, "give listener PLAINTEXT in advertised.listeners"),
