@@ -11,9 +11,9 @@ from sparkonce.broker_lite.sim.campaign import Tally, run_seeds
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.jobs.lab.sim_workers import tallies
 
-SEEDS = 180
-RARE_SEEDS = (213,)
-"""What they have is in one seed of some hundred: a coordinator that dies right after it has told a KIP-848 epoch."""
+SEEDS = 200
+RARE_SEEDS = (431,)
+"""What they have is in one seed of some hundred: answers to markers in the middle of the next transaction."""
 SOAK_SEEDS = 20_000
 UNNOTED = frozenset(
     {
@@ -45,35 +45,6 @@ def test_no_invariant_is_violated(tally: Tally) -> None:
 @pytest.mark.timeout(900)
 def test_every_rare_thing_is_seen(tally: Tally) -> None:
     assert not [mark.value for mark in set(Mark) - UNNOTED if not tally.marks[mark]]
-
-
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    "seed",
-    [
-        184,
-        281,
-        1082,
-        1100,
-        1324,
-        1331,
-        2860,
-        18574,
-        22265,
-        30618,
-        35154,
-        42144,
-        48697,
-        57783,
-        69820,
-        76186,
-        76783,
-        99751,
-    ],
-)
-def test_a_plan_that_judges_were_wrong_about(seed: int) -> None:
-    """Late words, ends that are decided twice, coordinators that are replaced without their knowledge, lying disks."""
-    assert not run_seeds([seed]).violations
 
 
 @pytest.mark.soak
