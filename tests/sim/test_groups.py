@@ -175,6 +175,14 @@ def test_a_member_that_was_removed_uses_nothing_more_to_those_that_know_it() -> 
     holders.told(GROUP, told("b", ONE, end=10), log_of(early, removal))
 
 
+def test_a_member_that_has_joined_again_uses_nothing_of_before() -> None:
+    holders, removal = Holders(), Written(1, 9)
+    holders.told(GROUP, told("a", ONE, end=5), [])
+    holders.removed(GROUP, "a", removal)
+    holders.told(GROUP, told("a", end=12), log_of(removal))
+    holders.told(GROUP, told("b", ONE, end=14), log_of(removal))
+
+
 def test_a_former_coordinator_says_nothing_new_of_who_owns_what() -> None:
     holders, removal = Holders(), Written(2, 9)
     holders.told(GROUP, told("a", ONE, end=5), [])

@@ -32,6 +32,8 @@ class Commits:
 
     count: int = 0
     of: dict[tuple[str, TopicPartition], dict[int, Commit]] = field(default_factory=dict)
+    have_aged: bool = False
+    """Whether clocks have gone past their retention: those of topics that no member subscribes to may be gone."""
 
     def send(self, group_id: str, places: Iterable[TopicPartition], now_ms: int) -> Commit:
         """Return a commit that is about to be sent."""
@@ -47,6 +49,8 @@ class Commits:
         Raises:
             ViolationError: commits-kept.
         """
+        if number == NOTHING and self.have_aged:
+            return
         known = self.of.get((group_id, place), {})
         where = f"group {group_id}, {place[0]}-{place[1]}"
         if number != NOTHING and number not in known:

@@ -250,6 +250,8 @@ class Holders:
             if other is not holder and both and other.epoch <= told.epoch and not other.is_out(log):
                 text = f"{told.member_id} is told of {sorted(both)}, which {other_id} may still be using"
                 raise ViolationError("one-holder", f"group {group_id}: {text}")
+        if holder.is_out(log):
+            holder.share = frozenset()  # it has joined again, with nothing
         holder.share |= told.share
         holder.epoch, holder.end = told.epoch, max(holder.end, told.end)
 
