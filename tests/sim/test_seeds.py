@@ -11,7 +11,7 @@ from sparkonce.broker_lite.sim.campaign import Tally, run_seeds
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.jobs.lab.sim_workers import tallies
 
-SEEDS = 180
+SEEDS = 198
 RARE_SEEDS = (431,)
 """What they have is in one seed of some hundred: answers to markers in the middle of the next transaction."""
 SOAK_SEEDS = 20_000

@@ -259,7 +259,7 @@ class Lodger(Guest):
     async def look(self) -> None:
         """See `Guest`."""
         await self._agree()
-        self.world.commits.have_aged = not self._alone
+        self.world.commits.have_aged |= not self._alone
         for machine in self.machines:
             machine.clock_ahead_ms += 2 * RETENTION_MS
         for belief in self._offsets.values():

@@ -94,6 +94,6 @@ def test_images_differ_by_their_terms_unless_a_broker_of_a_former_version_knows_
     one.next_offset += 1
     with pytest.raises(ViolationError):
         check_images_equal(one, former, "the former")
-    # A position of its own epoch, or a later one, is in another log: who has noted it keeps terms.
+    # A position in its own epoch or a later one is of another log: brokers that note positions also record terms.
     assert not image.contains(LogPosition(1, uuid.UUID(int=9), 0))
     assert not image.contains(LogPosition(2, uuid.UUID(int=9), 0))
