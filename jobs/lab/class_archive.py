@@ -18,6 +18,7 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
+from sparkonce.jobs.shared.child_process import kill_session
 from sparkonce.jobs.shared.java_check import java_command
 
 _NO_HELPER = " -Djdk.lang.Process.launchMechanism=VFORK" if sys.platform == "linux" else ""
@@ -60,15 +61,26 @@ def make() -> None:
         made = Path(folder, path.name)
         program = [sys.executable, "-m", "sparkonce.jobs.lab.class_archive", "--run-queries", folder]
         environment = {**os.environ, VARIABLE: f"{SHORT_JVM} -XX:ArchiveClassesAtExit={made} {QUIET}"}
-        try:
-            ended = subprocess.run(
-                program, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=folder
-            )
-            made.rename(path)
-        except subprocess.TimeoutExpired:
-            print(f"Spark took more than {LIMIT_S:.0f} s; going on without it", file=sys.stderr)
-        except FileNotFoundError:
-            print(f"Java wrote none; going on without it: {ended.stderr[-1000:]}", file=sys.stderr)
+        with subprocess.Popen(
+            program,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=folder,
+            start_new_session=True,
+        ) as job:
+            try:
+                # Its JVM, which has the same pipe, writes the archive after Python has ended.
+                printed, _ = job.communicate(timeout=LIMIT_S)
+                made.rename(path)
+            except subprocess.TimeoutExpired:
+                print(f"Spark took more than {LIMIT_S:.0f} s; going on without it", file=sys.stderr)
+            except FileNotFoundError:
+                print(f"Java wrote none; going on without it: {printed[-1000:]}", file=sys.stderr)
+            finally:
+                kill_session(job.pid)
 
 
 def run_queries(folder: Path) -> None:

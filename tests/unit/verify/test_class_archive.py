@@ -7,6 +7,7 @@ import shlex
 import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
 
 from sparkonce.jobs.lab import class_archive
@@ -41,3 +42,20 @@ def test_an_archive_that_does_not_fit_is_no_news(monkeypatch: pytest.MonkeyPatch
     )
     assert ended.stdout == ""
     assert "warning" not in ended.stderr.lower()
+
+
+def test_what_takes_too_long_is_ended_with_all_that_it_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python ends before its JVM, which has been seen to write an archive for many minutes, on a core of its own."""
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nsleep 600 &\necho $! > {tmp_path}/pid\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    monkeypatch.setattr("sys.executable", str(python))
+    monkeypatch.setattr(class_archive, "LIMIT_S", 1.0)
+    class_archive.make()
+    assert "going on without it" in capsys.readouterr().err
+    child = int((tmp_path / "pid").read_text())
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+    assert class_archive.options() == class_archive.SHORT_JVM
