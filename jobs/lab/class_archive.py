@@ -21,11 +21,12 @@ from pathlib import Path
 from sparkonce.jobs.shared.child_process import kill_session
 from sparkonce.jobs.shared.java_check import java_command
 
-_NO_HELPER = " -Djdk.lang.Process.launchMechanism=VFORK" if sys.platform == "linux" else ""
-SHORT_JVM = f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC{_NO_HELPER}"
+_ON_LINUX = " -Djdk.lang.Process.launchMechanism=VFORK -XX:+UseTransparentHugePages" if sys.platform == "linux" else ""
+SHORT_JVM = f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC{_ON_LINUX}"
 """Of a JVM that lives for seconds or minutes: the slower compiler takes a third of its processor time, and pays back
 nothing. Without it Java keeps room for a fifth of the code only, and throws some away to compile it again. Hadoop runs
-`chmod` for each file of a checkpoint, and to start a process without a helper in between costs half."""
+`chmod` for each file of a checkpoint, and to start a process without a helper in between costs half. Huge pages save
+an eighth of a start's processor time on a virtual machine, where each miss of the page tables is looked up twice."""
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 """An archive that does not fit is no news."""
 VARIABLE = "SPARK_SUBMIT_OPTS"

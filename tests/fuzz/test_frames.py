@@ -40,6 +40,7 @@ def test_a_million_mutated_frames(monkeypatch: pytest.MonkeyPatch, request: pyte
     request.addfinalizer(lambda: logging.disable(logging.NOTSET))
     fuzz(1000, SOAK_FRAMES, monkeypatch)  # fills caches
     held = sys.getallocatedblocks()
+    assert held > 0, "PYTHONMALLOC=malloc keeps Python from counting them"
     for number in range(1, SOAK_ROUNDS + 1):
         fuzz(1000 + number, SOAK_FRAMES, monkeypatch)
         grown = sys.getallocatedblocks() - held

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from sparkonce.broker_lite.sim.campaign import Tally
@@ -34,11 +36,16 @@ def test_many_seeds_end_with_a_result(capsys: pytest.CaptureFixture[str]) -> Non
     assert "a follower cut its log by a diverging epoch" in out
 
 
-def test_too_few_seeds_do_not_find_all_planted_bugs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_too_few_seeds_do_not_find_all_planted_bugs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("acks-by-end", "partition-epoch-not-compared")
+    monkeypatch.setattr("sparkonce.jobs.lab.sim.PLANTED", [each for each in PLANTED if each.name in names])
     assert main(["sim", "--seeds", "1", "--planted"]) == 1
     out = capsys.readouterr().out
-    assert "NOT FOUND" in out
-    assert " planted_found=" in out.splitlines()[-1]
+    assert re.search(r"^acks-by-end +seed 0 +1 seeds ", out, re.MULTILINE)
+    assert re.search(r"^partition-epoch-not-compared +- +1 seeds  NOT FOUND", out, re.MULTILINE)
+    assert " planted_found=1/2 " in out.splitlines()[-1]
 
 
 def test_a_failing_seed_is_made_small_and_can_be_replayed(

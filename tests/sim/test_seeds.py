@@ -1,4 +1,4 @@
-"""Some hundred seeds: nothing is violated, and everything rare has been seen. Many thousands: `make soak`.
+"""Some eighty seeds: nothing is violated, and everything rare has been seen. Many thousands: `make soak`.
 
 A failure names the seed; `sparkonce sim --seed N` shows it again.
 """
@@ -11,24 +11,13 @@ from sparkonce.broker_lite.sim.campaign import Tally, run_seeds
 from sparkonce.broker_lite.sim.marks import Mark
 from sparkonce.jobs.lab.sim_workers import tallies
 
-SEEDS = 198
-RARE_SEEDS = (431,)
-"""What they have is in one seed of some hundred: answers to markers in the middle of the next transaction."""
+SEEDS = 80
+RARE_SEEDS = (91, 136, 158, 261, 269, 431)
+"""Have what the first ones lack. Where a change of the plans moves it, `sparkonce sim --seeds 1 --first N` shows what
+seed N has."""
 SOAK_SEEDS = 20_000
-UNNOTED = frozenset(
-    {
-        Mark.DISK_REPLACED,
-        Mark.EARLY_FETCH,
-        Mark.GAVE_UP,
-        Mark.HALTED,
-        Mark.ELIGIBLE_NO_MORE,
-        Mark.ENDED_TOO_EARLY_BY_NEXT_ID,
-        Mark.INSTANCE_FENCED,
-        Mark.UPGRADED,
-        Mark.DOWNGRADED,
-    }
-)
-"""What so few seeds may not have."""
+ONLY_BESIDE = frozenset({Mark.UPGRADED, Mark.DOWNGRADED})
+"""Are seen by `sparkonce sim --beside`, with brokers of another commit."""
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +33,7 @@ def test_no_invariant_is_violated(tally: Tally) -> None:
 
 @pytest.mark.timeout(1800)
 def test_every_rare_thing_is_seen(tally: Tally) -> None:
-    assert not [mark.value for mark in set(Mark) - UNNOTED if not tally.marks[mark]]
+    assert not [mark.value for mark in set(Mark) - ONLY_BESIDE if not tally.marks[mark]]
 
 
 @pytest.mark.soak
