@@ -61,6 +61,12 @@ def process_ids(seeds: Iterable[int]) -> Tally:
     return Tally(seeds=len(list(seeds)), violations=[(os.getpid(), "")])
 
 
+def environment(seeds: Iterable[int]) -> Tally:
+    wanted = {"PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": "of the user"}
+    right = {name: os.environ.get(name) for name in wanted} == wanted
+    return Tally(seeds=len([*seeds]), simulated_ms=int(right))
+
+
 def joined(parts: Iterable[Tally]) -> Tally:
     found = Tally()
     for each in parts:
@@ -86,6 +92,15 @@ def test_processes_are_replaced_after_a_while() -> None:
     found = joined(tallies(range(3 * AT_ONCE), 1, process_ids))
     assert found.seeds == 3 * AT_ONCE
     assert len({process_id for process_id, _ in found.violations}) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
+def test_workers_have_huge_pages_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONMALLOC", raising=False)
+    monkeypatch.setenv("GLIBC_TUNABLES", "of the user")
+    assert joined(tallies(range(2), 1, environment)).simulated_ms == 2
+    assert "PYTHONMALLOC" not in os.environ
+    assert os.environ["GLIBC_TUNABLES"] == "of the user"
 
 
 def test_what_came_of_a_seed_comes_before_the_next_one() -> None:
