@@ -119,6 +119,6 @@ def test_pages_say_that_an_offset_is_beyond_the_end(looking: Looking) -> None:
         while "beyond the end of 1 log" not in shown(GROUPS, site):
             site.cluster.group("g")  # type: ignore[union-attr]  # it was given brokers
         html = shown(GROUP, site, id="g")
-        assert "belongs to a topic that was made anew" in html
+        assert "belongs to a topic that was recreated" in html
         assert '<span class="good">none</span>' not in html
         assert "beyond the end of 1 log" in shown(TOPICS, site)

@@ -48,7 +48,7 @@ _SETTINGS: Final = {
 }
 _OF_CLIENTS: Final = Settings(
     heartbeat_ms=0, session_ms=0, lag_ms=0, fetch_wait_ms=0, backoff_ms=20, timeout_ms=10_000_000, rebalance_ms=0,
-    metadata_flush_ms=0, image_lag_ms=0, delay_ms=0, loss=0.0, doubling=0.0, torn=False, locks=True,
+    image_lag_ms=0, delay_ms=0, loss=0.0, torn=False,
 )  # fmt: skip
 """Brokers have none of these: see `Script.config_of`."""
 
