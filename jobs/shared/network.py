@@ -16,10 +16,16 @@ _BYTES = 65536
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port that nobody listens on now, for a server that is about to be started.
+
+    The system gives it to nobody else within a minute: a connection over it has just been closed from its side
+    (TIME_WAIT). A server that sets SO_REUSEADDR, as Java's and asyncio's do, can listen on it.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = int(server.getsockname()[1])
+        with socket.create_connection(("127.0.0.1", port)):
+            server.accept()[0].close()
+        return port
 
 
 class Proxy:

@@ -15,10 +15,11 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+
+from sparkonce.jobs.shared.network import free_port
 
 KAFKA_VERSION = "4.3.0"
 KAFKA_ARTIFACTS = (
@@ -192,7 +193,7 @@ class KafkaNode:
 
 def kafka_nodes(count: int) -> list[KafkaNode]:
     """Return the nodes of a cluster, on free ports of the loopback address; ids are counted from 1."""
-    ports = _free_ports(2 * count)
+    ports = [free_port() for _ in range(2 * count)]
     pairs = list(zip(ports[:count], ports[count:], strict=True))
     voters = ",".join(f"{node_id}@127.0.0.1:{quorum}" for node_id, (_, quorum) in enumerate(pairs, 1))
     return [KafkaNode(node_id, port, quorum, voters) for node_id, (port, quorum) in enumerate(pairs, 1)]
@@ -375,14 +376,6 @@ class RealKafkaCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as probes:
-        sockets = [probes.enter_context(socket.socket()) for _ in range(count)]
-        for probe in sockets:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in sockets]
 
 
 def java_command() -> str:

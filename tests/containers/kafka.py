@@ -8,7 +8,6 @@ The stock ``KafkaContainer`` of testcontainers runs, on the image that ``KAFKA_I
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
+from sparkonce.jobs.shared.network import free_port
 from tests.containers.engine import prepare_environment
 from tests.containers.kafka_image import image
 
@@ -70,7 +70,7 @@ def start_container(**environment: str) -> Iterator[ContainerKafka]:
     from testcontainers.community.kafka import KafkaContainer
 
     container = KafkaContainer(image=chosen, port=_PORT_INSIDE).with_kraft()
-    port = _free_port()
+    port = free_port()
     container.with_bind_ports(_PORT_INSIDE, port)
     for name, value in {**_ENVIRONMENT, **environment}.items():
         container.with_env(name, value)
@@ -86,10 +86,3 @@ def start_container(**environment: str) -> Iterator[ContainerKafka]:
     finally:
         container.stop()
         container.get_docker_client().client.close()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -17,6 +17,7 @@ from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.jobs.shared.network import free_port
 from sparkonce.jobs.shared.peers import QUICK_JVM, RealKafka, kafka_nodes
 from tests.interop.plain_client import PlainClient
 
@@ -373,7 +374,7 @@ CHAPTERS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
 
 def kafka() -> tuple[RealKafka, str, str]:
     """Start a Kafka with access control on both families; return it and its addresses."""
-    node, (_, v6_port) = kafka_nodes(1)[0], _two_ports()
+    node, v6_port = kafka_nodes(1)[0], free_port()
     v4, v6 = f"127.0.0.1:{node.port}", f"[::1]:{v6_port}"
     listeners = f"PLAINTEXT://{v4},V6://{v6},CONTROLLER://127.0.0.1:{node.controller_port}"
     config = {
@@ -385,11 +386,6 @@ def kafka() -> tuple[RealKafka, str, str]:
     broker = RealKafka(config=config, heap="300m", java_options=QUICK_JVM, node=node)
     broker.await_ready()
     return broker, v4, v6
-
-
-def _two_ports() -> tuple[int, int]:
-    spare = kafka_nodes(1)[0]
-    return spare.port, spare.controller_port
 
 
 def play_kafka() -> dict[str, Any]:

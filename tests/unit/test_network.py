@@ -6,9 +6,10 @@ import socket
 import threading
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
-from sparkonce.jobs.shared.network import Proxy
+from sparkonce.jobs.shared.network import Proxy, free_port
 
 WITHIN_S = 30.0
 
@@ -79,3 +80,12 @@ def test_what_is_cut_is_closed_and_waiting_bytes_never_pass(proxy: Proxy) -> Non
     with connect(proxy) as client:
         client.sendall(b"two")
         assert client.recv(100) == b"two"
+
+
+def test_a_free_port_is_given_to_nobody_but_a_server_that_wants_it() -> None:
+    """Another process had been given the port of a Kafka that was starting, and never answered its clients."""
+    port = free_port()
+    held = [each for each in psutil.net_connections("tcp4") if each.laddr and each.laddr.port == port]
+    assert [each.status for each in held] == [psutil.CONN_TIME_WAIT]
+    with socket.create_server(("127.0.0.1", port)) as server, socket.create_connection(("127.0.0.1", port)):
+        server.accept()[0].close()

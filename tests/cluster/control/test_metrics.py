@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-import socket
 import time
 import urllib.request
 from collections import Counter
 from pathlib import Path
 
 from sparkonce import EmbeddedBroker
+from sparkonce.jobs.shared.network import free_port
 from tests.cluster.control.clients import admin, create
 
 DEADLINE_S = 30.0
@@ -26,12 +26,6 @@ def counts(ports: list[int]) -> Counter[str]:
     return found
 
 
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]
-
-
 def wait_for(ports: list[int], name: str, count: int) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while counts(ports)[name] != count:
@@ -39,7 +33,7 @@ def wait_for(ports: list[int], name: str, count: int) -> None:
 
 
 def test_the_sum_over_all_brokers_is_that_of_the_cluster(tmp_path: Path) -> None:
-    ports = free_ports(2)
+    ports = [free_port(), free_port()]
     with contextlib.ExitStack() as stack:
         brokers = [
             stack.enter_context(

@@ -17,15 +17,10 @@ from sparkonce import BrokerStartError, EmbeddedBroker
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.server import metrics as endpoint
+from sparkonce.jobs.shared.network import free_port
 
 TIMEOUT_S = 30
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
 
 
 @pytest.fixture
