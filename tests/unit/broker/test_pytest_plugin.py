@@ -51,7 +51,7 @@ def run(folder: Path, *files: str, **environment: str) -> str:
         capture_output=True,
         text=True,
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": path, **environment},
+        env={**os.environ, "PYTEST_ADDOPTS": "", "PYTHONPATH": path, **environment},
     )
     return done.stdout + done.stderr
 
