@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -25,7 +26,10 @@ def test_the_list_has_every_folder_whose_tests_take_their_broker_from_the_fixtur
 def test_they_are_collected_by_the_process_that_make_integration_starts() -> None:
     """Without an engine: what pytest does with the same selection until the first test would run."""
     command = [sys.executable, "-m", "tests.containers.run", "--collect-only"]
-    done = subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True, timeout=240, check=False)
+    environment = {**os.environ, "PYTEST_ADDOPTS": ""}
+    done = subprocess.run(
+        command, cwd=TESTS.parent, env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     for folder in FOLDERS:
         assert re.search(rf"^{folder}/\S+::", done.stdout, re.MULTILINE), folder
