@@ -10,8 +10,8 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Where it is set, as in many containers, each of the many processes that tests start compiles all of its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Python's and the JVM's memory in huge pages, which are asked of glibc: on a virtual machine, where each miss of the page
-# tables is looked up twice, tests take a third less processor time.
+# Have glibc ask for huge pages for the memory of Python and Java: on a virtual machine, where a TLB miss costs twice as
+# much, a seed of the simulator takes a third less CPU time.
 ifeq ($(shell uname),Linux)
 test: export PYTHONMALLOC := malloc
 classes test soak: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1

@@ -26,7 +26,7 @@ SHORT_JVM = f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSer
 """Of a JVM that lives for seconds or minutes: the slower compiler takes a third of its processor time, and pays back
 nothing. Without it Java keeps room for a fifth of the code only, and throws some away to compile it again. Hadoop runs
 `chmod` for each file of a checkpoint, and to start a process without a helper in between costs half. Huge pages save
-an eighth of a start's processor time on a virtual machine, where each miss of the page tables is looked up twice."""
+about a tenth of a start's CPU time on a virtual machine, where a TLB miss costs twice as much."""
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 """An archive that does not fit is no news."""
 VARIABLE = "SPARK_SUBMIT_OPTS"
@@ -57,7 +57,7 @@ def make() -> None:
         return
     if not os.access(path.parent, os.W_OK):
         return
-    print("Keeping Spark's classes for faster starts (half a minute, once)", flush=True)
+    print("Keeping Spark's classes for faster starts (a minute or two, once)", flush=True)
     with tempfile.TemporaryDirectory(dir=path.parent, ignore_cleanup_errors=True) as folder:
         made = Path(folder, path.name)
         program = [sys.executable, "-m", "sparkonce.jobs.lab.class_archive", "--run-queries", folder]
@@ -75,13 +75,16 @@ def make() -> None:
             try:
                 # Its JVM, which has the same pipe, writes the archive after Python has ended.
                 printed, _ = job.communicate(timeout=LIMIT_S)
-                made.rename(path)
-            except subprocess.TimeoutExpired:
+            except BaseException as error:
+                kill_session(job.pid)  # nobody has waited for Python yet, so that no other process has its id
+                if not isinstance(error, subprocess.TimeoutExpired):
+                    raise
                 print(f"Spark took more than {LIMIT_S:.0f} s; going on without it", file=sys.stderr)
-            except FileNotFoundError:
-                print(f"Java wrote none; going on without it: {printed[-1000:]}", file=sys.stderr)
-            finally:
-                kill_session(job.pid)
+                return
+        if made.exists():
+            made.rename(path)
+        else:
+            print(f"Java wrote none; going on without it: {printed[-1000:]}", file=sys.stderr)
 
 
 def run_queries(folder: Path) -> None:

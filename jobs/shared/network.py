@@ -18,8 +18,8 @@ _BYTES = 65536
 def free_port() -> int:
     """Return a port that nobody listens on now, for a server that is about to be started.
 
-    The system gives it to nobody else within a minute: a connection over it has just been closed from its side
-    (TIME_WAIT). A server that sets SO_REUSEADDR, as Java's and asyncio's do, can listen on it.
+    For a minute the system assigns it to no other process, as the closed connection is in TIME_WAIT. A server that
+    sets SO_REUSEADDR, as Java's and asyncio's do, can listen on it.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = int(server.getsockname()[1])

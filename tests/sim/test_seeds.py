@@ -13,11 +13,11 @@ from sparkonce.jobs.lab.sim_workers import tallies
 
 SEEDS = 80
 RARE_SEEDS = (91, 136, 158, 261, 269, 431)
-"""Have what the first ones lack. Where a change of the plans moves it, `sparkonce sim --seeds 1 --first N` shows what
-seed N has."""
+"""These have what the first ones lack. Where a change of the plans moves it, `sparkonce sim --seeds 1 --first N` shows
+what seed N has."""
 SOAK_SEEDS = 20_000
 ONLY_BESIDE = frozenset({Mark.UPGRADED, Mark.DOWNGRADED})
-"""Are seen by `sparkonce sim --beside`, with brokers of another commit."""
+"""Seen only with `sparkonce sim --beside`, with brokers of another commit."""
 
 
 @pytest.fixture(scope="module")
