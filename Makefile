@@ -13,12 +13,12 @@ unexport PYTHONDONTWRITEBYTECODE
 # Have glibc ask for huge pages for the memory of Python and Java: on a virtual machine, where a TLB miss costs twice as
 # much, a seed of the simulator takes a third less CPU time.
 ifeq ($(shell uname),Linux)
-test: export PYTHONMALLOC := malloc
-classes test soak: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
+test lab quick: export PYTHONMALLOC := malloc
+classes test lab quick soak: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java classes browser zookeeper demo test test-oldest versions check bench soak integration pictures kafka-image docs try clean
+.PHONY: help setup java classes packages demo test lab quick durations test-oldest versions check bench soak integration pictures kafka-image docs try clean
 OLDEST := .venv-oldest
 
 help: ## Show this list
@@ -42,37 +42,48 @@ java: $(STAMP)
 classes: java
 	@$(BIN)/python -m sparkonce.jobs.lab.class_archive
 
-# Debian's and Ubuntu's package, which starts nothing by itself. Where it cannot be had the tests that need it are skipped.
-zookeeper:
-	@test -f /usr/share/java/zookeeper.jar || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || { \
-		echo "Installing ZooKeeper for the tests (once)"; \
-		{ timeout 300 apt-get install -y -qq --no-install-recommends zookeeper || { timeout 120 apt-get update -qq \
-		&& timeout 300 apt-get install -y -qq --no-install-recommends zookeeper; }; } >/dev/null 2>&1 \
-		|| echo "It cannot be installed: tests that need it are skipped"; }
-
 demo: java ## Flights through broker, Spark and Delta while the job is killed again and again (DIRECT=1: without the JVM; WATCH=1: as live pages)
 	@$(BIN)/python -m sparkonce.jobs.demo $(if $(DIRECT),--direct) $(if $(WATCH),--watch)
 
-browser: # For tests/ui: Debian's, where it is missing and may be installed; without it they are skipped
-	@for name in chromium chromium-browser google-chrome; do command -v $$name && exit; done >/dev/null; \
-	if [ -z "$$CHROMIUM" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		echo "Installing chromium"; \
-		(apt-get update && apt-get install --yes --no-install-recommends chromium) >/dev/null 2>&1 || echo "chromium cannot be installed: tests/ui will be skipped"; \
-	fi
+# Install a package of Debian's for the tests, where it is missing and root runs make: $(call install,package,command that finds it).
+define install
+@{ $(2); } >/dev/null 2>&1 || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || { \
+	echo "Installing $(1) for the tests (once)"; \
+	{ timeout 300 apt-get install -y -qq --no-install-recommends $(1) || { timeout 120 apt-get update -qq \
+	&& timeout 600 apt-get install -y -qq --no-install-recommends $(1); }; } >/dev/null 2>&1 \
+	|| echo "$(1) cannot be installed: tests that need it are skipped"; }
+endef
 
-test: classes browser zookeeper ## All tests (30 minutes on two cores)
-	@# Three processes on two cores: one waits for the crash matrix, which is in processes of its own. A test whose time is
-	@# up is interrupted by a signal; one that compiled code keeps from seeing it ends its process, and is named.
-	@# Spark waits 10 s for a Python worker to begin, which no setting changes: on a loaded machine a test gets a second try.
-	@$(BIN)/python -m pytest -m "not soak" -n 3 --reruns 1 --only-rerun "Python worker failed to connect back" \
-		-o faulthandler_timeout=2400 -o faulthandler_exit_on_timeout=true
+# They start nothing by themselves, except where systemd runs.
+packages:
+	$(call install,chromium,test -n "$$CHROMIUM" || command -v chromium || command -v chromium-browser || command -v google-chrome)
+	$(call install,zookeeper,test -f /usr/share/java/zookeeper.jar)
+	$(call install,prometheus,command -v promtool)
+
+# Three processes on two cores: one waits for the crash matrix, which is in processes of its own. A test whose time is
+# up is interrupted by a signal; one that compiled code keeps from seeing it ends its process, and is named.
+# Spark waits 10 s for a Python worker to begin, which no setting changes: on a loaded machine a test gets a second try.
+PYTEST = $(BIN)/python -m pytest -n 3 --reruns 1 --only-rerun "Python worker failed to connect back" \
+	-o faulthandler_timeout=2400 -o faulthandler_exit_on_timeout=true
+
+test: classes packages ## What a change to the product can break (12 minutes on two cores)
+	@$(PYTEST) -m "not soak and not lab"
+
+lab: classes packages ## The laboratory's own tests, planted bugs, slow tutorials, larger matrices (45 minutes)
+	@$(PYTEST) -m "lab"
+
+quick: classes ## The tests nearest to what changed, in two minutes (SINCE=revision: since then)
+	@$(BIN)/python -m tests.quick $(SINCE:%=--since %)
+
+durations: $(STAMP) ## Run `make test` and write how long each file takes into tests/durations.md
+	@$(BIN)/python -m tests.durations
 
 test-oldest: ## Unit and Spark tests with the oldest dependencies that pyproject.toml accepts
 	@$(PYTHON) -m venv $(OLDEST)
 	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check uv pip wheel 'setuptools>=80'
 	@SSL_CERT_FILE=$${SSL_CERT_FILE:-$$PIP_CERT} $(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python \
 		--resolution lowest-direct --config-settings editable_mode=compat -e '.[demo,test,bench,docs]'
-	@PATH="$(CURDIR)/$(OLDEST)/bin:$$PATH" $(OLDEST)/bin/python -m pytest -m "not soak" tests/unit tests/spark -n 2
+	@PATH="$(CURDIR)/$(OLDEST)/bin:$$PATH" $(OLDEST)/bin/python -m pytest -m "not soak and not lab" tests/unit tests/spark -n 2
 
 versions: $(STAMP) ## The wheel in empty environments: make versions PYTHONS="python3.12 python3.13" SPARKS="4.2.0 4.2.1"
 	@$(BIN)/python -m tests.versions.run $(PYTHONS:%=--python %) $(SPARKS:%=--spark %)
@@ -85,18 +96,17 @@ check: $(STAMP) ## Format, lint and types
 bench: java ## Ratios against Apache Kafka and Spark's JVM connector, in one run: all, or make bench BENCH="direct source"
 	@$(BIN)/python -m sparkonce.jobs.bench $(BENCH)
 
-soak: classes browser zookeeper ## Long runs: many seeds, many kills, new examples of all properties
-	@$(BIN)/python -m pytest -m "soak"
-	@EXAMPLES=20 $(BIN)/python -m pytest -m "hypothesis and not soak" --timeout 7200
+soak: classes packages ## Long runs, in parts that can be resumed: PARTS="sim/test_seeds" names them, LIST=1 shows them
+	@$(BIN)/python -m tests.soak $(PARTS) $(if $(LIST),--list)
 
 kafka-image: $(STAMP) ## Build a local Apache Kafka image from Maven's jars
 	@$(BIN)/python -m tests.containers.kafka_image
 
-integration: classes browser ## The connectors' tests on a real Kafka in a container (needs Docker), and all pages in a browser
+integration: classes packages ## The connectors' tests on a real Kafka in a container (needs Docker), and all pages in a browser
 	@$(BIN)/python -m tests.containers.run
 	@$(MAKE) --no-print-directory pictures
 
-pictures: browser # The screenshots in docs/ that the site shows
+pictures: packages # The screenshots in docs/ that the site shows
 	@$(BIN)/python -m tests.ui.pictures docs
 
 try: java ## A Python shell with a broker, a Spark session and a topic

@@ -13,7 +13,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Generator, Iterator
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +28,7 @@ from sparkonce.connectors.schema_registry.cache import VARIABLE as SCHEMA_CACHE
 from sparkonce.jobs.lab import class_archive
 from sparkonce.jobs.shared.peers import NO_DELTA_SPARK
 from tests.chance import load_profile
+from tests.durations import known_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,52 +65,57 @@ OWN_DRIVERS = (
     "tests/spark/test_doctor.py",
 )
 """Have drivers in processes of their own, and never the session that the others of their folder share."""
-LONGEST = (
-    "tests/verify/test_quick.py",
-    "spark",
-    "tests/unit/source/test_json_values.py",  # compiles, in a new checkout, what others find compiled
-    "tests/verify/test_cluster.py",
-    *OWN_DRIVERS,
-    "tests/docs/test_readme.py",
-    "tests/unit/replaced/test_restored_broker.py",
-    "tests/sim/test_seeds.py",
-    "tests/interop/test_verifiable.py",
-    "tests/verify/test_duel.py",
-    "tests/unit/test_compiled.py",
-    "tests/verify/test_planted.py",
-    "tests/upgrades/test_upgrades.py",
-    "tests/cluster/control/test_failover.py",
-    "tests/cluster/test_bounces.py",
-    "tests/cluster/test_fire.py",
-    "tests/interop/test_java_transactions.py",
-    "tests/unit/kafka_sink/test_letter_sweep.py",
-    "tests/crash/test_broker_sigkill.py",
-    "tests/interop/test_java.py",
-    "tests/unit/broker/test_pytest_plugin.py",
-)
-"""What takes long with few tests, nearly longest first: xdist goes by the number of tests."""
+
+
+def scope_of(file: str) -> str:
+    """Return what the file is given to a process together with: all that share the Spark session, or it alone."""
+    return "spark" if Path(file).parent.name == "spark" and file not in OWN_DRIVERS else file
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]
     """Gives each process whole files, and one of them all that share the Spark session.
 
-    What takes longest goes first, so that in the end no process waits for another one.
+    What takes longest goes first, so that in the end no process waits for another one. xdist goes by how many tests
+    there are.
     """
 
+    seconds: Mapping[str, float] = {}
+    """How long each scope took when the table of durations was written."""
+
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return "spark" if Path(file).parent.name == "spark" and file not in OWN_DRIVERS else file
+        return scope_of(nodeid.partition("::")[0])
 
     def _assign_work_unit(self, node: Any) -> None:
-        longest = next((scope for scope in LONGEST if scope in self.workqueue), None)
-        if longest is not None:
-            self.workqueue.move_to_end(longest, last=False)
+        longest = max(self.workqueue, key=lambda scope: self.seconds.get(scope, 0.0))
+        self.workqueue.move_to_end(longest, last=False)
         super()._assign_work_unit(node)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
     """Share the tests out when several processes run them."""
-    return ByFile(config, log)
+    scheduler = ByFile(config, log)
+    seconds = Counter[str]()
+    for file, seconds_of_file in known_seconds().items():
+        seconds[scope_of(file)] += seconds_of_file
+    scheduler.seconds = seconds
+    return scheduler
+
+
+LAB = "tests/lab/"
+"""Tests of the laboratory itself: what simulates, injects faults, judges, and measures."""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Put each test into one tier: `soak`, `lab`, or what `make test` runs.
+
+    Raises:
+        UsageError: if a test has the marks of two tiers.
+    """
+    soak, lab = item.get_closest_marker("soak"), item.get_closest_marker("lab")
+    if soak and lab:
+        raise pytest.UsageError(f"{item.nodeid} is marked as soak and as lab")
+    if not soak and item.nodeid.startswith(LAB):
+        item.add_marker("lab")
 
 
 @pytest.hookimpl(wrapper=True)

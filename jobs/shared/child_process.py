@@ -60,6 +60,14 @@ class ChildProcess:
         self._readable = select.poll()
         self._readable.register(self._events)
         self._unread = b""
+        self._cpu_s = 0.0
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds that it and everything it started have taken, up to its end."""
+        if not self._requests.closed:
+            self._cpu_s = max(self._cpu_s, sum(_cpu_s(process) for process in session_members(self.pid)))
+        return self._cpu_s
 
     @property
     def pid(self) -> int:
@@ -106,6 +114,7 @@ class ChildProcess:
 
     def kill(self) -> int:
         """SIGKILL it and everything it started, and return how many processes that were; events stay to be received."""
+        _ = self.cpu_s
         killed = kill_session(self.pid)
         self._child.wait()
         if not self._events.closed:
@@ -119,6 +128,7 @@ class ChildProcess:
         """Wait for its end, kill it if it does not end, and what it leaves behind; a second call does nothing."""
         if self._requests.closed:
             return
+        _ = self.cpu_s
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             self._requests.close()
             self._child.wait(STOP_LIMIT_S)
@@ -170,6 +180,15 @@ def processes_with(variable: str, value: str) -> Iterator[psutil.Process]:
         with contextlib.suppress(psutil.Error, OSError):
             if process.environ().get(variable) == value and _runs(process):
                 yield process
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    import psutil
+
+    try:
+        return float(sum(process.cpu_times()[:4]))  # the last two are of children that were waited for
+    except psutil.NoSuchProcess:
+        return 0.0
 
 
 def _runs(process: psutil.Process) -> bool:

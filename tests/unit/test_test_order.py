@@ -1,4 +1,4 @@
-"""What takes longest in `make test` is begun first, and it is there under the name that it has in the list."""
+"""`make test` starts with what takes longest by the table of durations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import LONGEST, OWN_DRIVERS, ByFile
+from tests.conftest import OWN_DRIVERS, ByFile
+from tests.durations import known_seconds
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -20,8 +21,10 @@ class Node:
         self.sent += [self.tests[index] for index in indices]
 
 
-def test_the_longest_files_are_there() -> None:
-    assert [name for name in LONGEST if name != "spark" and not (PROJECT / name).is_file()] == []
+def test_the_table_of_durations_names_files_that_are_there() -> None:
+    known = known_seconds()
+    assert known
+    assert [name for name in (*known, *OWN_DRIVERS) if not (PROJECT / name).is_file()] == []
 
 
 def test_the_longest_go_first_and_the_others_in_their_order() -> None:
@@ -31,6 +34,7 @@ def test_the_longest_go_first_and_the_others_in_their_order() -> None:
     node: Any = Node(tests)
     scheduler.registered_collections, scheduler.assigned_work = {node: tests}, {}
     scheduler.workqueue = OrderedDict((scheduler._split_scope(test), {test: False}) for test in tests)
+    scheduler.seconds = {"spark": 9.0, OWN_DRIVERS[0]: 8.0}
     while scheduler.workqueue:
         scheduler._assign_work_unit(node)
     assert node.sent == [tests[3], tests[1], tests[0], tests[2]]

@@ -1,4 +1,4 @@
-"""The crash matrix itself: the quick choice in every test run, all cells in ``make soak``.
+"""The quick choice of the crash matrix. Larger ones are in tests/lab/verify.
 
 `KAFKA` chooses the broker, as for the connectors' tests: embedded (the default), real, container or host:port.
 """
@@ -16,6 +16,7 @@ import pytest
 from sparkonce.jobs.shared.peers import PeerMissingError, delta_jars
 
 ROOT = Path(__file__).resolve().parents[2]
+RESULT = r"RESULT cells=(\d+) lost=0 duplicated=0 wrong=0"
 
 
 def has_merges() -> bool:
@@ -48,42 +49,7 @@ def verify(page: Path, *words: str) -> str:
 @pytest.mark.timeout(3600)
 def test_the_quick_choice_shows_what_it_must(tmp_path: Path) -> None:
     result = verify(tmp_path / "page.html", "--quick")
-    found = re.fullmatch(r"RESULT cells=(\d+) lost=0 duplicated=0 wrong=0", result)
+    found = re.fullmatch(RESULT, result)
     assert found, result
     assert int(found[1]) > 30
     assert "<svg" in (tmp_path / "page.html").read_text()
-
-
-STORED = (
-    "exactly-once_append_sink.file_written_worker-killed_no-checkpoint_direct",
-    "exactly-once_append_sink.before_commit_driver-killed",
-    "exactly-once_append_sink.rows_landed_lost-acknowledgement",
-    "exactly-once_merge_sink.rows_landed_driver-killed",
-    "exactly-once_topic_sink.after_commit_exception_direct",
-)
-
-
-@pytest.mark.spark
-@pytest.mark.timeout(900)
-def test_a_handful_of_cells_with_table_and_checkpoint_on_s3(tmp_path: Path) -> None:
-    words = [word for name in STORED for word in ("--cell", name) if has_merges() or "_merge_" not in name]
-    result = verify(tmp_path / "page.html", "--store", "moto", *words)
-    assert result == f"RESULT cells={len(words) // 2} lost=0 duplicated=0 wrong=0"
-
-
-@pytest.mark.soak
-@pytest.mark.spark
-@pytest.mark.timeout(2 * 3600)
-def test_the_quick_choice_with_tables_and_checkpoints_on_s3(tmp_path: Path) -> None:
-    result = verify(tmp_path / "page.html", "--store", "s3", "--quick")
-    found = re.fullmatch(r"RESULT cells=(\d+) lost=0 duplicated=0 wrong=0", result)
-    assert found, result
-    assert int(found[1]) > 30
-
-
-@pytest.mark.soak
-@pytest.mark.spark
-@pytest.mark.timeout(4 * 3600)
-def test_every_cell_shows_what_it_must(tmp_path: Path) -> None:
-    result = verify(tmp_path / "page.html")
-    assert re.fullmatch(r"RESULT cells=\d+ lost=0 duplicated=0 wrong=0", result), result

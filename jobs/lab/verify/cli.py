@@ -36,7 +36,7 @@ from sparkonce.jobs.lab.verify.cluster.engine import ClusterEngine
 from sparkonce.jobs.lab.verify.cluster.faults import OF_OUR_CLUSTER
 from sparkonce.jobs.lab.verify.engine import ON_A_CLUSTER, RETRYING_ON_A_CLUSTER, Engine, merge_session
 from sparkonce.jobs.lab.verify.matrix import full, must_show
-from sparkonce.jobs.lab.verify.pairwise import quick
+from sparkonce.jobs.lab.verify.pairwise import pairwise, quick
 from sparkonce.jobs.lab.verify.progress import ProgressFile
 from sparkonce.jobs.lab.verify.results import AnyOutcome, is_good, result_line, write_results
 from sparkonce.jobs.lab.verify.setback.cells import (
@@ -47,6 +47,7 @@ from sparkonce.jobs.lab.verify.setback.cells import (
     Sink,
     StateStore,
     all_setbacks,
+    pairwise_setbacks,
     quick_setbacks,
 )
 from sparkonce.jobs.lab.verify.setback.engine import SetBackEngine
@@ -58,8 +59,12 @@ from sparkonce.jobs.shared.peers import PeerMissingError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--quick", action="store_true", help="a pairwise choice of cells instead of all")
-    parser.add_argument("--seed", type=int, default=0, help="of the pairwise choice (default: 0)")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument(
+        "--quick", action="store_true", help="few cells: every point with what it can show, every two other values"
+    )
+    size.add_argument("--pairs", action="store_true", help="cells in which every two values are together that can be")
+    parser.add_argument("--seed", type=int, default=0, help="of these choices (default: 0)")
     _choice(parser, "--guarantee", _names(Guarantee))
     _choice(parser, "--point", [point.value for point in POINTS])
     _choice(parser, "--kind", _names(Kind))
@@ -164,9 +169,11 @@ def choose(options: argparse.Namespace) -> list[AnyChosen]:
         if unknown:
             raise ValueError(f"no cell is named {unknown[0]}; --list names all")
         cells = [known[name] for name in dict.fromkeys(options.cell)]
-    elif options.quick:
+    elif options.quick or options.pairs:
+        some = quick if options.quick else pairwise
         crashes, faults = _of(cells, Cell), _of(cells, ClusterCell)
-        chosen = {*quick(crashes, options.seed), *quick_setbacks(), *quick_faults(faults, options.seed)}
+        setbacks = quick_setbacks() if options.quick else pairwise_setbacks()
+        chosen = {*some(crashes, options.seed), *setbacks, *quick_faults(faults, options.seed)}
         cells = [cell for cell in cells if cell in chosen]
     if not cells:
         raise ValueError("no cell matches these options; --list without them names all")
@@ -272,6 +279,8 @@ def verify(cells: Sequence[AnyChosen], kafka: Kafka, options: argparse.Namespace
             progress.outcome(outcome)
     result = result_line(outcomes)
     progress.result(result)
+    for kind, spent in engine.spent.items():
+        print(f"{kind}: {spent.starts} starts of Spark, {spent.cpu_s:.0f} s of CPU in it")
     print(f"{len(outcomes)} cells in {time.monotonic() - began_s:.0f} s")
     print(result, flush=True)
     written = write_results(outcomes, result, options)

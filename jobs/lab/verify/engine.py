@@ -75,6 +75,16 @@ def merge_session(scheme: str = "") -> dict[str, str]:
 
 
 @dataclass(slots=True)
+class Spent:
+    """What cells of one kind took."""
+
+    starts: int = 0
+    """How often Spark was started for them."""
+    cpu_s: float = 0.0
+    """CPU seconds of Spark and its Python processes."""
+
+
+@dataclass(slots=True)
 class Engine:
     """Runs cells on one Kafka, in Spark sessions that it starts as it needs them."""
 
@@ -94,7 +104,12 @@ class Engine:
     """Receives progress lines for the user; results are not among them."""
     login: Login | None = None
     """Who starts the next session, and where; by default as this process, in `folder`."""
+    spent: dict[str, Spent] = field(default_factory=dict)
     _session: SparkProcess | None = None
+    _spent: Spent = field(default_factory=Spent)
+    """Where the session's CPU time belongs at present."""
+    _charged_s: float = 0.0
+    """How much of the session's CPU time is in `spent`."""
     _registry: Registry | None = None
     _special: Mapping[str, str] = field(default_factory=dict)
     """What is different in the session that runs, or the next one."""
@@ -113,6 +128,7 @@ class Engine:
             self.crash_folder.mkdir(parents=True, exist_ok=True)
             self.progress("starting Spark, which takes some seconds")
             settings = {**SESSION, **self.conf, **self._special}
+            self._spent.starts += 1
             self._session = SparkProcess(settings, self.crash_folder, self.login or Login(self.folder))
         return self._session
 
@@ -124,6 +140,17 @@ class Engine:
         """SIGKILL the session; the next one is started when it is needed."""
         if self._session is not None:
             self._session.kill()
+
+    def charge(self, kind: str) -> None:
+        """Have what the session takes from now on belong to cells of this kind."""
+        self._count_cpu()
+        self._spent = self.spent.setdefault(kind, Spent())
+
+    def _count_cpu(self) -> None:
+        if self._session is not None:
+            cpu_s = self._session.cpu_s
+            self._spent.cpu_s += cpu_s - self._charged_s
+            self._charged_s = cpu_s
 
     def use(self, special: Mapping[str, str]) -> None:
         """Have the next cells run in a session with these settings, beside those of all sessions."""
@@ -149,7 +176,8 @@ class Engine:
     def _end_session(self) -> None:
         if self._session is not None:
             self._session.close()
-            self._session = None
+            self._count_cpu()
+            self._session, self._charged_s = None, 0.0
 
     def run(self, cells: Sequence[Cell]) -> Iterator[Outcome[Cell]]:
         """Run cells and yield their outcomes, wave by wave, each as soon as it is judged."""
@@ -170,6 +198,8 @@ class Engine:
             left = again
 
     def _wave(self, cells: Sequence[Cell]) -> Iterator[Outcome[Cell]]:
+        kinds = {cell.kind for cell in cells}
+        self.charge(kinds.pop().value if len(kinds) == 1 else "several kinds")
         self.use(self.retrying if cells[0].kind is Kind.TASK_RETRIED else {})
         running = [self._begin(cell) for cell in cells]
         left = {one.folder: one for one in running}

@@ -1,16 +1,18 @@
-"""A small choice of cells in which every pair of values appears that can appear together.
+"""Two choices of cells: one in which every two values meet that can, and one of a third of its size.
 
 Most faults need two things to come together (a point and a guarantee, a kind of crash and a lost checkpoint), not
-five. The choice is greedy: again and again the cell that brings most pairs that are not there yet, rare ones counting
-for more; of equals the one that costs least to run, and then a shuffle by the seed decides. In the end, cells go again
-all of whose pairs others have brought too. What a cell shows is a dimension too, so that losses and duplicates are seen
-at every point where they can be. The points of the source need not meet every kind of result: nothing there depends on
-what becomes of the rows. Points and kinds of crash need not meet both writers of delta-spark: one sequence writes for
-both.
+five. `pairwise` chooses cells in which every two values are together that can be. Points have more values beside them
+than anything else, and so they decide how many cells there are. `quick` has every point with everything that it can
+show, every point under exactly-once, and every two of the other values; that a point meets each kind of crash, result
+and path is left to `pairwise`.
 
-The path that records take, through Spark or direct, is a dimension like the others. Three values come together in one
-case: each point is met on the direct path under every guarantee with which it can be. Cells that may take either path
-take the one that brings more pairs, so the choice hardly grows.
+Both are greedy: again and again the cell that brings most that is not there yet, rare pairs counting for more; of
+equals the one that costs least to run, and then a shuffle by the seed decides. In the end, cells go again all of whose
+pairs others have brought too. What a cell shows is a value like the others, so losses and duplicates are seen at every
+point where they can be.
+
+The points of the source need not meet every kind of result: nothing there depends on what becomes of the rows. Points
+and kinds of crash need not meet both writers of delta-spark: one sequence writes for both.
 """
 
 from __future__ import annotations
@@ -22,18 +24,24 @@ from itertools import combinations
 from math import lcm
 from typing import TypeVar
 
-from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, RecordPath
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Kind
 from sparkonce.jobs.lab.verify.matrix import SOURCE_POINTS, must_show
 
-_POINT, _GUARANTEE, _RESULT, _PATH = 0, 2, 3, 6
+_POINT, _GUARANTEE, _RESULT, _SHOWS = 0, 2, 3, 5
 """Places of these dimensions in the values of a cell."""
 Pair = frozenset[tuple[int, Hashable]]
-"""Values with the places of their dimensions: two, or more where these must come together."""
+"""Two values, with the places of their dimensions."""
 CellT = TypeVar("CellT", bound=Hashable)
 
 
 def quick(cells: Sequence[Cell], seed: int = 0) -> tuple[Cell, ...]:
-    """Choose from ``cells``; the same for the same seed, in the order given."""
+    """Choose few of ``cells``; the same for the same seed, in the order given."""
+    return choose(cells, few_pairs, _costs_more, seed)
+
+
+def pairwise(cells: Sequence[Cell], seed: int = 0) -> tuple[Cell, ...]:
+    """Choose all pairs of ``cells``; the same for the same seed, in the order given."""
     return choose(cells, pairs, _costs_more, seed)
 
 
@@ -84,13 +92,17 @@ def _costs_more(cell: Cell) -> tuple[bool, bool]:
 
 
 def pairs(cell: Cell) -> set[Pair]:
-    """Return every pair of two dimensions' values in a cell; of a direct one, also point and guarantee on that path."""
+    """Return every pair of two dimensions' values in a cell."""
     result: Hashable = BY_DELTA_SPARK if cell.result in BY_DELTA_SPARK else cell.result
     values = (cell.point, cell.kind, cell.guarantee, result, cell.delete_checkpoint, must_show(cell), cell.path)
     found = {frozenset(pair) for pair in combinations(enumerate(values), 2)}
-    if cell.path is RecordPath.DIRECT:
-        found.add(frozenset({(_POINT, cell.point), (_GUARANTEE, cell.guarantee), (_PATH, cell.path)}))
     if cell.point in SOURCE_POINTS:
         found.discard(frozenset({(_POINT, cell.point), (_RESULT, result)}))
     others = enumerate(values[_GUARANTEE:], _GUARANTEE)
     return found | {frozenset({(_RESULT, cell.result), other}) for other in others if other[0] != _RESULT}
+
+
+def few_pairs(cell: Cell) -> set[Pair]:
+    """Return the pairs of a cell; of those with its point only what it shows, and exactly-once."""
+    point, kept = (_POINT, cell.point), {(_SHOWS, must_show(cell)), (_GUARANTEE, Guarantee.EXACTLY_ONCE)}
+    return {pair for pair in pairs(cell) if point not in pair or pair & kept}

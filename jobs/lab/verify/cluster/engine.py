@@ -150,6 +150,7 @@ class ClusterEngine:
         ordered = sorted(cells, key=lambda cell: cell.fault.value if cell.fault in _SPECIAL else "")
         if not ordered:
             return
+        self.around.charge("cluster")
         with contextlib.ExitStack() as stack:
             linked = {} if self.cluster is None else self._open_links(self.cluster, stack)
             for cell in ordered:

@@ -150,7 +150,20 @@ def named(*names: str) -> tuple[SetBackCell, ...]:
 
 @cache
 def quick_setbacks() -> frozenset[SetBackCell]:
-    """Return the few that run in every test run: most ways to set back, all sinks, queries and state stores."""
+    """Return the few that run in every test run: queries with and without state, batches without data, tables."""
+    return frozenset(
+        named(
+            "setback_crash-without-data_window_hdfs_append",
+            "setback_copy-with-other-limits_join_rocksdb_topic",
+            "setback_twin_stateless_dead-letters",
+            "setback_table-rewound_files_append",
+        )
+    )
+
+
+@cache
+def pairwise_setbacks() -> frozenset[SetBackCell]:
+    """Return some of most ways to set back, and of all sinks, queries and state stores."""
     return frozenset(
         named(
             "setback_crash-without-data_window_hdfs_append",

@@ -39,6 +39,7 @@ class SetBackEngine:
         left, tries = list(cells), 0
         while left:
             tries += 1
+            self.around.charge("checkpoint set back")
             self.around.use({})
             again: list[SetBackCell] = []
             for batch in [left] if tries == 1 else [[cell] for cell in left]:

@@ -16,13 +16,14 @@ from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, Outcome,
 from sparkonce.jobs.lab.verify.cli import add_arguments, choose, run
 from sparkonce.jobs.lab.verify.engine import WAVE, WAVE_OF_DRIVERS, WAVE_OF_LONERS, waves
 from sparkonce.jobs.lab.verify.matrix import BROKER_POINTS, full
-from sparkonce.jobs.lab.verify.pairwise import quick
+from sparkonce.jobs.lab.verify.pairwise import pairwise, quick
 from sparkonce.jobs.lab.verify.results import is_good, result_line, to_json, write_results
 from sparkonce.jobs.lab.verify.setback.cells import (
     SINKS_BY_DELTA_SPARK,
     SetBackCell,
     Sink,
     all_setbacks,
+    pairwise_setbacks,
     quick_setbacks,
 )
 from sparkonce.jobs.lab.verify.show import line
@@ -42,8 +43,9 @@ def outcome(guarantee: Guarantee, lost: int, duplicated: int, wrong: str | None)
 def test_without_options_all_cells_run() -> None:
     ours = [cell for cell in all_setbacks() if not cell.compares_only]
     assert choose(options()) == [*full(), *ours]
-    few = [cell for cell in ours if cell in quick_setbacks()]
-    assert choose(options("--quick", "--seed", "7")) == [*quick(full(), 7), *few]
+    for option, some, setbacks in (("--quick", quick, quick_setbacks()), ("--pairs", pairwise, pairwise_setbacks())):
+        few = [cell for cell in ours if cell in setbacks]
+        assert choose(options(option, "--seed", "7")) == [*some(full(), 7), *few]
 
 
 def test_options_narrow_the_choice() -> None:

@@ -24,7 +24,7 @@ from sparkonce.jobs.lab.verify.transactions import held_up, lags, open_transacti
 from sparkonce.jobs.shared.child_process import kill_session
 from sparkonce.jobs.shared.crash_plans import arm, fired, release
 
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[3]
 BATCH = 20
 RECORDS = 3 * BATCH
 APP, TOPIC, OUTPUT = "stage", "stage-input", "stage-copies"
@@ -58,7 +58,7 @@ def start(folder: Path, servers: str, guarantee: str) -> subprocess.Popen[bytes]
     }
     with (folder / "spark.log").open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "tests.verify.stage_job", json.dumps(settings)],
+            [sys.executable, "-m", "tests.lab.verify.stage_job", json.dumps(settings)],
             cwd=PROJECT,
             env={**os.environ, FOLDER_VARIABLE: str(folder)},
             stdin=subprocess.DEVNULL,

@@ -22,6 +22,7 @@ from sparkonce.jobs.lab.verify.setback.cells import (
     StateStore,
     all_setbacks,
     named,
+    pairwise_setbacks,
     quick_setbacks,
 )
 from sparkonce.jobs.lab.verify.setback.course import FIRST_BATCHES, RECORDS_PER_BATCH, CourseError, Running, course
@@ -65,7 +66,7 @@ def test_every_query_meets_every_way_to_set_back_and_both_state_stores() -> None
         stores = {each.state for each in all_setbacks() if each.query is query}
         assert stores in ({StateStore.NONE}, {StateStore.HDFS, StateStore.ROCKSDB})
     assert {each.sink for each in all_setbacks()} == set(Sink)
-    assert quick_setbacks() <= set(all_setbacks())
+    assert quick_setbacks() < pairwise_setbacks() < set(all_setbacks())
 
 
 # What is due.

@@ -18,7 +18,7 @@ from sparkonce.jobs.lab.story.drawing import page
 from sparkonce.jobs.lab.story.view import Telling
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 
-DOCS = Path(__file__).parents[2] / "docs" / "stories.md"
+DOCS = Path(__file__).parents[3] / "docs" / "stories.md"
 VOID = {"meta", "br", "hr"}
 
 

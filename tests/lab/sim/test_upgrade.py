@@ -18,7 +18,7 @@ from sparkonce.broker_lite.sim.steps import Kind
 from sparkonce.broker_lite.sim.upgrade_plan import STANDALONE_BROKER
 from sparkonce.jobs.cli.main import main
 
-HERE = str(Path(__file__).resolve().parents[2])
+HERE = str(Path(__file__).resolve().parents[3])
 SEEDS = (2, 8, 10)
 ALL_ARE_FORMER = 2
 

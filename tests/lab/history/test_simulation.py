@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sparkonce.jobs.lab.history import AnomalyName, check_history, events_of, judge
 from tests.chance import examples
-from tests.unit.history.simulation import Object, simulate
+from tests.lab.history.simulation import Object, simulate
 
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.integers(1, 100)

@@ -10,7 +10,7 @@ import pytest
 from sparkonce.broker_lite.sim.campaign import BUGS, keep_steps, run_one, run_seeds, search, shrunk
 from sparkonce.broker_lite.sim.plan import plan_of
 from sparkonce.broker_lite.sim.planted.zookeeper import OF_ZOOKEEPER
-from tests.sim.test_zookeeper import FOUND_BY as FOUND_ON_ZOOKEEPER
+from tests.lab.sim.test_zookeeper import FOUND_BY as FOUND_ON_ZOOKEEPER
 
 FOUND_BY = {
     "acks-before-safe": (0, "acknowledged-is-safe"),
@@ -58,7 +58,7 @@ def test_every_planted_bug_has_a_seed() -> None:
 
 
 def test_the_table_of_planted_bugs_has_these_seeds() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "simulator.md").read_text()
     rows = re.findall(r"^\| `([a-z-]+)`: .*\| (\d+(?:, on ZooKeeper)?) \|$", page, re.MULTILINE)
     seeds = {bug: str(seed) for bug, (seed, _) in FOUND_BY.items()}
     seeds |= {bug: str(seed) for bug, seed in CORES_FOUND_BY.items()}

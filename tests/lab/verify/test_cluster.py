@@ -1,4 +1,4 @@
-"""Cells on a standalone cluster of Spark's own processes: a few in each test run, the quick choice in soak runs."""
+"""Cells on a standalone cluster of Spark's own processes: a few in `make lab`, all pairs in soak runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from sparkonce.jobs.lab.standalone import StandaloneCluster
 from sparkonce.jobs.lab.verify.cluster.cells import Fault
-from tests.verify.test_quick import verify
+from tests.verify.test_quick import RESULT, verify
 
 pytestmark = pytest.mark.spark
 
@@ -19,7 +19,6 @@ FEW = (
     "cluster_network-cut_sink.file_written_exactly-once_dead-letters_direct",
     "cluster_master-restarted_sink.before_commit_exactly-once_append",
 )
-RESULT = r"RESULT cells=(\d+) lost=0 duplicated=0 wrong=0"
 
 
 def cells(names: tuple[str, ...]) -> list[str]:
@@ -38,7 +37,7 @@ def test_a_cluster_is_hurt_and_the_rows_are_right(tmp_path: Path) -> None:
 @pytest.mark.timeout(4 * 3600)
 def test_the_quick_choice_on_a_cluster(tmp_path: Path) -> None:
     """The crash matrix, and every fault of a cluster."""
-    found = re.fullmatch(RESULT, verify(tmp_path / "page.html", "--cluster", "--quick"))
+    found = re.fullmatch(RESULT, verify(tmp_path / "page.html", "--cluster", "--pairs"))
     assert found is not None
     page = (tmp_path / "page.html").read_text()
     assert all(f"cluster_{fault.value}_" in page for fault in Fault)

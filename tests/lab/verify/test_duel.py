@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[3]
 RESULT = re.compile(r"RESULT pauses=(\d+) fenced=(\d+) records=(\d+) rows=(\d+) lost=0 duplicated=0")
 QUOTED = re.compile(
     r"the loser's message:\n  sparkonce\.exactly_once\.errors\.FencedError: batch \d+ of query (\S+) .* since then "

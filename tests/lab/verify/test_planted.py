@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import pytest
 
 from sparkonce.jobs.shared.peers import PeerMissingError, delta_jars
 
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[3]
 PLANTED = Path(__file__).resolve().parent / "planted"
 LIMIT_S = 590
 
@@ -30,11 +31,10 @@ class Bug:
     name: str
     cell: str
     shows: str
-    quick: bool = False
 
 
 BUGS = (
-    Bug("commit_without_comparison", "exactly-once_append_sink.after_commit_exception", "duplicated", quick=True),
+    Bug("commit_without_comparison", "exactly-once_append_sink.after_commit_exception", "duplicated"),
     Bug("abort_deletes_landed_file", "exactly-once_append_sink.after_commit_exception", "cannot be judged"),
     Bug("replay_written_again", "exactly-once_append_sink.after_commit_worker-killed", "duplicated"),
     Bug("rows_and_offsets_apart", "exactly-once_append_sink.rows_landed_worker-killed", "duplicated"),
@@ -129,44 +129,59 @@ def verify(bug: str | None, folder: Path, *cells: str) -> tuple[int, list[dict],
     return ended.returncode, json.loads(report.read_text()), told
 
 
-def assert_found(bug: Bug, folder: Path) -> None:
-    code, (outcome,), told = verify(bug.name, folder, bug.cell)
+def by_name(*bugs: Bug) -> dict[str, list[Bug]]:
+    """Return the cells that each bug must show in."""
+    found: dict[str, list[Bug]] = {}
+    for bug in bugs:
+        found.setdefault(bug.name, []).append(bug)
+    return found
+
+
+def assert_found(name: str, bugs: Sequence[Bug], folder: Path) -> None:
+    code, outcomes, told = verify(name, folder, *(bug.cell for bug in bugs))
     assert code == 1, told
-    assert outcome["wrong"], told
-    if bug.shows in ("lost", "duplicated"):
-        assert outcome[bug.shows] > 0, told
-    else:
-        assert bug.shows in outcome["wrong"], told
+    found = {outcome["cell"]["name"]: outcome for outcome in outcomes}
+    for bug in bugs:
+        outcome = found[bug.cell]
+        assert outcome["wrong"], told
+        if bug.shows in ("lost", "duplicated"):
+            assert outcome[bug.shows] > 0, told
+        else:
+            assert bug.shows in outcome["wrong"], told
+
+
+EVERYWHERE = by_name(*BUGS, *KAFKA_BUGS, *DIRECT_BUGS, *SETBACK_BUGS)
+ON_A_CLUSTER = by_name(*CLUSTER_BUGS)
+IN_A_MERGE = by_name(*MERGE_BUGS)
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "bug",
-    [
-        pytest.param(bug, id=f"{bug.name}-{bug.cell}", marks=[] if bug.quick else [pytest.mark.soak])
-        for bug in (*BUGS, *KAFKA_BUGS, *DIRECT_BUGS, *SETBACK_BUGS, *CLUSTER_BUGS)
-    ],
-)
-def test_the_matrix_finds(bug: Bug, tmp_path: Path) -> None:
-    assert_found(bug, tmp_path)
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_the_matrix_finds(name: str, tmp_path: Path) -> None:
+    assert_found(name, EVERYWHERE[name], tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", ON_A_CLUSTER)
+def test_the_matrix_finds_on_a_cluster(name: str, tmp_path: Path) -> None:
+    assert_found(name, ON_A_CLUSTER[name], tmp_path)
 
 
 @pytest.mark.spark
 @pytest.mark.java
-@pytest.mark.soak
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("bug", [pytest.param(bug, id=bug.name) for bug in MERGE_BUGS])
-def test_the_matrix_finds_in_a_merge(bug: Bug, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", IN_A_MERGE)
+def test_the_matrix_finds_in_a_merge(name: str, tmp_path: Path) -> None:
     try:
         delta_jars()
     except PeerMissingError as error:
         pytest.skip(str(error))
-    assert_found(bug, tmp_path)
+    assert_found(name, IN_A_MERGE[name], tmp_path)
 
 
 @pytest.mark.spark
-@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_without_bugs_the_same_cells_are_clean(tmp_path: Path) -> None:
     bugs = (*BUGS, *KAFKA_BUGS, *DIRECT_BUGS, *SETBACK_BUGS)
@@ -185,7 +200,6 @@ def duel(bug: str, pauses: int) -> tuple[int, int, str]:
 
 
 @pytest.mark.spark
-@pytest.mark.soak
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("bug", ["comparison_only_before_tasks", "another_handle"])
 def test_the_duel_finds_what_takes_two_drivers(bug: str) -> None:
@@ -195,7 +209,6 @@ def test_the_duel_finds_what_takes_two_drivers(bug: str) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_two_commits_that_were_compared_at_once_do_not_both_land() -> None:
     """Delta itself refuses the second: both carry the same transaction ids."""

@@ -1,0 +1,138 @@
+"""Put each mutant of mutants.tsv into a copy of the checkout, and see whether the tests of `make quick` find it.
+
+    python -m tests.lab.mutants.run [--jobs 2] [--only NUMBER ...] [--write]
+
+A mutant is found if a test fails, or none ends in time. `--write` keeps the results in mutants.md beside this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+from tests.quick import select
+
+HERE = Path(__file__).resolve().parent
+PROJECT = HERE.parents[2]
+LIMIT_S = 240.0
+"""More than `make quick` takes on one process: what takes longer hangs."""
+FAILED, INTERRUPTED = 1, 2
+"""pytest's exit codes if a test failed, or a file could not be imported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A line that is changed."""
+
+    number: int
+    file: str
+    line: int
+    before: str
+    after: str
+
+    def apply(self, root: Path) -> None:
+        """Change the line.
+
+        Raises:
+            LookupError: if it is no longer there, or more than once and not where it was.
+        """
+        path = root / self.file
+        lines = path.read_text().splitlines()
+        places = [place for place, text in enumerate(lines) if text == self.before]
+        if not places:
+            raise LookupError(f"{self.file} has no line {self.before.strip()!r}: draw another mutant")
+        lines[min(places, key=lambda place: abs(place + 1 - self.line))] = self.after
+        path.write_text("\n".join(lines) + "\n")
+
+
+def mutants() -> list[Mutant]:
+    """Return the list."""
+    rows = [row.split("\t") for row in (HERE / "mutants.tsv").read_text().splitlines()[1:]]
+    return [Mutant(number, file, int(line), *texts) for number, (file, line, *texts) in enumerate(rows, 1)]
+
+
+@contextmanager
+def copies(count: int) -> Iterator[SimpleQueue[Path]]:
+    """Yield copies of the checkout, as it is now."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=PROJECT, capture_output=True, text=True, check=True,
+    ).stdout.splitlines()  # fmt: skip
+    free = SimpleQueue[Path]()
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        for number in range(count):
+            root = Path(folder) / str(number)
+            for name in listed:
+                if (PROJECT / name).exists():
+                    (root / name).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(PROJECT / name, root / name, follow_symlinks=False)
+            free.put(root)
+        yield free
+
+
+def judge(mutant: Mutant, free: SimpleQueue[Path]) -> tuple[str, str, float]:
+    """Return `found`, `survives` or `gone`, by which test, and after how many seconds."""
+    root = free.get()
+    path = root / mutant.file
+    original = path.read_text()
+    began_s = time.monotonic()
+    try:
+        mutant.apply(root)
+        chosen, _, _ = select([Path(mutant.file)])
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not soak and not lab", *chosen]
+        done = subprocess.run(
+            command, cwd=root, env={**os.environ, "PYTHONPATH": str(root)}, timeout=LIMIT_S, capture_output=True,
+            text=True, check=False,
+        )  # fmt: skip
+        failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+        by = failed[0].split(" - ")[0].split(" ", 1)[1] if failed else ""
+        outcome = "found" if done.returncode in (FAILED, INTERRUPTED) else "survives"
+    except subprocess.TimeoutExpired:
+        outcome, by = "found", "no end"
+    except LookupError as error:
+        outcome, by = "gone", str(error)
+    finally:
+        path.write_text(original)
+        free.put(root)
+    return outcome, by, time.monotonic() - began_s
+
+
+def main() -> int:
+    """Judge the mutants; returns 1 if one is gone."""
+    parser = argparse.ArgumentParser(prog="python -m tests.lab.mutants.run", description=__doc__)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--only", type=int, nargs="*", default=())
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    wanted = [each for each in mutants() if not options.only or each.number in options.only]
+    rows, counts = [], {"found": 0, "survives": 0, "gone": 0}
+    with copies(options.jobs) as free, ThreadPoolExecutor(options.jobs) as pool:
+        for mutant, (outcome, by, seconds) in zip(
+            wanted, pool.map(lambda each: judge(each, free), wanted), strict=True
+        ):
+            counts[outcome] += 1
+            print(f"{mutant.number} {outcome} {seconds:.0f} s {mutant.file}:{mutant.line} {by}", flush=True)
+            text = mutant.after.strip().replace("|", "\\|")
+            rows.append(f"| {mutant.number} | {mutant.file}:{mutant.line} | `{text}` | {outcome} | {by} |")
+    result = f"RESULT mutants={len(wanted)} " + " ".join(f"{name}={count}" for name, count in counts.items())
+    print(result)
+    if options.write:
+        head = f"# Mutants\n\nWritten by `python -m tests.lab.mutants.run --write`: {result}\n\n"
+        table = "| | where | becomes | | by |\n|---|---|---|---|---|\n"
+        (HERE / "mutants.md").write_text(head + table + "\n".join(rows) + "\n")
+    return 1 if counts["gone"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""Larger choices from the crash matrix: all pairs and some cells on S3 in ``make lab``, all cells in ``make soak``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.verify.test_quick import RESULT, has_merges, verify
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.timeout(3600)
+def test_all_pairs_show_what_they_must(tmp_path: Path) -> None:
+    result = verify(tmp_path / "page.html", "--pairs")
+    found = re.fullmatch(RESULT, result)
+    assert found, result
+    assert int(found[1]) > 80
+
+
+STORED = (
+    "exactly-once_append_sink.file_written_worker-killed_no-checkpoint_direct",
+    "exactly-once_append_sink.before_commit_driver-killed",
+    "exactly-once_append_sink.rows_landed_lost-acknowledgement",
+    "exactly-once_merge_sink.rows_landed_driver-killed",
+    "exactly-once_topic_sink.after_commit_exception_direct",
+)
+
+
+@pytest.mark.timeout(900)
+def test_a_handful_of_cells_with_table_and_checkpoint_on_s3(tmp_path: Path) -> None:
+    words = [word for name in STORED for word in ("--cell", name) if has_merges() or "_merge_" not in name]
+    result = verify(tmp_path / "page.html", "--store", "moto", *words)
+    assert result == f"RESULT cells={len(words) // 2} lost=0 duplicated=0 wrong=0"
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(2 * 3600)
+def test_all_pairs_with_tables_and_checkpoints_on_s3(tmp_path: Path) -> None:
+    result = verify(tmp_path / "page.html", "--store", "s3", "--pairs")
+    found = re.fullmatch(RESULT, result)
+    assert found, result
+    assert int(found[1]) > 30
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(4 * 3600)
+def test_every_cell_shows_what_it_must(tmp_path: Path) -> None:
+    result = verify(tmp_path / "page.html")
+    assert re.fullmatch(RESULT, result), result

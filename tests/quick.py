@@ -1,0 +1,155 @@
+"""The tests that a change is likely to break, in about two minutes.
+
+    make quick [SINCE=revision]
+
+takes the files that differ from the last commit (or, if none do, those of the last commit) and follows imports back to
+the test files: nearest first, until two minutes are full by the table of durations. `make test` remains the judge: what
+tests drive through the command line, Spark or a socket is not seen by imports.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from tests.durations import known_seconds
+
+PROJECT = Path(__file__).resolve().parents[1]
+PRODUCT = ("broker_lite", "connectors", "exactly_once", "jobs", "offset_store", "registry_lite")
+LABORATORY = ("sparkonce.broker_lite.sim", "sparkonce.jobs.lab", "sparkonce.jobs.bench")
+FORMATS = ("pyspark_delta_once", "pyspark_kafka_once")
+"""Spark imports these by their names, wherever a test has a session."""
+BUDGET_S = 180.0
+"""Of two processes on two cores, so 90 s and their starts."""
+SHORT_S = 0.5
+"""What a file takes that is too short for the table."""
+WEB = frozenset({".html", ".js", ".css"})
+
+
+def module_of(path: Path) -> str:
+    """Return the name by which a file of the project is imported."""
+    parts = list(path.with_suffix("").parts)
+    if parts[0] in PRODUCT:
+        parts.insert(0, "sparkonce")
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def sources() -> dict[str, Path]:
+    """Return all modules of the project and its tests, with their files relative to the project."""
+    roots = (*PRODUCT, *FORMATS, "tests")
+    paths = [path.relative_to(PROJECT) for root in roots for path in (PROJECT / root).rglob("*.py")]
+    paths += [path.relative_to(PROJECT) for path in (PROJECT / "sparkonce").glob("*.py")]
+    return {module_of(path): path for path in paths}
+
+
+def imports_of(path: Path, lazy: Mapping[str, str]) -> Iterator[str]:
+    """Yield every name that a file imports, in functions too; ``lazy`` says where names of ``sparkonce`` come from."""
+    text = (PROJECT / path).read_text()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            for alias in node.names:
+                yield lazy.get(alias.name, "") if node.module == "sparkonce" else f"{node.module}.{alias.name}"
+    if path.parts[0] == "tests" and "spark" in text:
+        yield from FORMATS
+
+
+def importers(known: Mapping[str, Path]) -> dict[str, set[str]]:
+    """Return the modules that import each module."""
+    from sparkonce import _WHERE as WHERE
+
+    lazy = {name: f"sparkonce.{module}" for name, module in WHERE.items()}
+    found: dict[str, set[str]] = defaultdict(set)
+    for module, path in known.items():
+        for name in imports_of(path, lazy):
+            target = name if name in known else name.rpartition(".")[0]
+            if target in known and target != "sparkonce":
+                found[target].add(module)
+    return found
+
+
+def distances(changed: Iterable[str], found: Mapping[str, set[str]]) -> dict[str, int]:
+    """Return how many imports away each module is from what changed."""
+    near = dict.fromkeys(changed, 0)
+    edge = list(near)
+    while edge:
+        following = []
+        for module in edge:
+            for other in found.get(module, ()):
+                if other not in near:
+                    near[other] = near[module] + 1
+                    following.append(other)
+        edge = following
+    return near
+
+
+def changed_files(since: str | None) -> list[Path]:
+    """Return the files that differ from a revision: the last commit, or the one before it if nothing differs."""
+
+    def git(*words: str) -> list[Path]:
+        done = subprocess.run(["git", *words], cwd=PROJECT, capture_output=True, text=True, check=True)
+        return [Path(line) for line in done.stdout.splitlines()]
+
+    new = git("ls-files", "--others", "--exclude-standard")
+    found = [*git("diff", "--name-only", since or "HEAD"), *new]
+    return found if found or since else git("diff", "--name-only", "HEAD~1")
+
+
+def mentioning(name: str, tests: Mapping[str, Path]) -> list[str]:
+    """Return the tests whose text has the name of a file that is no module."""
+    return [module for module, path in tests.items() if name in (PROJECT / path).read_text()]
+
+
+def select(changed: Iterable[Path], budget_s: float = BUDGET_S) -> tuple[list[str], list[str], bool]:
+    """Return the test files to run, those that would take too long, and whether the laboratory itself changed."""
+    known = sources()
+    tests = {module: path for module, path in known.items() if path.name.startswith("test_")}
+    modules = [module_of(path) for path in changed if path.suffix == ".py"]
+    near = distances(modules, importers(known))
+    for path in changed:
+        if path.suffix != ".py":
+            of_pages = [module for module in tests if path.suffix in WEB and module.startswith("tests.ui.")]
+            near |= dict.fromkeys([*mentioning(path.name, tests), *of_pages], 1)
+    of_the_lab = any(module.startswith((*LABORATORY, "tests.lab.")) for module in modules)
+    seconds = {str(path): 0.0 for path in tests.values()} | known_seconds()
+    found = sorted(
+        (near[module], seconds[str(path)], str(path))
+        for module, path in tests.items()
+        if module in near and (of_the_lab or not module.startswith("tests.lab."))
+    )
+    chosen, left_out, left_s = list[str](), list[str](), budget_s
+    for distance, takes_s, file in found:
+        if takes_s > left_s and distance:
+            left_out.append(file)
+        else:
+            chosen.append(file)
+            left_s -= max(takes_s, SHORT_S)
+    return chosen, left_out, of_the_lab
+
+
+def main() -> int:
+    """Run what was selected; returns pytest's exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.quick", description=__doc__)
+    parser.add_argument("--since", help="a revision: the tests of what differs from it (default: the last commit)")
+    parser.add_argument("--list", action="store_true", help="print the files, and run none")
+    options = parser.parse_args()
+    changed = changed_files(options.since)
+    chosen, left_out, of_the_lab = select(changed)
+    print(f"{len(changed)} files changed: {len(chosen)} test files, {len(left_out)} more are for `make test`")
+    if options.list or not chosen:
+        print("\n".join(chosen))
+        return 0
+    marks = ["-m", "not soak" if of_the_lab else "not soak and not lab"]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "2", *marks, *chosen], cwd=PROJECT, check=False
+    ).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
