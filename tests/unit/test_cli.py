@@ -13,7 +13,7 @@ import pytest
 
 from sparkonce.jobs.cli.main import COMMANDS, main
 
-HISTORY = next((Path(__file__).parent / "history" / "planted").glob("lost-write*.jsonl"))
+HISTORY = next((Path(__file__).parents[1] / "lab" / "history" / "planted").glob("lost-write*.jsonl"))
 
 
 def test_it_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:

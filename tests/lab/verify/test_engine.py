@@ -44,6 +44,7 @@ class FakeSpark:
     """Runs a function in place of a query."""
 
     is_alive = True
+    cpu_s = 0.0
 
     def __init__(self, runs: list[Run]) -> None:
         self.runs = runs

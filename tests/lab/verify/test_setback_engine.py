@@ -31,6 +31,7 @@ class FakeSpark:
     """Runs a function in place of a query."""
 
     is_alive = True
+    cpu_s = 0.0
 
     def __init__(self, run: Run) -> None:
         self.run, self.killed = run, 0
