@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from deltalake import DeltaTable
 from sparkonce import EmbeddedBroker
 from sparkonce.connectors.kafka_client.client import Client, KafkaUnreachableError
 from sparkonce.connectors.kafka_client.settings import read_settings
+from sparkonce.jobs.cli.main import main
 
 PROJECT = Path(__file__).resolve().parents[2]
 README = (PROJECT / "README.md").read_text()
@@ -86,7 +86,9 @@ def committed_values(broker: EmbeddedBroker, topic: str) -> list[bytes]:
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_the_ten_lines_of_python_run_and_the_commands_after_them(tmp_path: Path) -> None:
+def test_the_ten_lines_of_python_run_and_the_commands_after_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Beside folders of the user's own that are named like parts of ours."""
     for name in ("broker_lite", "connectors", "exactly_once", "jobs", "offset_store", "registry_lite"):
         (tmp_path / name).mkdir()
@@ -105,18 +107,13 @@ def test_the_ten_lines_of_python_run_and_the_commands_after_them(tmp_path: Path)
         assert sorted(committed_values(broker, "shouted")) == sorted(str(number).encode() for number in range(RECORDS))
         (transactions,) = (line for line in COMMANDS if "transactions" in line)
         words = shlex.split(transactions.replace("localhost:9092", broker.bootstrap_servers))[1:]
-        subprocess.run(
-            [sys.executable, "-m", "sparkonce", *words], cwd=tmp_path, check=True, capture_output=True, timeout=60
-        )
+        assert main(words) == 0, capsys.readouterr()
     orders = DeltaTable(tmp_path / "orders").to_pyarrow_table().column("order").to_pylist()
     assert sorted(orders) == sorted(str(number) for number in range(RECORDS))
     on_the_table = [line for line in COMMANDS if TABLE in line]
     assert len(on_the_table) == 4
     for line in on_the_table:
-        words = shlex.split(line.replace("/data/", f"{tmp_path}/"))[1:]
-        command = [sys.executable, "-m", "sparkonce", *words]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert main(shlex.split(line.replace("/data/", f"{tmp_path}/"))[1:]) == 0, capsys.readouterr()
     after = DeltaTable(tmp_path / "orders").to_pyarrow_table().column("order").to_pylist()
     assert sorted(after) == sorted(orders)
 
@@ -135,21 +132,7 @@ def check(output: str, folder: Path, points: set[str]) -> None:
     assert (folder / "report.html").read_text().count('class="kill"') == len(points) + 2
 
 
-@pytest.mark.spark
-@pytest.mark.timeout(900)
-def test_the_demo_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
-    """All of it but four of its five kills of the job: the matrix has those, and each costs a start of Spark."""
-    head, *kills = DEMO_CONFIG.read_text().split("[[kill]]")
-    last = kills[-1].replace("batch = 5", "batch = 2")
-    assert "delete_checkpoint = true" in last
-    config = tmp_path / "demo.toml"
-    config.write_text(f"{head}[[kill]]{last}")
-    shutil.copy(DEMO_CONFIG.with_name("broker.properties"), tmp_path)
-    output = demo(tmp_path / "demo", config)
-    check(output, tmp_path / "demo", {"sink.after_commit"})
-
-
-@pytest.mark.soak
+@pytest.mark.lab
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
 def test_the_whole_demo_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""The site that `make docs` builds: no dead link, nothing from elsewhere; mistakes fail the build and are named."""
+"""The site that `make docs` builds: no dead link, nothing from elsewhere; mistakes fail the build and are named.
+
+It takes half a minute, which `make lab` and `make docs` wait for.
+"""
 
 from __future__ import annotations
 
@@ -52,6 +55,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Page]:
     return {page: Page(page) for page in site.rglob("*.html")}
 
 
+@pytest.mark.lab
 def test_every_page_is_there_and_all_of_them_on_one(pages: dict[Path, Page]) -> None:
     (site,) = (page.parent for page in pages if page.name == "search.html")
     sources = {page.relative_to(DOCS).with_suffix(".html") for page in DOCS.rglob("*.md")} - {Path("README.html")}
@@ -60,6 +64,7 @@ def test_every_page_is_there_and_all_of_them_on_one(pages: dict[Path, Page]) -> 
     assert whole.count("<h1>") + whole.count("<h2>") + whole.count("<h3>") > len(sources)
 
 
+@pytest.mark.lab
 def test_nothing_is_loaded_from_elsewhere(pages: dict[Path, Page]) -> None:
     loaded = {(path, address) for path, page in pages.items() for address in page.loaded}
     assert loaded
@@ -69,6 +74,7 @@ def test_nothing_is_loaded_from_elsewhere(pages: dict[Path, Page]) -> None:
         assert parts.scheme == "data" or (path.parent / unquote(parts.path)).exists(), f"{path.name} loads {address}"
 
 
+@pytest.mark.lab
 def test_every_link_of_the_site_leads_somewhere(pages: dict[Path, Page]) -> None:
     """Also the links of the navigation, and those between the sections of the page that has all."""
     for path, page in pages.items():
@@ -96,6 +102,7 @@ def small(tmp_path: Path) -> Path:
     return docs
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize(
     ("page", "text", "told"),
     [
@@ -116,6 +123,7 @@ def test_a_mistake_fails_the_build_and_is_named(small: Path, page: str, text: st
     assert told in built.stderr
 
 
+@pytest.mark.lab
 def test_versions_are_published_beside_each_other(small: Path) -> None:
     published = small.parent / "published"
     older = published / "0.0.9"

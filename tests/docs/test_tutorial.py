@@ -29,6 +29,7 @@ def test_it_is_kept_without_outputs() -> None:
     assert not any(cell.outputs or cell.execution_count for cell in code)
 
 
+@pytest.mark.lab
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_it_runs_and_proves_what_it_says(tmp_path: Path) -> None:

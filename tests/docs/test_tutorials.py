@@ -15,6 +15,7 @@ from moto.server import ThreadedMotoServer
 from sparkonce import EmbeddedBroker
 from tests.docs.typed_commands import Typed, program, typed_under
 
+pytestmark = pytest.mark.lab
 KILL = "kill_it_yourself.md"
 
 
@@ -58,7 +59,6 @@ def check(folder: Path, broker: EmbeddedBroker, commands: list[Typed]) -> None:
             assert ended.returncode == 0, ended.stderr
 
 
-@pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("part", ["Kill it, as often as you like", "Kill it at the worst moment"])
@@ -85,7 +85,6 @@ def test_the_consumer_of_the_tutorial_loses_an_order_and_its_correction_does_not
     assert passed.returncode == 0, passed.stdout + passed.stderr
 
 
-@pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_the_avro_of_the_tutorial_is_read_with_both_schemas(tmp_path: Path) -> None:
@@ -96,7 +95,6 @@ def test_the_avro_of_the_tutorial_is_read_with_both_schemas(tmp_path: Path) -> N
     run.check(ended.stdout)
 
 
-@pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_the_table_of_the_tutorial_is_on_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +116,6 @@ def test_the_table_of_the_tutorial_is_on_s3(tmp_path: Path, monkeypatch: pytest.
         started.stop()
 
 
-@pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_the_shell_of_make_try_copies_each_order_once(tmp_path: Path) -> None:
