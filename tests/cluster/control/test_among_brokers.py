@@ -235,6 +235,13 @@ def test_requests_that_are_damaged_are_answered_or_refused(seed: int, caplog: py
     assert "this is a mistake of the broker's" not in caplog.text
 
 
+@pytest.fixture
+def briefly_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a broker conclude sooner that the log lacks what it knew."""
+    monkeypatch.setattr("sparkonce.broker_lite.cluster.lifecycle.BEHIND_MS", 100)
+
+
+@pytest.mark.usefixtures("briefly_behind")
 @pytest.mark.parametrize("copied", ["never", "before its last start", "after its last start"])
 def test_a_broker_does_not_join_a_cluster_that_has_lost_decisions(tmp_path: Path, copied: str) -> None:
     """Its topics would be put aside as deleted ones, and their records would be gone for clients."""
@@ -260,6 +267,7 @@ def test_a_broker_does_not_join_a_cluster_that_has_lost_decisions(tmp_path: Path
         assert "t" in admin(broker.bootstrap_servers).list_topics(timeout=PATIENCE_S).topics
 
 
+@pytest.mark.usefixtures("briefly_behind")
 def test_a_broker_that_goes_on_without_what_is_lost_may_be_killed_right_then(tmp_path: Path) -> None:
     data, killed = tmp_path / "data", tmp_path / "killed"
     config = {"node.id": 1, "metadata.log.dir": str(tmp_path / "metadata"), "cluster.id": "it"}
