@@ -158,27 +158,31 @@ def test_to_other_brokers_with_a_mirrored_topic(mover: Mover) -> None:
 THERE, BACK = "From Spark's Kafka source and Delta's sink", "Back to Spark's Kafka source and Delta's sink"
 
 
-@pytest.mark.parametrize("killed", ["after its last batch", "after the commit", "before the commit"])
 def test_from_spark_s_own_pipeline_and_back(
-    mover: Mover, jvm_kafka_spark: SparkSession, delta_spark: SparkSession, killed: str
+    mover: Mover, jvm_kafka_spark: SparkSession, delta_spark: SparkSession
 ) -> None:
-    table, checkpoint = mover.folder / "data/tables/jvm", mover.folder / "data/checkpoints/jvm"
+    """Spark's query ends after its last batch, or is killed before or after the commit of that: each is copied."""
+    folder = mover.folder
     mover.run_python(PARTS[DEFINITIONS].steps[0].text)
     theirs, set_offsets, ours = PARTS[THERE].steps
     mover.run_python(theirs.text)
     mover.send(1, 1)
-    shutil.copytree(table, mover.folder / "before")
+    shutil.copytree(folder / "data/tables/jvm", folder / "before")
     mover.run_python(theirs.text)
-    if killed != "after its last batch":  # Spark notes the end of a batch after the commit
-        (checkpoint / "commits/1").unlink()
-    if killed == "before the commit":
-        shutil.rmtree(table)
-        shutil.copytree(mover.folder / "before", table)
     mover.send(0, 1)
-    assert "shop" not in (said := mover.run_bash(set_offsets.text))
-    assert f"batch {0 if killed == 'before the commit' else 1} of query" in said
-    mover.run_python(ours.text)
-    mover.check("jvm")
+    for killed in ("after its last batch", "before the commit", "after the commit"):
+        mover.folder = folder / killed.replace(" ", "-")
+        table, checkpoint = mover.folder / "data/tables/jvm", mover.folder / "data/checkpoints/jvm"
+        shutil.copytree(folder / "data", mover.folder / "data")
+        if killed != "after its last batch":  # Spark notes the end of a batch after the commit
+            (checkpoint / "commits/1").unlink()
+        if killed == "before the commit":
+            shutil.rmtree(table)
+            shutil.copytree(folder / "before", table)
+        assert "shop" not in (said := mover.run_bash(set_offsets.text))
+        assert f"batch {0 if killed == 'before the commit' else 1} of query" in said, killed
+        mover.run_python(ours.text)
+        mover.check("jvm")
     mover.send(0, 1)
     mover.send(1, 2)
     mover.run_python(ours.text)

@@ -257,11 +257,35 @@ def orphans(world: World) -> None:
 story("Moving many offsets", each_record_once)(first_twenty)
 
 
+PROVED_ELSEWHERE = {
+    "Overlap": "tests/spark/test_sink.py",
+    "Gap / Read what is missing": "tests/spark/test_sink.py",
+    "Checkpoint older than the table": "tests/spark/test_field_bugs.py, iceberg_17340",
+    "Stateful query with a lost checkpoint / An older copy of the checkpoint": "tests/spark/test_checkpoint_set_back.py",
+    "Stateful query with a lost checkpoint / No copy at all: everything anew": "tests/spark/test_sink.py",
+    "Recreated topic": "tests/spark/test_field_bugs.py, iceberg_15293",
+    "Write the last batches again": "tests/spark/test_checkpoint_set_back.py",
+    "Restored table": "tests/unit/recovery/test_offsets_command.py",
+    "Two drivers": "tests/spark/test_field_bugs.py, iceberg_17637",
+    "Full disk": "tests/spark/test_field_bugs.py, iceberg_16016",
+    "Housekeeping / Small files": "test_compaction_beside_a_running_query",
+    "Housekeeping / Files that no commit names": "tests/unit/recovery/test_clean.py",
+}
+"""Parts of the page that only the text needs: what they show of the product is tested there by cheaper means."""
+
+
 def test_every_part_of_the_page_has_a_story() -> None:
     assert set(STORIES) == set(PARTS)
+    assert set(PROVED_ELSEWHERE) < set(PARTS)
 
 
-@pytest.mark.parametrize("title", STORIES, ids=[title or "The first look" for title in STORIES])
+@pytest.mark.parametrize(
+    "title",
+    [
+        pytest.param(title, id=title or "The first look", marks=pytest.mark.lab if title in PROVED_ELSEWHERE else ())
+        for title in STORIES
+    ],
+)
 def test_the_page(world: World, plans: Any, title: str) -> None:
     part: Part = PARTS[title]
     setup, check = STORIES[title]
@@ -275,9 +299,10 @@ def test_the_page(world: World, plans: Any, title: str) -> None:
     check(world)
 
 
-def test_compaction_beside_a_running_query(world: World) -> None:
+@pytest.mark.parametrize("batches", [12, pytest.param(50, marks=pytest.mark.lab)])
+def test_compaction_beside_a_running_query(world: World, batches: int) -> None:
     """Many small batches in one process while another merges files again and again: nothing lost, nothing twice."""
-    world.produce(300)
+    world.produce(6 * batches)
     query = world.orders(maxOffsetsPerTrigger=6, **STORE)
     runs = 0
     while query.isActive:
@@ -291,7 +316,7 @@ def test_compaction_beside_a_running_query(world: World) -> None:
     each_record_once(world)
     history = DeltaTable(str(world.table)).history()
     commits = ["batch" if "sparkonce" in entry else entry["operation"] for entry in history]
-    assert commits.count("batch") == 50
+    assert commits.count("batch") == batches
     assert "OPTIMIZE" in commits[commits.index("batch") :], "batches were written after a compaction"
     assert main(["compact", str(world.table)]) == 0
     assert len(DeltaTable(str(world.table)).file_uris()) == 1
