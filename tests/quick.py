@@ -11,23 +11,30 @@ from __future__ import annotations
 
 import argparse
 import ast
+import re
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from sparkonce import _WHERE as WHERE
 from tests.durations import known_seconds
 
 PROJECT = Path(__file__).resolve().parents[1]
 PRODUCT = ("broker_lite", "connectors", "exactly_once", "jobs", "offset_store", "registry_lite")
 LABORATORY = ("sparkonce.broker_lite.sim", "sparkonce.jobs.lab", "sparkonce.jobs.bench")
 FORMATS = ("pyspark_delta_once", "pyspark_kafka_once")
-"""Spark imports these by their names, wherever a test has a session."""
+FIXTURES = {"spark": FORMATS, "kafka_broker": ("sparkonce.broker_lite.embedded",)}
+"""What tests have without an import, by a word in them: Spark finds the formats by their names."""
+LAZY = {name: f"sparkonce.{module}" for name, module in WHERE.items()}
+"""Where the names are that users import from ``sparkonce``."""
 BUDGET_S = 180.0
 """Of two processes on two cores, so 90 s and their starts."""
 SHORT_S = 0.5
 """What a file takes that is too short for the table."""
+FOLDER = re.compile(r"sparkonce(\.\w+){2,}\.")
+"""How the name of a module begins whose end is worked out."""
 WEB = frozenset({".html", ".js", ".css"})
 
 
@@ -47,29 +54,30 @@ def sources() -> dict[str, Path]:
     return {module_of(path): path for path in paths}
 
 
-def imports_of(path: Path, lazy: Mapping[str, str]) -> Iterator[str]:
-    """Yield every name that a file imports, in functions too; ``lazy`` says where names of ``sparkonce`` come from."""
+def imports_of(path: Path, known: Mapping[str, Path]) -> Iterator[str]:
+    """Yield every name that a file imports: in functions and by a text that names a module, too."""
     text = (PROJECT / path).read_text()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             for alias in node.names:
-                yield lazy.get(alias.name, "") if node.module == "sparkonce" else f"{node.module}.{alias.name}"
-    if path.parts[0] == "tests" and "spark" in text:
-        yield from FORMATS
+                yield LAZY.get(alias.name, "") if node.module == "sparkonce" else f"{node.module}.{alias.name}"
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value:
+            yield from {node.value, f"sparkonce.{node.value}"} & known.keys()
+        elif isinstance(node, ast.JoinedStr) and FOLDER.fullmatch(folder := ast.unparse(node)[2:].partition("{")[0]):
+            yield from (name for name in known if name.startswith(folder))
+    if path.parts[0] == "tests":
+        yield from (name for word, names in FIXTURES.items() if word in text for name in names)
 
 
 def importers(known: Mapping[str, Path]) -> dict[str, set[str]]:
     """Return the modules that import each module."""
-    from sparkonce import _WHERE as WHERE
-
-    lazy = {name: f"sparkonce.{module}" for name, module in WHERE.items()}
     found: dict[str, set[str]] = defaultdict(set)
     for module, path in known.items():
-        for name in imports_of(path, lazy):
+        for name in imports_of(path, known):
             target = name if name in known else name.rpartition(".")[0]
-            if target in known and target != "sparkonce":
+            if target in known and target not in ("sparkonce", module):
                 found[target].add(module)
     return found
 
