@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Producer
@@ -12,9 +12,11 @@ from playwright.sync_api import Page
 _NOTHING = TopicMetadata()
 
 
-def create_topic(servers: str, name: str, partitions: int = 1, replicas: int = 1) -> None:
+def create_topic(
+    servers: str, name: str, partitions: int = 1, replicas: int = 1, config: Mapping[str, str] | None = None
+) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
-    for created in admin.create_topics([NewTopic(name, partitions, replicas)]).values():
+    for created in admin.create_topics([NewTopic(name, partitions, replicas, config=dict(config or {}))]).values():
         created.result()
     while len(admin.list_topics().topics.get(name, _NOTHING).partitions) < partitions:
         pass  # a broker of a real cluster may not have heard of it yet
