@@ -1,5 +1,7 @@
 """How others have lost or doubled records on the way from Kafka to a table: each as a test, on both of our paths.
 
+`make test` takes one path, in turns; what both paths do at each crash point is the crash matrix's to find.
+
 The issues are those of Iceberg's sink for Kafka Connect, Delta Lake, Paimon and kafka-delta-ingest. docs/field_bugs.md
 says what each was, and why the same cannot happen here.
 """
@@ -117,11 +119,21 @@ class World:
         assert set(added.values()) == {1}
 
 
-@pytest.fixture(params=["rows", "ranges"])
+PATHS = ("rows", "ranges")
+
+
+def first(path: str) -> pytest.MarkDecorator:
+    """Take one path in `make test`, and the other in `make lab`."""
+    (other,) = set(PATHS) - {path}
+    return pytest.mark.parametrize("world", [path, pytest.param(other, marks=pytest.mark.lab)], indirect=True)
+
+
+@pytest.fixture
 def world(request: pytest.FixtureRequest, spark: SparkSession, kafka: Any, tmp_path: Path, crash_folder: Path) -> World:
     return World(spark, Cluster(kafka.bootstrap_servers), tmp_path, crash_folder, request.param)
 
 
+@first("rows")
 def test_iceberg_16282_a_file_is_not_committed_again_after_a_recovery(world: World) -> None:
     """A coordinator committed a file and died before it had stored how far it was; the next one committed it again.
 
@@ -138,6 +150,7 @@ def test_iceberg_16282_a_file_is_not_committed_again_after_a_recovery(world: Wor
     world.assert_once(40)
 
 
+@first("ranges")
 def test_iceberg_17637_two_coordinators_after_a_rebalance(world: World) -> None:
     """A rebalance left two coordinators, and each of them committed the same files.
 
@@ -150,7 +163,7 @@ def test_iceberg_17637_two_coordinators_after_a_rebalance(world: World) -> None:
     with LagListener(world.spark).start(port=None) as lag:
         with world.held("sink.before_commit@1=hold") as paused:
             other = world.folder / "other"
-            world.run(other, offsetStore=f"delta:{world.table}", appId="app", maxOffsetsPerTrigger=6)
+            world.run(other, offsetStore=f"delta:{world.table}", appId="app", maxOffsetsPerTrigger=10)
         with pytest.raises(StreamingQueryException, match=r"FencedError.*Another driver runs with the same appId"):
             paused.awaitTermination(DEADLINE_S)
         assert lag.wait(paused, DEADLINE_S)
@@ -161,6 +174,7 @@ def test_iceberg_17637_two_coordinators_after_a_rebalance(world: World) -> None:
     world.assert_once(44)
 
 
+@first("ranges")
 def test_iceberg_16016_a_failed_write_leaves_no_zombie(world: World) -> None:
     """When a write to S3 failed, the coordinator's thread stayed alive and went on committing beside its successor.
 
@@ -175,6 +189,7 @@ def test_iceberg_16016_a_failed_write_leaves_no_zombie(world: World) -> None:
     world.assert_once(24)
 
 
+@first("rows")
 def test_iceberg_17340_a_watermark_that_went_back(world: World) -> None:
     """After tasks were restarted, the stored position went back: 149 files were referenced twice, 111,927 rows doubled.
 
@@ -197,6 +212,7 @@ def test_iceberg_17340_a_watermark_that_went_back(world: World) -> None:
     world.assert_once(40)
 
 
+@first("rows")
 def test_iceberg_17551_defaults_lose_nothing(world: World) -> None:
     """The record at the stored position had aged out, so the sink began at the latest one and lost all between.
 
@@ -220,6 +236,7 @@ def test_iceberg_17551_defaults_lose_nothing(world: World) -> None:
     world.assert_once(40)
 
 
+@first("ranges")
 def test_iceberg_15293_commits_go_on_with_a_new_cluster(world: World) -> None:
     """The Kafka cluster was made anew, with offsets from 0; files were written, and the sink dropped them silently.
 
@@ -239,6 +256,7 @@ def test_iceberg_15293_commits_go_on_with_a_new_cluster(world: World) -> None:
             world.send(count, 4)
 
 
+@first("ranges")
 def test_delta_6314_the_end_of_a_batch_that_vanishes(world: World, tmp_path: Path) -> None:
     """The last commit of a planned batch was gone when it was read; the batch ended early, and the rest was skipped.
 
@@ -262,6 +280,7 @@ def test_delta_6314_the_end_of_a_batch_that_vanishes(world: World, tmp_path: Pat
         world.assert_once(40)
 
 
+@first("rows")
 def test_delta_6338_commits_that_become_visible_late(world: World) -> None:
     """While a table was written, commits between two listings were skipped: of 100 values, four were lost on average.
 
@@ -310,6 +329,7 @@ def _transactional(world: World) -> Producer:
     return producer
 
 
+@first("ranges")
 def test_paimon_10105_a_replayed_batch_in_a_table(world: World) -> None:
     """A query that failed after the sink's commit, before Spark noted the batch, wrote the whole batch again.
 
@@ -323,6 +343,7 @@ def test_paimon_10105_a_replayed_batch_in_a_table(world: World) -> None:
     world.assert_once(30)
 
 
+@first("rows")
 def test_paimon_10105_a_replayed_batch_in_a_topic(world: World) -> None:
     """The same into Kafka: Spark's own sink there writes a replayed batch again, too."""
     target = world.cluster.create(1)
@@ -343,6 +364,7 @@ def _forget_last_commit(checkpoint: Path) -> None:
     last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
 
 
+@first("ranges")
 def test_kafka_delta_ingest_92_rows_and_txn_offsets_agree_in_every_commit(world: World) -> None:
     """A consumer that had not reached its starting offsets yet read from the earliest ones, and wrote that.
 

@@ -261,7 +261,9 @@ PROVED_ELSEWHERE = {
     "Overlap": "tests/spark/test_sink.py",
     "Gap / Read what is missing": "tests/spark/test_sink.py",
     "Checkpoint older than the table": "tests/spark/test_field_bugs.py, iceberg_17340",
-    "Stateful query with a lost checkpoint / An older copy of the checkpoint": "tests/spark/test_checkpoint_set_back.py",
+    "Stateful query with a lost checkpoint / An older copy of the checkpoint": (
+        "tests/spark/test_checkpoint_set_back.py, windows"
+    ),
     "Stateful query with a lost checkpoint / No copy at all: everything anew": "tests/spark/test_sink.py",
     "Recreated topic": "tests/spark/test_field_bugs.py, iceberg_15293",
     "Write the last batches again": "tests/spark/test_checkpoint_set_back.py",
