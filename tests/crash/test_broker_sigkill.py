@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from sparkonce import EmbeddedBroker
 from sparkonce.jobs.shared.peers import missing_kafka_reason
 from tests.kafka_files import assert_kafka_finds_nothing_wrong
+from tests.reading import AT_ONCE, assign
 
 KILLS = 10
 ACKNOWLEDGED_BETWEEN_KILLS = 400
@@ -93,10 +94,10 @@ def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
 
 def read_all(servers: str, partition: int) -> list[tuple[int, int]]:
     """Return (offset, number) of every record of a partition."""
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "reader", "enable.auto.commit": False})
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "reader", "enable.auto.commit": False, **AT_ONCE})
     place = TopicPartition("t", partition, 0)
     _, end = consumer.get_watermark_offsets(place, timeout=DEADLINE_S)
-    consumer.assign([place])
+    assign(consumer, [place])
     records: list[tuple[int, int]] = []
     while not records or records[-1][0] < end - 1:
         message = consumer.poll(DEADLINE_S)

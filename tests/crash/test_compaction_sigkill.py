@@ -17,6 +17,7 @@ from sparkonce import EmbeddedBroker
 from sparkonce.jobs.shared.peers import missing_kafka_reason
 from tests.chance import new_seed
 from tests.kafka_files import assert_kafka_finds_nothing_wrong
+from tests.reading import AT_ONCE, assign
 
 KILLS = 20
 KEYS = 40
@@ -93,10 +94,10 @@ class Load:
 
 def read_all(servers: str, topic: str) -> list[tuple[int, bytes | None, bytes | None]]:
     """Return offset, key and value of every record."""
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "reader", "enable.partition.eof": True})
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "reader", "enable.partition.eof": True, **AT_ONCE})
     place = TopicPartition(topic, 0)
     start, _ = consumer.get_watermark_offsets(place, timeout=DEADLINE_S)
-    consumer.assign([TopicPartition(topic, 0, start)])
+    assign(consumer, [TopicPartition(topic, 0, start)])
     found: list[tuple[int, bytes | None, bytes | None]] = []
     while True:
         message = consumer.poll(DEADLINE_S)

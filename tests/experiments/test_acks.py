@@ -35,6 +35,7 @@ from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.protocol.records import Record, encode_batch
 from sparkonce.broker_lite.sim.disk import SimulatedDisk
 from sparkonce.jobs.shared.peers import QUICK_JVM, RealKafka, missing_kafka_reason
+from tests.reading import AT_ONCE, assign
 
 DEADLINE_S = 30.0
 PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.UNKNOWN_TOPIC_OR_PART)
@@ -105,8 +106,8 @@ class Told:
 def log_of(broker: Killable, topic: str) -> list[str]:
     """Return what the log holds."""
     settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "none", "log_level": 0}
-    consumer = Consumer({**settings, "enable.auto.commit": False, "enable.partition.eof": True})
-    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    consumer = Consumer({**settings, "enable.auto.commit": False, "enable.partition.eof": True, **AT_ONCE})
+    assign(consumer, [TopicPartition(topic, 0, OFFSET_BEGINNING)])
     values: list[str] = []
     while True:
         message = consumer.poll(DEADLINE_S)

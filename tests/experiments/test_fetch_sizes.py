@@ -30,6 +30,7 @@ from sparkonce import EmbeddedBroker
 from sparkonce.broker_lite.protocol.records import decode_all, read_header, scan
 from sparkonce.jobs.shared.peers import QUICK_JVM, RealKafka, missing_kafka_reason
 from tests.experiments.raw_client import RawClient, batch_of
+from tests.reading import AT_ONCE, assign
 
 KIB = 1024
 BATCH_BYTES = 1094
@@ -117,9 +118,10 @@ def read_confluent(servers: str, topic: str, offset: int, max_bytes: int, count:
             "enable.auto.commit": False,
             "message.max.bytes": 1000,  # fetch.max.bytes is raised to this
             "fetch.max.bytes": max_bytes,
+            **AT_ONCE,
         }
     )
-    consumer.assign([TopicPartition(topic, 0, offset)])
+    assign(consumer, [TopicPartition(topic, 0, offset)])
     values: list[bytes] = []
     while len(values) < count:
         got = consumer.consume(count - len(values), timeout=DEADLINE_S)

@@ -29,6 +29,7 @@ from kafka.partitioner.sticky import StickyPartitioner
 
 from sparkonce import EmbeddedBroker
 from sparkonce.jobs.shared.peers import QUICK_JVM, java_command, kafka_classpath, missing_kafka_reason
+from tests.reading import AT_ONCE, assign
 
 PARTITIONS = 5
 KEYS = [b"user-%d" % number for number in range(100)]
@@ -89,8 +90,8 @@ def write_aiokafka(servers: str, keys: Sequence[bytes | None], **settings: Any) 
 
 def places_by_value(servers: str, prefix: str, count: int) -> dict[str, int]:
     """Read the topic and give the partition of each value that begins with `prefix`."""
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "none", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(TOPIC, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "none", "enable.auto.commit": False, **AT_ONCE})
+    assign(consumer, [TopicPartition(TOPIC, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
     places: dict[str, int] = {}
     while len(places) < count:
         messages = consumer.consume(1000, timeout=DEADLINE_S / 100)

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from sparkonce import EmbeddedCluster
 from sparkonce.jobs.shared.peers import RealKafkaCluster, java_command, kafka_classpath, missing_kafka_reason
+from tests.reading import AT_ONCE, assign
 
 pytestmark = pytest.mark.java
 PROGRAM = Path(__file__).parent / "AbortRightAfterCommit.java"
@@ -51,9 +52,9 @@ def commit_and_abort(bootstrap_servers: str, rounds: int) -> None:
 
 def read_committed(bootstrap_servers: str) -> Counter[bytes]:
     """Read the topic to its end."""
-    config = {"bootstrap.servers": bootstrap_servers, "group.id": "g", "enable.partition.eof": True}
+    config = {"bootstrap.servers": bootstrap_servers, "group.id": "g", "enable.partition.eof": True, **AT_ONCE}
     consumer = Consumer({**config, "enable.auto.commit": False, "isolation.level": "read_committed", "log_level": 0})
-    consumer.assign([TopicPartition("t", each, 0) for each in range(PARTITIONS)])
+    assign(consumer, [TopicPartition("t", each, 0) for each in range(PARTITIONS)])
     found: Counter[bytes] = Counter()
     ends = 0
     while ends < PARTITIONS:

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, 
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from sparkonce import EmbeddedBroker
+from tests.reading import assign
 
 DEADLINE_S = 30.0
 
@@ -48,6 +49,7 @@ def consumer_of(broker: EmbeddedBroker, group: str, **settings: Any) -> Consumer
             "group.id": group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
+            "heartbeat.interval.ms": 100,  # how soon a member hears that another one has joined or left
             **settings,
         }
     )
@@ -67,7 +69,7 @@ def test_what_is_produced_is_consumed_in_order(kafka_broker: EmbeddedBroker, cod
 def test_acks(kafka_broker: EmbeddedBroker, acks: str) -> None:
     produce(kafka_broker, "t", [b"a", b"b"], acks=acks)
     consumer = consumer_of(kafka_broker, "g")
-    consumer.assign([TopicPartition("t", 0, 0)])
+    assign(consumer, [TopicPartition("t", 0, 0)])
     assert [message.value() for message in consume(consumer, 2)] == [b"a", b"b"]
     consumer.close()
 
@@ -77,7 +79,7 @@ def test_headers_keys_nulls_and_timestamps_survive(kafka_broker: EmbeddedBroker)
     producer.produce("t", key=b"k", value=None, headers=[("h", b"1"), ("n", None)], timestamp=1_700_000_000_123)
     assert producer.flush(DEADLINE_S) == 0
     consumer = consumer_of(kafka_broker, "g")
-    consumer.assign([TopicPartition("t", 0, 0)])
+    assign(consumer, [TopicPartition("t", 0, 0)])
     (message,) = consume(consumer, 1)
     assert (message.key(), message.value(), message.headers()) == (b"k", None, [("h", b"1"), ("n", None)])
     assert message.timestamp()[1] == 1_700_000_000_123
@@ -89,7 +91,7 @@ def test_a_batch_larger_than_the_fetch_still_comes(kafka_broker: EmbeddedBroker)
     consumer = consumer_of(
         kafka_broker, "g", **{"fetch.max.bytes": 1000, "fetch.message.max.bytes": 1000, "message.max.bytes": 1000}
     )
-    consumer.assign([TopicPartition("t", 0, 0)])
+    assign(consumer, [TopicPartition("t", 0, 0)])
     assert [len(message.value()) for message in consume(consumer, 2)] == [500_000, 500_000]
     consumer.close()
 
@@ -97,7 +99,7 @@ def test_a_batch_larger_than_the_fetch_still_comes(kafka_broker: EmbeddedBroker)
 def test_a_fetch_waits_for_records(kafka_broker: EmbeddedBroker) -> None:
     produce(kafka_broker, "t", [b"first"])
     consumer = consumer_of(kafka_broker, "g", **{"fetch.wait.max.ms": 20_000, "socket.timeout.ms": 60_000})
-    consumer.assign([TopicPartition("t", 0, 0)])
+    assign(consumer, [TopicPartition("t", 0, 0)])
     consume(consumer, 1)
     later = threading.Thread(target=produce, args=(kafka_broker, "t", [b"second"]))
     later.start()

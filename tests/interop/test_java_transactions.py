@@ -22,6 +22,7 @@ from tests.chance import new_seed
 from tests.interop.plain_client import PlainClient
 from tests.interop.tools import KafkaTools
 from tests.kafka_files import DUMP, assert_kafka_finds_nothing_wrong
+from tests.reading import AT_ONCE, assign
 
 pytestmark = pytest.mark.java
 COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
@@ -73,9 +74,10 @@ def committed_values(broker: EmbeddedBroker) -> list[int]:
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "log_level": 0,
+            **AT_ONCE,
         }
     )
-    consumer.assign([TopicPartition("out", 0, 0)])
+    assign(consumer, [TopicPartition("out", 0, 0)])
     values = []
     while True:
         message = consumer.poll(DEADLINE_S)
@@ -171,9 +173,9 @@ def test_copier_and_broker_are_killed_in_turn(tmp_path: Path) -> None:
             said = child.stdout.read()
             assert child.wait() == 0, said
         assert committed_values(broker) == list(range(count))
-    said = dump(list(tmp_path.glob("data/__consumer_offsets-0/*.log")), "--offsets-decoder")
-    assert "endTxnMarker: COMMIT coordinatorEpoch: 0" in said
-    assert f'"offset":{count}' in said
+    dumped = dump(list(tmp_path.glob("data/__consumer_offsets-0/*.log")), "--offsets-decoder")
+    assert "endTxnMarker: COMMIT coordinatorEpoch: 0" in dumped
+    assert f'"offset":{count}' in dumped
     assert_kafka_finds_nothing_wrong([tmp_path / "data" / "out-0", tmp_path / "data" / "__transaction_state-0"])
 
 

@@ -16,6 +16,7 @@ from sparkonce import EmbeddedBroker
 from sparkonce.broker_lite.protocol.compression import Compression
 from sparkonce.broker_lite.protocol.legacy_records import encode_message_set
 from sparkonce.broker_lite.protocol.records import Record
+from tests.reading import AT_ONCE, assign
 
 NOW = 1_700_000_000_000
 DEADLINE_S = 30.0
@@ -39,7 +40,7 @@ class Reader:
 
     def __init__(self, broker: EmbeddedBroker, topic: str) -> None:
         settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "enable.partition.eof": True}
-        self._consumer = Consumer(settings)
+        self._consumer = Consumer({**settings, **AT_ONCE})
         self._topic = topic
 
     def start_offset(self) -> int:
@@ -47,7 +48,7 @@ class Reader:
         return int(offset)
 
     def records(self) -> list[tuple[int, bytes, bytes]]:
-        self._consumer.assign([TopicPartition(self._topic, 0, self.start_offset())])
+        assign(self._consumer, [TopicPartition(self._topic, 0, self.start_offset())])
         found: list[tuple[int, bytes, bytes]] = []
         while True:
             message = self._consumer.poll(DEADLINE_S)

@@ -20,6 +20,7 @@ from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.protocol.records import encode_batch
 from tests.interop.plain_client import PlainClient
+from tests.reading import AT_ONCE, assign
 
 DEADLINE_S = 30.0
 NOW_MS = 1_700_000_000_000
@@ -60,9 +61,10 @@ def read_until(broker: EmbeddedBroker, last: bytes, isolation: str = "read_commi
             "group.id": "reader",
             "enable.auto.commit": False,
             "isolation.level": isolation,
+            **AT_ONCE,
         }
     )
-    consumer.assign([TopicPartition(topic, 0, 0)])
+    assign(consumer, [TopicPartition(topic, 0, 0)])
     values: list[bytes] = []
     while not values or values[-1] != last:
         message = consumer.poll(DEADLINE_S)
@@ -120,7 +122,8 @@ def test_a_waiting_reader_is_woken_by_the_end_of_a_transaction(broker: EmbeddedB
     with PlainClient(broker.bootstrap_servers) as client:
         client.send_fetch("t", 0, 0, isolation_level=1, min_bytes=500, max_wait_ms=int(DEADLINE_S * 1000))
         producer.commit_transaction(DEADLINE_S)
-        assert len(client.receive_fetch().records or b"") > 1000
+        records: Any = client.receive_fetch().records
+        assert len(records or b"") > 1000
 
 
 def test_a_zombie_is_fenced(broker: EmbeddedBroker) -> None:

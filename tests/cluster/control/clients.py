@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from sparkonce import EmbeddedCluster
+from tests.reading import AT_ONCE, assign
 
 QUIET = {"log_level": 0}
 
@@ -50,8 +51,8 @@ def produce(cluster: EmbeddedCluster, topic: str, partition: int, values: list[b
 
 
 def consumed(cluster: EmbeddedCluster, topic: str, partition: int, count: int) -> list[bytes]:
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "none", **QUIET})
-    consumer.assign([TopicPartition(topic, partition, 0)])
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "none", **AT_ONCE, **QUIET})
+    assign(consumer, [TopicPartition(topic, partition, 0)])
     try:
         return [message.value() for message in consumer.consume(count, 20)]
     finally:

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from sparkonce import EmbeddedCluster
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from tests.reading import AT_ONCE, assign
 
 DEADLINE_S = 60.0
 QUIET = {"log_level": 2}
@@ -88,10 +89,15 @@ def write(producer: Producer, topic: str, values: Sequence[str], partitions: int
 
 def read(cluster: EmbeddedCluster, topic: str, partitions: int, isolation: str = "read_committed") -> list[str]:
     """Return the values of a topic, sorted, up to its ends (for read_committed, the last stable offsets)."""
-    config = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "readers", "enable.partition.eof": True}
-    consumer = Consumer({**config, "enable.auto.commit": False, "isolation.level": isolation, **QUIET})
+    config = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "group.id": "readers",
+        "enable.partition.eof": True,
+        **AT_ONCE,
+    }
+    consumer = Consumer({**config, "enable.auto.commit": False, "isolation.level": isolation, **AT_ONCE, **QUIET})
     try:
-        consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for index in range(partitions)])
+        assign(consumer, [TopicPartition(topic, index, OFFSET_BEGINNING) for index in range(partitions)])
         values, ends = [], set()
         while len(ends) < partitions:
             message = consumer.poll(DEADLINE_S)

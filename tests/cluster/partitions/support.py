@@ -19,6 +19,7 @@ from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
 from sparkonce.broker_lite.protocol.records import Record, encode_batch, scan
 from tests.interop.plain_client import PlainClient
+from tests.reading import AT_ONCE, assign
 
 DEADLINE_S = 60.0
 PRODUCE_VERSION = 12
@@ -82,10 +83,11 @@ def read_all(cluster: EmbeddedCluster, topic: str, partitions: int, count: int) 
             "group.id": "reader",
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
+            **AT_ONCE,
         }
     )
     ends = [consumer.get_watermark_offsets(TopicPartition(topic, index), DEADLINE_S)[1] for index in range(partitions)]
-    consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
+    assign(consumer, [TopicPartition(topic, index, 0) for index in range(partitions)])
     found: list[list[bytes]] = [[] for _ in range(partitions)]
     while any(len(values) < end for values, end in zip(found, ends, strict=True)):
         message = consumer.poll(DEADLINE_S)
