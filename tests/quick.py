@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 from sparkonce import _WHERE as WHERE
@@ -46,7 +47,8 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def sources() -> dict[str, Path]:
+@cache
+def sources() -> Mapping[str, Path]:
     """Return all modules of the project and its tests, with their files relative to the project."""
     roots = (*PRODUCT, *FORMATS, "tests")
     paths = [path.relative_to(PROJECT) for root in roots for path in (PROJECT / root).rglob("*.py")]
@@ -75,8 +77,10 @@ def imports_of(path: Path, known: Mapping[str, Path]) -> Iterator[str]:
         yield from (name for word, names in FIXTURES.items() if word in text for name in names)
 
 
-def importers(known: Mapping[str, Path]) -> dict[str, set[str]]:
+@cache
+def importers() -> Mapping[str, set[str]]:
     """Return the modules that import each module."""
+    known = sources()
     found: dict[str, set[str]] = defaultdict(set)
     for module, path in known.items():
         for name in imports_of(path, known):
@@ -123,7 +127,7 @@ def select(changed: Iterable[Path], budget_s: float = BUDGET_S) -> tuple[list[st
     known = sources()
     tests = {module: path for module, path in known.items() if path.name.startswith("test_")}
     modules = [module_of(path) for path in changed if path.suffix == ".py"]
-    near = distances(modules, importers(known))
+    near = distances(modules, importers())
     for path in changed:
         if path.suffix != ".py":
             of_pages = [module for module in tests if path.suffix in WEB and module.startswith("tests.ui.")]
