@@ -34,12 +34,6 @@ CONFIG = {
     "num.partitions": PARTITIONS,
     "zookeeper.session.timeout.ms": 3_000,
 }
-QUICK = {
-    ("files", "hard", "leader", "one"),
-    ("files", "clean", "controller", "one"),
-    ("zookeeper", "hard", "controller", "one"),
-}
-"""What `make test` runs; `make soak` runs them all."""
 
 
 @pytest.fixture
@@ -94,15 +88,27 @@ def whom(cluster: EmbeddedCluster, role: str) -> int:
     return next(each for each in cluster.in_sync_replicas(TOPIC, 0) if each != leader)
 
 
+Bounce = tuple[str, str]
+"""How a broker ends, and which."""
+QUICK: tuple[tuple[str, tuple[Bounce, ...]], ...] = (
+    ("files", (("hard", "leader"), ("clean", "controller"))),
+    ("zookeeper", (("hard", "controller"),)),
+)
+"""What `make test` runs, one bounce after the other in the same cluster; `make soak` runs all, each for itself."""
+
+
 def cases() -> Iterator[Any]:
-    ways = ("files", "zookeeper"), ("clean", "hard"), ("leader", "follower", "controller"), ("one", "rolling")
-    for case in product(*ways):
-        yield pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.soak], id="-".join(case))
+    for coordination, bounces in QUICK:
+        yield pytest.param(coordination, bounces, id=f"{coordination}-{'-'.join(role for _, role in bounces)}")
+    ways = ("files", "zookeeper"), ("clean", "hard"), ("leader", "follower", "controller"), (1, ROLLING)
+    for coordination, how, role, times in product(*ways):
+        name = f"{coordination}-{how}-{role}-{'one' if times == 1 else 'rolling'}"
+        yield pytest.param(coordination, ((how, role),) * times, marks=pytest.mark.soak, id=name)
 
 
-@pytest.mark.parametrize(("cluster", "how", "role", "times"), list(cases()), indirect=["cluster"])
+@pytest.mark.parametrize(("cluster", "bounces"), list(cases()), indirect=["cluster"])
 def test_what_is_acknowledged_is_read_once_through_bounces(
-    cluster: EmbeddedCluster, tmp_path: Path, clients: ExitStack, how: str, role: str, times: str
+    cluster: EmbeddedCluster, tmp_path: Path, clients: ExitStack, bounces: tuple[Bounce, ...]
 ) -> None:
     producing = ("--value-prefix", "p", "--throughput", "1000", "--repeating-keys", "17")
     producer = start(cluster, tmp_path, clients, "verifiable_producer", "producer", *producing)
@@ -110,7 +116,7 @@ def test_what_is_acknowledged_is_read_once_through_bounces(
     joining = ("--verbose", "--group-id", "g", "--command-config", str(tmp_path / "member.properties"))
     member = start(cluster, tmp_path, clients, "verifiable_consumer", "member", *joining)
     acknowledged = 0
-    for _ in range(1 if times == "one" else ROLLING):
+    for how, role in bounces:
         acknowledged = producer.counts.get("producer_send_success", 0) + BETWEEN
         producer.wait_for("producer_send_success", acknowledged)
         broker_id = whom(cluster, role)

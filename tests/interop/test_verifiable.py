@@ -1,4 +1,7 @@
-"""The verifiable producer and consumer through kills of the broker and of themselves, judged by the history checker."""
+"""The verifiable producer and consumer through kills of the broker and of themselves, judged by the history checker.
+
+They are the laboratory's tools, and `make lab` tests what they say; `make test` has what the broker does under them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from tests.interop.verifiable_clients import Client
 PROJECT = Path(__file__).resolve().parents[2]
 CONF = PROJECT / "conf"
 PARTITIONS = 3
-RECORDS = 3000
+RECORDS = 1500
 DEADLINE_S = 60.0
 
 Start = Callable[..., Client]
@@ -115,6 +118,7 @@ def test_nothing_is_lost_while_the_broker_is_killed_and_the_group_changes(
     assert (verdict.sent, verdict.acknowledged, verdict.unknown) == (RECORDS, RECORDS, 0)
 
 
+@pytest.mark.lab
 def test_a_producer_that_is_killed_leaves_outcomes_open_that_the_checker_allows_for(ours: Clients) -> None:
     producer = ours.producer("p", "--throughput", "2000")
     producer.wait_for("producer_send_success", 200)
@@ -139,6 +143,7 @@ def test_sigterm_ends_both_in_order(ours: Clients) -> None:
     assert_clean(producer, consumer)
 
 
+@pytest.mark.lab
 def test_a_broker_that_forgets_is_caught(tmp_path: Path, clients: ExitStack) -> None:
     """The test of the tests: cut the log by hand, as no broker may, and the checker must say what is gone."""
     with EmbeddedBroker(tmp_path / "data", process=True) as broker:
@@ -167,6 +172,7 @@ def test_a_broker_that_forgets_is_caught(tmp_path: Path, clients: ExitStack) -> 
         assert AnomalyName.INCONSISTENT_OFFSETS in {anomaly.name for anomaly in found}
 
 
+@pytest.mark.lab
 def test_an_unreachable_broker_is_a_failure_without_secrets(
     broker: EmbeddedBroker, ours: Clients, tmp_path: Path
 ) -> None:
@@ -188,6 +194,7 @@ def test_an_unreachable_broker_is_a_failure_without_secrets(
     assert secret not in consumer.file.read_text() + consumer.errors.decode()
 
 
+@pytest.mark.lab
 def test_a_broker_that_is_not_there_is_said_once_and_within_the_timeout(tmp_path: Path, clients: ExitStack) -> None:
     with socket.socket() as closed:  # bound and not listening: nobody else gets the port, and connections are refused
         closed.bind(("127.0.0.1", 0))
@@ -208,6 +215,7 @@ def test_a_broker_that_is_not_there_is_said_once_and_within_the_timeout(tmp_path
             assert client.counts["client_error"] == 1
 
 
+@pytest.mark.lab
 def test_the_configurations_are_read(ours: Clients) -> None:
     producer = ours.producer(
         "p", "--max-messages", "50", "--command-config", str(CONF / "verifiable_producer.properties")
@@ -221,6 +229,7 @@ def test_the_configurations_are_read(ours: Clients) -> None:
     assert_clean(producer, consumer)
 
 
+@pytest.mark.lab
 def test_the_commands_of_the_docs_run(broker: EmbeddedBroker, tmp_path: Path) -> None:
     commands = re.search(r"```sh\n(.*?)```", (PROJECT / "docs" / "histories.md").read_text(), re.DOTALL)
     assert commands is not None
@@ -234,6 +243,7 @@ def test_the_commands_of_the_docs_run(broker: EmbeddedBroker, tmp_path: Path) ->
     assert done.stdout.splitlines()[-1].endswith(" anomalies=0")
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -255,6 +265,7 @@ def test_settings_that_cannot_be_used_are_refused(tmp_path: Path, content: str |
             assert "s3cret" not in client.errors.decode()
 
 
+@pytest.mark.lab
 def test_refused_records_are_failures_and_may_not_be_read(ours: Clients, tmp_path: Path) -> None:
     config = tmp_path / "client.properties"
     config.write_text("message.max.bytes=1000\n")
@@ -275,6 +286,7 @@ def test_refused_records_are_failures_and_may_not_be_read(ours: Clients, tmp_pat
     assert assert_clean(long, short, ours.final_read("final")).unknown == 0
 
 
+@pytest.mark.lab
 @pytest.mark.java
 def test_transactions_on_apache_kafka(real_kafka: RealKafka, tmp_path: Path, clients: ExitStack) -> None:
     """Commits, aborts on purpose, a producer killed within a transaction, and the one that takes its place."""
@@ -317,6 +329,7 @@ def test_transactions_on_apache_kafka(real_kafka: RealKafka, tmp_path: Path, cli
     assert AnomalyName.ABORTED_READ in {anomaly.name for anomaly in found}
 
 
+@pytest.mark.lab
 @pytest.mark.java
 def test_what_kafkas_own_verifiable_clients_say_is_judged_too(
     real_kafka: RealKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
