@@ -32,7 +32,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import sparkonce
 from sparkonce.broker_lite.config import BrokerConfig
@@ -95,7 +95,7 @@ class EmbeddedBroker:
         if self._temporary:
             self._not_at_exit = close_at_exit(self.close)
 
-    def __enter__(self) -> EmbeddedBroker:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

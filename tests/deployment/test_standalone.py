@@ -34,7 +34,7 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_spark_refuses_drivers_in_python_on_its_own_cluster() -> None:
     assert REFUSAL in " ".join((PAGES / "standalone.md").read_text().split())
-    command = [
+    command: list[str | Path] = [
         BIN / "spark-submit",
         "--master",
         "spark://127.0.0.1:1",

@@ -238,7 +238,8 @@ def _play_heartbeats(client: PlainClient) -> dict[str, str]:
 
 def _play_static_members(client: PlainClient) -> dict[str, str]:
     """Go on with the id of a member that has joined, or that has left for a while, with its instance id or without."""
-    names, instance = ["of-groups"], {"instance_id": "instance"}
+    names = ["of-groups"]
+    instance: dict[str, Any] = {"instance_id": "instance"}
     said = {"a static member joins": _beat(client, "static", 0, 1000, names, [], "first", **instance)}
     _until(lambda: _member_epoch(client, "static") > 0)
     for what, more in (("without its instance id", {}), ("with its instance id", instance)):

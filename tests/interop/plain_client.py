@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from sparkonce.broker_lite.protocol import apis, fetch, produce
 from sparkonce.broker_lite.protocol.apis import ApiKey
@@ -29,7 +29,7 @@ class PlainClient:
         self._file = self._socket.makefile("rb")
         self._correlation_id = 0
 
-    def __enter__(self) -> PlainClient:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

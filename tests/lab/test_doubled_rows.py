@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -120,7 +121,7 @@ def test_the_line_for_machines() -> None:
 
 @pytest.mark.parametrize("kill", Kill)
 @pytest.mark.parametrize("fault", [TWICE, SHORT, judge(RECORDS[1:], RECORDS)])
-def test_a_fault_of_ours_after_any_kill_fails_the_run(kill: Kill, fault: object) -> None:
+def test_a_fault_of_ours_after_any_kill_fails_the_run(kill: Kill, fault: Any) -> None:
     assert not replace(GOOD, counts={**GOOD.counts, (OURS, kill): fault}).good
 
 

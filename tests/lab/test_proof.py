@@ -94,8 +94,8 @@ def test_a_result_is_good_only_if_the_outcome_of_each_cell_is_known(tmp_path: Pa
     whole = ProgressFile(tmp_path / "whole", cells)
     for each in cells:
         whole.outcome(outcome_of(each))
-    for each in (file, whole):
-        each.result("RESULT cells=2 lost=0")
+    for progress in (file, whole):
+        progress.result("RESULT cells=2 lost=0")
     assert "? RESULT cells=2" in proof_of(tmp_path)
     assert "Of 1 cells that were chosen no outcome is here" in proof_of(tmp_path)
     assert "✓ RESULT cells=2" in proof_of(tmp_path / "whole")

@@ -235,7 +235,7 @@ class Stream:
         options = SourceOptions.read(self.options)
         self._hand_over = HandOver.of(self.options) if options.hands_over_ranges else None
         self._reader = KafkaOnceStreamReader(options, self._hand_over)
-        limit = self._reader.getDefaultReadLimit()
+        limit: Any = self._reader.getDefaultReadLimit()
         self._limit = ReadLimitRegistry().get({**dataclasses.asdict(limit), "_type": type(limit).__name__})
 
     def stop(self) -> None:

@@ -89,7 +89,7 @@ def test_equal_offsets_are_equal_text(one: SourceOffset, two: SourceOffset) -> N
     Spark: KafkaSourceOffsetSuite "comparison {"t":{"0":1}} <=> {"t":{"0":2,"1":1}}"
     Spark: KafkaSourceOffsetSuite "comparison {"t":{"0":1}} <=> {"t":{"0":2,"1":3}}"
     """
-    backwards = SourceOffset(two.source, dict(reversed(two.positions.items())))
+    backwards = SourceOffset(two.source, dict(reversed([*two.positions.items()])))
     assert two.to_json() == backwards.to_json()
     assert one.to_json() != two.to_json()
 

@@ -264,7 +264,7 @@ def test_read_committed(cluster: Cluster) -> None:
     topic = cluster.create()
     options = {"kafka.isolation.level": "read_committed", "maxOffsetsPerTrigger": 3, **EARLIEST}
     with cluster.stream(subscribe=topic, **options) as stream:
-        expected = [
+        expected: list[list[list[int]]] = [
             [[]],
             [[0, 1, 2], [3, 4]],
             [[], []],

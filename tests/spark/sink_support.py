@@ -81,7 +81,7 @@ class NumbersReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         after = SourceOffset.from_json(json.dumps(end)).positions
         return [Slice(tp.partition, before[tp].next, position.next) for tp, position in sorted(after.items())]
 
-    def read(self, partition: Slice) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: Slice) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         offsets = list(range(partition.start, partition.end))
         yield pa.RecordBatch.from_pydict(
             {

@@ -279,7 +279,7 @@ def test_of_two_drivers_with_different_versions_one_is_fenced(
         for _ in range(DEADLINE_S * 5):
             if fired(plan):
                 break
-            assert not paused.awaitTermination(0.2), "it has ended"
+            assert not paused.awaitTermination(0.2), "it has ended"  # type: ignore[arg-type]
         second = version(client, topic, 2)
         topics.produce(topic, [value(second, 1, 2)])
         other = {"checkpointLocation": str(tmp_path / "other")}

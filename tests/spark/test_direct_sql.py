@@ -51,7 +51,7 @@ def plain(value: Any) -> Any:
 
 
 def test_the_usual_expressions_are_as_in_spark(utc: SparkSession) -> None:
-    columns = StructType.fromDDL(SCHEMA)
+    columns: Any = StructType.fromDDL(SCHEMA)
     rows = batch(arrow_schema(columns))
     utc.createDataFrame(pa.Table.from_batches([rows]), columns).createOrReplaceTempView("expressions")
     items = ", ".join(f"{theirs} AS x{place}" for place, (_, theirs) in enumerate(EXPRESSIONS))

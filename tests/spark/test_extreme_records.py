@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -22,7 +23,7 @@ HEADERS = 10_000
 LARGEST_MS = (2**63 - 1) // 1_000
 """The latest that fits into Spark's microseconds; year 294247."""
 TIMES_MS = (-1, -2, -62_135_596_800_000, -LARGEST_MS, 0, LARGEST_MS)
-ANY_TIME = {"message_timestamp_after_max_ms": str(2**63 - 1), "retention_ms": "-1"}
+ANY_TIME: dict[str, Any] = {"message_timestamp_after_max_ms": str(2**63 - 1), "retention_ms": "-1"}
 OUT_OF_RANGE_MS = (LARGEST_MS + 1, -LARGEST_MS - 2, 2**63 - 1)
 
 

@@ -94,7 +94,7 @@ class World:
             while fired(self.armed) is None:
                 assert time.monotonic() < deadline, f"{plan} has not fired"
                 assert query.isActive, query.exception()
-                query.awaitTermination(0.02)
+                query.awaitTermination(0.02)  # type: ignore[arg-type]
             disarm(self.crash_folder, name)
             yield query
         finally:
@@ -295,7 +295,8 @@ def test_delta_6338_commits_that_become_visible_late(world: World) -> None:
         running.processAllAvailable()
     finally:
         running.stop()
-    world.run(**{"kafka.isolation.level": "read_committed"})
+    committed: dict[str, Any] = {"kafka.isolation.level": "read_committed"}
+    world.run(**committed)
     assert world.values() == expected
 
 
@@ -373,7 +374,7 @@ def test_kafka_delta_ingest_92_rows_and_txn_offsets_agree_in_every_commit(world:
     """
     world.send(0, 40)
     starting = json.dumps({world.topic: {"0": 5, "1": 10}})
-    limited = {"startingOffsets": starting, "maxOffsetsPerTrigger": 10}
+    limited: dict[str, Any] = {"startingOffsets": starting, "maxOffsetsPerTrigger": 10}
     world.crash("sink.before_commit@0=raise", **limited)
     world.crash("sink.after_commit@1=raise", **limited)
     world.run(**limited)

@@ -211,8 +211,8 @@ def test_delta_spark_skips_files_by_our_statistics_and_loses_no_row(delta_spark:
     found = {text: [] for text in conditions}
     numbered = [f"SELECT {index} AS c, n FROM found WHERE {text}" for index, text in enumerate(conditions)]
     frame.createOrReplaceTempView("found")
-    for row in delta_spark.sql(" UNION ALL ".join(numbered)).collect():
-        found[list(conditions)[row.c]].append(row.n)
+    for each in delta_spark.sql(" UNION ALL ".join(numbered)).collect():
+        found[list(conditions)[each.c]].append(each.n)
     assert {text: sorted(numbers) for text, numbers in found.items()} == conditions
 
 

@@ -35,7 +35,9 @@ def schema(delta_spark: SparkSession, tmp_path: Path) -> Iterator[str]:
 
 def writer(rows: DataFrame, tmp_path: Path) -> DeltaStreamWriter:
     return (
-        write_stream(rows).trigger(availableNow=True).options(appId="app", checkpointLocation=tmp_path / "checkpoint")
+        write_stream(rows)
+        .trigger(availableNow=True)
+        .options(appId="app", checkpointLocation=str(tmp_path / "checkpoint"))
     )
 
 
@@ -173,13 +175,13 @@ def test_a_dropped_table_is_not_created_beside_the_catalog(
 def test_a_plain_writer_says_what_to_use(delta_spark: SparkSession, schema: str, tmp_path: Path) -> None:
     """Its toTable leaves an entry that nothing can read, and that says so."""
     plain = numbers(delta_spark, end=1).writeStream.format("delta_once").trigger(availableNow=True)
-    plain = plain.options(appId="app", checkpointLocation=tmp_path / "checkpoint")
+    plain = plain.options(appId="app", checkpointLocation=str(tmp_path / "checkpoint"))
     instead = r"sparkonce.write_stream\(rows\) in place of rows.writeStream"
     with pytest.raises(StreamingQueryException, match=instead):
         plain.option("table", f"{schema}.t").start().awaitTermination()
     assert tables(delta_spark, schema) == []
     again = numbers(delta_spark, end=1).writeStream.format("delta_once").trigger(availableNow=True)
-    again = again.options(appId="app", checkpointLocation=tmp_path / "another")
+    again = again.options(appId="app", checkpointLocation=str(tmp_path / "another"))
     with pytest.raises(StreamingQueryException, match=instead):
         again.toTable(f"{schema}.t").awaitTermination()
     with pytest.raises(AnalysisException, match="delta_once is not a valid Spark SQL Data Source"):

@@ -116,7 +116,8 @@ def test_a_refused_batch_is_a_trace_that_says_by_what(traced: Traced) -> None:
 
 
 def test_nothing_secret_and_no_content_of_records_leaves(traced: Traced) -> None:
-    sent = b"".join(each.SerializeToString() for each in (*traced.collected.traces, *traced.collected.metrics))
+    messages: list[Any] = [*traced.collected.traces, *traced.collected.metrics]
+    sent = b"".join(each.SerializeToString() for each in messages)
     assert SECRET.encode() not in sent
     assert TOKEN.encode() not in sent
     assert all(each["authorization"] == f"Bearer {TOKEN}" for each in traced.collected.headers)

@@ -104,7 +104,8 @@ def test_an_end_is_shown(failed: bool, fenced: bool, state: str) -> None:
 
 def test_a_store_shows_its_newest_commits() -> None:
     store = MemoryOffsetStore("app")
-    assert "nothing is stored yet" in checked(open_store("delta:/no/such/table", "app")._repr_html_())
+    nothing: Any = open_store("delta:/no/such/table", "app")
+    assert "nothing is stored yet" in checked(nothing._repr_html_())
     ranges = {("kafka", TopicPartition("t", "", 0)): OffsetRange(0, 1_500)}
     record = BatchRecord("app", "q", 0, "attempt", ranges, counts=BatchCounts(rows=1_400))
     store.snapshot().commit(Commit(record, Writes.ROWS | Writes.OFFSETS))
@@ -123,7 +124,8 @@ def test_a_store_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     log = tmp_path / "_delta_log"
     log.mkdir()
     (log / "00000000000000000000.json").write_text("<no commit>")
-    html = checked(open_store(f"delta:{tmp_path}", "app")._repr_html_())
+    unreadable: Any = open_store(f"delta:{tmp_path}", "app")
+    html = checked(unreadable._repr_html_())
     assert str(tmp_path) in html
     assert "<no commit>" not in html
 

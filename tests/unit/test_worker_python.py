@@ -12,6 +12,7 @@ import pytest
 from pyspark import SparkContext
 
 from sparkonce.connectors.runtime import worker_python
+from sparkonce.connectors.runtime.fork_client import INTERPRETER
 
 HOME = Path(pyspark.__file__).parent
 
@@ -29,10 +30,10 @@ def test_a_jvm_that_runs_without_the_variables_gets_the_bare_interpreter(
     port = {"PYSPARK_GATEWAY_PORT": "1"} if submitted else {}
     if not submitted:
         monkeypatch.setattr(SparkContext, "_gateway", object())
-    environment = {**port, worker_python.INTERPRETER: "/another/python"}
+    environment = {**port, INTERPRETER: "/another/python"}
     assert worker_python.command(environment) == sys.executable
-    assert environment == {**port, worker_python.INTERPRETER: "/another/python"}
-    known = {**port, worker_python.INTERPRETER: sys.executable, worker_python.HOME: str(HOME)}
+    assert environment == {**port, INTERPRETER: "/another/python"}
+    known = {**port, INTERPRETER: sys.executable, worker_python.HOME: str(HOME)}
     assert worker_python.command(known) == str(worker_python.SCRIPT)
 
 
@@ -45,7 +46,7 @@ def test_the_script_says_what_it_lacks() -> None:
 def test_an_installed_pyspark_is_not_read_from_its_zip_file() -> None:
     environment: dict[str, str] = {}
     assert worker_python.command(environment) == str(worker_python.SCRIPT)
-    assert environment == {worker_python.INTERPRETER: sys.executable, worker_python.HOME: str(HOME)}
+    assert environment == {INTERPRETER: sys.executable, worker_python.HOME: str(HOME)}
     assert worker_python.command({"SPARK_HOME": str(HOME)}) == str(worker_python.SCRIPT)
 
 
@@ -73,7 +74,7 @@ def test_only_sparks_own_zip_files_leave_the_path(tmp_path: Path, path: str, lef
     home = str(tmp_path / "a home")
     environment = {
         **os.environ,
-        worker_python.INTERPRETER: sys.executable,
+        INTERPRETER: sys.executable,
         worker_python.HOME: home,
         "PYTHONPATH": path.format(home=home),
     }

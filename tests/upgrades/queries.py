@@ -15,6 +15,7 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
@@ -81,7 +82,8 @@ def make(archive: Path) -> None:
 
     from sparkonce import EmbeddedBroker, spark_session
 
-    spark = spark_session("upgrade", **{"spark.sql.shuffle.partitions": 1, "spark.ui.enabled": "false"})
+    settings: dict[str, Any] = {"spark.sql.shuffle.partitions": 1, "spark.ui.enabled": "false"}
+    spark = spark_session("upgrade", **settings)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         small = {"transaction.state.log.num.partitions": 1, "offsets.topic.num.partitions": 1}

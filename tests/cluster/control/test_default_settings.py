@@ -23,7 +23,7 @@ SET, DELETE = 0, 1
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
-    files = {1: {LEAST: 2}, 2: {LEAST: 2}, 3: {LEAST: 1, UNCLEAN: "true"}}
+    files: dict[int, dict[str, object]] = {1: {LEAST: 2}, 2: {LEAST: 2}, 3: {LEAST: 1, UNCLEAN: "true"}}
     with EmbeddedCluster(brokers=3, of_broker=files) as cluster:
         yield cluster
 

@@ -131,7 +131,8 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 
 def close_session(candidate: Candidate) -> None:
     """End a session from outside, as its time-out would: by its id and password."""
-    kazoo = candidate.coordination._client._kazoo
+    client: Any = candidate.coordination._client
+    kazoo = client._kazoo
     host, port = next(iter(kazoo.hosts))
     other = KazooClient(f"{host}:{port}", client_id=kazoo.client_id)
     other.start()
@@ -364,7 +365,7 @@ def test_a_broker_whose_node_is_removed_leads_nothing_until_it_is_there_again(pl
             epoch, node = broker.coordination.epoch, f"{BROKER_IDS}/1"
             client = broker.coordination._client
             before = await client.get(node)
-            others = [Delete(node, ANY_VERSION), Create(node, b"{}"), Create(f"{BROKER_IDS}/rubbish")]
+            others: list[Any] = [Delete(node, ANY_VERSION), Create(node, b"{}"), Create(f"{BROKER_IDS}/rubbish")]
             await client.commit(others)
             await broker.until(lambda: not broker.coordination.in_session)
             await broker.until(lambda: _is_over(broker))

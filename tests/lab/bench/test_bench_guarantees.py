@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -43,7 +42,7 @@ class FakeSide:
 
 
 @pytest.fixture
-def side(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSide]:
+def side(monkeypatch: pytest.MonkeyPatch) -> FakeSide:
     side = FakeSide()
     monkeypatch.setattr(guarantees, "SparkSide", lambda *_: side)
     return side

@@ -34,7 +34,7 @@ class Simulation:
         self.log: list[list[Entry]] = [[] for _ in range(PARTITIONS)]
         self.transactions: list[BrokerTransaction] = []
         self.events: list[Object] = []
-        self.clients = [
+        self.clients: list[Any] = [
             PlainProducer(self, "plain"),
             TransactionalProducer(self, "txn-1"),
             TransactionalProducer(self, "txn-2"),

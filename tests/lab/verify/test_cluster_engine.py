@@ -18,10 +18,9 @@ from sparkonce import EmbeddedBroker
 from sparkonce.crash_points import MARK_SUFFIX, PLAN_SUFFIX, RELEASE_SUFFIX
 from sparkonce.jobs.lab.verify.brokers import Kafka
 from sparkonce.jobs.lab.verify.cells import Outcome
-from sparkonce.jobs.lab.verify.cluster import engine as module
 from sparkonce.jobs.lab.verify.cluster.cells import ClusterCell, all_faults
 from sparkonce.jobs.lab.verify.cluster.engine import TASK_FAILURES, ClusterEngine
-from sparkonce.jobs.lab.verify.cluster.faults import FaultError, Scene, elsewhere
+from sparkonce.jobs.lab.verify.cluster.faults import FAULTS, FaultError, Scene, elsewhere
 from sparkonce.jobs.lab.verify.engine import Engine
 from sparkonce.jobs.lab.verify.pipelines import Pipeline
 from sparkonce.jobs.lab.verify.records import read_topic
@@ -118,7 +117,7 @@ def run(
     def nothing(_scene: Scene) -> Iterator[None]:
         yield
 
-    monkeypatch.setitem(module.FAULTS, cell.fault, fault or nothing)
+    monkeypatch.setitem(FAULTS, cell.fault, fault or nothing)
     engine = FakeEngine(kafka, tmp_path, second_opinion=lambda *_: None)
     engine.fake = FakeSpark(list(runs))
     (found,) = ClusterEngine(engine, None).run([cell])

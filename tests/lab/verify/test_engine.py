@@ -19,8 +19,9 @@ from sparkonce.jobs.lab.spark_process import SESSION_ENDED
 from sparkonce.jobs.lab.verify import wave
 from sparkonce.jobs.lab.verify.brokers import SETTINGS, Kafka
 from sparkonce.jobs.lab.verify.cells import Cell, Outcome
-from sparkonce.jobs.lab.verify.engine import Engine, SecondOpinion
+from sparkonce.jobs.lab.verify.engine import Engine
 from sparkonce.jobs.lab.verify.matrix import full
+from sparkonce.jobs.lab.verify.outcomes import SecondOpinion
 from sparkonce.jobs.lab.verify.pipelines import Pipeline
 from sparkonce.jobs.lab.verify.records import Record, read_topic
 

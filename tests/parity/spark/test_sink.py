@@ -70,7 +70,7 @@ def test_a_topic_that_nobody_creates(spark: SparkSession, tmp_path: Path) -> Non
     """
     with EmbeddedBroker(config={"auto.create.topics.enable": "false"}) as broker:
         cluster = Cluster(broker.bootstrap_servers)
-        options = {"kafka.max.block.ms": 500, "deliveryGuarantee": "at-least-once"}
+        options: dict[str, Any] = {"kafka.max.block.ms": 500, "deliveryGuarantee": "at-least-once"}
         with pytest.raises(PySparkException, match="no-such-topic"):
             write_stream(spark, cluster, tmp_path, ["value"], topic="no-such-topic", **options)
 

@@ -38,7 +38,7 @@ def key(number: int, source: str = "default") -> PartitionKey:
 
 
 def record(batch_id: int, ranges: Mapping[PartitionKey, tuple[int, int]], **changes: str) -> BatchRecord:
-    names = {"app_id": APP, "query_id": QUERY, "attempt_id": str(uuid.uuid4()), **changes}
+    names: dict[str, Any] = {"app_id": APP, "query_id": QUERY, "attempt_id": str(uuid.uuid4()), **changes}
     return BatchRecord(batch_id=batch_id, ranges={each: OffsetRange(*ends) for each, ends in ranges.items()}, **names)
 
 

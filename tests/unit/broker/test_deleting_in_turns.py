@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
+from typing import Any
 
 import pytest
 
 from sparkonce.broker_lite.coordinators.offsets import CommittedOffset
 from sparkonce.broker_lite.node import dispatch, turns
-from sparkonce.broker_lite.node.request import Body
 from sparkonce.broker_lite.node.standalone import StandaloneController
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
@@ -31,7 +31,7 @@ def deleting(monkeypatch: pytest.MonkeyPatch) -> Turning:
             broker.append(name, b"v", partition=index)
     broker.broker.groups.commit("g", {(name, 0): CommittedOffset(1, -1, "", NOW_MS) for name in NAMES})
     body = bytes(apis.encode_request(apis.request(ApiKey.DELETE_TOPICS, 4, topic_names=NAMES, timeout_ms=1), 4))
-    answers = broker.answers = list[Body]()
+    answers = broker.answers = []
     assert dispatch.handle(broker.broker, broker.request(ApiKey.DELETE_TOPICS, 4, body, answers)) is None
     while broker.broker.topic("c") is not None:
         broker.waiting.popleft()()
@@ -44,6 +44,7 @@ def committed(broker: Turning) -> dict[tuple[str, int], int]:
 
 
 def answered(broker: Turning) -> dict[str, int]:
+    body: Any
     (body,) = broker.answers
     return {
         each.name: each.error_code for each in apis.decode_response(ApiKey.DELETE_TOPICS, 4, b"".join(body)).responses
@@ -116,7 +117,7 @@ def test_what_others_have_written_with_theirs_is_deleted_though_the_rest_is_refu
         broker.create(name, 1)
     broker.broker.groups.commit("g", {("a", 0): CommittedOffset(1, -1, "", NOW_MS)})
     body = bytes(apis.encode_request(apis.request(ApiKey.DELETE_TOPICS, 4, topic_names=NAMES, timeout_ms=1), 4))
-    answers = broker.answers = list[Body]()
+    answers = broker.answers = []
     assert dispatch.handle(broker.broker, broker.request(ApiKey.DELETE_TOPICS, 4, body, answers)) is None
     role = broker.broker.member.controller
     assert isinstance(role, StandaloneController)

@@ -221,7 +221,7 @@ def test_what_a_predicate_raises_is_the_tests(
     broker: EmbeddedBroker, peer: Peer, caplog: pytest.LogCaptureFixture
 ) -> None:
     def mistaken(request: produce.ProduceRequest) -> bool:
-        return request.no_such_field == 1
+        return request.no_such_field == 1  # type: ignore[attr-defined]
 
     with (
         pytest.raises(AttributeError, match="no_such_field"),

@@ -156,7 +156,8 @@ def test_connections_are_counted_by_address() -> None:
             self.host = host
 
     config = BrokerConfig.of({"max.connections.per.ip": 2, "max.connections": 4})
-    table = ConnectionTable(config, Any, lambda: 0, refused.append)
+    no_loop: Any = Any
+    table = ConnectionTable(config, no_loop, lambda: 0, refused.append)
     members = [Member(host) for host in "aaabbb"]
     assert [table.admit(each) for each in members] == [True, True, False, True, True, False]  # type: ignore[arg-type]
     assert [line.split(":")[0] for line in refused] == ["connection from a refused", "connection refused"]
@@ -308,7 +309,8 @@ def test_memory_is_taken_from_those_who_hold_it(
 
 def test_who_stands_still_is_cut_off_before_who_sends() -> None:
     """A large request that comes as fast as it can is not what others' idle bytes are paid with."""
-    table = ConnectionTable(BrokerConfig.of({}), Any, lambda: 0, str)
+    no_loop: Any = Any
+    table = ConnectionTable(BrokerConfig.of({}), no_loop, lambda: 0, str)
     table.memory.limit = 1_000_000
 
     class Member(Seen):

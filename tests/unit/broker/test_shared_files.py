@@ -82,9 +82,10 @@ class Deciding:
         config = BrokerConfig(node_id=1, metadata_log_dir="/metadata")
         self.broker = Broker(config, self.storage, "/data", clock, world, InCluster())
         assert isinstance(self.broker.shared_files, AnnouncedFiles)
-        self.slow: Any = Slow()
+        slow: Any = Slow()
+        self.slow: Slow = slow
         self.image = ClusterImage()
-        self.broker.member.stand_alone(Membership(self.slow, self.slow, self.slow), self.image)
+        self.broker.member.stand_alone(Membership(slow, slow, slow), self.image)
         self.files = SharedFiles(self.broker, self.broker.member, self.broker.shared_files)
 
     def change(self, **values: str) -> None:

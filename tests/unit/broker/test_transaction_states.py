@@ -137,7 +137,7 @@ END_TABLE = [
 ]
 
 
-@pytest.mark.parametrize("state", sorted(PREPARED, key=lambda each: each.value))
+@pytest.mark.parametrize("state", sorted(PREPARED, key=str))
 @pytest.mark.parametrize("exhausted", [False, True])
 @pytest.mark.parametrize("committed", [False, True])
 def test_until_the_markers_are_written_nobody_is_fenced(

@@ -137,6 +137,7 @@ class Turning(Asked):
     def __init__(self, **settings: object) -> None:
         self.waiting: deque[Callable[[], object]] = deque()
         self.calls: list[int] = []
+        self.answers: list[Body] = []
         super().__init__(**settings)
 
     def call_soon(self, callback: Callable[[], object]) -> object:

@@ -360,7 +360,7 @@ def test_only_what_may_have_changed_is_looked_at(world: World, monkeypatch: pyte
         world.follow(index)
     world.settle()
     looked_at: list[str] = []
-    position = PartitionFollower.position.fget
+    position = PartitionFollower.position.fget  # type: ignore[attr-defined]
     assert position is not None
 
     def counted(follower: PartitionFollower) -> FetchPosition:

@@ -14,7 +14,7 @@ from sparkonce.connectors.kafka_sink import driver as driver_module
 from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
 from sparkonce.connectors.kafka_sink.driver import Driver, shared_driver
 from sparkonce.connectors.kafka_sink.transactions import TransactionClient, TransactionError
-from sparkonce.crash_points import CrashPoint
+from sparkonce.crash_points import CrashPoint, reach
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.errors import DeliveryError, TransactionsGoneError
 from sparkonce.exactly_once.guarantee import Guarantee
@@ -68,8 +68,6 @@ class at_point:  # noqa: N801 - reads as a sentence
         self.happened = False
 
     def __enter__(self) -> at_point:
-        reach = driver_module.reach
-
         def reached(point: CrashPoint, batch_id: int | None = None, app_id: str | None = None) -> None:
             reach(point, batch_id, app_id)
             if point is self._point and not self.happened:

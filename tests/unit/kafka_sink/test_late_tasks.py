@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -16,7 +16,7 @@ from sparkonce.connectors.kafka_sink.transactions import (
     TransactionClient,
 )
 from sparkonce.connectors.sinks.target import Task
-from sparkonce.crash_points import CrashPoint
+from sparkonce.crash_points import CrashPoint, reach
 from sparkonce.exactly_once.errors import FencedError
 from tests.unit.kafka_sink.pipeline import (
     Application,
@@ -56,8 +56,6 @@ def before_it_looks(monkeypatch: pytest.MonkeyPatch, event: Callable[[], None]) 
 
 
 def before_it_sends(monkeypatch: pytest.MonkeyPatch, event: Callable[[], None]) -> None:
-    reach = tasks_module.reach
-
     def reached(point: CrashPoint, batch_id: int | None = None, app_id: str | None = None) -> None:
         if point is TransactionPoint.BEGUN:
             monkeypatch.setattr(tasks_module, "reach", reach)
@@ -68,7 +66,7 @@ def before_it_sends(monkeypatch: pytest.MonkeyPatch, event: Callable[[], None]) 
 
 
 @pytest.fixture(params=[before_it_has_claimed, before_it_looks, before_it_sends])
-def meanwhile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Meanwhile]:
+def meanwhile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
     return lambda event: request.param(monkeypatch, event)
 
 

@@ -6,6 +6,7 @@ import contextlib
 import random
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -42,7 +43,7 @@ BATCHES = st.lists(
 )
 
 
-def open_log(storage: SimulatedDisk, config: LogConfig = COMPACT, **options: int | bool) -> PartitionLog:
+def open_log(storage: SimulatedDisk, config: LogConfig = COMPACT, **options: Any) -> PartitionLog:
     return PartitionLog.open(storage, DIRECTORY, config, NOW, **options)
 
 

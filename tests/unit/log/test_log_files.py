@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable
@@ -178,8 +179,8 @@ def lacking_descriptors(times: int, number: int, monkeypatch: pytest.MonkeyPatch
             raise OSError(number, os.strerror(number))
         return real(path, flags, *more)
 
-    monkeypatch.setattr(storage.os, "open", opened)
-    monkeypatch.setattr(storage.time, "sleep", waited.append)
+    monkeypatch.setattr(os, "open", opened)
+    monkeypatch.setattr(time, "sleep", waited.append)
     return waited
 
 
@@ -219,7 +220,7 @@ def test_a_close_that_fails_is_not_tried_again(tmp_path: Path, monkeypatch: pyte
     disk = storage.DiskStorage()
     file, lock = disk.open(str(tmp_path / "file")), disk.lock(str(tmp_path / "lock"))
     with monkeypatch.context() as failing:
-        failing.setattr(storage.os, "close", fail)
+        failing.setattr(os, "close", fail)
         for end in (file.close, lock.release):
             with pytest.raises(OSError, match="Input/output"):
                 end()

@@ -8,6 +8,7 @@ import re
 import shutil
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ TOPIC_ID = uuid.UUID(int=77)
 
 
 def open_manager(
-    storage: Storage, log_dir: str = LOG_DIR, kind: type[LogManager] = LogManager, **options: object
+    storage: Storage, log_dir: str = LOG_DIR, kind: type[LogManager] = LogManager, **options: Any
 ) -> LogManager:
     ids = iter(range(1000, 2000))
     return kind.open(storage, log_dir, LogConfig(), NOW, new_uuid=lambda: uuid.UUID(int=next(ids)), **options)

@@ -6,6 +6,7 @@ import errno
 import random
 import struct
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -28,11 +29,11 @@ TIMESTAMPS = st.integers(NOW - 1000, NOW + 1000)
 SMALL = LogConfig(segment_bytes=2_000, index_interval_bytes=200)
 
 
-def open_log(storage: SimulatedDisk, config: LogConfig = SMALL, **options: int | bool) -> PartitionLog:
+def open_log(storage: SimulatedDisk, config: LogConfig = SMALL, **options: Any) -> PartitionLog:
     return PartitionLog.open(storage, DIRECTORY, config, NOW, **options)
 
 
-def batch(*timestamps: int, size: int = 20, **options: int) -> bytearray:
+def batch(*timestamps: int, size: int = 20, **options: Any) -> bytearray:
     values = timestamps or (NOW,)
     return records.encode_batch([Record(None, b"v" * size, at) for at in values], **options)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ RECORDS = 2
 """In a batch."""
 
 
-def open_log(storage: SimulatedDisk, **settings: int) -> PartitionLog:
+def open_log(storage: SimulatedDisk, **settings: Any) -> PartitionLog:
     return PartitionLog.open(storage, "/data/t-0", LogConfig(**settings), NOW, clean=False)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -23,13 +24,13 @@ DIRECTORY = "/data/t-0"
 SMALL = LogConfig(segment_bytes=700, index_interval_bytes=100)
 
 
-def open_log(storage: SimulatedDisk, **options: int | bool) -> PartitionLog:
+def open_log(storage: SimulatedDisk, **options: Any) -> PartitionLog:
     log = PartitionLog.open(storage, DIRECTORY, SMALL, NOW, **options)
     log.be_one_of_several(0)
     return log
 
 
-def batch(count: int = 1, at: int = NOW, **options: int | bool) -> bytearray:
+def batch(count: int = 1, at: int = NOW, **options: Any) -> bytearray:
     return records.encode_batch([Record(None, b"value", at) for _ in range(count)], **options)
 
 

@@ -43,7 +43,7 @@ def test_deleted_records_are_not_read_any_more() -> None:
     with pytest.raises(KafkaError) as caught:
         log.read(12, 1000, min_one_batch=True)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
-    assert next(records.decode_all(log.read(13, 1000, min_one_batch=True).read())).offset == 13
+    assert next(iter(records.decode_all(log.read(13, 1000, min_one_batch=True).read()))).offset == 13
     assert log.leader_epochs.entries == [(1, 13), (2, 20)]
     assert log.delete_records(20) == 20
     assert log.leader_epochs.entries == [(2, 20)]

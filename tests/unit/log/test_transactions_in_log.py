@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,7 +26,7 @@ DIRECTORY = "/data/t-0"
 SMALL = LogConfig(segment_bytes=1_500, index_interval_bytes=150)
 
 
-def open_log(storage: SimulatedDisk, config: LogConfig = SMALL, **options: int | bool) -> PartitionLog:
+def open_log(storage: SimulatedDisk, config: LogConfig = SMALL, **options: Any) -> PartitionLog:
     return PartitionLog.open(storage, DIRECTORY, config, NOW, **options)
 
 

@@ -17,7 +17,7 @@ def session(**settings: str) -> Any:
 
 def test_a_second_driver_is_warned_of_once(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
     with open_s3() as store:
-        options = {"keys": ["id"], "storage_options": store.storage_options}
+        options: dict[str, Any] = {"keys": ["id"], "storage_options": store.storage_options}
         writer = MergeWriter("s3a://bucket/t", "app", str(tmp_path), **options)
         other = MergeWriter("s3a://bucket/t", "app", str(tmp_path), **options)
     other._warn_of_second_driver(session(**{"spark.delta.logStore.s3a.impl": "of.a.Database"}))

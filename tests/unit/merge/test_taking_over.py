@@ -24,6 +24,7 @@ from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import OffsetRange
 from sparkonce.offset_store.record import BatchRecord, Writes
 from sparkonce.offset_store.store import Commit
+from sparkonce.offset_store.tables import append as real_append
 from tests.unit.merge.test_merge_tables import KEY, Tables, deliver
 
 PRINT = Fingerprint.from_int(12345)
@@ -140,7 +141,6 @@ def test_a_batch_that_delta_once_commits_at_the_same_time_is_copied_too(
 ) -> None:
     by_delta_once(tables, record(0, 0, 5))
     late = [record(1, 5, 7), record(2, 7, 9)]
-    real_append = taking_over.append
 
     def append(table: DeltaTable, *args: Any, **named: Any) -> None:
         if late and table.table_uri.rstrip("/").endswith("result"):
@@ -158,7 +158,6 @@ def test_a_batch_that_delta_once_commits_at_the_same_time_is_copied_too(
 
 def test_commits_that_always_conflict_end_in_an_error(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     by_delta_once(tables, record(0, 0, 5))
-    real_append = taking_over.append
 
     def append(table: DeltaTable, *args: Any, **named: Any) -> None:
         if table.table_uri.rstrip("/").endswith("result"):

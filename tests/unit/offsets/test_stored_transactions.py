@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,7 +31,7 @@ def batch(number: int, keys: list[PartitionKey], epoch: int = 3) -> Commit[None]
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The identifiers that delta-rs was asked for."""
     ids: list[str] = []
     original = DeltaTable.transaction_version

@@ -15,6 +15,7 @@ from sparkonce.offset_store.administration import ChangeKind
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.offsets import TopicPartition
 from sparkonce.offset_store.record import Writes
 from tests.unit.audit.logs import Table
 from tests.unit.recovery.clones import cut_log, shallow_clone
@@ -44,7 +45,7 @@ def audit(pipeline: Pipeline, *words: object) -> int:
     return main(["audit", str(pipeline.path), *map(str, words)])
 
 
-def start(pipeline: Pipeline) -> dict[object, int]:
+def start(pipeline: Pipeline) -> dict[TopicPartition, int]:
     """Do what a source with ``offsetStore`` does at its start."""
     return dict(DeltaOffsetStore(Location.parse(str(pipeline.path)), APP).read(SOURCE, [partition()]))
 

@@ -76,7 +76,8 @@ def test_protobuf_with_references(client: SchemaRegistryClient, fresh: SchemaReg
     for file in descriptor_set(main, [("folder/a.proto", other)]).file:
         pool.Add(file)
     kinds: list[Any] = [message_factory.GetMessageClass(pool.FindMessageTypeByName(name)) for name in ("B", "B.C")]
-    for kind, values in zip(kinds, ({"a": {"n": 7}}, {"s": "x"}), strict=True):
+    contents: list[dict[str, Any]] = [{"a": {"n": 7}}, {"s": "x"}]
+    for kind, values in zip(kinds, contents, strict=True):
         message = kind(**values)
         context = SerializationContext(kind.DESCRIPTOR.name, MessageField.VALUE)
         data = ProtobufSerializer(kind, client)(message, context)

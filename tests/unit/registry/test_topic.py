@@ -220,11 +220,12 @@ def test_certificates_that_cannot_be_used_are_reported_before_another_registry_i
     broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     (tmp_path / "no.pem").write_text("no certificate")
-    for files, told in (
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"certificate": str(tmp_path / "none.pem")}, r"none\.pem cannot be used for TLS: .*No such file"),
         ({"certificate": str(tmp_path / "no.pem")}, r"no\.pem cannot be used for TLS"),
         ({"client_ca": str(tmp_path / "no.pem")}, "needs the registry's own certificate"),
-    ):
+    ]
+    for files, told in cases:
         with EmbeddedRegistry(broker.bootstrap_servers, topic="_running") as running:
             with pytest.raises(RegistryStartError, match=told):
                 EmbeddedRegistry(broker.bootstrap_servers, topic="_running", **files)

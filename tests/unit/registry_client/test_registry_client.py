@@ -210,7 +210,7 @@ def test_mutual_tls(broker: EmbeddedBroker, tmp_path: Path, password: str | None
     key.write_text(client.key_text(password))
     certificate.write_text(client.chain)
     tls = {"ca_location": str(authority.file), "certificate_location": str(certificate), "key_location": str(key)}
-    files = {"certificate": str(us.file), "client_ca": str(authority.file)}
+    files: dict[str, Any] = {"certificate": str(us.file), "client_ca": str(authority.file)}
     with EmbeddedRegistry(broker.bootstrap_servers, topic="_schemas_tls", **files) as server:
         assert server.url.startswith("https:")
         with connected(server.url, key_password=password, **tls) as registry:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -129,8 +131,8 @@ def test_temporary_errors_are_asked_again() -> None:
 
 def test_pauses_grow_up_to_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(client_module.time, "sleep", slept.append)
-    monkeypatch.setattr(client_module.random, "uniform", lambda _, most: most)
+    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr(random, "uniform", lambda _, most: most)
     with double(answers((503, b""))) as server, pytest.raises(UnreachableRegistryError):
         registry(server.url, retries=5, wait_ms=100, most_wait_ms=700).schema(7)
     assert slept == [0.1, 0.2, 0.4, 0.7, 0.7]

@@ -238,6 +238,7 @@ def test_nothing_is_lost_or_doubled_whatever_becomes_of_the_log(
         query.client.happens = lambda chance=chance, events=events: chance.choice(events)()  # type: ignore[misc]
         with caplog.at_level(logging.WARNING):
             for _ in range(chance.randint(1, STEPS)):
+                actions: list[Callable[[], object]]
                 actions = [log.append, log.append, log.append, query.run, query.run_little, query.run, query.start]
                 chance.choice([*actions, log.restart, log.cut, log.copy, log.put_back])()
             query.client.happens = lambda: None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -186,7 +187,7 @@ def test_what_an_unclean_leader_called_safe_before_is_believed_until_it_calls_mo
         ({"leader_epoch": 5}, "epochs-rise"),
     ],
 )
-def test_a_state_that_must_not_follow_another(changes: dict[str, object], invariant: str) -> None:
+def test_a_state_that_must_not_follow_another(changes: dict[str, Any], invariant: str) -> None:
     found = PartitionHistory("t-0")
     after = STATE._replace(**{"partition_epoch": 8, **changes})
     found.changed(STATE, STATE._replace(leader=2, leader_epoch=5, partition_epoch=8))

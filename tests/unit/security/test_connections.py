@@ -254,7 +254,8 @@ def test_large_answers_and_many_requests_over_tls_come_whole(broker: EmbeddedBro
             client.send(ApiKey.FETCH, 12, body)
         for _ in range(2):
             answer = fetch.decode_response(12, client.receive(ApiKey.FETCH, 12))
-            records = decode_all(answer.topics[0].partitions[0].records)
+            data: Any = answer.topics[0].partitions[0].records
+            records = decode_all(data)
             assert [record.value for record in records] == [bytes([number]) * 700_000 for number in range(24)]
 
 

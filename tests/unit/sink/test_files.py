@@ -46,7 +46,7 @@ def write_files(root: Path, batches: list[pa.RecordBatch], setup: FileSettings) 
 def load(root: Path, files: list[DataFile], schema: pa.Schema, by: tuple[str, ...] = ()) -> pa.Table:
     """Commit the files to a table, and read it back with delta-rs."""
     table = DeltaTable.create(root, Schema.from_arrow(schema), partition_by=list(by))
-    adds = [
+    adds: list[Any] = [
         AddAction(each.path, each.size, each.partition_values, each.modification_time_ms, True, each.statistics)
         for each in files
     ]
@@ -310,7 +310,7 @@ def test_partition_values_of_every_type_come_back(tmp_path: Path) -> None:
 @given(st.lists(st.tuples(st.sampled_from(["a", "b", None, ""]), st.sampled_from([None, 1, 2])), max_size=30))
 def test_split_keeps_every_row_once_in_order(pairs: list[tuple[str | None, int | None]]) -> None:
     schema = pa.schema([("p", pa.string()), ("q", pa.int32()), ("k", pa.int64())])
-    rows = [{"p": p, "q": q, "k": index} for index, (p, q) in enumerate(pairs)]
+    rows: list[dict[str, Any]] = [{"p": p, "q": q, "k": index} for index, (p, q) in enumerate(pairs)]
     seen: dict[Any, list[int]] = {}
     for values, part in split(pa.RecordBatch.from_pylist(rows, schema=schema), ["p", "q"]):
         assert part.schema.names == ["k"]

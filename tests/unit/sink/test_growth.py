@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable, Field
+from deltalake.schema import PrimitiveType
 from deltalake.table import TableAlterer
 from pyspark.sql import types as t
 
@@ -34,7 +35,7 @@ def operations(query: Query) -> list[str]:
     return [entry["operation"] for entry in reversed(DeltaTable(query.table).history())]
 
 
-def growing(root: Path, schema: t.StructType, query_id: str = "q", **options: str) -> Query:
+def growing(root: Path, schema: t.StructType, query_id: str = "q", **options: Any) -> Query:
     return Query(root, query_id, schema=schema, mergeSchema="true", **options)
 
 
@@ -214,7 +215,7 @@ def overtake(monkeypatch: pytest.MonkeyPatch, query: Query, *rivals: Callable[[D
 
 
 def adding(name: str, kind: str) -> Callable[[DeltaTable], object]:
-    return lambda table: table.alter.add_columns([Field(name, kind)])
+    return lambda table: table.alter.add_columns([Field(name, PrimitiveType(kind))])
 
 
 def test_two_drivers_add_columns_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

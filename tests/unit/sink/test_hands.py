@@ -25,6 +25,7 @@ from sparkonce.offset_store.errors import CommitConflictError
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import OffsetRange
 from sparkonce.offset_store.record import BatchRecord
+from sparkonce.offset_store.tables import append
 from tests.unit.recovery.recovery_support import APP, SOURCE, Pipeline, key, partition
 
 AT_LEAST, AT_MOST = Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE
@@ -94,7 +95,7 @@ def test_a_restore_right_before_the_second_commit_conflicts(
     driver = Driver(pipeline, guarantee)
     for number in range(first):
         driver.run(number)
-    original, late = delta.append, restore(pipeline, pipeline.version)
+    original, late = append, restore(pipeline, pipeline.version)
     calls = []
 
     def overtaken(*arguments: Any) -> None:
@@ -168,7 +169,7 @@ def set_back(pipeline: Pipeline) -> Callable[[], int]:
 
 def test_offsets_set_back_right_before_the_rows_conflict(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows alone move no offset, and nothing in them would conflict."""
-    original, calls = delta.append, []
+    original, calls = append, []
 
     def overtaken(*arguments: Any) -> None:
         calls.append(arguments)

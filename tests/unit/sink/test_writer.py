@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError
+from deltalake.schema import PrimitiveType
 
 from sparkonce import crash_points
 from sparkonce.connectors.delta_sink.schema import SchemaError
@@ -203,7 +204,7 @@ def with_schema(*fields: Field) -> Callable[[DeltaTable], object]:
 
 
 def add_column(table: DeltaTable) -> None:
-    table.alter.add_columns([Field("w", "string")])
+    table.alter.add_columns([Field("w", PrimitiveType("string"))])
 
 
 def append_rows(table: DeltaTable) -> None:
@@ -213,9 +214,12 @@ def append_rows(table: DeltaTable) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (with_schema(Field("v", "integer")), "column v is int in the table and bigint in the query"),
-        (with_schema(Field("v", "long", nullable=False)), "changed while batch 0"),
-        (with_schema(Field("v", "long"), Field("w", "long", nullable=False)), "column w .*NOT NULL"),
+        (with_schema(Field("v", PrimitiveType("integer"))), "column v is int in the table and bigint in the query"),
+        (with_schema(Field("v", PrimitiveType("long"), nullable=False)), "changed while batch 0"),
+        (
+            with_schema(Field("v", PrimitiveType("long")), Field("w", PrimitiveType("long"), nullable=False)),
+            "column w .*NOT NULL",
+        ),
         (lambda table: table.alter.add_constraint({"c": "v < 9"}), "check constraints: c"),
     ],
     ids=["type", "not null", "required column", "constraint"],
@@ -280,7 +284,7 @@ def test_a_column_added_after_a_commit_does_not_hide_that_it_landed(
 
     def losing(self: DeltaTable, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        DeltaTable(query.table).alter.add_columns([Field("w", "string")])
+        DeltaTable(query.table).alter.add_columns([Field("w", PrimitiveType("string"))])
         raise OSError("the answer was lost")
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", losing)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
 
@@ -37,5 +39,5 @@ def test_new_fields_are_null_and_numbers_get_their_wider_type_also_in_a_slice() 
         assert found.to_pylist() == pa.array([_widened(row) for row in expected], kind).to_pylist()
 
 
-def _widened(row: dict | None) -> dict | None:
+def _widened(row: Any) -> dict | None:
     return None if row is None else {**row, "s": row["s"] and {"x": row["s"]["x"] and str(row["s"]["x"])}}

@@ -121,7 +121,7 @@ def test_a_partition_that_went_back_begins_where_it_went() -> None:
 
 
 def test_lines_of_spark_s_own_connector_are_carried_on() -> None:
-    line = {"t": {"0": 5, "1": 2}}
+    line: dict[str, object] = {"t": {"0": 5, "1": 2}}
     assert line_of(line).offset.positions == {tp(0): Position(5, 5), tp(1): Position(2, 2)}
     ours = SourceOffset("kafka", {tp(0): Position(5, 8), tp(1): Position(2, 2)})
     assert between(line, ours) == {tp(0): OffsetRange(5, 8)}

@@ -72,7 +72,8 @@ def tables(draw: st.DrawFn) -> tuple[t.StructType, pa.RecordBatch]:
 @given(tables())
 def test_columns_taken_as_they_are_equal_those_through_the_engine(table: tuple[t.StructType, pa.RecordBatch]) -> None:
     columns, rows = table
-    names = columns["value"].dataType.names
+    kind: Any = columns["value"].dataType
+    names = kind.names
     native = check_select("SELECT " + ", ".join(f"value.{name}" for name in names) + " FROM records", columns)
     through = check_select(
         "SELECT " + ", ".join(f"CASE WHEN true THEN value.{name} END AS {name}" for name in names) + " FROM records",
