@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Producer
@@ -45,14 +46,15 @@ def whole(cluster: EmbeddedCluster) -> EmbeddedCluster:
 def coordination(cluster: EmbeddedCluster, broker_id: int) -> ZooKeeperCoordination:
     shell = cluster.brokers[broker_id]._runner._server._cluster  # type: ignore[union-attr]
     assert shell is not None
-    found = shell.coordination
+    found = shell.coordination  # type: ignore[union-attr]
     assert isinstance(found, ZooKeeperCoordination)
     return found
 
 
 def end_session(zookeeper: ZooKeeper, cluster: EmbeddedCluster, broker_id: int) -> None:
     """End a broker's session from outside, by its id and password."""
-    other = KazooClient(zookeeper.address, client_id=coordination(cluster, broker_id)._client._kazoo.client_id)
+    client: Any = coordination(cluster, broker_id)._client
+    other = KazooClient(zookeeper.address, client_id=client._kazoo.client_id)
     other.start()
     other.stop()
     other.close()
@@ -69,7 +71,7 @@ def test_a_controller_whose_session_ends_is_replaced(zookeeper: ZooKeeper, whole
 
 
 def test_a_broker_does_not_wait_for_the_end_of_its_former_session(zookeeper: ZooKeeper) -> None:
-    config = {"broker.session.timeout.ms": 600_000, "zookeeper.session.timeout.ms": 4_000}
+    config = {"broker.session.timeout.ms": 600_000, "zookeeper.session.timeout.ms": 1_500}
     place = f"zookeeper://{zookeeper.address}/former-session"
     with EmbeddedCluster(1, process=True, config=config, coordination=place) as cluster:
         create(admin(cluster.bootstrap_servers), "t", partitions=1, factor=1)
@@ -152,7 +154,7 @@ def test_a_second_broker_of_the_same_id_does_not_start(
     zookeeper: ZooKeeper, whole: EmbeddedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_a_copy: bool
 ) -> None:
     """Not with a copy of the first one's directory either, as from a backup: both would lead, and acknowledge."""
-    monkeypatch.setattr("sparkonce.broker_lite.server.membership.START_TIMEOUT_S", 2.0)
+    monkeypatch.setattr("sparkonce.broker_lite.server.membership.START_TIMEOUT_S", 1.0)
     config = {**CONFIG, "node.id": 1, "zookeeper.connect": zookeeper.place.removeprefix("zookeeper://")}
     data = tmp_path / "data"
     if of_a_copy:
