@@ -33,9 +33,18 @@ from tests.spark.random_topics import (
 from tests.spark.sink_support import start
 
 pytestmark = pytest.mark.spark
-SHORT = (2, 11, 12)
-"""Together they have all codecs, log append time, transactions of each end, a cut log, and one and four partitions."""
-SHORT_STREAMS = (7, 8)
+SHORT = (
+    (2, 2),
+    (11, 1),
+    (12, 1),
+    pytest.param(11, 2, marks=pytest.mark.lab),
+    pytest.param(12, 2, marks=pytest.mark.lab),
+)
+"""Seeds and how many reads of each topic, the first of all there is.
+
+Together they have all codecs, log append time, transactions of each end, a cut log, and one and four partitions.
+"""
+SHORT_STREAMS = (7, pytest.param(8, marks=pytest.mark.lab))
 """Together: committed and other reads, transactions of each end, limits, pieces, conditions."""
 SOAK_SEEDS = 60
 STREAM_DEADLINE_S = 200
@@ -97,9 +106,9 @@ def try_seed(spark: SparkSession, servers: str, seed: int, records: int, reads: 
         return sum(compare(spark, servers, topic, options) for options in random_reads(topic, servers, seed, reads))
 
 
-@pytest.mark.parametrize("seed", SHORT)
-def test_both_connectors_read_the_same(jvm_kafka_spark: SparkSession, servers: str, seed: int) -> None:
-    assert try_seed(jvm_kafka_spark, servers, seed, records=200, reads=2) > 0
+@pytest.mark.parametrize(("seed", "reads"), SHORT)
+def test_both_connectors_read_the_same(jvm_kafka_spark: SparkSession, servers: str, seed: int, reads: int) -> None:
+    assert try_seed(jvm_kafka_spark, servers, seed, records=200, reads=reads) > 0
 
 
 def test_both_read_the_same_of_a_compacted_topic(jvm_kafka_spark: SparkSession, servers: str) -> None:

@@ -39,12 +39,11 @@ def test_records_arrive_once_over_restarts(spark: SparkSession, topics: Topics, 
     ("between", "message"),
     [
         (lambda rows: rows.filter(f.col("kafka_once_range").contains('"partition":1')), "tasks were told to read"),
-        (lambda rows: rows.union(rows), "tasks were told to read"),
         (lambda rows: rows.withColumn("more", f.lit(1)), "it gets kafka_once_range, more"),
         (lambda rows: rows.select(f.lit(1).alias("one")), "planned with handOver=ranges"),
         (lambda rows: rows.dropDuplicates(), "keeps state"),
     ],
-    ids=["filter", "union", "withColumn", "select", "dropDuplicates"],
+    ids=["filter", "withColumn", "select", "dropDuplicates"],
 )
 def test_operators_in_between_are_refused(
     spark: SparkSession,

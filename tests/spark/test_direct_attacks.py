@@ -105,7 +105,7 @@ def test_a_batch_of_sparks_own_connector_is_completed_with_rows_first(
     assert world.values() == list(range(20))
 
 
-@pytest.mark.parametrize("lost_checkpoint", [False, True])
+@pytest.mark.parametrize("lost_checkpoint", [pytest.param(False, marks=pytest.mark.lab), True])
 def test_rows_are_made_as_the_dead_letters_of_their_batch_were(world: World, lost_checkpoint: bool) -> None:
     """Another SELECT between the two commits would put a record into both places, or into neither."""
     world.send(0, 10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -19,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from sparkonce import IngestError, Ingestion, IngestTable, OptionError, ingest
 from sparkonce.connectors.ingest import ingestion as module
+from sparkonce.jobs.cli.main import main
 from sparkonce.jobs.shared.arguments import CONF
 from tests.spark.source_support import DEADLINE_S, Topics, values
 
@@ -70,7 +72,7 @@ def test_topics_by_pattern_have_tables_and_a_later_one_too(
 
     for name in names:
         topics.produce(name, values(name, 20, 20), partition=1)
-    with start(spark, topics, tmp_path, **rule, trigger="1 second", compact_every=1) as second:
+    with start(spark, topics, tmp_path, **rule, trigger="100 milliseconds", compact_every=1) as second:
         later = topics.create(1, f"{prefix}d")
         topics.produce(later, values(later, 5))
         wait_until(second, lambda: len(stored(tmp_path / "d")) == 5)
@@ -98,7 +100,7 @@ def test_a_query_that_fails_ends_the_ingestion(
         value_format="json",
         value_schema="id BIGINT",
         source={"mode": "FAILFAST"},
-        trigger="1 second",
+        trigger="100 milliseconds",
     )
     with pytest.raises(IngestError, match=rf"{bad} \({bad} -> {tmp_path}/{bad}\) has failed: .*offset 0"):
         made.awaitTermination(DEADLINE_S)
@@ -155,7 +157,26 @@ def example(topics: Topics, prefix: str, tmp_path: Path) -> Path:
     return config
 
 
-def test_the_example_runs_until_sigterm_and_goes_on(topics: Topics, prefix: str, tmp_path: Path) -> None:
+def run_here(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Run the command in this process, with the session that is here, which stays."""
+    from sparkonce.connectors import session
+    from sparkonce.jobs.cli import ingest as command
+
+    log = logging.getLogger("sparkonce")
+    handlers, level = log.handlers[:], log.level
+    monkeypatch.setattr(session, "spark_session", lambda *_, **__: spark)
+    monkeypatch.setattr(command, "_stop", lambda _: None)
+    try:
+        return main(["ingest", *arguments])
+    finally:
+        log.handlers[:] = handlers
+        log.setLevel(level)
+
+
+def test_the_example_runs_until_sigterm_and_goes_on(
+    spark: SparkSession, topics: Topics, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command starts its own Spark, and goes on in ours, which saves a start."""
     orders, *clicks = (topics.create(1, prefix + name) for name in ("shop-orders", "clicks-eu", "clicks-us"))
     config = example(topics, prefix, tmp_path)
     topics.produce(orders, values("order", 10))
@@ -178,8 +199,7 @@ def test_the_example_runs_until_sigterm_and_goes_on(topics: Topics, prefix: str,
 
     topics.produce(orders, values("order", 5, 10))
     topics.produce(clicks[1], [b'{"user": "b", "page": "/", "at": "2026-01-31T13:00:00Z"}'])
-    again = subprocess.run([*command, "--available-now"], capture_output=True, text=True)
-    assert again.returncode == 0, again.stderr
+    assert run_here(spark, monkeypatch, str(config), "--available-now") == 0
     assert stored(tmp_path / "tables" / "orders") == sorted(values("order", 15))
     found = DeltaTable(tmp_path / "tables" / "clicks").to_pyarrow_table().to_pylist()
     assert sorted((row["topic"], row["value"]["user"]) for row in found) == [(clicks[0], "a"), (clicks[1], "b")]

@@ -14,7 +14,7 @@ from tests.spark.source_support import Topics, batch, stream
 pytestmark = pytest.mark.spark
 
 PARTITIONS = 2
-PER_PARTITION = 3000
+PER_PARTITION = 600
 
 
 def fill(topics: Topics, topic: str, first: int) -> None:
@@ -56,7 +56,7 @@ def records(spark: SparkSession, topics: Topics, topic: str) -> list[Row]:
 @pytest.mark.parametrize(
     ("of_source", "options"),
     [
-        ({"maxOffsetsPerTrigger": "5500"}, {}),
+        ({"maxOffsetsPerTrigger": "1100"}, {}),
         ({}, {"atomicVisibility": "true", "kafka.compression.type": "lz4"}),
         ({}, {"deliveryGuarantee": "at-least-once"}),
     ],

@@ -26,6 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import sparkonce
 from sparkonce import EmbeddedRegistry, Ingestion
+from sparkonce.connectors.ingest import ingestion
 from sparkonce.connectors.values.protobuf import reading
 from tests.avro_documents import encode
 from tests.avro_resolution import CASES, Case
@@ -305,9 +306,11 @@ def test_an_ingestion_reads_the_newer_schema_and_widens_the_table(
     client: SchemaRegistryClient,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
     evolution: str,
     merges: bool | None,
 ) -> None:
+    monkeypatch.setattr(ingestion, "LOOK_INTERVAL_S", 0.05)
     topic = topics.create(1)
 
     def stored() -> list[Any]:
@@ -318,10 +321,10 @@ def test_an_ingestion_reads_the_newer_schema_and_widens_the_table(
         return sorted((each["id"], each.get("city")) for each in found)
 
     def wait_for(made: Ingestion, count: int) -> None:
-        for _ in range(DEADLINE_S * 5):
+        for _ in range(DEADLINE_S * 20):
             if len(stored()) >= count:
                 return
-            assert not made.awaitTermination(0.2), "it has ended"
+            assert not made.awaitTermination(0.05), "it has ended"
 
     with (
         caplog.at_level("WARNING"),
@@ -338,13 +341,13 @@ def test_an_ingestion_reads_the_newer_schema_and_widens_the_table(
             schema_evolution=evolution,
             columns="value",
             merge_schema=merges,
-            trigger="1 second",
+            trigger="100 milliseconds",
         ) as made,
     ):
-        for _ in range(DEADLINE_S * 5):
+        for _ in range(DEADLINE_S * 20):
             if "is not read yet" in caplog.text:
                 break
-            assert not made.awaitTermination(0.2), "it has ended"
+            assert not made.awaitTermination(0.05), "it has ended"
         topics.produce(topic, serialized(client, topic, record(), {"id": 1, "name": "Ada"}))
         wait_for(made, 1)
         (before,) = made.queries.values()
@@ -357,7 +360,7 @@ def test_an_ingestion_reads_the_newer_schema_and_widens_the_table(
     assert stored() == [(1, None), (2, "?"), (3, "Paris")]
 
 
-@pytest.mark.parametrize("hand_over", ["rows", "ranges"])
+@pytest.mark.parametrize("hand_over", ["rows", pytest.param("ranges", marks=pytest.mark.lab)])
 def test_a_query_that_stops_for_a_newer_schema_reads_all_as_that_after_a_restart(
     spark: SparkSession,
     topics: Topics,
@@ -427,7 +430,7 @@ def test_messages_of_a_schema_of_ones_own(
 PEOPLE = 'syntax = "proto3"; message Person { int64 id = 1; optional string name = 2; repeated string tags = 3; }'
 
 
-@pytest.mark.parametrize("hand_over", ["rows", "ranges"])
+@pytest.mark.parametrize("hand_over", [pytest.param("rows", marks=pytest.mark.lab), "ranges"])
 def test_messages_of_protobuf_into_delta(
     spark: SparkSession,
     topics: Topics,
