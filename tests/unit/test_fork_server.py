@@ -22,6 +22,7 @@ from sparkonce.connectors.runtime import fork_server, worker_python
 from sparkonce.connectors.runtime.fork_client import SOCKET
 from sparkonce.connectors.runtime.fork_server import AS_SPARK_STARTS_PYTHON, MODULE, fixed
 from sparkonce.connectors.runtime.private_folder import private_folder
+from tests.cases import each_case
 
 PROJECT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 120
@@ -121,7 +122,7 @@ def test_a_forked_process_finds_what_a_new_one_finds(started: Started) -> None:
     assert json.loads(started.run(*arguments)[1])[2] != number, "random numbers are alike"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "changed"),
     [
         (("-m", "looks_around"), {"PYTHONHASHSEED": "1"}),

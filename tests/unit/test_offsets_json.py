@@ -18,6 +18,7 @@ from sparkonce.offset_store.offsets import (
     batch_ranges,
     is_ours,
 )
+from tests.cases import each_case
 
 topic_ids = st.dictionaries(st.text(min_size=1, max_size=8), st.text(min_size=1, max_size=8), max_size=3)
 numbers = st.integers(0, 2**62)
@@ -61,7 +62,7 @@ def test_an_offset_written_by_what_moved_since_another(before: SourceOffset, dat
     assert before.to_document_after(fewer, fewer.to_document()) == document
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     ["", "{}", "[]", '{"flights":{"0":3}}', '{"sparkonce":2}', '{"sparkonce":1,"source":"a","topics":[]}'],
 )

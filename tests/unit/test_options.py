@@ -26,6 +26,7 @@ from sparkonce.settings import (
     settings_of,
     text,
 )
+from tests.cases import each_case
 
 LONGEST_HINT = 160
 
@@ -61,7 +62,7 @@ def test_names_are_compared_without_case_and_defaults_filled_in() -> None:
     assert Declared(**values).min_partitions == 7
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("given", "message"),
     [
         ({"subscrbe": "t"}, "unknown option 'subscrbe'; did you mean 'subscribe'"),
@@ -149,10 +150,8 @@ def test_the_delta_sink_says_what_to_do_with_options_of_others(name: str, instea
         checked(SinkOptions.read, {"path": "/t", "appId": "a", "checkpointLocation": "/c", name: "x"})
 
 
-@pytest.mark.parametrize(
-    "options", [SOURCE, KAFKA_SINK, KAFKA_BATCH, DELTA_SINK], ids=lambda options: options.reference
-)
-@pytest.mark.parametrize(
+@each_case("options", [SOURCE, KAFKA_SINK, KAFKA_BATCH, DELTA_SINK], ids=lambda options: options.reference)
+@each_case(
     ("name", "said"),
     [
         (
@@ -170,7 +169,7 @@ def test_a_setting_without_its_prefix_is_told_from_others(options: SettingTable,
     assert len(str(caught.value)) < LONGEST_HINT
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("options", "name", "said"),
     [
         (KAFKA_SINK, "mergeschema", "option mergeSchema is of the Delta sink"),

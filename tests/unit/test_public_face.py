@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 import sparkonce
+from tests.cases import each_case
 
 PROJECT = Path(__file__).resolve().parents[2]
 HEAVY = {"numba", "numpy", "pyarrow", "pyspark", "deltalake", "kafka", "asyncio", "sparkonce.broker_lite"}
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
 
 
-@pytest.mark.parametrize("name", sorted({*sparkonce.__all__} - {"__version__"}))
+@each_case("name", sorted({*sparkonce.__all__} - {"__version__"}))
 def test_every_name_is_there_and_says_what_it_is(name: str) -> None:
     found = getattr(sparkonce, name)
     assert found.__name__ == name
@@ -40,7 +41,7 @@ def test_importing_it_loads_nothing() -> None:
     assert HEAVY.isdisjoint(loaded)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each_case("page", PAGES, ids=lambda page: page.name)
 def test_what_a_page_imports_is_from_there(page: Path) -> None:
     """The jars of delta-spark alone are had from the laboratory."""
     imported = re.findall(r"^ *from (sparkonce[\w.]*) import (.+)$", page.read_text(), re.MULTILINE)

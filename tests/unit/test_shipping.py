@@ -17,6 +17,7 @@ from sparkonce.connectors.kafka_sink.batch_writer import KafkaBatchWriter
 from sparkonce.connectors.kafka_source.source import KafkaOnceReader, KafkaOnceStreamReader
 from sparkonce.connectors.session import spark_session
 from sparkonce.connectors.sinks.stream_sink import StreamSink
+from tests.cases import each_case
 
 SENT = (
     AppendWriter,
@@ -33,7 +34,7 @@ SENT = (
 REMEDY = f"install sparkonce=={__version__} there, or set PYSPARK_PYTHON to a Python that has it (docs/shipping.md)"
 
 
-@pytest.mark.parametrize("kind", SENT)
+@each_case("kind", SENT)
 def test_a_class_arrives_as_itself(kind: type) -> None:
     assert cloudpickle.loads(cloudpickle.dumps(kind)) is kind
 

@@ -16,6 +16,7 @@ from sparkonce.offset_store.commit_log import LogCommit, StoredState
 from sparkonce.offset_store.offsets import OffsetRange
 from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
 from sparkonce.offset_store.txn_ids import OffsetTxn, QueryTxn
+from tests.cases import each_case
 from tests.unit.audit.logs import (
     APP,
     BOTH,
@@ -443,7 +444,7 @@ def test_a_record_that_cannot_be_read_is_named() -> None:
     assert report.counts[Problem.MOVED_BY_HAND] == 0
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("scope", "chains", "proven"),
     [
         (Scope(), 3, False),

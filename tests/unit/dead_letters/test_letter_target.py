@@ -30,6 +30,7 @@ from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.memory import MemoryOffsetStore
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import BatchRecord, PartitionKey
+from tests.cases import each_case
 from tests.unit.dead_letters.memory_target import MemoryTarget
 
 EXACTLY, AT_LEAST, AT_MOST = Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE
@@ -258,7 +259,7 @@ def stored(last: int | None = None, **offsets: int) -> Stored:
     return Stored(1, last, {key(int(name[1:])): at for name, at in offsets.items()})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("found", "starts"),
     [
         (stored(), {}),
@@ -313,7 +314,7 @@ def test_dead_letters_that_are_taken_back_while_a_batch_begins_stop_it() -> None
         DeadLetterTarget(Undoing(store=target.store), PLACE).begin(batch(0, (0, 8), query="r"))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("ranges", "rules", "written_by"),
     [
         (((0, 8), (0, 4)), "new", {"old", "new"}),  # a part of it was found by the old ones, in the commit before
@@ -355,7 +356,7 @@ def test_two_sources_of_one_topic_are_refused() -> None:
         DeadLetterTarget(MemoryTarget(), PLACE).begin(replace(two, record=replace(two.record, ranges=ranges)))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("bad", "reason"),
     [
         (letter(0, 5), "offset 5 of t-0, which is no record that kafka_once read in this batch"),

@@ -15,6 +15,7 @@ from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sinks.dead_letters import COLUMN, LETTER, DeadLetterPlace
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.offset_store.locations import Location
+from tests.cases import each_case
 
 TYPES = pa.struct(
     [
@@ -117,7 +118,7 @@ def test_the_places() -> None:
             DeadLetterPlace.parse(text)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("given", "reason"),
     [
         ({"deadLetters": "nowhere"}, "option deadLetters='nowhere': expected topic:<name> or table:"),

@@ -21,6 +21,7 @@ from sparkonce.connectors.kafka_source.planning import split
 from sparkonce.connectors.kafka_source.ranges import FetchRange
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from tests.cases import each_case
 
 GIVEN = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "t", "handOver": "ranges"}
 SOURCE = HandOver.of(GIVEN)
@@ -95,7 +96,7 @@ HOSTILE: Mapping[str, str | None] = {
 }
 
 
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+@each_case("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_row_that_no_source_wrote_is_refused(text: str | None) -> None:
     with pytest.raises(HandOverError, match="a row is not a range of a source with handOver=ranges"):
         read(row(), text)
@@ -113,7 +114,7 @@ def test_rows_of_another_source_are_refused() -> None:
         other.ranges([SOURCE.rows([RANGE])])
 
 
-@pytest.mark.parametrize(
+@each_case(
     "metadata",
     ["", "{", "[]", "7", '{"options":{}}', '{"options":[1],"secrets":[]}', '{"options":{"a":1},"secrets":[]}'],
 )

@@ -34,6 +34,7 @@ from sparkonce.jobs.cli.doctor.workers import reason
 from sparkonce.jobs.cli.main import main
 from sparkonce.jobs.lab.store.s3 import SECRET, open_s3
 from sparkonce.offset_store.locations import Location
+from tests.cases import each_case
 
 DEADLINE_S = 60
 AUTHORIZED = {
@@ -59,7 +60,7 @@ def test_the_machine_that_runs_these_tests_is_fit(capsys: pytest.CaptureFixture[
     assert all(text.startswith("ok:") for text in found.values())
 
 
-@pytest.mark.parametrize("missing", ["pyspark", "pyarrow", "deltalake", "numba", "re2", "kafka"])
+@each_case("missing", ["pyspark", "pyarrow", "deltalake", "numba", "re2", "kafka"])
 def test_a_package_that_is_missing_is_named_with_what_installs_it(missing: str) -> None:
     command = "from sparkonce.jobs.cli import main; sys.exit(main.main(['doctor']))"
     code = f"import sys; sys.modules[{missing!r}] = None; {command}"

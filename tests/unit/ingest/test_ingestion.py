@@ -16,6 +16,7 @@ from sparkonce.connectors.ingest.routing import routes
 from sparkonce.connectors.ingest.settings import IngestSettings
 from sparkonce.connectors.kafka_client.client import KafkaUnreachableError
 from sparkonce.connectors.values.evolution import NoSchemaYetError, SchemaChangedError
+from tests.cases import each_case
 from tests.unit.ingest.fake_queries import SPARK, FakeQueries
 
 TOPICS = ["a", "b", "c", "d"]
@@ -310,7 +311,7 @@ def test_a_catalog_that_does_not_answer_when_a_compaction_is_due_stops_nothing(
     assert "a (a -> /tables/a): its table cannot be compacted now: ConnectionError: no answer" in caplog.text
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("every", "before", "batch", "due"),
     [(0, 0, 9, False), (1, 4, 5, True), (1, 5, 5, False), (5, 3, 4, True), (5, 4, 8, False), (5, 2, 30, True)],
 )

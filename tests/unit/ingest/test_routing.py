@@ -10,6 +10,7 @@ import pytest
 from sparkonce import IngestTable, OptionError
 from sparkonce.connectors.ingest.routing import Flow, flows, routes
 from sparkonce.connectors.ingest.settings import IngestSettings
+from tests.cases import each_case
 
 KAFKA = {"bootstrap.servers": "localhost:9092", "fetch.max.wait.ms": "100"}
 JSON = {"value_format": "json", "value_schema": "id BIGINT"}
@@ -97,7 +98,7 @@ def test_columns_that_are_added_need_no_further_entry() -> None:
     assert flow.sink["mergeSchema"] == "true"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("table", "message"),
     [
         ({"topics": "a", "table": "a b"}, "is not the name of a table"),

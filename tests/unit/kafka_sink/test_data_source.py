@@ -14,6 +14,7 @@ import pyspark_kafka_once
 from sparkonce.connectors.formats.kafka_once import KafkaOnceDataSource
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.values.options import COLUMNS, spark_schema
+from tests.cases import each_case
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
 READS = {**SERVERS, "subscribe": "t"}
@@ -71,7 +72,7 @@ def test_a_batch_writer_travels_to_tasks_without_showing_secrets() -> None:
     assert "h" in repr(vars(again))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("columns", "options", "message"),
     [
         ("value string", {"topic": "t", "deliveryguarantee": "exactly-once"}, "is for writeStream"),

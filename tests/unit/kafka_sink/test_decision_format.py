@@ -24,6 +24,7 @@ from sparkonce.exactly_once.transactions import (
 from sparkonce.offset_store.fingerprint import RING, Fingerprint
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import BatchRecord, Writes
+from tests.cases import each_case
 
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 numbers = st.integers(0, 2**63 - 1)
@@ -66,7 +67,7 @@ def test_every_part_of_a_decision_is_needed() -> None:
             Decision.from_json(json.dumps(without))
 
 
-@pytest.mark.parametrize("text", ["", "null", "[]", "1", '"x"', "{}", "{", '{"sparkonce":1}', '{"sparkonce":[]}'])
+@each_case("text", ["", "null", "[]", "1", '"x"', "{}", "{", '{"sparkonce":1}', '{"sparkonce":[]}'])
 def test_other_texts_are_refused_with_a_quote(text: str) -> None:
     with pytest.raises(DecisionFormatError):
         Decision.from_json(text)
@@ -90,9 +91,7 @@ def test_keys_tell_applications_apart(one: str, other: str) -> None:
         assert not transactional_prefix(one).startswith(transactional_prefix(other))
 
 
-@pytest.mark.parametrize(
-    "key", [None, b"", b"x", b"sparkonce", b"other/app", b"sparkonce/a/b", b"sparkonce/a/finished/x"]
-)
+@each_case("key", [None, b"", b"x", b"sparkonce", b"other/app", b"sparkonce/a/b", b"sparkonce/a/finished/x"])
 def test_keys_of_others(key: bytes | None) -> None:
     assert app_of_key(key) is None
 

@@ -11,6 +11,7 @@ from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sinks.dead_letters import DeadLetterPlace
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.offset_store.locations import Location
+from tests.cases import each_case
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
 BASE = {**SERVERS, "appid": "flights app", "checkpointlocation": "/c"}
@@ -81,8 +82,8 @@ def test_a_checkpoint_in_a_store_needs_its_options() -> None:
     assert found.storage_options == {"AWS_REGION": "us-east-1"}
 
 
-@pytest.mark.parametrize("name", ["appId", "checkpointLocation"])
-@pytest.mark.parametrize("guarantee", [guarantee.value for guarantee in Guarantee])
+@each_case("name", ["appId", "checkpointLocation"])
+@each_case("guarantee", [guarantee.value for guarantee in Guarantee])
 def test_what_every_stream_needs(name: str, guarantee: str) -> None:
     given = {**BASE, "deliveryGuarantee": guarantee}
     del given[name.lower()]
@@ -119,7 +120,7 @@ def test_the_guarantee_rules_the_producer_s_settings() -> None:
     assert read(deliveryGuarantee="at-most-once", **{"kafka.acks": "1"}).producer.acks == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "text", "expected"),
     [
         ("topic", "a,b", "1 to 249 letters"),
@@ -155,12 +156,12 @@ def test_no_place_has_two_uses() -> None:
     assert "deadLetters and decisionTopic both name" in refusal(deadLetters="topic:sparkonce-decisions")
 
 
-@pytest.mark.parametrize("name", OPTIONS.settings)
+@each_case("name", OPTIONS.settings)
 def test_a_slip_of_the_pen_gets_the_nearest_name(name: str) -> None:
     assert f"unknown option {name + 's'!r}; did you mean {name!r}?" in refusal(**{name + "s": "x"})
 
 
-@pytest.mark.parametrize("name", SOURCE_OPTIONS.settings)
+@each_case("name", SOURCE_OPTIONS.settings)
 def test_an_option_of_the_source_alone_is_told_from_a_slip(name: str) -> None:
     if name in OPTIONS.settings:
         return
@@ -186,7 +187,7 @@ def test_a_batch_delivers_at_least_once_and_nothing_else() -> None:
         assert "availableNow" in text
 
 
-@pytest.mark.parametrize("name", [name for name in OPTIONS.settings if name not in BATCH_OPTIONS.settings])
+@each_case("name", [name for name in OPTIONS.settings if name not in BATCH_OPTIONS.settings])
 def test_what_is_for_streams_is_refused_in_a_batch(name: str) -> None:
     assert f"option {name} is for writeStream" in batch_refusal(**{name: "x"})
 

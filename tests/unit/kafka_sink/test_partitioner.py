@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as murmur2_of_kafka_python
 
 from sparkonce.connectors.kafka_sink.kernel import murmur2
+from tests.cases import each_case
 
 # From Kafka's own tests (UtilsTest), where they are signed.
 VECTORS = {
@@ -25,7 +25,7 @@ def hashed(data: bytes, before: bytes = b"") -> int:
     return int(murmur2(np.frombuffer(before + data, np.uint8), len(before), len(data)))
 
 
-@pytest.mark.parametrize(("data", "expected"), VECTORS.items())
+@each_case(("data", "expected"), VECTORS.items())
 def test_known_hashes(data: bytes, expected: int) -> None:
     assert hashed(data) == expected & 0xFFFFFFFF
 

@@ -33,6 +33,7 @@ from sparkonce.connectors.kafka_sink.transactions import FencedProducerError, Pr
 from sparkonce.connectors.kafka_source.decode import RecordDecoder
 from sparkonce.connectors.kafka_source.fetch import RangeFetcher
 from sparkonce.connectors.kafka_source.ranges import FetchRange
+from tests.cases import each_case
 
 PARTITIONS = 3
 SMALL = ProducerSettings(batch_bytes=1000, delivery_timeout_ms=20_000)
@@ -176,8 +177,8 @@ TROUBLES: dict[str, Trouble] = {
 }
 
 
-@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=list(TROUBLES))
-@pytest.mark.parametrize("known", [True, False], ids=["known producer", "new producer"])
+@each_case("trouble", TROUBLES.values(), ids=list(TROUBLES))
+@each_case("known", [True, False], ids=["known producer", "new producer"])
 def test_trouble_that_passes_is_not_seen(trouble: Trouble, known: bool) -> None:
     topic = "trouble"
     with EmbeddedBroker(config={"num.partitions": PARTITIONS}) as own:

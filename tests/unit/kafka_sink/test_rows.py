@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 from sparkonce.connectors.kafka_sink.buffers import RowError
 from sparkonce.connectors.kafka_sink.rows import RowLayout
 from sparkonce.connectors.settings.options import OptionError
+from tests.cases import each_case
 
 STRING, BINARY, INT, LONG = StringType(), BinaryType(), IntegerType(), LongType()
 
@@ -48,7 +49,7 @@ def test_headers_are_left_out_if_asked_for() -> None:
     assert RowLayout.of(both, "t", include_headers=False).headers is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("columns", "topic", "says"),
     [
         (schema(key=STRING), "t", "no column 'value'.*'key'"),

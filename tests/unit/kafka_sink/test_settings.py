@@ -17,6 +17,7 @@ from sparkonce.connectors.kafka_sink.settings import (
 from sparkonce.connectors.reference.hints import checked
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.exactly_once.guarantee import Guarantee
+from tests.cases import each_case
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
 JAVA_NAMES = (Path(__file__).parent / "kafka_4_3_producer_settings.txt").read_text().split()
@@ -134,7 +135,7 @@ def test_idempotence_needs_answers() -> None:
     assert "kafka.acks=0 requests none" in refusal({"acks": "0", "enable.idempotence": "true"}, WEAKEST)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "text", "expected"),
     [
         ("acks", "2", "expected one of all, -1, 1, 0"),
@@ -165,7 +166,7 @@ def test_a_value_that_cannot_be_read_is_shown_with_what_is_expected(name: str, t
     assert expected in message
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "text", "instead"),
     [
         ("transactional.id", "x", "appId"),
@@ -193,7 +194,7 @@ def test_what_is_refused_says_what_to_use(name: str, text: str, instead: str) ->
     assert instead in message
 
 
-@pytest.mark.parametrize("name", JAVA_NAMES)
+@each_case("name", JAVA_NAMES)
 def test_every_setting_of_kafka_s_producer_is_known(name: str) -> None:
     ways = [name in PRODUCER.settings, name in PRODUCER.without_effect, PRODUCER.instead_of(name) is not None]
     assert ways.count(True) == 1
@@ -228,7 +229,7 @@ def test_logging_in_and_tls_are_read_as_for_the_source() -> None:
     assert SECRET not in repr(client)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "wrong",
     [
         {"acks": "0"},

@@ -21,6 +21,7 @@ from sparkonce.exactly_once.transactions import (
     settle,
 )
 from sparkonce.offset_store.record import BatchRecord
+from tests.cases import each_case
 
 
 def decision(number: int, **changes: object) -> Decision:
@@ -78,8 +79,8 @@ def test_only_the_newest_are_remembered() -> None:
     assert [each.number for each in found.recent] == list(range(2 * KEPT_DECISIONS, 3 * KEPT_DECISIONS))
 
 
-@pytest.mark.parametrize("value", [b"", b"x", b"[]", b"{}", b'{"number":null}', None, b"\xff"])
-@pytest.mark.parametrize("is_note", [True, False])
+@each_case("value", [b"", b"x", b"[]", b"{}", b'{"number":null}', None, b"\xff"])
+@each_case("is_note", [True, False])
 def test_what_cannot_be_read_is_told(is_note: bool, value: bytes | None) -> None:
     with pytest.raises(DecisionFormatError, match="not a"):
         Decisions().take(is_note, value)
@@ -93,7 +94,7 @@ def test_order_does_not_matter_for_the_newest(steps: list[tuple[int, bool]]) -> 
     assert found.finished == max((number for number, is_note in steps if is_note), default=0)
 
 
-@pytest.mark.parametrize("fates", [fates for size in range(4) for fates in product(Fate, repeat=size)])
+@each_case("fates", [fates for size in range(4) for fates in product(Fate, repeat=size)])
 def test_every_combination_of_fates(fates: tuple[Fate, ...]) -> None:
     found = set(fates)
     if Fate.UNKNOWN in found:

@@ -10,6 +10,7 @@ import pytest
 from sparkonce.connectors.lag.state import PartitionLag, offsets_moved, read_batch, read_offsets, source_lag
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 from sparkonce.offset_store.record import BatchCounts
+from tests.cases import each_case
 
 
 def ours(source: str = "kafka", **next_offsets: int) -> str:
@@ -54,7 +55,7 @@ def test_a_partition_that_only_the_end_has_is_left_out_of_the_figures() -> None:
     assert lag.metrics == {"minOffsetsBehindLatest": 3, "maxOffsetsBehindLatest": 3, "avgOffsetsBehindLatest": 3}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         None,
@@ -84,7 +85,7 @@ def handed_over(origin: int, **next_offsets: int) -> str:
     return SourceOffset("kafka", positions, hands_over_ranges=True).to_json()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("start", "end", "moved"),
     [
         (None, handed_over(4, p0=10, p1=7), 6 + 3),

@@ -22,6 +22,7 @@ from sparkonce.offset_store.errors import CommitConflictError
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
+from tests.cases import each_case
 from tests.chance import examples
 
 KEY: PartitionKey = ("s", TopicPartition("t", "id", 0))
@@ -202,7 +203,7 @@ CRASHING_STEPS = (
 )
 
 
-@pytest.mark.parametrize("at", CRASHING_STEPS)
+@each_case("at", CRASHING_STEPS)
 def test_a_crash_at_every_step(at: str) -> None:
     armed = True
 
@@ -220,7 +221,7 @@ def test_a_crash_at_every_step(at: str) -> None:
     assert [each.sequence for each in result.log] == [1, 2]
 
 
-@pytest.mark.parametrize("at", CRASHING_STEPS)
+@each_case("at", CRASHING_STEPS)
 def test_an_exception_at_every_step_after_which_the_store_is_well(at: str) -> None:
     failures = 1
 

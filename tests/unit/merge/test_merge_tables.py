@@ -43,6 +43,7 @@ from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import BatchRecord, Writes
 from sparkonce.offset_store.store import Commit
+from tests.cases import each_case
 
 KEY = ("s", TopicPartition("t", "id", 0))
 
@@ -298,7 +299,7 @@ def test_merges_of_one_session_do_not_see_each_others_settings() -> None:
     assert session.conf.values == {}
 
 
-@pytest.mark.parametrize("conflict", [name for name in dir(exceptions) if name.endswith("Exception")])
+@each_case("conflict", [name for name in dir(exceptions) if name.endswith("Exception")])
 def test_a_conflict_of_delta_spark_is_one_of_ours(conflict: str) -> None:
     conf = Conf(**{USER_METADATA: "the user's"})
     rows = SimpleNamespace(sparkSession=Session(conf))

@@ -22,6 +22,7 @@ from sparkonce.offset_store.memory import MemoryOffsetStore
 from sparkonce.offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
 from sparkonce.offset_store.record import BatchRecord, Writes
 from sparkonce.offset_store.store import Commit
+from tests.cases import each_case
 
 KEY = ("s", TopicPartition("t", "id", 0))
 
@@ -167,7 +168,7 @@ def test_a_connection_without_transactions_is_refused(database: Database) -> Non
     assert database.numbers() == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("told_by", "refused"),
     [
         ({"autocommit": True}, True),

@@ -14,6 +14,7 @@ from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.mirror.choice import check_no_loop, is_mirror
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.jobs.bench.load import create_topic
+from tests.cases import each_case
 
 SINK = {"appId": "a", "checkpointLocation": "/c"}
 
@@ -35,7 +36,7 @@ def test_a_direct_query_without_options_about_rows_is_a_mirror() -> None:
     assert not is_mirror(sink(), None)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("of_sink", "of_source", "reason"),
     [
         ({}, {"columns": "key,value"}, "the source has the option columns"),
@@ -64,7 +65,7 @@ def test_a_mirror_needs_ranges() -> None:
         is_mirror(sink(mirror="true"), None)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("of_sink", "of_source", "what"),
     [
         ({}, {}, "records go to the topic that they come from \\(orders\\)"),

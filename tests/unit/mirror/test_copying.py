@@ -26,6 +26,7 @@ from sparkonce.connectors.kafka_source.decode import CorruptBatchError, FetchedB
 from sparkonce.connectors.kafka_source.ranges import ReadCount
 from sparkonce.connectors.mirror import copying
 from sparkonce.connectors.mirror.copying import BatchCopier
+from tests.cases import each_case
 from tests.chance import examples
 
 NOW_MS = 1_700_000_000_000
@@ -186,7 +187,7 @@ def test_a_large_batch_is_moved_with_nothing_but_its_header_changed(codec: Compr
     assert copied([got]) == {PARTITION: list(map(content, each))}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("batch", "start", "end"),
     [
         (Stored(plain(2000)), 1, 2000),

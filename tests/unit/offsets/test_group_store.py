@@ -25,6 +25,7 @@ from sparkonce.offset_store.group import REFRESH_MS, Committed, CommittedOffset,
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import BatchRecord, PartitionKey, Writes
 from sparkonce.offset_store.store import Commit
+from tests.cases import each_case
 
 KEY: PartitionKey = ("kafka", TopicPartition("topic", "id", 0))
 OTHER: PartitionKey = ("kafka", TopicPartition("topic", "id", 1))
@@ -213,9 +214,7 @@ def test_the_texts_of_others_are_not_ours(text: str) -> None:
 NO_NUMBER = Note("a", "s", "q", 1234, "t", 0, "", 0, 0).to_text().replace("1234", "1e999")
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{}", '{"sparkonce":1}', '{"sparkonce":{"app_id":"a"}}', "[1]", "null", "[" * 4000, NO_NUMBER]
-)
+@each_case("text", ["", "{}", '{"sparkonce":1}', '{"sparkonce":{"app_id":"a"}}', "[1]", "null", "[" * 4000, NO_NUMBER])
 def test_texts_that_come_near_are_not_ours(text: str) -> None:
     assert Note.from_text(text) is None
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkonce.connectors.values.ddl import parse_schema
 from sparkonce.jobs.cli.peek.inference import MAX_FIELDS, Unknown, ddl, merged, type_of
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("samples", "expected"),
     [
         (["1"], "BIGINT"),

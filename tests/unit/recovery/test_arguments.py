@@ -28,9 +28,10 @@ from sparkonce.jobs.shared.arguments import (
 from sparkonce.offset_store.administration import OffsetsTable
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.locations import Location
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("read", "text", "value"),
     [
         (duration_s, "90s", 90),
@@ -50,7 +51,7 @@ def test_values(read: Callable[[str], object], text: str, value: object) -> None
     assert read(text) == value
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("read", "text"),
     [
         (duration_s, "7"),

@@ -43,6 +43,7 @@ from sparkonce.offset_store.txn_ids import (
     parse_txn_id,
     query_txn_id,
 )
+from tests.cases import each_case
 
 QUERY = QueryTxn("app", "q")
 BOTH = Writes.ROWS | Writes.OFFSETS
@@ -248,7 +249,7 @@ def test_ids_of_merges_can_be_read_back(app_id: str) -> None:
     assert parse_txn_id(intent_txn_id(app_id)) == IntentTxn(app_id)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     ["", "sparkonce", "sparkonce/a/offset/s/t", "other/a/query/q", "sparkonce/a/b/c", "other/a/merge", "sparkonce/a/b"],
 )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sparkonce.registry_lite.compatibility import MODES, format_of, incompatible
+from tests.cases import each_case
 
 
 @dataclass(frozen=True)
@@ -283,7 +284,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair.kind}: {pair.name}")
+@each_case("pair", PAIRS, ids=lambda pair: f"{pair.kind}: {pair.name}")
 def test_each_pair_in_all_modes(pair: Pair) -> None:
     expected = {
         mode: (pair.backward or mode.startswith(("NONE", "FORWARD")))

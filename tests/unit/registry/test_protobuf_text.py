@@ -9,6 +9,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from sparkonce.connectors.schema_registry.protobuf_text import MAIN, descriptor_set, from_base64
+from tests.cases import each_case
 
 OTHER = """
 syntax = "proto3";
@@ -87,7 +88,7 @@ def test_maps_as_clients_for_java_have_registered_them(syntax: str, label: str) 
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "told"),
     [
         ("message {", "schema.proto:1:9: Expected message name."),
@@ -107,7 +108,7 @@ def test_what_is_no_schema(text: str, told: str) -> None:
     assert "/tmp" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["", "..", "a/../../b", "/etc/x", "a\\b", "a\nb", "-I/", "a//b", MAIN + "/x"])
+@each_case("name", ["", "..", "a/../../b", "/etc/x", "a\\b", "a\nb", "-I/", "a//b", MAIN + "/x"])
 def test_names_that_are_none_of_files(name: str) -> None:
     with pytest.raises(ValueError, match="cannot be imported by the name"):
         descriptor_set('syntax = "proto3";', [(name, 'syntax = "proto3";')])

@@ -14,6 +14,7 @@ from sparkonce.connectors.schema_registry.settings import (
     read_registry,
 )
 from sparkonce.connectors.settings.options import OptionError, SettingTable
+from tests.cases import each_case
 
 TABLE = SettingTable("kafka_once", REGISTRY_SETTINGS, "source", passed_through=("kafka.*",))
 HTTPS = "https://h:8081"
@@ -81,7 +82,7 @@ def test_the_nearest_name() -> None:
         read(basic_auth_userinfo="a:b")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("options", "problem"),
     [
         ({"basic_auth_user_info": "me"}, "user.info"),

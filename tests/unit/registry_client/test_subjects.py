@@ -8,11 +8,12 @@ import pytest
 
 from sparkonce.connectors.schema_registry.client import AVRO, JSON_SCHEMA, PROTOBUF, RegisteredSchema
 from sparkonce.connectors.schema_registry.subjects import record_name, subject_of
+from tests.cases import each_case
 
 PERSON = RegisteredSchema(AVRO, json.dumps({"type": "record", "name": "Person", "namespace": "x.y", "fields": []}))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("strategy", "part", "schema", "subject"),
     [
         ("TopicNameStrategy", "value", None, "t-value"),
@@ -35,7 +36,7 @@ def test_a_strategy_that_is_unknown_or_finds_no_name() -> None:
             subject_of("RecordNameStrategy", "t", "value", schema)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "text", "name"),
     [
         (AVRO, '{"type": "enum", "name": "a.B", "namespace": "ignored", "symbols": []}', "a.B"),

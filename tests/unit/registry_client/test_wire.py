@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from sparkonce.connectors.schema_registry import wire
 from sparkonce.connectors.schema_registry.wire import NO_FRAME, NO_VALUE, VALUE_HEADER, Framed, Path, split
+from tests.cases import each_case
 
 GUID = "0123abcd-4567-89ab-cdef-0123456789ab"
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -84,7 +85,7 @@ def test_headers_count_more_than_the_value_and_the_last_of_several() -> None:
     assert found.ids[7] == NO_VALUE
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("content", "path", "rest"),
     [
         (b"\0rest", (0,), b"rest"),

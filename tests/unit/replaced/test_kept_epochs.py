@@ -28,6 +28,7 @@ from sparkonce.offset_store.offsets import OffsetRange, Position, SourceOffset, 
 from sparkonce.offset_store.record import BatchRecord, PartitionKey, Writes
 from sparkonce.offset_store.store import Commit
 from sparkonce.offset_store.txn_ids import transactions_onto
+from tests.cases import each_case
 from tests.parity.support import Cluster
 
 TP = TopicPartition("t", "id", 0)
@@ -67,7 +68,7 @@ def test_an_epoch_makes_no_difference_between_positions() -> None:
     assert Position(0, 5, 1) == Position(0, 5, 2) == Position(0, 5)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("before", "after", "extent"),
     [
         ((0, 30, None), (20, 20, 30), OffsetRange(20, 20, cut_from=30)),

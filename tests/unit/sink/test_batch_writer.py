@@ -23,6 +23,7 @@ from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store.administration import OffsetsTable
 from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError
 from sparkonce.offset_store.locations import Location
+from tests.cases import each_case
 from tests.unit.recovery.recovery_support import Pipeline
 
 SCHEMA = StructType().add("n", LongType()).add("day", StringType())
@@ -257,7 +258,7 @@ def test_the_log_names_the_write(table: Path) -> None:
     assert OffsetsTable.open(Location.parse(str(table))).entries()[0].name == "batch write"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("given", "complaint"),
     [
         ({}, "option path is required"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +25,7 @@ from sparkonce.exactly_once.decision import (
 from sparkonce.offset_store.fingerprint import RING, Fingerprint
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import BatchRecord, PartitionKey
+from tests.cases import each_case
 
 A: PartitionKey = ("s", TopicPartition("t", "id", 0))
 B: PartitionKey = ("s", TopicPartition("t", "id", 1))
@@ -114,7 +114,7 @@ TABLE: list[tuple[str, Stored, Batch, Decision]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("before", "incoming", "expected"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
+@each_case(("before", "incoming", "expected"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
 def test_every_case(before: Stored, incoming: Batch, expected: Decision) -> None:
     assert decide(before, incoming) == expected
 

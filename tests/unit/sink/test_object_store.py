@@ -34,6 +34,7 @@ from sparkonce.offset_store.record import BatchRecord
 from sparkonce.offset_store.secrets import hidden_secrets, without_secrets
 from sparkonce.offset_store.tables import append, join, load_table, table_filesystem
 from sparkonce.offset_store.txn_ids import query_txn_id
+from tests.cases import each_case
 from tests.unit.sink.query_by_hand import Query
 from tests.unit.sink.stored_query import CheckpointInStore, StoredQuery, upload
 
@@ -232,7 +233,7 @@ def test_a_secret_in_an_error_is_hidden_in_all_its_causes(tmp_path: Path, monkey
     assert error.value.__suppress_context__
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "options", "told"),
     [
         ("let new columns be added with mergeSchema=true", {"AWS_SSE_BUCKET_KEY_ENABLED": "true"}, None),

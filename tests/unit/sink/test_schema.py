@@ -17,6 +17,7 @@ from sparkonce.connectors.delta_sink.schema import SchemaError, check_partition_
 from sparkonce.connectors.delta_sink.table import ResultTable, TableError
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.offset_store.errors import OffsetStoreError
+from tests.cases import each_case
 
 GIVEN = {"path": "/t", "appId": "a", "checkpointLocation": "/c"}
 
@@ -107,7 +108,7 @@ def test_options_are_read() -> None:
     assert (read.partition_by, read.storage_options, read.table.text) == (("a", "b"), {"aws_region": "r"}, "/t")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("change", "reason"),
     [
         ({"appId": None}, "appId is required"),

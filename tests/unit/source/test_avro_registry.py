@@ -37,6 +37,7 @@ from sparkonce.connectors.values.evolution import NewerThanBegunError
 from sparkonce.connectors.values.options import SchemaOptions
 from sparkonce.connectors.values.registered import resolved
 from sparkonce.connectors.values.registered_values import RegisteredValues
+from tests.cases import each_case
 
 NOON = datetime.datetime(2024, 2, 29, 12, 30, 15, 123456)
 UTC = NOON.replace(tzinfo=datetime.UTC)
@@ -89,7 +90,7 @@ def options(registry: EmbeddedRegistry, schema: str) -> SchemaOptions:
     return SchemaOptions(spark_type(parse(schema)), schema, registry=RegistrySettings((registry.url,), retries=0))
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_case("name", CASES)
 def test_each_type_goes_both_ways(registry: EmbeddedRegistry, client: SchemaRegistryClient, name: str) -> None:
     kind, given, expected = CASES[name]
     schema = json.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": kind}]})

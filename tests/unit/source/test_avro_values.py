@@ -30,6 +30,7 @@ from sparkonce.connectors.values.columns import Layout, Problems
 from sparkonce.connectors.values.unwritable import UnwritableRowError
 from tests.avro_documents import Maker, bare, chosen, encode, flat, ours
 from tests.avro_resolution import CASES, OURS, Case, enum, fixed, record
+from tests.cases import each_case
 from tests.chance import examples
 from tests.json_documents import plain
 
@@ -62,7 +63,7 @@ def compare(seed: int, count: int = 12) -> None:
     assert repr(found) == repr([ours(schema, each) for each in values]), json.dumps(schema)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each_case("seed", range(60))
 def test_random_values_of_random_schemas(seed: int) -> None:
     compare(seed)
 
@@ -96,7 +97,7 @@ def test_an_empty_batch_has_an_empty_column() -> None:
     assert (len(array), problems) == (0, {})
 
 
-@pytest.mark.parametrize("case", [*CASES, *OURS], ids=lambda case: case.name)
+@each_case("case", [*CASES, *OURS], ids=lambda case: case.name)
 def test_what_a_reader_makes_of_what_a_writer_wrote(case: Case) -> None:
     array, problems = decode([case.writer], [encode(case.writer, case.value, random.Random(1))], case.reader)
     if case.problem:
@@ -130,7 +131,7 @@ def test_a_part_of_the_fields_is_read_and_the_others_are_skipped() -> None:
     assert (problems, array.to_pylist()) == ({}, [{"d": value["d"], "b": value["b"]}])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("schema", "part"),
     [
         ("{", "is not JSON"),
@@ -195,7 +196,7 @@ def written(schema: Any, column: pa.Array) -> pa.BinaryArray:
     return AvroEncoder(tree, spark_type(tree)).encode(column)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each_case("seed", range(60))
 def test_what_is_decoded_and_encoded_is_the_same_value(seed: int) -> None:
     maker = Maker(seed)
     schema = maker.record()
@@ -239,7 +240,7 @@ UNWRITABLE: dict[str, tuple[Any, DataType, Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", UNWRITABLE)
+@each_case("name", UNWRITABLE)
 def test_what_a_schema_does_not_take_is_named(name: str) -> None:
     schema, kind, value, reason = UNWRITABLE[name]
     whole = StructType([StructField("a", kind)])

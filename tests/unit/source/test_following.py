@@ -30,6 +30,7 @@ from sparkonce.connectors.values.options import SchemaOptions, arrow_schema
 from sparkonce.connectors.values.registered import resolved
 from sparkonce.connectors.values.registered_values import RegisteredValues
 from sparkonce.connectors.values.rows import MalformedValueError, RowMaker
+from tests.cases import each_case
 
 FIELDS = [{"name": "a", "type": "int"}, *({"name": name, "type": "string", "default": "?"} for name in "bcd")]
 DOWN = ("http://127.0.0.1:1",)
@@ -121,9 +122,7 @@ def test_rules_note_what_the_registry_lacked(
     assert (noted == rules) is (not some | more)
 
 
-@pytest.mark.parametrize(
-    "rules", ["", "0123", "0123@", "0123@x", "0123@1~", "0123@1~x", "0123@1@2", "0123@1@x@s", "0123@²"]
-)
+@each_case("rules", ["", "0123", "0123@", "0123@x", "0123@1~", "0123@1~x", "0123@1@2", "0123@1@x@s", "0123@²"])
 def test_rules_that_say_nothing(rules: str) -> None:
     assert split_rules(rules)[1] is None
 

@@ -8,9 +8,10 @@ from sparkonce.connectors.kafka_source.java_regex import PatternError, compile_j
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.topic_choice import TopicPattern, pattern
 from sparkonce.connectors.settings.options import OptionError
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "found", "not_found"),
     [
         (r"flights-.*", ["flights-1", "my-flights-1"], ["flights", "Flights-1"]),
@@ -53,7 +54,7 @@ def test_patterns_find_what_java_finds(text: str, found: list[str], not_found: l
     assert [name for name in [*found, *not_found] if compiled.search(name)] == found
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "reason"),
     [
         ("a{", "'{' at position 1 is no repetition"),

@@ -29,6 +29,7 @@ from sparkonce.connectors.values.options import JsonOptions, SchemaOptions
 from sparkonce.connectors.values.registered import resolved
 from sparkonce.connectors.values.registered_values import RegisteredValues
 from sparkonce.connectors.values.unwritable import UnwritableRowError
+from tests.cases import each_case
 from tests.chance import examples
 
 CONNECT = {"title": "org.apache.kafka.connect.data.Decimal", "connect.parameters": {"scale": "2"}}
@@ -99,7 +100,7 @@ TYPES: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", TYPES)
+@each_case("name", TYPES)
 def test_each_part_of_a_schema_has_a_type(name: str) -> None:
     part, expected = TYPES[name]
     definitions = {
@@ -124,7 +125,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("text", REFUSED)
+@each_case("text", REFUSED)
 def test_what_no_column_can_hold_is_refused_by_name(text: str) -> None:
     with pytest.raises(JsonSchemaError) as caught:
         spark_type(text)
@@ -300,7 +301,7 @@ WRITTEN: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("ddl", WRITTEN)
+@each_case("ddl", WRITTEN)
 def test_what_is_written_is_read_back(registry: EmbeddedRegistry, client: SchemaRegistryClient, ddl: str) -> None:
     kind = parse_schema(ddl)
     text = schema_for(kind)
@@ -360,7 +361,7 @@ FITS: dict[str, tuple[Any, str, list[Any], list[str] | str]] = {
 }
 
 
-@pytest.mark.parametrize("name", FITS)
+@each_case("name", FITS)
 def test_a_schema_that_is_there_decides(name: str) -> None:
     schema, ddl, rows, expected = FITS[name]
     kind = parse_schema(ddl)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import each_case
 
 from sparkonce.connectors.values import jackson_parser
 from sparkonce.connectors.values.ddl import parse_schema
@@ -48,7 +49,7 @@ def compare(schema: str, values: list[bytes | None], **options: Any) -> int:
     return int(odd.shape[0])
 
 
-@pytest.mark.parametrize("seed", range(6))
+@each_case("seed", range(6))
 def test_both_ways_agree_on_random_documents(seed: int) -> None:
     some = documents(seed, 250)
     left = compare(SCHEMA, [*some, None], time_zone=ZONES[seed % len(ZONES)])
@@ -143,7 +144,7 @@ def test_a_number_that_is_too_long_makes_a_document_malformed_whoever_reads_it()
     assert compare("a INT, b STRING", [f'{{"b":"x","c":{number},"a":1}}'.encode() for number in numbers]) == 4
 
 
-@pytest.mark.parametrize("special", ['"', "\\", "\\u0041", "\\x", "\x1f", "\x7f", "\u00e9", "\U0001f600"])
+@each_case("special", ['"', "\\", "\\u0041", "\\x", "\x1f", "\x7f", "\u00e9", "\U0001f600"])
 def test_strings_end_and_are_escaped_at_any_place(special: str) -> None:
     """Text is searched in steps of some bytes: each place of a step, and the bytes that no step is left for."""
     texts = ["x" * before + special + "y" * after for before in range(36) for after in (0, 1, 15, 16, 40)]
@@ -174,7 +175,7 @@ def test_what_does_not_fit_is_null_and_the_rest_is_kept() -> None:
     assert problem == "field a: 'x' is not of type int"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "problem"),
     [
         ('{"a":', "it is not JSON: expected a value at character 5"),
@@ -211,7 +212,7 @@ def test_a_time_without_a_day_is_refused() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("number", "text"),
     [
         ("-7.629266789195084e+17", "-7.629266789195084E17"),
@@ -288,7 +289,7 @@ def test_local_times_of_a_region_change_with_its_clocks() -> None:
     assert compare("a TIMESTAMP", [b'{"a":"1850-01-01T00:00:00"}'], time_zone="Europe/Paris") == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "a",

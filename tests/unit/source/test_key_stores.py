@@ -14,6 +14,7 @@ from sparkonce.connectors.kafka_client.key_stores import KeyStoreError, read_key
 from sparkonce.connectors.kafka_client.security import Tls
 from sparkonce.connectors.kafka_client.tls import lines, openssl_name, tls_context
 from sparkonce.connectors.settings.options import OptionError
+from tests.cases import each_case
 from tests.chance import examples
 
 STORES = Path(__file__).parent / "key_stores"
@@ -72,7 +73,7 @@ def test_what_is_no_store_is_none() -> None:
     assert read_key_store(b"", PASSWORD) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "password", "key_password", "message"),
     [
         ("trust.jks", "wr0ng", None, "the password is wrong"),
@@ -115,7 +116,7 @@ def test_pem_is_put_into_lines_again(broken: object) -> None:
     assert lines(broken(text)) == text
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("java", "openssl"),
     [
         ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "ECDHE-RSA-AES256-GCM-SHA384"),

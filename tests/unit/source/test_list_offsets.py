@@ -18,6 +18,7 @@ from sparkonce.connectors.kafka_client.list_offsets import (
     decode_response,
     encode_request,
 )
+from tests.cases import each_case
 
 VERSIONS = range(1, apis.APIS[ApiKey.LIST_OFFSETS].max_version + 1)
 INT32, INT64 = st.integers(0, (1 << 31) - 1), st.integers(-(1 << 63), (1 << 63) - 1)
@@ -87,7 +88,7 @@ def test_responses_of_the_generated_codec_are_read(version: int, topics: dict[st
             decode_response(version, damaged)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@each_case("version", VERSIONS)
 def test_the_error_of_a_partition_names_it(version: int) -> None:
     with pytest.raises(KafkaError, match="offsets of t-4") as caught:
         decode_response(version, response(version, {"t": {4: -1}}, ErrorCode.FENCED_LEADER_EPOCH))

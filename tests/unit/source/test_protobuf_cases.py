@@ -19,6 +19,7 @@ from sparkonce.connectors.values.protobuf import schema
 from sparkonce.connectors.values.protobuf.decoder import ProtobufDecoder
 from sparkonce.connectors.values.protobuf.schema import ProtobufSchemaError
 from sparkonce.connectors.values.protobuf.types import Choices, spark_type
+from tests.cases import each_case
 from tests.protobuf_documents import join, number
 from tests.unit.source.test_protobuf_values import decode
 
@@ -326,7 +327,7 @@ TAG = "the tag of a field is not valid"
 EARLY = "the value ends too early"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("data", "reason"),
     [
         (b"\x00\x01", TAG),
@@ -446,7 +447,7 @@ def test_messages_that_no_column_holds(text: str, name: str, reason: str) -> Non
     assert reason in str(raised.value)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "reason"),
     [
         ("nothing INT", "three.Case has no field nothing"),

@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as t
+from tests.cases import each_case
 
 from sparkonce.connectors.values.columns import Problems
 from sparkonce.connectors.values.protobuf import schema
@@ -107,7 +108,7 @@ def check(seed: int, count: int = 6) -> None:
     assert compare(message, usual + unusual, choices) == 0
 
 
-@pytest.mark.parametrize("seed", range(80))
+@each_case("seed", range(80))
 def test_random_values_of_random_schemas_in_unusual_encodings(seed: int) -> None:
     check(seed)
 

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_type
+from tests.cases import each_case
 
 from sparkonce.connectors.values.ddl import parse_schema
 from sparkonce.connectors.values.protobuf import encoder, reading, writing
@@ -98,7 +99,7 @@ def part(kind: t.StructType, message: Descriptor, some: random.Random) -> t.Stru
     return t.StructType(fields or list(kind))
 
 
-@pytest.mark.parametrize("seed", range(80))
+@each_case("seed", range(80))
 def test_google_and_our_decoder_read_what_is_written(seed: int) -> None:
     check(seed)
 
@@ -196,7 +197,7 @@ def test_unsigned_numbers_as_the_decoder_has_them_and_as_they_are() -> None:
     assert [getattr(found, name) for name in "abcde"] == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("field", "kind", "value"),
     [
         ("uint32", "BIGINT", 2**32),
@@ -254,7 +255,7 @@ def test_nulls_are_left_out_where_the_field_has_presence() -> None:
     assert last is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("fields", "ddl", "row", "where"),
     [
         ("int32 a = 1;", "a INT", None, "a: it is null, and would be read as 0 or empty"),
@@ -323,7 +324,7 @@ def test_text_that_is_not_utf_8_is_refused() -> None:
         made.encode(pa.StructArray.from_arrays([text], ["a"]))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("field", "kind", "told"),
     [
         ("int32 a = 1;", "BIGINT", "a: bigint cannot be written as int32"),
@@ -462,7 +463,7 @@ def test_names_of_messages_that_would_clash() -> None:
     assert spark_type(reading.message_of(schema_for(kind), None)) == kind
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("ddl", "told"),
     [
         ("a DECIMAL(10,2)", "a: decimal(10,2) has no type of Protobuf: cast it to STRING, or to DOUBLE if it may be"),
@@ -493,7 +494,7 @@ def test_columns_that_the_options_cannot_name_but_spark_can() -> None:
         schema_for(parse_schema("a INT"), "a-b")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("after", "told"),
     [
         (PERSON + ", last INT", None),

@@ -13,6 +13,7 @@ from sparkonce.connectors.kafka_client.client import Client
 from sparkonce.connectors.kafka_client.connection import Connection
 from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.connectors.settings.options import OptionError
+from tests.cases import each_case
 
 STORES = Path(__file__).parent / "key_stores"
 SECURE = "org.apache.kafka.common.security"
@@ -114,7 +115,7 @@ def written(settings: dict[str, str]) -> dict[str, str]:
     return {name.replace(".", "__"): text for name, text in settings.items()}
 
 
-@pytest.mark.parametrize("kind", KEYS)
+@each_case("kind", KEYS)
 def test_a_client_s_key_from_every_kind_of_place(broker: EmbeddedBroker, kind: str) -> None:
     assert topics(broker, "STRICT", **written(KEYS[kind])) == ["t"]
 
@@ -139,7 +140,7 @@ def test_a_client_without_a_certificate_stays_outside(broker: EmbeddedBroker) ->
         topics(broker, "STRICT")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("settings", "message"),
     [
         (

@@ -9,6 +9,7 @@ import pytest
 from sparkonce.connectors.kafka_client.settings import READER, ClientSettings, read_settings
 from sparkonce.connectors.kafka_client.tls import tls_context
 from sparkonce.connectors.settings.options import OptionError
+from tests.cases import each_case
 
 SERVERS = {"kafka.bootstrap.servers": "a:1, [::1]:2"}
 JAVA_NAMES = (Path(__file__).parent / "kafka_4_3_consumer_settings.txt").read_text().split()
@@ -31,7 +32,7 @@ def test_servers_and_numbers_are_read() -> None:
     assert (found.request_timeout_ms, found.read_committed, found.fetch_max_bytes) == (7, True, 1000)
 
 
-@pytest.mark.parametrize("servers", ["", "nohost", "host:", "host:0", "host:99999", ","])
+@each_case("servers", ["", "nohost", "host:", "host:0", "host:99999", ","])
 def test_servers_that_are_none(servers: str) -> None:
     with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers"):
         read_settings({"kafka.bootstrap.servers": servers})
@@ -41,7 +42,7 @@ def test_settings_of_group_members_are_passed_over() -> None:
     assert read(group_id="g", max_poll_records="500") == read()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "instead"),
     [
         ("auto.offset.reset", "startingOffsets"),
@@ -61,7 +62,7 @@ def test_what_is_refused_says_what_to_use(name: str, instead: str) -> None:
     assert instead in str(caught.value)
 
 
-@pytest.mark.parametrize("name", JAVA_NAMES)
+@each_case("name", JAVA_NAMES)
 def test_every_setting_of_kafka_s_consumer_is_known(name: str) -> None:
     ways = [name in READER.settings, name in READER.without_effect, READER.instead_of(name) is not None]
     assert ways.count(True) == 1
@@ -142,7 +143,7 @@ def test_a_key_without_its_certificates_is_refused() -> None:
     assert "s3cret" not in refusal(security_protocol="SSL", ssl_keystore_key="s3cret")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("enabled", "newest", "versions"),
     [
         ("", "", ("TLSv1.2", "TLSv1.3")),
@@ -180,7 +181,7 @@ def test_a_jaas_line_is_translated_and_never_shown() -> None:
     assert "kafka.sasl.username" in text
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("written", "password"),
     [
         ('"it\'s secret"', "it's secret"),
@@ -194,7 +195,7 @@ def test_a_jaas_line_is_translated_and_never_shown() -> None:
         ('""', ""),
     ],
 )
-@pytest.mark.parametrize("order", ['username="me" password={}', "password={} username='me'"])
+@each_case("order", ['username="me" password={}', "password={} username='me'"])
 def test_passwords_in_a_jaas_line_are_read_to_their_end(written: str, password: str, order: str) -> None:
     line = f"org.apache.kafka.common.security.plain.PlainLoginModule required {order.format(written)};"
     options = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_jaas_config": line}
@@ -206,7 +207,7 @@ def test_passwords_in_a_jaas_line_are_read_to_their_end(written: str, password: 
     assert (found.sasl.username, found.sasl.password) == ("me", password)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "written",
     ['"s3cret', "s3cret'", '"s3cret"x', 's3"cret', '"s3cret" x.PlainLoginModule', '"s3cret";;', '"s3cret"x="y"'],
 )

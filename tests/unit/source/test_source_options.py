@@ -8,6 +8,7 @@ from sparkonce.connectors.kafka_client.client import EARLIEST, LATEST
 from sparkonce.connectors.kafka_source.offset_rules import OffsetRule
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.settings.options import OptionError
+from tests.cases import each_case
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "b, a"}
 
@@ -51,7 +52,7 @@ def test_exactly_one_of_the_three_says_what_is_read() -> None:
         assert f"found subscribe and {next(iter(other))}" in message
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "text"),
     [
         ("startingOffsets", "first"),
@@ -82,7 +83,7 @@ def test_a_value_that_cannot_be_read_names_option_and_value(name: str, text: str
     assert f"{name}={text!r}: " in message
 
 
-@pytest.mark.parametrize("text", ["x", "[]", "{}", '{"t":["0"]}', '{"t":[-1]}', '{"t":0}'])
+@each_case("text", ["x", "[]", "{}", '{"t":["0"]}', '{"t":[-1]}', '{"t":0}'])
 def test_an_assignment_that_cannot_be_read(text: str) -> None:
     assert 'expected JSON such as {"topicA":[0,1]' in refusal({"kafka.bootstrap.servers": "h:1", "assign": text})
 
@@ -149,7 +150,7 @@ def test_the_strategy_for_timestamps_without_a_match() -> None:
     assert read(startingOffsetsByTimestampStrategy="LATEST").latest_if_no_match
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected_ms"),
     [
         ("15m", 900_000),
@@ -189,7 +190,7 @@ def test_columns_in_the_order_given() -> None:
     assert read().rows.columns == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("given", "part"),
     [
         ({"columns": ""}, "expected names separated by commas"),

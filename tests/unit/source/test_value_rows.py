@@ -20,6 +20,7 @@ from sparkonce.connectors.values.jackson_parser import JacksonParser
 from sparkonce.connectors.values.options import arrow_schema
 from sparkonce.connectors.values.rows import IDLE_BATCHES, MAX_CELLS, MalformedValueError, RowMaker
 from tests.avro_resolution import record
+from tests.cases import each_case
 from tests.chance import examples
 from tests.json_documents import SCHEMA, documents, plain
 
@@ -243,7 +244,7 @@ def test_a_where_that_keeps_most_records_is_not_asked_first_each_time() -> None:
     assert sizes == [9] + [10] * IDLE_BATCHES + [9]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("sql", "options", "columns", "fields"),
     [
         ("SELECT value.a, key FROM records", {}, ("key", "value"), ["a"]),

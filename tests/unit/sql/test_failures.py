@@ -11,6 +11,7 @@ from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringT
 
 from sparkonce.connectors.sql import engine, failures
 from sparkonce.connectors.sql.select import Selected, check_select
+from tests.cases import each_case
 from tests.chance import examples
 
 from .tables import batch, run
@@ -34,7 +35,7 @@ def test_one_row_that_fails_is_left_out_with_its_reason() -> None:
     assert selected.failed == [(1, "sql: x: Could not convert string 'x (not a whole number)' to INT32")]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("expression", "reason"),
     [
         ("1 / (n - 2)", "Division by zero"),
@@ -199,7 +200,7 @@ def test_no_expression_fails_for_a_record_without_elements() -> None:
     assert [[row for row, _ in each.failed] for each in found.values()] == [[], [0]]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("condition", "expected"),
     [
         ("s <> 'x' AND CAST(s AS INT) > 0", [True, False, None, True]),

@@ -9,6 +9,7 @@ from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sql import functions
 from sparkonce.connectors.sql.engine import engine_here
 from sparkonce.connectors.sql.select import check_select
+from tests.cases import each_case
 
 from .tables import RECORDS
 
@@ -135,7 +136,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "message"), REFUSED, ids=[text or "(empty)" for text, _ in REFUSED])
+@each_case(("text", "message"), REFUSED, ids=[text or "(empty)" for text, _ in REFUSED])
 def test_what_is_refused(text: str, message: str) -> None:
     with pytest.raises(OptionError, match=message) as caught:
         check_select(text, RECORDS)
@@ -188,7 +189,7 @@ def test_every_function_that_is_allowed_is_pure_in_the_engines_catalog() -> None
     assert all(kind in ("scalar", "macro", "aggregate", "table") for each in kinds.values() for kind, _ in each)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "query",
     [
         "SET threads = 4",

@@ -15,6 +15,7 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructType
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sql.select import check_select
 from sparkonce.connectors.sql.types import arrow_schema
+from tests.cases import each_case
 
 from .tables import RECORDS, VALUE, batch, record, run, values
 
@@ -198,7 +199,7 @@ def test_rows_of_several_chunks_come_in_order() -> None:
     assert selected.column("double").to_pylist() == list(range(0, 20_000, 6))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("expression", "expected"),
     [
         (r"e'it\'s an offset in an array'", "it's an offset in an array"),

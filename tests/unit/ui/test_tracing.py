@@ -23,6 +23,7 @@ from sparkonce.offset_store.offsets import Position, SourceOffset
 from sparkonce.offset_store.record import COMMIT_INFO_KEY, Writes
 from sparkonce.offset_store.tables import append
 from sparkonce.offset_store.txn_ids import OffsetTxn
+from tests.cases import each_case
 from tests.unit.audit.logs import APP, TOPIC, TOPIC_ID, Table, key, partition, record
 from tests.unit.sink.query_by_hand import TP, Query
 
@@ -368,7 +369,7 @@ def test_files_outside_the_table_are_not_read_and_hide_no_others(tmp_path: Path,
     assert (found.left, found.is_whole) == (1, False)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("restores", "live"),
     [
         (((4, 0),), []),
