@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, Producer
 
 from sparkonce import BatchCounts, EmbeddedBroker, LagListener, PartitionLag, SourceLag
 from sparkonce.connectors.lag.state import Batch, LagState
+from tests.cases import each_case
 from tests.deployment.promql import Known, Series, read_text_format
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -124,7 +125,7 @@ def test_dashboards_ask_for_what_is_served(path: Path, known: Known) -> None:
         assert asked[1] in known.labels_of(asked[0])
 
 
-@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+@each_case("rule", rules(), ids=lambda rule: rule["alert"])
 def test_alerts_ask_for_what_is_served(rule: dict[str, Any], known: Known) -> None:
     labels = known.check(rule["expr"])
     assert rule["labels"]["severity"] in ("warning", "critical")

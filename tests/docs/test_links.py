@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
+from tests.cases import each_case
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -18,7 +18,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^a-z0-9_ -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+@each_case("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 def test_every_link_leads_somewhere(page: Path) -> None:
     prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     for target, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)", prose):
@@ -30,7 +30,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             assert anchor in anchors(found), f"{page.name}: {target}#{anchor}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+@each_case("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 def test_every_test_and_source_file_that_a_page_names_exists(page: Path) -> None:
     """Under the guarantees, what tries them: a test that was renamed would leave a claim without its proof."""
     folders = "broker_lite|conf|connectors|deploy|exactly_once|jobs|offset_store|registry_lite|sparkonce|tests"

@@ -20,6 +20,7 @@ from sparkonce.jobs.cli.errors_page import NOT_SEEN, WAYS_OUT
 from sparkonce.jobs.cli.main import main
 from sparkonce.jobs.cli.options_page import markdown
 from sparkonce.jobs.cli.reference_pages import MADE
+from tests.cases import each_case
 
 PROJECT = Path(__file__).resolve().parents[2]
 DOCS = PROJECT / "docs"
@@ -179,7 +180,7 @@ def bash_script() -> str:
     return said.getvalue()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("typed", "offered"),
     [
         (["op"], "options"),

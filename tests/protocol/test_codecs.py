@@ -22,6 +22,7 @@ from sparkonce.broker_lite.protocol.apis import APIS, ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode, ProtocolError
 from sparkonce.broker_lite.protocol.limits import MAX_ARRAY_ELEMENTS
 from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from tests.cases import each_case
 from tests.chance import examples
 
 TOPIC_ID = uuid.UUID(int=0x1234567890ABCDEF)
@@ -110,7 +111,7 @@ def fetch_response(version: int) -> fetch.FetchResponse:
     )
 
 
-@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+@each_case("version", PRODUCE_VERSIONS)
 def test_produce_is_as_kafka_python_has_it(version: int) -> None:
     request, response = produce_request(version), produce_response(version)
     encoded = produce.encode_request(version, request)
@@ -126,7 +127,7 @@ def test_produce_is_as_kafka_python_has_it(version: int) -> None:
     assert again(theirs, version) == bytes(encoded)
 
 
-@pytest.mark.parametrize("version", FETCH_VERSIONS)
+@each_case("version", FETCH_VERSIONS)
 def test_fetch_is_as_kafka_python_has_it(version: int) -> None:
     request, response = fetch_request(version), fetch_response(version)
     encoded = fetch.encode_request(version, request)
@@ -202,7 +203,7 @@ def test_damaged_produce_and_fetch_raise_nothing_but_protocol_errors(case, data:
             decode(version, short)
 
 
-@pytest.mark.parametrize("key", [key for key, api in APIS.items() if api.codec_module])
+@each_case("key", [key for key, api in APIS.items() if api.codec_module])
 def test_generated_codecs_know_the_versions_of_the_table(key: int) -> None:
     api = APIS[key]
     for codec in (apis.request_class(key), apis.response_class(key)):
@@ -224,7 +225,7 @@ def test_the_hand_written_versions_are_those_of_the_table() -> None:
     assert not apis.serves(ApiKey.PRODUCE, 2)
 
 
-@pytest.mark.parametrize(("key", "version"), GENERIC)
+@each_case(("key", "version"), GENERIC)
 def test_default_messages_round_trip(key: int, version: int) -> None:
     for kind, decode in (("request", apis.decode_request), ("response", apis.decode_response)):
         try:

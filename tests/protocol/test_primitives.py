@@ -15,6 +15,7 @@ from sparkonce.broker_lite.protocol import frames, primitives
 from sparkonce.broker_lite.protocol.apis import APIS, ApiKey, is_flexible
 from sparkonce.broker_lite.protocol.errors import ProtocolError, UnsupportedVersionError
 from sparkonce.broker_lite.protocol.primitives import Reader
+from tests.cases import each_case
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
@@ -112,7 +113,7 @@ def test_any_bytes_read_in_any_way_raise_nothing_but_protocol_errors(data: bytes
         pass
 
 
-@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.codec_name)
+@each_case("api", APIS.values(), ids=lambda api: api.codec_name)
 def test_request_headers_are_those_of_kafka_python(api) -> None:
     for version in range(api.min_version, api.max_version + 1):
         theirs = TheirHeader(api.key, version, 77, "me").encode(flexible=is_flexible(api.key, version))

@@ -10,6 +10,7 @@ import pytest
 
 from sparkonce import BrokerStartError, ConfigError, EmbeddedBroker, EmbeddedCluster
 from sparkonce.broker_lite.protocol.apis import ApiKey
+from tests.cases import each_case
 from tests.cluster.control.clients import admin, create, produce
 from tests.interop.plain_client import PlainClient
 
@@ -20,7 +21,7 @@ def threads() -> Iterator[EmbeddedCluster]:
         yield cluster
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "error", "message"),
     [
         ({"brokers": 0}, ValueError, r"^brokers=0: a cluster has one at least$"),

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from sparkonce.broker_lite.coordinators.internal_topics import OFFSETS_TOPIC
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
@@ -19,6 +17,7 @@ from sparkonce.broker_lite.security.acls import (
     ResourceType,
     Rule,
 )
+from tests.cases import each_case
 from tests.unit.broker.admin_support import Asked
 
 TOPIC, CLUSTER, GROUP = (int(ErrorCode[f"{kind}_AUTHORIZATION_FAILED"]) for kind in ("TOPIC", "CLUSTER", "GROUP"))
@@ -58,7 +57,7 @@ def codes(answer: Any) -> Iterator[int]:
             yield from codes(value)
 
 
-@pytest.mark.parametrize(("key", "version", "fields", "refused", "kind", "operation"), REQUESTS)
+@each_case(("key", "version", "fields", "refused", "kind", "operation"), REQUESTS)
 def test_only_who_may_do_it_does_it(
     key: ApiKey, version: int, fields: dict[str, Any], refused: int, kind: ResourceType, operation: Operation
 ) -> None:

@@ -21,6 +21,7 @@ from sparkonce.broker_lite.node.dynamic_settings import FILE
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.server.connections import ConnectionTable
+from tests.cases import each_case
 from tests.unit.broker.admin_support import NODE, Asked
 
 TOPIC, BROKER, GROUP = int(ConfigResource.TOPIC), int(ConfigResource.BROKER), int(ConfigResource.GROUP)
@@ -139,8 +140,8 @@ REFUSED: list[tuple[int, str, tuple[Op, ...], ErrorCode, str]] = [
 ]
 
 
-@pytest.mark.parametrize("validate_only", [False, True], ids=["done", "tried"])
-@pytest.mark.parametrize(("kind", "name", "ops", "code", "said"), REFUSED)
+@each_case("validate_only", [False, True], ids=["done", "tried"])
+@each_case(("kind", "name", "ops", "code", "said"), REFUSED)
 def test_a_change_that_cannot_be_is_refused_as_a_whole(
     kind: int, name: str, ops: tuple[Op, ...], code: ErrorCode, said: str, validate_only: bool
 ) -> None:

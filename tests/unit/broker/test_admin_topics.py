@@ -15,6 +15,7 @@ from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from tests.cases import each_case
 from tests.unit.broker.admin_support import NODE, Asked
 
 Assignments = list[tuple[int, list[int]]]
@@ -60,7 +61,7 @@ REFUSED_TOPICS: list[tuple[dict[str, Any], ErrorCode, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("wanted", "code", "said"), REFUSED_TOPICS)
+@each_case(("wanted", "code", "said"), REFUSED_TOPICS)
 def test_a_topic_that_cannot_be_is_refused(wanted: dict[str, Any], code: ErrorCode, said: str) -> None:
     asked = Asked()
     asked.create("there" if wanted.get("name") != "the.re" else "the_re")

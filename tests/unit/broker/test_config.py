@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparkonce.broker_lite.config import BrokerConfig, ConfigError, read_properties
+from tests.cases import each_case
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 EXAMPLE = Path(__file__).resolve().parents[3] / "conf" / "broker.properties"
@@ -19,7 +20,7 @@ def test_text_and_values_are_read_alike() -> None:
     assert (text.num_partitions, text.auto_create_topics_enable) == (4, False)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("settings", "said"),
     [
         ({"foo.bar": 1}, r"^unknown broker setting 'foo\.bar'; sparkonce broker --help-settings lists all$"),

@@ -5,14 +5,13 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-import pytest
-
 from sparkonce.broker_lite import handlers
 from sparkonce.broker_lite.node.dispatch import HANDLERS, handler_of
 from sparkonce.broker_lite.protocol.apis import APIS
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize("api_key", APIS)
+@each_case("api_key", APIS)
 def test_every_api_has_a_handler(api_key: int) -> None:
     assert len(inspect.signature(handler_of(api_key)).parameters) == 2, "the broker and the request"
     assert handler_of(api_key) is handler_of(api_key)

@@ -14,6 +14,7 @@ from sparkonce.broker_lite.faults.rules import NOTHING, Effect, FaultSpec, Place
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import APIS, ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
+from tests.cases import each_case
 from tests.fuzz import corpus
 
 NOT_COORDINATOR = int(ErrorCode.NOT_COORDINATOR)
@@ -119,7 +120,7 @@ def test_numbers_that_mean_nothing_are_refused(wrong: dict[str, int]) -> None:
 
 
 GENERATED = [
-    pytest.param(api, version, id=f"{api.codec_name} v{version}")
+    (api, version)
     for api in APIS.values()
     if api.codec_module is not None
     for version in range(api.min_version, api.max_version + 1)
@@ -139,8 +140,8 @@ def codes(element: Any) -> Iterable[int]:
                 yield from codes(each)
 
 
-@pytest.mark.parametrize(("api", "version"), GENERATED)
-@pytest.mark.parametrize("whole", [True, False], ids=["whole", "elements"])
+@each_case(("api", "version"), GENERATED, ids=lambda case: f"{case[0].codec_name} v{case[1]}")
+@each_case("whole", [True, False], ids=["whole", "elements"])
 def test_every_api_can_be_refused(api: apis.Api, version: int, whole: bool) -> None:
     wanted = corpus.message(api, version, random.Random(version))
     fields = messages.refusal(api.key, version, wanted, NOT_COORDINATOR, whole)

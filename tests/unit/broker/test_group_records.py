@@ -32,6 +32,7 @@ from sparkonce.broker_lite.coordinators.group_records import (
 )
 from sparkonce.broker_lite.protocol.errors import ProtocolError
 from sparkonce.broker_lite.protocol.records import Record
+from tests.cases import each_case
 
 TOPIC = uuid.UUID("66942160-ef30-4296-b02d-01af7636162e")
 MEMBER_ID = "4EGNs70wRWOz7x2vNSPDbA"
@@ -198,8 +199,8 @@ def test_what_is_no_group_is_left_alone(key: bytes | None) -> None:
     assert decode(Record(key, b"", 7)) is None
 
 
-@pytest.mark.parametrize("kind", ["0002", "0003", "0005", "0006", "0007", "0008", "0010"])
-@pytest.mark.parametrize("value", ["", "0009", "0000", "0000 7f"])
+@each_case("kind", ["0002", "0003", "0005", "0006", "0007", "0008", "0010"])
+@each_case("value", ["", "0009", "0000", "0000 7f"])
 def test_malformed_values_are_the_peers_mistake(kind: str, value: str) -> None:
     key = bytes.fromhex(kind + "0001 67" + ("0001 6d" if kind not in ("0002", "0003", "0006") else ""))
     with pytest.raises(ProtocolError):

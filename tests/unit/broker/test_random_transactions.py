@@ -14,6 +14,7 @@ from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.control_records import read_end_marker
 from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.protocol.records import decode_records, scan
+from tests.cases import each_case
 from tests.unit.broker.script import REPLICAS, Script, Sent, error_of
 from tests.unit.broker.scripted_transactions import PARTITIONS, end, init, is_settled, state, three_brokers, write
 
@@ -100,7 +101,7 @@ class _Course:
         yield from ended.items()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@each_case("seed", range(12))
 def test_every_transaction_ends_alike_everywhere(seed: int) -> None:
     with three_brokers() as script:
         course = _Course(script, seed)

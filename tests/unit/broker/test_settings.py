@@ -18,6 +18,7 @@ from sparkonce.broker_lite.node.dynamic_settings import DECIDED_IN_CLUSTER, grou
 from sparkonce.broker_lite.settings_page import markdown, sections
 from sparkonce.broker_lite.unserved_settings import CHANGEABLE, HARMLESS, is_kafkas
 from sparkonce.settings import Setting, SettingError, Update
+from tests.cases import each_case
 
 KAFKA: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "kafka_4_3_0.json").read_text())
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "broker_settings.md"
@@ -58,7 +59,7 @@ def everything() -> list[Setting]:
     return [setting for _, settings in sections().values() for setting in settings]
 
 
-@pytest.mark.parametrize("setting", everything(), ids=lambda setting: setting.name)
+@each_case("setting", everything(), ids=lambda setting: setting.name)
 def test_each_says_what_it_is_and_can_be_what_it_is_by_default(setting: Setting) -> None:
     assert setting.documentation.endswith((".", ")")), setting.documentation
     assert setting.read(setting.default) == setting.default
@@ -67,7 +68,7 @@ def test_each_says_what_it_is_and_can_be_what_it_is_by_default(setting: Setting)
         assert setting.read(shown) == setting.default
 
 
-@pytest.mark.parametrize("name", broker_settings())
+@each_case("name", broker_settings())
 def test_a_brokers_setting_is_as_kafkas(name: str) -> None:
     setting = broker_settings()[name]
     if name in OURS:

@@ -25,6 +25,7 @@ from sparkonce.broker_lite.coordinators.transactions import (
     check_invariants,
 )
 from sparkonce.broker_lite.protocol.errors import ErrorCode
+from tests.cases import each_case
 
 TIMEOUT_MS = 1_000
 SETTINGS = TransactionSettings(max_timeout_ms=60_000, id_expiration_ms=100_000)
@@ -179,7 +180,7 @@ def test_an_end_with_worn_out_epochs_may_be_repeated_until_the_next_transaction_
     assert late == Decision(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 
-@pytest.mark.parametrize(("state", "commits", "repeated", "error", "bumps"), END_TABLE)
+@each_case(("state", "commits", "repeated", "error", "bumps"), END_TABLE)
 def test_the_end_of_a_transaction_with_epoch_bump(
     state: TransactionState, commits: bool, repeated: bool, error: ErrorCode, bumps: bool
 ) -> None:
@@ -195,8 +196,8 @@ def test_the_end_of_a_transaction_with_epoch_bump(
         assert (decision.producer_id, decision.epoch) == (7, 5)
 
 
-@pytest.mark.parametrize("commits", [True, False])
-@pytest.mark.parametrize("state", [END_TABLE[i][0] for i in (0, 4, 8, 12)] + sorted(PREPARED, key=str))
+@each_case("commits", [True, False])
+@each_case("state", [END_TABLE[i][0] for i in (0, 4, 8, 12)] + sorted(PREPARED, key=str))
 def test_the_end_of_a_transaction_of_old_clients(state: TransactionState, commits: bool) -> None:
     transactions = machine()
     put_at(transactions, state, Producer("x", 7, 5))

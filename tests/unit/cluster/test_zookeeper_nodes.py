@@ -33,6 +33,7 @@ from sparkonce.broker_lite.controller.controller import Controller, ControllerSe
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, ControllerElected, Record
 from sparkonce.broker_lite.protocol.errors import KafkaError
+from tests.cases import each_case
 
 
 class Tree:
@@ -126,7 +127,7 @@ def of_log(image: ClusterImage) -> ClusterImage:
     return image
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_case("seed", range(20))
 def test_the_nodes_are_the_cluster_after_every_decision(seed: int) -> None:
     world = World(seed)
     for _ in range(60):
@@ -138,7 +139,7 @@ def test_the_nodes_are_the_cluster_after_every_decision(seed: int) -> None:
     assert set(again.topic_ids) == set(world.image.topic_ids)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_case("seed", range(20))
 def test_who_reads_the_nodes_one_by_one_while_they_change_gets_the_cluster_by_the_changes(seed: int) -> None:
     world = World(seed)
     for _ in range(30):

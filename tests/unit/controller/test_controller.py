@@ -17,6 +17,7 @@ from sparkonce.broker_lite.controller.records import (
     PartitionState,
 )
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from tests.cases import each_case
 from tests.unit.controller.cluster import ALONE, KEY, LEASE_MS, TOPIC, Cluster
 
 
@@ -197,7 +198,7 @@ def test_a_proposal_is_taken_once_only() -> None:
     assert again.code is ErrorCode.INVALID_UPDATE_VERSION
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("in_sync", "changes", "code"),
     [
         ((1, 2), {"key": (TOPIC, 9)}, ErrorCode.UNKNOWN_TOPIC_ID),

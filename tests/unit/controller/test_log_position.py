@@ -11,6 +11,7 @@ from sparkonce.broker_lite.controller import image as module
 from sparkonce.broker_lite.controller.image import ClusterImage, LogPosition
 from sparkonce.broker_lite.controller.records import ControllerElected, ProducerIdsAllocated
 from sparkonce.broker_lite.replication.invariants import ViolationError, check_images_equal
+from tests.cases import each_case
 
 Log = tuple[ClusterImage, tuple[int, ...]]
 """What a log has led to, and its records, each known by a number of its own."""
@@ -46,7 +47,7 @@ class World:
         return self._made
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_case("seed", range(20))
 def test_a_log_has_the_positions_of_its_own_beginnings_and_no_others(seed: int) -> None:
     world = World(seed)
     for _ in range(80):

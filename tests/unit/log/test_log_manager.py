@@ -24,6 +24,7 @@ from sparkonce.broker_lite.protocol import records
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.records import Record
 from sparkonce.broker_lite.sim.disk import SimulatedDisk
+from tests.cases import each_case
 from tests.unit.log.managing import change_topic, create_topic, delete_topic, forget_topics
 
 NOW = 1_700_000_000_000
@@ -365,7 +366,7 @@ def test_a_damaged_topics_file_is_an_error_that_says_what_to_do() -> None:
             open_manager(storage)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("old", "new"),
     [
         ('"version": 1', '"version": 2'),
@@ -494,7 +495,7 @@ def test_a_disk_that_fails_one_log_leaves_the_others_durable(caplog: pytest.LogC
     assert [log.log_end_offset for log in manager.topics["t"].logs.values()] == [5, 5, 4]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_case("seed", range(20))
 def test_topics_that_were_answered_for_survive_a_loss_of_power(seed: int) -> None:
     rng = random.Random(seed)
     storage = SimulatedDisk()

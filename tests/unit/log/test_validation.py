@@ -20,6 +20,7 @@ from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.protocol.legacy_records import encode_message_set
 from sparkonce.broker_lite.protocol.records import Record
 from sparkonce.broker_lite.sim.disk import SimulatedDisk
+from tests.cases import each_case
 
 NOW = 1_700_000_000_000
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -104,9 +105,9 @@ def test_only_the_broker_sets_its_time() -> None:
     assert refused(LogConfig(), timeless).code is ErrorCode.INVALID_TIMESTAMP
 
 
-@pytest.mark.parametrize("append_time", [False, True])
-@pytest.mark.parametrize("wanted", CODECS)
-@pytest.mark.parametrize("came", list(Compression))
+@each_case("append_time", [False, True])
+@each_case("wanted", CODECS)
+@each_case("came", list(Compression))
 def test_batches_are_kept_in_the_topics_compression(came: Compression, wanted: str, append_time: bool) -> None:
     kind = "LogAppendTime" if append_time else "CreateTime"
     config = LogConfig(compression_type=wanted, message_timestamp_type=kind)

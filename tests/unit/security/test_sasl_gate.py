@@ -15,6 +15,7 @@ from sparkonce.broker_lite.security.acls import ANONYMOUS
 from sparkonce.broker_lite.security.sasl import SaslGate, Stage, Step
 from sparkonce.broker_lite.security.scram import SCRAM_SHA_256, ScramCredential
 from sparkonce.broker_lite.security.settings import SaslConfig
+from tests.cases import each_case
 
 PENCIL = ScramCredential.of_password(SCRAM_SHA_256, b"salt", "pencil", 4096)
 ALICE, BOB = b"\0alice\0a", b"\0bob\0b"
@@ -109,7 +110,7 @@ def test_a_mechanism_that_is_not_enabled() -> None:
     assert step.failure == "SASL mechanism 'GSSAPI' is not enabled"
 
 
-@pytest.mark.parametrize("key", [key for key in ApiKey if key not in (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE)])
+@each_case("key", [key for key in ApiKey if key not in (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE)])
 def test_nothing_else_is_looked_at_before_authentication(key: ApiKey) -> None:
     found = gate()
     step = found.receive(bytes(frames.encode_request_header(key, apis.APIS[key].max_version, 1, "test")), 0)

@@ -18,6 +18,7 @@ from sparkonce.broker_lite.security.scram import (
     ScramMechanism,
     ScramServer,
 )
+from tests.cases import each_case
 
 NONCE = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
@@ -80,7 +81,7 @@ def test_a_wrong_password(mechanism: ScramMechanism) -> None:
     assert not scram.complete
 
 
-@pytest.mark.parametrize(
+@each_case(
     "first",
     [
         b"", b"n", b"n,,n=user", b"n,,r=x,n=user", b"p=tls-unique,,n=user,r=x", b"n,,n=,r=x", b"n,,n=user,r=",

@@ -10,6 +10,7 @@ import pytest
 from sparkonce.broker_lite.config import BrokerConfig, ConfigError
 from sparkonce.broker_lite.security.settings import ListenerConfig
 from sparkonce.broker_lite.security.tls import TlsError, server_context
+from tests.cases import each_case
 from tests.certificates import Authority
 
 SECRET = "s3cret"
@@ -66,7 +67,7 @@ def test_a_listeners_own_settings_beat_the_common_ones() -> None:
     assert found.sasl.users == {"PLAIN": {"alice": SECRET}, "SCRAM-SHA-256": {}}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("settings", "message"),
     [
         ({"listeners": "PLAINTEXT"}, "is not <name>://<host>:<port>"),
