@@ -2,10 +2,15 @@
 
 `connectors.delta_sink.compaction` says why that neither disturbs a query nor doubles a row. A compaction that fails is
 logged, and the next one is due as if it had not been: rows are not at risk.
+
+A thread that returns from delta-rs while Python ends crashes the process: before 3.14 Python ends such a thread by
+unwinding its stack, which Rust does not survive. So the end of the process waits for the partition that is compacted
+then.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 from collections.abc import Mapping
 from queue import Queue
@@ -28,7 +33,7 @@ def is_due(every: int, before: int, batch: int) -> bool:
 
 
 class Compactor:
-    """Runs compactions in a thread of its own, which does not keep the process from ending."""
+    """Runs compactions in a thread of its own; the process ends after the partition that is compacted then."""
 
     def __init__(self) -> None:
         self._due: Queue[_Due | None] = Queue()
@@ -41,6 +46,7 @@ class Compactor:
         if self._thread is None:
             self._thread = Thread(target=self._run, name="sparkonce-compaction", daemon=True)
             self._thread.start()
+            atexit.register(self._end)
         if path not in self._waiting:
             self._waiting.add(path)
             self._due.put((path, storage, target_bytes or DEFAULT_TARGET_BYTES))
@@ -48,7 +54,7 @@ class Compactor:
     def close(self, timeout_s: float | None) -> None:
         """Complete what was submitted; with a time, only the partition that is compacted now, and no longer than that.
 
-        A compaction that is abandoned keeps others from the table for a quarter of an hour, as one that was killed.
+        A process that is killed in a compaction keeps others from the table for a quarter of an hour.
         """
         if timeout_s is not None:
             self._stopping.set()
@@ -56,7 +62,16 @@ class Compactor:
         if self._thread is not None:
             self._thread.join(timeout_s)
             if self._thread.is_alive():
-                _log.warning("a compaction has not ended in %g s, and is abandoned", timeout_s)
+                _log.warning("a compaction has not ended in %g s: the process ends after this partition", timeout_s)
+                return
+            atexit.unregister(self._end)
+
+    def _end(self) -> None:
+        """Wait for the thread; it looks at nothing but ``_stopping`` once its partition is merged."""
+        self._stopping.set()
+        self._due.put(None)
+        if self._thread is not None:
+            self._thread.join()
 
     def _run(self) -> None:
         while (due := self._due.get()) is not None and not self._stopping.is_set():

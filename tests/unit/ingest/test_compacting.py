@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +13,26 @@ from deltalake import DeltaTable, write_deltalake
 
 from sparkonce.connectors.delta_sink.compaction import Compaction, Merged
 from sparkonce.connectors.ingest.compacting import Compactor
+
+ENDS_MEANWHILE = """
+import sys
+from threading import Event
+from deltalake import DeltaTable
+from sparkonce.connectors.ingest.compacting import Compactor
+
+is_at_work = Event()
+
+class Busy(Compactor):
+    def _compact(self, path, storage, target_bytes):
+        while not self._stopping.is_set():
+            DeltaTable(path)
+            is_at_work.set()
+        print("left delta-rs")
+
+compactor = Busy()
+compactor.submit(sys.argv[1], {}, None)
+is_at_work.wait()
+"""
 
 
 def table(path: Path, files: int) -> str:
@@ -54,3 +76,10 @@ def test_a_conflict_is_logged(
 
 def test_one_that_was_not_used_is_closed_at_once() -> None:
     Compactor().close(0)
+
+
+def test_a_process_that_ends_meanwhile_waits_until_the_thread_has_left_delta_rs(tmp_path: Path) -> None:
+    """Before 3.14 Python unwinds the stack of a thread that comes back while it ends: SIGSEGV in delta-rs."""
+    command = [sys.executable, "-c", ENDS_MEANWHILE, table(tmp_path / "a", 2)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "left delta-rs\n"), done.stderr
