@@ -243,8 +243,8 @@ def test_typed_columns_are_written_with_a_schema_that_is_registered(
             written, at = [{**row, "id": str(row["id"])} for row in written], f"{AT:%Y-%m-%dT%H:%M:%S}Z"
         expected = [(row, {**row, "at": at}) for row in written]
     assert found == expected
-    typed = batch(spark, topics, target, **options(registry, valueFormat=form)).select("value.id", "value.at").collect()
-    assert sorted(typed) == [(row["id"], AT.replace(tzinfo=None)) for row in rows]
+    read = batch(spark, topics, target, **options(registry, valueFormat=form)).select("value.id", "value.at").collect()
+    assert sorted(read) == [(row["id"], AT.replace(tzinfo=None)) for row in rows]
     assert client.get_latest_version(f"{target}-value").version == 1
 
 

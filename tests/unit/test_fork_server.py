@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from sparkonce.connectors.runtime import fork_server, worker_python
-from sparkonce.connectors.runtime.fork_client import SOCKET
+from sparkonce.connectors.runtime.fork_client import INTERPRETER, SOCKET
 from sparkonce.connectors.runtime.fork_server import AS_SPARK_STARTS_PYTHON, MODULE, fixed
 from sparkonce.connectors.runtime.private_folder import private_folder
 from tests.cases import each_case
@@ -77,7 +77,7 @@ def server(folder: Path, modules: Path) -> Iterator[Started]:
     path = os.pathsep.join((str(modules), str(PROJECT)))
     variables = {"PYTHONPATH": path, "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "YES"}
     environment = {**os.environ, **variables, SOCKET: str(folder / "socket")}
-    environment |= {worker_python.INTERPRETER: sys.executable, worker_python.HOME: "/no/spark"}
+    environment |= {INTERPRETER: sys.executable, worker_python.HOME: "/no/spark"}
     process = subprocess.Popen(
         [sys.executable, "-m", MODULE, str(folder / "socket")],
         env={**environment, **AS_SPARK_STARTS_PYTHON},

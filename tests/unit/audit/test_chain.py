@@ -296,7 +296,7 @@ def lost_halves(commits: list[LogCommit]) -> dict[int | None, str]:
     report = audit(commits)
     assert report.proven
     found = (each for each in report.findings if each.problem is Problem.ROWS_WITHOUT_OFFSETS)
-    return {each.commit and each.commit.version: each.message for each in found}
+    return {each.commit.version if each.commit else None: each.message for each in found}
 
 
 def test_rows_of_lost_offsets_are_there_as_often_as_attempts_wrote_them() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from sparkonce import IngestError, Ingestion, IngestTable, LagListener, OptionError
 from sparkonce.connectors.ingest import ingestion as module
-from sparkonce.connectors.ingest.compacting import is_due
+from sparkonce.connectors.ingest.compacting import Compactor, is_due
 from sparkonce.connectors.ingest.routing import routes
 from sparkonce.connectors.ingest.settings import IngestSettings
 from sparkonce.connectors.kafka_client.client import KafkaUnreachableError
@@ -43,14 +43,14 @@ def queries(monkeypatch: pytest.MonkeyPatch, topics: list[str]) -> FakeQueries:
 @pytest.fixture
 def compacted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     paths: list[str] = []
-    monkeypatch.setattr(module.Compactor, "submit", lambda _self, path, *_: paths.append(path))
+    monkeypatch.setattr(Compactor, "submit", lambda _self, path, *_: paths.append(path))
     return iter([paths])
 
 
 def ingestion(*, pattern: str = ".", path: str = "/tables/{topic}", **more: Any) -> Ingestion:
     whole = {"trigger": "1 second", "topic_interval_s": 0.0, "stop_timeout_s": 0.0} | more
     named = ("compact_every", "value_format", "value_schema", "source")
-    entries = {name: whole.pop(name) for name in named if name in whole}
+    entries: dict[str, Any] = {name: whole.pop(name) for name in named if name in whole}
     settings = IngestSettings.of(
         IngestTable(topic_pattern=pattern, path=path, **entries),
         (),

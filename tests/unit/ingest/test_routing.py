@@ -13,7 +13,7 @@ from sparkonce.connectors.ingest.settings import IngestSettings
 from tests.cases import each_case
 
 KAFKA = {"bootstrap.servers": "localhost:9092", "fetch.max.wait.ms": "100"}
-JSON = {"value_format": "json", "value_schema": "id BIGINT"}
+JSON: dict[str, Any] = {"value_format": "json", "value_schema": "id BIGINT"}
 
 
 def made(*tables: IngestTable, existing: tuple[str, ...] = (), **defaults: Any) -> list[Flow]:

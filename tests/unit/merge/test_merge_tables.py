@@ -203,8 +203,9 @@ def test_a_plain_merge_finds_its_own_rows(tables: Tables) -> None:
     offsets = DeltaOffsetStore(Location.parse(str(tables.folder / "offsets")), "app", create_missing=True)
     assert before.history() == []
     assert (before.last_batch("q"), before.next_offsets([KEY])) == (None, {})
-    table.result.run("rows", {USER_METADATA: '{"sparkonce": 1}'})
-    table.result.run("rows", {USER_METADATA: "a note of the user's"})
+    rows: Any = "rows"
+    table.result.run(rows, {USER_METADATA: '{"sparkonce": 1}'})
+    table.result.run(rows, {USER_METADATA: "a note of the user's"})
     assert plain.snapshot().history() == []
     assert before.version == 0
     assert plain.snapshot().version == 2

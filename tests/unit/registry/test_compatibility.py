@@ -277,11 +277,8 @@ PROTOBUF = [
         False,
     ),
 ]
-PAIRS = [
-    Pair(each[0], kind, *each[1:])
-    for kind, rows in (("AVRO", AVRO), ("JSON", JSON), ("PROTOBUF", PROTOBUF))
-    for each in rows
-]
+ROWS: list[tuple[str, Any]] = [("AVRO", AVRO), ("JSON", JSON), ("PROTOBUF", PROTOBUF)]
+PAIRS = [Pair(each[0], kind, *each[1:]) for kind, rows in ROWS for each in rows]
 
 
 @each_case("pair", PAIRS, ids=lambda pair: f"{pair.kind}: {pair.name}")
@@ -336,7 +333,8 @@ def test_alternatives_of_alternatives_do_not_take_forever() -> None:
 
 
 def test_a_pattern_does_not_take_forever() -> None:
-    old = obj(closed=True, **{"a" * 50 + "!": STR})
+    properties: dict[str, Any] = {"a" * 50 + "!": STR}
+    old = obj(closed=True, **properties)
     new = js(type="object", patternProperties={"^(a+)+$": INT}, additionalProperties=False)
     assert incompatible("JSON", "BACKWARD", (new, ()), [(old, ())])
 

@@ -210,7 +210,7 @@ def test_check_constraints_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_features_in_use_are_refused_by_name(changed: dict[str, Any], reason: str) -> None:
-    plain = {
+    plain: dict[str, Any] = {
         "table_id": "id",
         "schema_json": struct("a int").json(),
         "partition_columns": (),
@@ -230,7 +230,10 @@ def test_columns_with_rules_are_refused(key: str) -> None:
 
 
 def test_required_columns_come_from_the_table(tmp_path: Path) -> None:
-    fields = [Field("k", PrimitiveType("long"), nullable=False), Field("l", ArrayType(PrimitiveType("integer"), True))]
+    fields = [
+        Field("k", PrimitiveType("long"), nullable=False),
+        Field("l", ArrayType(PrimitiveType("integer"), contains_null=True)),
+    ]
     DeltaTable.create(tmp_path / "t", Schema(fields))
     result = ResultTable(options(tmp_path), struct("k long, l ints"))
     result.snapshot()

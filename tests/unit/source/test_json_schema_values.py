@@ -133,7 +133,9 @@ def test_what_no_column_can_hold_is_refused_by_name(text: str) -> None:
 
 
 def test_references_that_multiply_are_refused() -> None:
-    levels = {f"l{no}": {"properties": {name: {"$ref": f"#/$defs/l{no + 1}"} for name in "ab"}} for no in range(40)}
+    levels: dict[str, Any] = {
+        f"l{no}": {"properties": {name: {"$ref": f"#/$defs/l{no + 1}"} for name in "ab"}} for no in range(40)
+    }
     levels["l40"] = {"type": "integer"}
     with pytest.raises(JsonSchemaError, match="more than 10,000 fields"):
         spark_type(json.dumps({"$ref": "#/$defs/l0", "$defs": levels}))
@@ -419,7 +421,7 @@ def structs(draw: st.DrawFn, depth: int = 2) -> tuple[pa.DataType, st.SearchStra
 
 def _round_trip(data: st.DataObject) -> None:
     arrow, found = data.draw(structs())
-    kind = from_arrow_type(arrow)
+    kind: Any = from_arrow_type(arrow)
     text = schema_for(kind)
     column = pa.array(data.draw(st.lists(found, max_size=5)), to_arrow_type(kind, timezone="UTC"))
     made = JsonSchemaEncoder(text, kind).encode(column)

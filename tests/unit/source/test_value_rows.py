@@ -154,7 +154,7 @@ def test_fields_that_a_select_does_not_read_change_nothing(data: st.DataObject, 
     read = data.draw(st.lists(st.sampled_from(paths), min_size=1, max_size=4, unique=True))
     sql = f"SELECT {', '.join(f'{path} AS c{at}' for at, path in enumerate(read))} FROM records"
     ddl = SCHEMA.removesuffix(", _corrupt_record STRING")
-    options = {"valueSchema": ddl, "columns": "key,value,offset"}
+    options: dict[str, Any] = {"valueSchema": ddl, "columns": "key,value,offset"}
     values: list[bytes | None] = [*documents(seed, 20), None]
     narrowed, whole = (with_select(values, sql, narrowed=each, **options) for each in (True, False))
     assert narrowed.schema == whole.schema
@@ -166,7 +166,7 @@ def test_fields_that_a_select_does_not_read_change_nothing(data: st.DataObject, 
 
 def test_a_malformed_record_is_decoded_as_spark_decodes_it_where_it_reads_one_field_only() -> None:
     """Found with Spark 4.2: ``from_json(…).flag`` and ``from_json(…).map``, whose schemas it narrows as we do."""
-    options = {"valueSchema": "flag BOOLEAN, map MAP<STRING, BIGINT>, raw BINARY", "columns": "value"}
+    options: dict[str, Any] = {"valueSchema": "flag BOOLEAN, map MAP<STRING, BIGINT>, raw BINARY", "columns": "value"}
     values: list[bytes | None] = [b'{"flag":true,"map":{"e":1e}}', b'{"raw":"A","map":{}}']
     flags = with_select(values, "SELECT value.flag FROM records", narrowed=True, **options)
     maps = with_select(values, "SELECT value.map FROM records", narrowed=True, **options)
@@ -218,7 +218,8 @@ def test_the_fields_of_where_are_read_first_where_that_saves_something() -> None
         given = {**GIVEN, "handOver": "ranges", "valueSchema": "a INT, b STRING, s STRUCT<x: INT, y: INT>", **options}
         whole = SourceOptions.read(given).rows
         read = whole.with_select(check_select(sql, whole.record_schema())).read_first
-        return read and (list(read.columns), [] if read.decoding is None else read.decoding.schema.names)
+        schema: Any = read and read.decoding and read.decoding.schema
+        return None if read is None else (list(read.columns), [] if schema is None else schema.names)
 
     assert first("SELECT value.b FROM records WHERE value.a > 1") == (["value"], ["a"])
     assert first("SELECT value.b FROM records WHERE offset > 1") == (["offset"], [])
@@ -260,15 +261,16 @@ def test_a_where_that_keeps_most_records_is_not_asked_first_each_time() -> None:
     ],
 )
 def test_what_a_select_reads_is_what_is_decoded(
-    sql: str, options: dict[str, str], columns: tuple[str, ...], fields: list[str] | None
+    sql: str, options: dict[str, Any], columns: tuple[str, ...], fields: list[str] | None
 ) -> None:
     schema = "a INT, b STRING, inner STRUCT<x: INT, y: INT>"
     whole = SourceOptions.read({**GIVEN, "handOver": "ranges", "valueSchema": schema, **options}).rows
     rows = whole.with_select(check_select(sql, whole.record_schema()))
     assert rows.columns == columns
-    assert (None if rows.decoding is None else rows.decoding.schema.names) == fields
-    if rows.decoding is not None and "inner" in (fields or ()):
-        assert rows.decoding.schema["inner"].dataType.names == (["x"] if "inner.x" in sql else ["x", "y"])  # type: ignore[attr-defined]
+    read: Any = rows.decoding and rows.decoding.schema
+    assert (None if read is None else read.names) == fields
+    if read is not None and "inner" in (fields or ()):
+        assert read["inner"].dataType.names == (["x"] if "inner.x" in sql else ["x", "y"])
     assert with_select([b'{"a":2,"b":"x"}'], sql, narrowed=True, valueSchema=schema, **options).num_rows == 1
 
 

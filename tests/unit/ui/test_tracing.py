@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,7 +37,7 @@ SCHEMA = t.StructType(
 )
 
 
-def query_with_columns(root: Path, name: str = "q", batches: int = 3, **options: str) -> Query:
+def query_with_columns(root: Path, name: str = "q", batches: int = 3, **options: Any) -> Query:
     """A query of ten records a batch, each of which gives a row with its coordinates."""
     query = Query(root, name, schema=SCHEMA, **options)
     for batch in range(batches):
