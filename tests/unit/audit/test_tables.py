@@ -24,12 +24,12 @@ from sparkonce.offset_store.record import Writes
 from sparkonce.offset_store.txn_ids import OffsetTxn
 from tests.unit.audit.logs import APP, SCHEMA, Table, key, offset_id, partition, query_id, record
 
-COMMITS = 250
+COMMITS = 110
 
 
 @pytest.fixture(scope="module")
 def long_table(tmp_path_factory: pytest.TempPathFactory) -> Table:
-    """A table with a few hundred batches, and checkpoints of delta-rs's own among them."""
+    """A table with more batches than lie between two checkpoints of delta-rs, and one of those."""
     table = Table.create(tmp_path_factory.mktemp("audit") / "table")
     table.batches(COMMITS)
     assert list((table.path / "_delta_log").glob("*.checkpoint.parquet"))
@@ -314,7 +314,8 @@ def test_a_commit_that_keeps_everybody_from_loading_is_named(table: Table, kept:
     path.write_bytes(whole[:kept])
     if not kept:
         path.unlink()
-    says = "249 in .* is no whole JSON" if kept else "version 249 is missing from .*, and later ones are there"
+    last = COMMITS - 1
+    says = f"{last} in .* is no whole JSON" if kept else f"version {last} is missing from .*, and later ones are there"
     with pytest.raises(OffsetStoreError, match=says):
         open_log(table)
 

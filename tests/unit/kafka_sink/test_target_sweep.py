@@ -81,8 +81,12 @@ CASES = [
     *(Case(event, True, guarantee=Guarantee.AT_LEAST_ONCE) for event in WEAK_EVENTS),
     *(Case(event, True, guarantee=Guarantee.AT_MOST_ONCE) for event in WEAK_EVENTS),
 ]
-EVERY = [pytest.param(7, id="some"), pytest.param(1, id="all", marks=pytest.mark.soak)]
-"""Every how manieth request is tried."""
+EVERY = [
+    pytest.param(13, id="few"),
+    pytest.param(7, id="some", marks=pytest.mark.lab),
+    pytest.param(1, id="all", marks=pytest.mark.soak),
+]
+"""Every how manieth request is tried. Each case begins at another one, so that all cases together try each of them."""
 
 
 @pytest.mark.parametrize("stride", EVERY)

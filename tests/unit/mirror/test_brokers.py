@@ -45,6 +45,7 @@ FIRST_MS = 1_600_000_000_000
         pytest.param(
             "apache-kafka",
             marks=[
+                pytest.mark.lab,  # the same tests, on another broker
                 pytest.mark.java,
                 pytest.mark.skipif(missing_kafka_reason() is not None, reason=str(missing_kafka_reason())),
             ],

@@ -136,6 +136,7 @@ def test_a_new_checkpoint_at_the_stored_offsets_sees_it_too(broker: Restorable, 
         assert again.audit(broker.bootstrap_servers, COORDINATES).verdict is Verdict.PROVEN
 
 
+@pytest.mark.lab  # the tests above on Apache Kafka, which starts three times
 @pytest.mark.skipif(missing_kafka_reason() is not None, reason=str(missing_kafka_reason()))
 @pytest.mark.parametrize("broker", ["kafka"], indirect=True)
 def test_apache_kafka_tells_all_this_too(broker: Restorable, worlds: Worlds, tmp_path: Path) -> None:

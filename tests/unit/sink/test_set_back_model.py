@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from unittest.mock import patch
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from sparkonce.exactly_once import commit as commit_module
@@ -218,15 +218,31 @@ def by_number(stored: Stored, batch: Batch) -> Decision:
     return Replay(last)
 
 
+def finds(decide_wrongly: Callable[[Stored, Batch], Decision], kind: str) -> bool:
+    """Whether a history shows that a decision is wrong: some seeds soon come to one, and others never."""
+    for number in SEEDS:
+
+        @seed(number)
+        @settings(max_examples=60, deadline=None, database=None, phases=[Phase.generate])
+        @given(STEPS)
+        def any_history(steps: list[tuple[int, int, str, int, str, int]]) -> None:
+            play(kind, steps)
+
+        try:
+            with patch.object(commit_module, "decide", decide_wrongly):
+                any_history()
+        except AssertionError:
+            return True
+    return False
+
+
+SEEDS = (7, *range(100, 130))
+"""The first one finds each wrong decision; the others are for a Hypothesis that draws otherwise."""
+
+
 @pytest.mark.parametrize("kind", ["windows", "timers", "files"])
 def test_the_model_finds_decisions_by_number(kind: str) -> None:
-    @settings(max_examples=1000, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
-    @given(STEPS)
-    def any_history(steps: list[tuple[int, int, str, int, str, int]]) -> None:
-        play(kind, steps)
-
-    with patch.object(commit_module, "decide", by_number), pytest.raises(AssertionError):
-        any_history()
+    assert finds(by_number, kind)
 
 
 def by_the_batch_itself(stored: Stored, batch: Batch) -> Decision:
@@ -235,10 +251,4 @@ def by_the_batch_itself(stored: Stored, batch: Batch) -> Decision:
 
 
 def test_the_model_finds_decisions_that_do_not_look_at_the_batch_before() -> None:
-    @settings(max_examples=2000, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
-    @given(STEPS)
-    def any_history(steps: list[tuple[int, int, str, int, str, int]]) -> None:
-        play(SKIPPING, steps)
-
-    with patch.object(commit_module, "decide", by_the_batch_itself), pytest.raises(AssertionError):
-        any_history()
+    assert finds(by_the_batch_itself, SKIPPING)

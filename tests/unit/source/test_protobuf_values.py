@@ -16,12 +16,12 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as t
-from tests.cases import each_case
 
 from sparkonce.connectors.values.columns import Problems
 from sparkonce.connectors.values.protobuf import schema
 from sparkonce.connectors.values.protobuf.decoder import ProtobufDecoder
 from sparkonce.connectors.values.protobuf.types import Choices, spark_type
+from tests.cases import each_case
 from tests.chance import examples
 from tests.json_documents import plain
 from tests.protobuf_documents import Maker, expected, rewrite, without_extras
@@ -119,17 +119,24 @@ def test_many_random_schemas() -> None:
         check(seed, 2)
 
 
-@given(st.integers(0, 10_000), st.binary(max_size=40), st.integers(0, 1000), st.integers(0, 4))
-@settings(max_examples=examples(400))
+BREAKS = st.tuples(st.binary(max_size=40), st.integers(0, 1000), st.integers(0, 4))
+"""What is put into a value's bytes, where, and how many bytes it replaces."""
+
+
+@given(st.integers(0, 10_000), st.lists(BREAKS, min_size=4, max_size=4))
+@settings(max_examples=examples(100))
 def test_broken_bytes_are_broken_for_google_too_and_harm_no_other_value(
-    seed: int, junk: bytes, place: int, cut: int
+    seed: int, breaks: list[tuple[bytes, int, int]]
 ) -> None:
     maker = Maker(seed)
     message = message_of(maker)
     some = [maker.value(message).SerializeToString() for _ in range(2)]
     good = rewrite(b"".join(some), message, maker.random)
-    at = place % (len(good) + 1)
-    compare(message, [good, good[:at] + junk + good[at + cut :], good[:at], junk, good])
+    values = [good]
+    for junk, place, cut in breaks:
+        at = place % (len(good) + 1)
+        values += [good[:at] + junk + good[at + cut :], good[:at], junk, good]
+    compare(message, values)
 
 
 @pytest.mark.soak

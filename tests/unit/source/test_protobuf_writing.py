@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_type
-from tests.cases import each_case
 
 from sparkonce.connectors.values.ddl import parse_schema
 from sparkonce.connectors.values.protobuf import encoder, reading, writing
@@ -24,6 +23,7 @@ from sparkonce.connectors.values.protobuf.encoder import ProtobufEncoder
 from sparkonce.connectors.values.protobuf.schema import ProtobufSchemaError
 from sparkonce.connectors.values.protobuf.types import Choices, spark_type
 from sparkonce.connectors.values.unwritable import UnwritableRowError
+from tests.cases import each_case
 from tests.chance import examples
 from tests.json_documents import plain
 from tests.protobuf_documents import Maker, expected, rewrite, without_extras
@@ -160,7 +160,7 @@ def structs(draw: st.DrawFn, depth: int) -> Typed:
 
 
 @given(st.data())
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_columns_of_any_type_come_back_by_the_schema_that_is_made_for_them(data: st.DataObject) -> None:
     kind, values = data.draw(structs(2))
     assert isinstance(kind, t.StructType)
