@@ -195,7 +195,7 @@ def test_a_source_of_another_kind_is_known_by_its_batches(spark: SparkSession, t
     query = writer.trigger(processingTime="0 seconds").start(str(table))
     deadline = time.monotonic() + 120
     while not (checkpoint / "commits" / "3").exists() and query.isActive and time.monotonic() < deadline:
-        query.awaitTermination(0.05)
+        query.awaitTermination(0.05)  # type: ignore[arg-type]
     query.stop()
     values = DeltaTable(table).to_pyarrow_table().column("value").to_pylist()
     assert len(values) >= 20
