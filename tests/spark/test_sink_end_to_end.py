@@ -31,17 +31,9 @@ def test_records_arrive_once_over_restarts_and_a_lost_checkpoint(
     assert_each_record_once(table, 2 * PER_PARTITION)
     fill(topics, topic, 2 * PER_PARTITION)
     shutil.rmtree(checkpoint)
+    with pytest.raises(StreamingQueryException, match=f"overlap .*stored {2 * PER_PARTITION}, batch start 0"):
+        run(rows_of(spark, topics, topic), table, checkpoint)
+    assert_each_record_once(table, 2 * PER_PARTITION)
+    shutil.rmtree(checkpoint)
     run(rows_of(spark, topics, topic, offsetStore=f"delta:{table}", appId="app"), table, checkpoint)
     assert_each_record_once(table, 3 * PER_PARTITION)
-
-
-def test_a_lost_checkpoint_without_the_stored_offsets_stops(
-    spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
-) -> None:
-    table, checkpoint = tmp_path / "table", tmp_path / "checkpoint"
-    run(rows_of(spark, topics, topic), table, checkpoint)
-    fill(topics, topic, PER_PARTITION)
-    shutil.rmtree(checkpoint)
-    with pytest.raises(StreamingQueryException, match=f"overlap .*stored {PER_PARTITION}, batch start 0"):
-        run(rows_of(spark, topics, topic), table, checkpoint)
-    assert_each_record_once(table, PER_PARTITION)

@@ -1,4 +1,7 @@
-"""`kafka_once` into `delta_once`: a deleted checkpoint costs nothing, for the offsets are in the table."""
+"""`kafka_once` into `delta_once`: a deleted checkpoint costs nothing, for the offsets are in the table.
+
+Of partitions that the table knows, test_sink_end_to_end.py shows it.
+"""
 
 from __future__ import annotations
 
@@ -35,18 +38,6 @@ def copy(spark: SparkSession, topics: Topics, topic: str, folder: Path, starting
 
 def stored(folder: Path) -> list[bytes]:
     return sorted(DeltaTable(str(folder / "table")).to_pyarrow_table(columns=["value"])["value"].to_pylist())
-
-
-def test_without_its_checkpoint_a_query_goes_on_from_the_table(
-    spark: SparkSession, topics: Topics, tmp_path: Path
-) -> None:
-    topic = topics.create(2)
-    topics.produce(topic, values("a", 30))
-    copy(spark, topics, topic, tmp_path, "earliest")
-    shutil.rmtree(tmp_path / "checkpoint")
-    topics.produce(topic, values("b", 20))
-    copy(spark, topics, topic, tmp_path, "earliest")
-    assert stored(tmp_path) == sorted(values("a", 30) + values("b", 20))
 
 
 def test_partitions_that_the_table_does_not_know_lose_nothing_to_latest(
