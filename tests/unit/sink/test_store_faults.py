@@ -54,6 +54,11 @@ class Case:
     """When a request that was held back is passed on: before or after the query is started again."""
 
     @property
+    def needs_pages(self) -> bool:
+        """Whether it is about a later page of a listing."""
+        return self.rule.skip > 0
+
+    @property
     def row(self) -> str:
         """Its line of the page's table."""
         again = "" if self.outcome == GOES_ON else ". Started again, it goes on"
@@ -135,9 +140,11 @@ def store() -> Iterator[S3Store]:
 
 
 @pytest.fixture(scope="module")
-def proxy(store: S3Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultProxy]:
-    with FaultProxy(store.address, tmp_path_factory.mktemp("proxy"), page_keys=1) as running:
-        yield running
+def proxies(store: S3Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[bool, FaultProxy]]:
+    """Two proxies: of one, each page of a listing has one key. That takes many requests, which few cases need."""
+    made = tmp_path_factory.mktemp
+    with FaultProxy(store.address, made("whole")) as whole, FaultProxy(store.address, made("pages"), 1) as pages:
+        yield {False: whole, True: pages}
 
 
 class ProxiedQuery(CheckpointInStore):
@@ -173,8 +180,9 @@ class ProxiedQuery(CheckpointInStore):
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.fault)
 def test_each_record_comes_once(
-    case: Case, tmp_path_factory: pytest.TempPathFactory, store: S3Store, proxy: FaultProxy
+    case: Case, tmp_path_factory: pytest.TempPathFactory, store: S3Store, proxies: dict[bool, FaultProxy]
 ) -> None:
+    proxy = proxies[case.needs_pages]
     query = ProxiedQuery(tmp_path_factory.mktemp("fault"), store, proxy)
     proxy.use()
     assert query.attempt(0) is None
