@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.shared.peers import missing_kafka_reason, run_tool
+from sparkonce.jobs.shared.peers import missing_kafka_reason
+from tests.interop.tools import KafkaTools
 
 pytestmark = pytest.mark.java
 RECORDS = 20_000
@@ -26,13 +27,18 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
         yield embedded
 
 
-def tool(name: str, *args: str) -> str:
-    result = run_tool(f"org.apache.kafka.tools.{name}", *args)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout + result.stderr
+@pytest.fixture(scope="module")
+def tools(broker: EmbeddedBroker) -> Iterator[KafkaTools]:
+    with KafkaTools(broker.bootstrap_servers) as running:
+        yield running
 
 
-def test_java_produces_and_consumes_and_the_files_are_kafkas(broker: EmbeddedBroker) -> None:
+def test_java_produces_and_consumes_and_the_files_are_kafkas(broker: EmbeddedBroker, tools: KafkaTools) -> None:
+    def tool(name: str, *arguments: str) -> str:
+        said = tools.run_alone(name, *arguments)
+        assert said.status == 0, said.text
+        return said.text
+
     servers = broker.bootstrap_servers
     properties = [f"bootstrap.servers={servers}", "acks=all", "compression.type=lz4"]
     said = tool(

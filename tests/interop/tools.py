@@ -52,10 +52,14 @@ class KafkaTools:
 
     def run(self, tool: str, *arguments: str) -> Said:
         """Run a tool of `org.apache.kafka.tools`, or of `kafka.admin` by its whole name, with `--bootstrap-server`."""
+        return self.run_alone(tool, "--bootstrap-server", self._servers, *arguments)
+
+    def run_alone(self, tool: str, *arguments: str) -> Said:
+        """Run a tool with nothing but these arguments."""
         assert self._java.stdin is not None
         assert self._java.stdout is not None
-        name = tool if tool.startswith("kafka.") else TOOLS + tool
-        line = "\t".join((name, "--bootstrap-server", self._servers, *arguments))
+        name = tool if tool.startswith(("kafka.", TOOLS)) else TOOLS + tool
+        line = "\t".join((name, *arguments))
         self._java.stdin.write(line.encode() + b"\n")
         self._java.stdin.flush()
         answer = self._java.stdout.readline()

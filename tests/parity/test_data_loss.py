@@ -138,7 +138,7 @@ def test_topics_and_partitions_come_and_go_for_long(cluster: Cluster, course: in
 
 def run_loss(cluster: Cluster, seed: int, steps: int) -> None:
     """Topics are deleted and made anew, and records age out, between planning and reading: the query goes on."""
-    course = Course(cluster, seed, startingOffsets="earliest", **{"kafkaConsumer.pollTimeoutMs": "1000"})
+    course = Course(cluster, seed, startingOffsets="earliest", **{"kafkaConsumer.pollTimeoutMs": "200"})
     course.create()
     gone: list[str] = []
 
