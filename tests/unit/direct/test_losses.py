@@ -15,7 +15,13 @@ import pytest
 from tests.parity.support import Cluster, Stream
 from tests.unit.replaced.brokers import Restorable, restorable
 
-LENIENT = {"startingOffsets": "earliest", "failOnDataLoss": "false", "fetchOffset.retryIntervalMs": "1"}
+LENIENT = {
+    "startingOffsets": "earliest",
+    "failOnDataLoss": "false",
+    "fetchOffset.retryIntervalMs": "1",
+    "kafka.retry.backoff.ms": "1",
+    "kafka.retry.backoff.max.ms": "10",
+}
 CUTS = ({}, {"minPartitions": "5"}, {"maxRecordsPerPartition": "4"})
 """A range in one task, and in several, of which the loss takes some whole and one in part."""
 
