@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,14 +21,34 @@ BOTH = pytest.mark.parametrize("broker", [False, True], ids=["thread", "process"
 THREAD = pytest.mark.parametrize("broker", [False], ids=["thread"], indirect=True)
 
 
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[Callable[[bool], EmbeddedBroker]]:
+    """One broker in a thread and one in a process, each from when it is asked for."""
+    with ExitStack() as stack:
+
+        @cache
+        def started(process: bool) -> EmbeddedBroker:
+            return stack.enter_context(EmbeddedBroker(process=process, config={"num.partitions": 2}))
+
+        yield started
+
+
 @pytest.fixture
-def broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(process=request.param, config={"num.partitions": 2}) as running:
-        client = Client(running)
-        make_topic(client, "t")
-        make_topic(client, "u")
-        client.close()
-        yield running
+def broker(brokers: Callable[[bool], EmbeddedBroker], request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker]:
+    """One of the two, with two empty topics."""
+    running = brokers(request.param)
+    client = Client(running)
+    make_topic(client, "t")
+    make_topic(client, "u")
+    client.close()
+    yield running
+    running.faults.clear()
+    client = Client(running)
+    body = apis.encode_request(apis.request(ApiKey.DELETE_TOPICS, 4, topic_names=["t", "u"], timeout_ms=10_000), 4)
+    client.request(ApiKey.DELETE_TOPICS, 4, bytes(body))
+    answer = apis.decode_response(ApiKey.DELETE_TOPICS, 4, client.answer(ApiKey.DELETE_TOPICS, 4)[1])
+    assert [each.error_code for each in answer.responses] == [0, 0]
+    client.close()
 
 
 class Peer(Client):
