@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,20 +19,37 @@ BUSY_MS = 120_000
 expect.set_options(timeout=60_000)
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """The browser; the test is skipped where there is none.
+HERE = Path(__file__).parent
+_started = ExitStack()
+_browsers: list[Browser] = []
+"""At most one: what `_started` will close."""
 
-    Not for longer than a module: as long as it is driven, this thread counts as running an event loop, and other
-    modules' tests run loops of their own.
-    """
+
+@pytest.fixture
+def browser() -> Browser:
+    """The browser, which all tests of this folder share; the test is skipped where there is none."""
     path = browser_path()
     if path is None:
         pytest.skip("there is no browser: apt-get install chromium, or name one in CHROMIUM")
-    with sync_playwright() as playwright:
-        started = launch(playwright, path)
-        yield started
-        started.close()
+    if not _browsers:
+        made = launch(_started.enter_context(sync_playwright()), path)
+        _started.callback(made.close)
+        _browsers.append(made)
+    return _browsers[0]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Generator[None]:
+    """End the browser with the last test of this folder.
+
+    As long as it is driven, this thread counts as running an event loop, and tests elsewhere run loops of their own.
+    """
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or HERE not in nextitem.path.parents:
+            _browsers.clear()
+            _started.close()
 
 
 @pytest.fixture
