@@ -21,6 +21,21 @@ pytestmark = [pytest.mark.java, pytest.mark.kafka]
 PROJECT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 1500
 """Of one inner run; each of its tests has a shorter one."""
+CONNECTORS = [
+    "tests/parity",
+    "tests/spark/test_direct.py",
+    "tests/spark/test_fencing.py",
+    "tests/spark/test_kafka_sink.py",
+    "tests/spark/test_kafka_sink_batch.py",
+    "tests/spark/test_lag.py",
+    "tests/spark/test_mirror.py",
+    "tests/spark/test_sink_end_to_end.py",
+    "tests/spark/test_source_batch.py",
+    "tests/spark/test_source_store.py",
+    "tests/spark/test_source_stream.py",
+    "tests/spark/test_source_triggers.py",
+]
+"""The source, both sinks, fencing, lag and mirror: a third of the time that all take, which `make integration` runs."""
 CONFIG = {"log.cleaner.backoff.ms": 500}
 """As the fixture `kafka` has it for other brokers."""
 
@@ -54,4 +69,12 @@ def run(servers: str, *chosen: str) -> str:
 def test_the_pages(servers: str) -> None:
     if browser_path() is None:
         pytest.skip("there is no browser: apt-get install chromium, or name one in CHROMIUM")
-    assert re.fullmatch(r"\d{3,} passed in .*", run(servers, "tests/ui"))
+    last = run(servers, "tests/ui")
+    assert re.match(r"\d{3,} passed in", last), last
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(DEADLINE_S + 60)
+def test_the_connectors(servers: str) -> None:
+    last = run(servers, *CONNECTORS)
+    assert re.match(r"\d{3,} passed", last), last
