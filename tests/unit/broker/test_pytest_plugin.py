@@ -51,7 +51,13 @@ def run(folder: Path, *files: str, **environment: str) -> str:
         capture_output=True,
         text=True,
         cwd=folder,
-        env={**os.environ, "PYTEST_ADDOPTS": "", "PYTHONPATH": path, **environment},
+        env={
+            **os.environ,
+            "PYTEST_ADDOPTS": "",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTHONPATH": path,
+            **environment,
+        },
     )
     return done.stdout + done.stderr
 
