@@ -6,13 +6,13 @@ import contextlib
 import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyspark
 
+from sparkonce.connectors.runtime import worker_daemon, worker_python
 from sparkonce.jobs.shared.child_process import kill_session
 
 DEADLINE_S = 240
@@ -23,16 +23,25 @@ CONF = {
     "spark.connect.grpc.binding.port": "0",
     "spark.driver.memory": "800m",
     "spark.ui.enabled": "false",
+    # Compiling code for a few rows takes longer than interpreting it.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
 
 @contextlib.contextmanager
-def connect_server(log: Path, python: Path | str = sys.executable) -> Iterator[str]:
-    """Start a server whose Python workers are ``python``, and return its ``sc://`` address."""
-    conf = [word for name, value in CONF.items() for word in ("--conf", f"{name}={value}")]
+def connect_server(log: Path, python: Path | None = None) -> Iterator[str]:
+    """Start a server whose Python workers are ``python``, and return its ``sc://`` address.
+
+    Without it they are this interpreter, which starts as it does in a session on one machine.
+    """
+    variables = dict(os.environ)
+    command_of_python = worker_python.command(variables) if python is None else str(python)
+    daemon = {"spark.python.daemon.module": worker_daemon.MODULE} if python is None else {}
+    conf = [word for name, value in {**CONF, **daemon}.items() for word in ("--conf", f"{name}={value}")]
     command = [str(HOME / "bin/spark-submit"), "--master", "local[2]", "--class", SERVER, *conf, "spark-internal"]
-    pythons = {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
-    environment = {**os.environ, **pythons, "SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
+    pythons = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), command_of_python)
+    environment = {**variables, **pythons, "SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
