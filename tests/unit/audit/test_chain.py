@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkonce.exactly_once.audit import Auditor, Report, Scope
@@ -17,6 +19,7 @@ from sparkonce.offset_store.offsets import OffsetRange
 from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
 from sparkonce.offset_store.txn_ids import OffsetTxn, QueryTxn
 from tests.cases import each_case
+from tests.chance import examples
 from tests.unit.audit.logs import (
     APP,
     BOTH,
@@ -82,9 +85,10 @@ def moves_on(commits: list[LogCommit]) -> list[tuple[int, PartitionKey]]:
     return found
 
 
-@settings(deadline=None)
-@given(good_logs())
-def test_a_good_log_is_proven(commits: list[LogCommit]) -> None:
+@settings(max_examples=examples(200), deadline=None)
+@given(good_logs(), st.randoms(use_true_random=False))
+def test_a_good_log_is_proven_and_whatever_spoils_it_is_named(commits: list[LogCommit], some: random.Random) -> None:
+    """All of it about each log: to make one takes most of the time."""
     report = audit(commits)
     assert report.proven
     assert report.first_bad is None
@@ -92,90 +96,109 @@ def test_a_good_log_is_proven(commits: list[LogCommit]) -> None:
         assert chain.stored == chain.end
         assert [(extent.start, extent.end) for extent in chain.covered()] == [(chain.start, chain.end)]
     assert report.tally.commits == len(commits)
+    good_from_a_checkpoint_on(commits, some)
+    for spoil in SPOILS:
+        spoil(commits, some)
 
 
-@settings(deadline=None)
-@given(good_logs(), st.data())
-def test_a_good_log_is_proven_from_any_checkpoint_on(commits: list[LogCommit], data: st.DataObject) -> None:
-    first = data.draw(st.integers(1, len(commits)))
-    at = data.draw(st.integers(first - 1, len(commits) - 1))
+def good_from_a_checkpoint_on(commits: list[LogCommit], some: random.Random) -> None:
+    first = some.randint(1, len(commits))
+    at = some.randint(first - 1, len(commits) - 1)
     kept = StoredState(at, state_of(commits[: at + 1]))
     report = audit(commits[first:], kept)
     assert report.proven, report.first_bad
     assert ends_of(report) == ends_of(audit(commits))
 
 
-@settings(deadline=None)
-@given(good_logs(), st.data(), st.sampled_from([Problem.GAP, Problem.OVERLAP]))
-def test_a_range_that_does_not_join_is_named(commits: list[LogCommit], data: st.DataObject, problem: Problem) -> None:
+def move_a_range(commits: list[LogCommit], some: random.Random) -> bool:
+    """Make a gap, or an overlap."""
     candidates = moves_on(commits)
-    assume(candidates)
-    version, moved = data.draw(st.sampled_from(candidates))
+    if not candidates:
+        return False
+    version, moved = some.choice(candidates)
     batch = batch_of(commits[version])
     extent = batch.record.ranges[moved]
-    by = 1 if problem is Problem.GAP else -1
-    assume(extent.start + by >= 0)
-    assume(extent.end > extent.start + by)
-    wrong = replace(batch.record, ranges={**batch.record.ranges, moved: OffsetRange(extent.start + by, extent.end)})
-    report = audit(with_batch(commits, version, wrong))
-    assert_named(report, version, problem)
-    assert report.counts[problem] == 1
+    spoiled = False
+    for problem, by in ((Problem.GAP, 1), (Problem.OVERLAP, -1)):
+        if extent.start + by >= 0 and extent.end > extent.start + by:
+            changed = {**batch.record.ranges, moved: OffsetRange(extent.start + by, extent.end)}
+            report = audit(with_batch(commits, version, replace(batch.record, ranges=changed)))
+            assert_named(report, version, problem)
+            assert report.counts[problem] == 1
+            spoiled = True
+    return spoiled
 
 
-@settings(deadline=None)
-@given(good_logs(), st.data())
-def test_txn_actions_that_are_not_those_of_the_record_are_named(commits: list[LogCommit], data: st.DataObject) -> None:
+def change_a_txn_action(commits: list[LogCommit], some: random.Random) -> bool:
+    """Make it other than its record says."""
     candidates = [commit for commit in commits if commit.transactions]
-    assume(candidates)
-    commit = data.draw(st.sampled_from(candidates))
-    txn_id = data.draw(st.sampled_from(sorted(commit.transactions)))
-    transactions = dict(commit.transactions)
-    change = data.draw(st.sampled_from([None, -1, 1]))
-    if change is None:
-        del transactions[txn_id]
-    else:
-        transactions[txn_id] += change
-    changed = list(commits)
-    changed[commit.version] = replace(commit, transactions=transactions)
-    assert_named(audit(changed), commit.version, Problem.TXN_MISMATCH)
+    if not candidates:
+        return False
+    commit = some.choice(candidates)
+    txn_id = some.choice(sorted(commit.transactions))
+    for change in (None, -1, 1):
+        transactions = dict(commit.transactions)
+        if change is None:
+            del transactions[txn_id]
+        else:
+            transactions[txn_id] += change
+        changed = list(commits)
+        changed[commit.version] = replace(commit, transactions=transactions)
+        assert_named(audit(changed), commit.version, Problem.TXN_MISMATCH)
+    return True
 
 
-@settings(deadline=None)
-@given(good_logs(), st.data())
-def test_a_batch_id_that_was_used_is_named(commits: list[LogCommit], data: st.DataObject) -> None:
+def use_a_batch_id_again(commits: list[LogCommit], some: random.Random) -> bool:
     by_query: dict[str, list[LogCommit]] = {}
     for commit in commits:
         if commit.transactions:
             by_query.setdefault(batch_of(commit).record.query_id, []).append(commit)
     pairs = [(query[at - 1], query[at]) for query in by_query.values() for at in range(1, len(query))]
-    assume(pairs)
-    earlier, later = data.draw(st.sampled_from(pairs))
-    back = data.draw(st.integers(0, 2))
+    if not pairs:
+        return False
+    earlier, later = some.choice(pairs)
+    back = some.randint(0, 2)
     wrong = replace(batch_of(later).record, batch_id=max(0, batch_of(earlier).record.batch_id - back))
     assert_named(audit(with_batch(commits, later.version, wrong)), later.version, Problem.BATCH_ID)
+    return True
 
 
-@settings(deadline=None)
-@given(good_logs(), st.data())
-def test_an_attempt_that_landed_twice_is_named(commits: list[LogCommit], data: st.DataObject) -> None:
+def land_twice(commits: list[LogCommit], some: random.Random) -> bool:
     landed = [commit for commit in commits if commit.entry.batch is not None and commit.entry.batch.writes == BOTH]
-    assume(landed)
-    twin = batch_of(data.draw(st.sampled_from(landed)))
-    again = committed(len(commits), twin.record)
-    report = audit([*commits, again])
-    assert_named(report, again.version, Problem.ATTEMPT_TWICE)
+    if not landed:
+        return False
+    again = committed(len(commits), batch_of(some.choice(landed)).record)
+    assert_named(audit([*commits, again]), again.version, Problem.ATTEMPT_TWICE)
+    return True
 
 
-@settings(deadline=None)
-@given(good_logs(), st.data())
-def test_an_offset_moved_without_a_record_is_named(commits: list[LogCommit], data: st.DataObject) -> None:
+def move_an_offset_without_a_record(commits: list[LogCommit], some: random.Random) -> bool:
     state = {txn_id: at for txn_id, at in state_of(commits).items() if "/offset/" in txn_id}
-    assume(state)
-    txn_id = data.draw(st.sampled_from(sorted(state)))
-    to = data.draw(st.integers(0, 1000).filter(lambda each: each != state[txn_id]))
+    if not state:
+        return False
+    txn_id = some.choice(sorted(state))
+    to = some.choice([each for each in (0, some.randint(0, 1000), state[txn_id] + 1) if each != state[txn_id]])
     report = audit([*commits, foreign(len(commits), "WRITE", {txn_id: to})])
     assert_named(report, len(commits), Problem.MOVED_BY_HAND)
     assert report.counts[Problem.STORED_MISMATCH] == 0
+    return True
+
+
+Spoil = Callable[[list[LogCommit], random.Random], bool]
+SPOILS: tuple[Spoil, ...] = (
+    move_a_range,
+    change_a_txn_action,
+    use_a_batch_id_again,
+    land_twice,
+    move_an_offset_without_a_record,
+)
+"""Each checks that what it has spoiled is named; False for a log that it cannot spoil."""
+
+
+@pytest.mark.parametrize("spoil", SPOILS)
+def test_a_log_can_be_spoiled_in_each_way(spoil: Spoil) -> None:
+    ends = ((0, 10), (10, 20), (20, 30))
+    assert spoil([committed(at, record(at, {key(0): extent})) for at, extent in enumerate(ends)], random.Random(1))
 
 
 def ends_of(report: Report) -> dict[tuple[str, str, int], int | None]:

@@ -225,8 +225,8 @@ def test_certificates_that_cannot_be_used_are_reported_before_another_registry_i
         ({"certificate": str(tmp_path / "no.pem")}, r"no\.pem cannot be used for TLS"),
         ({"client_ca": str(tmp_path / "no.pem")}, "needs the registry's own certificate"),
     ]
-    for files, told in cases:
-        with EmbeddedRegistry(broker.bootstrap_servers, topic="_running") as running:
+    with EmbeddedRegistry(broker.bootstrap_servers, topic="_running") as running:
+        for files, told in cases:
             with pytest.raises(RegistryStartError, match=told):
                 EmbeddedRegistry(broker.bootstrap_servers, topic="_running", **files)
             assert ask(running.url, "PUT /config", {"compatibility": "NONE"}).status == 200
