@@ -90,7 +90,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return sorted(([each.get("value") or each for each in found]), key=lambda row: row["id"])
 
 
-@pytest.mark.parametrize("sql", [None, "SELECT value.* FROM records"])
+@pytest.mark.parametrize("sql", [None, pytest.param("SELECT value.* FROM records", marks=pytest.mark.lab)])
 def test_a_running_query_gets_three_new_columns(
     spark: SparkSession,
     topics: Topics,
@@ -193,7 +193,7 @@ def test_a_schema_that_comes_late_makes_no_row_of_what_is_a_dead_letter_already(
     assert letter["offset"] == 1
 
 
-@pytest.mark.parametrize("evolution", ["add-columns", "restart"])
+@pytest.mark.parametrize("evolution", ["add-columns", pytest.param("restart", marks=pytest.mark.lab)])
 def test_a_batch_that_is_completed_keeps_a_field_that_the_version_after_it_removes(
     spark: SparkSession,
     topics: Topics,

@@ -199,6 +199,7 @@ def test_into_a_topic_through_a_crash_and_a_deleted_checkpoint(
     assert letters_in_topic(topics, dead) == expected_letters()
 
 
+@pytest.mark.lab  # the tests above mark and write the same
 def test_the_example_of_the_docs(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "dead_letters.md").read_text()
     topic = topics.create(1)

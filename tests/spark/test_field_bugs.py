@@ -245,7 +245,7 @@ def test_iceberg_15293_commits_go_on_with_a_new_cluster(world: World) -> None:
     """
     world.send(0, 20)
     world.run()
-    with EmbeddedBroker(process=True) as broker:
+    with EmbeddedBroker() as broker:
         world.cluster = Cluster(broker.bootstrap_servers)
         world.cluster.create(PARTITIONS, world.topic)
         world.send(20, 4)

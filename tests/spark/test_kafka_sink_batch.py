@@ -82,6 +82,7 @@ def test_what_cannot_work_is_refused_in_words_that_reach_the_user(spark: SparkSe
         assert message in str(caught.value)
 
 
+@pytest.mark.lab  # the tests above write the same
 def test_the_examples_of_the_page(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     names = {name: topics.create(2) for name in ("flights", "flights-upper", "numbers")}
     topics.produce(names["flights"], [b"a", b"b"], keys=[b"1", None])

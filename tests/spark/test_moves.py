@@ -124,6 +124,7 @@ def test_a_query_with_state_keeps_its_checkpoint_when_its_table_moves(
     mover.check("s3://bucket/tables/orders", storage_options=dict(store.storage_options))
 
 
+@pytest.mark.lab  # as with a lost checkpoint: tests/spark/test_sink_end_to_end.py
 def test_to_another_spark_cluster(mover: Mover) -> None:
     mover.follow_steps(DEFINITIONS)
     mover.send(0, 3)

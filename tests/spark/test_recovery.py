@@ -258,6 +258,7 @@ story("Moving many offsets", each_record_once)(first_twenty)
 
 
 PROVED_ELSEWHERE = {
+    "Lost checkpoint": "tests/spark/test_sink_end_to_end.py",
     "Overlap": "tests/spark/test_sink.py",
     "Gap / Read what is missing": "tests/spark/test_sink.py",
     "Checkpoint older than the table": "tests/spark/test_field_bugs.py, iceberg_17340",
@@ -272,6 +273,7 @@ PROVED_ELSEWHERE = {
     "Full disk": "tests/spark/test_field_bugs.py, iceberg_16016",
     "Housekeeping / Small files": "test_compaction_beside_a_running_query",
     "Housekeeping / Files that no commit names": "tests/unit/recovery/test_clean.py",
+    "Moving many offsets": "tests/unit/recovery/test_offsets_command.py",
 }
 """Parts of the page that only the text needs: what they show of the product is tested there by cheaper means."""
 
