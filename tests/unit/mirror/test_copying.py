@@ -126,7 +126,7 @@ def copied(batches: Iterable[EncodedBatch]) -> dict[int, list[Any]]:
     return dict(found)
 
 
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(150))
 @given(
     log=st.lists(stored(), max_size=6),
     cut=st.tuples(st.integers(0, 12), st.integers(0, 12)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import random
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -39,6 +40,7 @@ message In { optional int32 x = 1; repeated string tags = 2; }
 """
 
 
+@cache
 def parsed(fields: str, syntax: str = "proto3") -> Descriptor:
     return reading.message_of(HEAD.replace("proto2", syntax) + f"message M {{ {fields} }}", "M")
 
