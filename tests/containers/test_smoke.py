@@ -18,7 +18,8 @@ from tests.containers.engine import EngineMissingError
 from tests.containers.kafka import ContainerKafka, start_container
 from tests.containers.kafka_image import ImageError, image
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java]
+# Of the Kafka that tests compare with, not of the product: `make lab` and `make integration` run it.
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.lab]
 DEADLINE_S = 60
 SETTINGS = {
     "broker.session.timeout.ms": "2000",  # a restart waits until the killed process has timed out

@@ -17,7 +17,7 @@ import pytest
 from sparkonce.jobs.shared.browser import browser_path
 from sparkonce.jobs.shared.peers import QUICK_JVM, RealKafka, missing_kafka_reason
 
-pytestmark = [pytest.mark.java, pytest.mark.kafka]
+pytestmark = pytest.mark.java
 PROJECT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 1500
 """Of one inner run; each of its tests has a shorter one."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, expect
 from rich.console import Console
 
@@ -11,6 +12,8 @@ from sparkonce.jobs.demo.settings import DEFAULT_CONFIG, Folder, Settings
 from sparkonce.jobs.demo.show import Demo, TableWatch
 from sparkonce.jobs.demo.watching import served
 from tests.ui.looking import check_accessible
+
+pytestmark = pytest.mark.lab
 
 
 def test_the_demo_is_seen_as_it_happens(tmp_path: Path, page: Page) -> None:
