@@ -24,7 +24,7 @@ from sparkonce.jobs.shared.arguments import CONF
 from sparkonce.jobs.shared.crash_plans import arm, disarm, fired
 
 pytestmark = pytest.mark.spark
-FLIGHTS = 4_000
+FLIGHTS = 1_000
 NOW = {"availableNow": True}
 
 
@@ -43,7 +43,7 @@ def broker(flights: pa.Table) -> Iterator[EmbeddedBroker]:
 
 def settings(name: str, own: tuple[str, ...], broker: EmbeddedBroker, folder: Path) -> JobSettings:
     read = JobSettings.read(CONF / f"{name}.toml", own)
-    kafka = {**read.kafka, BOOTSTRAP_SERVERS: broker.bootstrap_servers, "maxOffsetsPerTrigger": "2000"}
+    kafka = {**read.kafka, BOOTSTRAP_SERVERS: broker.bootstrap_servers, "maxOffsetsPerTrigger": "500"}
     return replace(read, result=str(folder / "table"), checkpoint=str(folder / "checkpoint"), kafka=kafka)
 
 

@@ -77,48 +77,59 @@ def expected(end: int) -> list[dict[str, int]]:
     return [{"partition": p, "n": end, "total": sum(range(end))} for p in range(2)]
 
 
-@pytest.mark.parametrize("guarantee", [each.value for each in Guarantee])
-def test_batches_add_up(pipeline: Pipeline, guarantee: str) -> None:
-    pipeline.run(15, guarantee=guarantee)
-    pipeline.run(25, guarantee=guarantee)
-    assert pipeline.totals() == expected(25)
-    by_spark = pipeline.session.read.format("delta").load(str(pipeline.table)).orderBy("partition").collect()
-    assert [row.asDict() for row in by_spark] == expected(25)
-    newest = DeltaTable(pipeline.table).history(1)[0]
-    assert '"batchId":2' in newest["userMetadata"]
+def test_batches_add_up_through_crashes(pipeline: Pipeline, faults: Path) -> None:
+    """A MERGE leaves no settings behind, either."""
+    names = [f"spark.databricks.delta.{name}" for name in ("write.txnAppId", "write.txnVersion")]
+    found = []
+
+    def looking(target: Any, rows: DataFrame) -> Any:
+        found.append([rows.sparkSession.conf.get(name, None) for name in names])
+        return add_up(target, rows)
+
+    for number, point in enumerate(("intent.recorded@1", "sink.after_commit@1")):
+        plan = arm(faults, f"crash{number}", f"{point}=raise")
+        with pytest.raises(StreamingQueryException, match="injected failure"):
+            pipeline.run(20, merge=looking)
+        assert fired(plan)
+    pipeline.run(25, merge=looking)
+    assert found == [[None, None]] * 3  # one for each batch: batch 1 was not merged a second time
+    assert_result(pipeline, expected(25), last_batch=2)
 
 
-@pytest.mark.parametrize(
-    ("guarantee", "point", "counts"),
-    [
-        ("exactly-once", "intent.recorded", 20),
-        ("exactly-once", "sink.after_commit", 20),
-        ("at-least-once", "sink.between_writes", 30),
-        ("at-most-once", "sink.between_writes", 10),
-    ],
-)
+@pytest.mark.parametrize(("guarantee", "times"), [(Guarantee.AT_LEAST_ONCE, 2), (Guarantee.AT_MOST_ONCE, 0)])
 def test_a_crash_shows_what_the_guarantee_allows(
-    pipeline: Pipeline, faults: Path, guarantee: str, point: str, counts: int
+    pipeline: Pipeline, faults: Path, guarantee: Guarantee, times: int
 ) -> None:
-    plan = arm(faults, "crash", f"{point}@1=raise")
+    plan = arm(faults, "crash", "sink.between_writes@1=raise")
     with pytest.raises(StreamingQueryException, match="injected failure"):
-        pipeline.run(20, guarantee=guarantee)
+        pipeline.run(20, guarantee=guarantee.value)
     assert fired(plan)
-    pipeline.run(20, guarantee=guarantee)
-    assert [row["n"] for row in pipeline.totals()] == [counts, counts]
+    pipeline.run(25, guarantee=guarantee.value)
+    offsets = [*range(10), *(list(range(10, 20)) * times), *range(20, 25)]
+    row = {"n": len(offsets), "total": sum(offsets)}
+    assert_result(pipeline, [{"partition": p, **row} for p in range(2)], last_batch=2)
+
+
+def assert_result(pipeline: Pipeline, wanted: list[dict[str, int]], last_batch: int) -> None:
+    """Check the rows, as both delta-rs and Spark read them, and the newest commit."""
+    assert pipeline.totals() == wanted
+    by_spark = pipeline.session.read.format("delta").load(str(pipeline.table)).orderBy("partition").collect()
+    assert [row.asDict() for row in by_spark] == wanted
+    newest = DeltaTable(pipeline.table).history(1)[0]
+    assert f'"batchId":{last_batch}' in newest["userMetadata"]
 
 
 @pytest.fixture
-def dies_unconfirmed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Let the next driver die after a MERGE has landed: from then on it gets to see nothing."""
+def dies_unconfirmed(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Let the next driver die after the MERGE of a batch has landed: from then on it gets to see nothing."""
 
-    def arm_it() -> None:
+    def arm_it(dies_in: int) -> None:
         real_snapshot = sequence.NumberedTable.snapshot
         dead = False
 
         def reach(point: CrashPoint, batch_id: int | None = None, app_id: str | None = None) -> None:
             nonlocal dead
-            if point is IntentPoint.UNCONFIRMED and batch_id == 1:
+            if point is IntentPoint.UNCONFIRMED and batch_id == dies_in:
                 dead = True
                 raise InjectedCrashError("the driver died")
 
@@ -133,31 +144,33 @@ def dies_unconfirmed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return arm_it
 
 
-@pytest.mark.parametrize("keeps_checkpoint", [True, False])
 def test_a_driver_dies_between_the_merge_and_its_confirmation(
-    pipeline: Pipeline, dies_unconfirmed: Callable[[], None], monkeypatch: pytest.MonkeyPatch, keeps_checkpoint: bool
+    pipeline: Pipeline, dies_unconfirmed: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dies_unconfirmed()
-    with pytest.raises(StreamingQueryException, match="the driver died"):
-        pipeline.run(20)
-    monkeypatch.undo()
-    assert pipeline.totals() == expected(20)
-    if not keeps_checkpoint:
-        shutil.rmtree(pipeline.folder / "c")
-    pipeline.run(40, stored=not keeps_checkpoint)
-    assert pipeline.totals() == expected(40)
+    """With its checkpoint, then without it."""
+    for batch_id, keeps_checkpoint in ((1, True), (3, False)):
+        end = 10 * (batch_id + 1)
+        dies_unconfirmed(batch_id)
+        with pytest.raises(StreamingQueryException, match="the driver died"):
+            pipeline.run(end)
+        monkeypatch.undo()
+        assert pipeline.totals() == expected(end)
+        if not keeps_checkpoint:
+            shutil.rmtree(pipeline.folder / "c")
+        pipeline.run(end + 10, stored=not keeps_checkpoint)
+        assert pipeline.totals() == expected(end + 10)
 
 
 def test_a_lost_checkpoint(pipeline: Pipeline) -> None:
-    pipeline.run(20)
+    pipeline.run(10)
     shutil.rmtree(pipeline.folder / "c")
     with pytest.raises(
         StreamingQueryException, match=r"overlap with the result's offsets.*Set offsetStore=delta:\S*/_sparkonce "
     ):
-        numbers_in_one_batch(pipeline, end=30)
+        numbers_in_one_batch(pipeline, end=20)
     shutil.rmtree(pipeline.folder / "c")
-    pipeline.run(30, stored=True)
-    assert pipeline.totals() == expected(30)
+    pipeline.run(20, stored=True)
+    assert pipeline.totals() == expected(20)
 
 
 def numbers_in_one_batch(pipeline: Pipeline, end: int) -> None:
@@ -174,13 +187,13 @@ def test_a_driver_that_is_overtaken_before_its_merge_stops(pipeline: Pipeline, m
             assert go_on.wait(DEADLINE_S)
 
     monkeypatch.setattr(sequence, "reach", reach)
-    slow = pipeline.start(20, "slow")
+    slow = pipeline.start(10, "slow")
     assert recorded.wait(DEADLINE_S)
-    pipeline.run(20, "quick")
+    pipeline.run(10, "quick")
     go_on.set()
     with pytest.raises(StreamingQueryException, match=r"holds that number, made by batch 0 of query .* Another driver"):
         slow.awaitTermination()
-    assert pipeline.totals() == expected(20)
+    assert pipeline.totals() == expected(10)
 
 
 @pytest.fixture
@@ -286,18 +299,6 @@ def test_vacuum_keeps_the_offsets(pipeline: Pipeline) -> None:
     assert DeltaTable(pipeline.table / OFFSETS_FOLDER).version() > 0
     pipeline.run(30)
     assert pipeline.totals() == expected(30)
-
-
-def test_a_merge_leaves_no_settings_behind(pipeline: Pipeline) -> None:
-    names = [f"spark.databricks.delta.{name}" for name in ("write.txnAppId", "write.txnVersion")]
-    found = []
-
-    def looking(target: Any, rows: DataFrame) -> Any:
-        found.append([rows.sparkSession.conf.get(name, None) for name in names])
-        return add_up(target, rows)
-
-    pipeline.run(20, merge=looking)
-    assert found == [[None, None], [None, None]]
 
 
 def test_a_deleted_result_is_not_filled_from_the_middle(pipeline: Pipeline) -> None:

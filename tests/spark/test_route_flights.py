@@ -24,7 +24,7 @@ from sparkonce.jobs.shared.crash_plans import arm, disarm, fired
 
 pytestmark = pytest.mark.spark
 
-FLIGHTS = 4_000
+FLIGHTS = 1_000
 PARTITIONS = 2
 NOW = {"availableNow": True}
 UNUSABLE = [
@@ -39,7 +39,7 @@ UNUSABLE = [
 @pytest.fixture(scope="module")
 def messages() -> list[tuple[bytes, bytes]]:
     flights = list(dataset.messages(dataset.flights().slice(0, FLIGHTS)))
-    return [*flights[:1000], *UNUSABLE, *flights[1000:]]
+    return [*flights[:250], *UNUSABLE, *flights[250:]]
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_each_flight_comes_out_once(
     crash_folder: Path,
 ) -> None:
     job = JobSettings.read(CONF / "route_flights.toml", route_flights.OWN, route_flights.RESULT)
-    kafka = {**job.kafka, BOOTSTRAP_SERVERS: broker.bootstrap_servers, "maxOffsetsPerTrigger": "2500"}
+    kafka = {**job.kafka, BOOTSTRAP_SERVERS: broker.bootstrap_servers, "maxOffsetsPerTrigger": "700"}
     job = replace(job, checkpoint=str(tmp_path / "checkpoint"), kafka=kafka)
     plan = arm(crash_folder, "route-flights", "route-flights:transaction.decided@1=raise")
     with pytest.raises(StreamingQueryException, match="injected failure"):
