@@ -189,7 +189,7 @@ HAND_WRITTEN = [
 ]
 
 
-@settings(max_examples=examples(1000))
+@settings(max_examples=examples(400))
 @given(st.sampled_from(HAND_WRITTEN), st.data())
 def test_damaged_produce_and_fetch_raise_nothing_but_protocol_errors(case, data: st.DataObject) -> None:
     decode, version, encoded = case
@@ -256,7 +256,7 @@ def _sample() -> list[tuple[int, int, bytes]]:
 SAMPLE = _sample()
 
 
-@settings(max_examples=examples(1000))
+@settings(max_examples=examples(400))
 @given(st.sampled_from(SAMPLE), st.data())
 def test_damaged_requests_raise_nothing_but_protocol_errors(case, data: st.DataObject) -> None:
     key, version, encoded = case
@@ -267,7 +267,7 @@ def test_damaged_requests_raise_nothing_but_protocol_errors(case, data: st.DataO
         apis.decode_request(key, version, damaged)
 
 
-@settings(max_examples=examples(500))
+@settings(max_examples=examples(250))
 @given(st.sampled_from(GENERIC), st.binary(max_size=80))
 def test_any_bytes_raise_nothing_but_protocol_errors(case: tuple[int, int], data: bytes) -> None:
     for decode in (apis.decode_request, apis.decode_response):

@@ -78,7 +78,7 @@ def test_we_read_kafka_pythons_batches(codec: Compression) -> None:
     assert decoded[99] == Record(b"k99", b"v" * 50, 1099, (("h", b"x"),), 99)
 
 
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(150))
 @given(RECORDS, st.sampled_from(Compression), st.data())
 def test_a_changed_byte_is_noticed_or_lies_outside_the_checksum(
     batch_records: list[Record], codec: Compression, data: st.DataObject
@@ -94,7 +94,7 @@ def test_a_changed_byte_is_noticed_or_lies_outside_the_checksum(
             records.validate(batch)
 
 
-@settings(max_examples=examples(500))
+@settings(max_examples=examples(250))
 @given(RECORDS, st.sampled_from(Compression), st.data())
 def test_damaged_records_raise_nothing_but_corrupt_batch(
     batch_records: list[Record], codec: Compression, data: st.DataObject
