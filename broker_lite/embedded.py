@@ -92,8 +92,8 @@ class EmbeddedBroker:
             self._release_ports()
             self._remove_temporary()
             raise
-        if self._temporary:
-            self._not_at_exit = close_at_exit(self.close)
+        # A thread that runs on while the interpreter ends can be ended within compiled code, which aborts the process.
+        self._not_at_exit = close_at_exit(self.close)
 
     def __enter__(self) -> Self:
         return self

@@ -97,6 +97,14 @@ def test_what_is_never_closed_removes_its_folder_at_exit(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("process", [False, True])
+def test_a_broker_that_is_never_closed_shuts_down_cleanly_at_exit(process: bool, tmp_path: Path) -> None:
+    code = f"from sparkonce import EmbeddedBroker\nkept = EmbeddedBroker({str(tmp_path)!r}, process={process})"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=2 * DEADLINE_S)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
 def test_two_brokers_do_not_share_a_folder(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path):
         for process in (False, True):
