@@ -82,7 +82,10 @@ def version() -> str:
 def known() -> dict[str, Result]:
     """Return the results that are kept."""
     text = RESULTS.read_text() if RESULTS.is_file() else ""
-    return {found[0]: Result(*found[:3], int(found[3]), *found[4:]) for found in _ROW.findall(text)}
+    return {
+        part: Result(part, outcome, tests, int(seconds), day, on)
+        for part, outcome, tests, seconds, day, on in _ROW.findall(text)
+    }
 
 
 def keep(result: Result) -> None:

@@ -172,8 +172,8 @@ def choose(options: argparse.Namespace) -> list[AnyChosen]:
     elif options.quick or options.pairs:
         some = quick if options.quick else pairwise
         crashes, faults = _of(cells, Cell), _of(cells, ClusterCell)
-        setbacks = quick_setbacks() if options.quick else pairwise_setbacks()
-        chosen = {*some(crashes, options.seed), *setbacks, *quick_faults(faults, options.seed)}
+        set_back = quick_setbacks() if options.quick else pairwise_setbacks()
+        chosen = {*some(crashes, options.seed), *set_back, *quick_faults(faults, options.seed)}
         cells = [cell for cell in cells if cell in chosen]
     if not cells:
         raise ValueError("no cell matches these options; --list without them names all")

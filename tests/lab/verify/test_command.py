@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,8 +52,8 @@ def test_without_options_all_cells_run() -> None:
 def test_options_narrow_the_choice() -> None:
     words = ["--guarantee", "exactly-once", "--kind", "driver-killed", "--point", "sink.begun", "--result", "append"]
     assert {cell.path for cell in choose(options(*words)) if isinstance(cell, Cell)} == set(RecordPath)
-    chosen = choose(options(*words, "--path", "direct"))
-    assert {cell.path for cell in chosen if isinstance(cell, Cell)} == {RecordPath.DIRECT}
+    chosen = [cell for cell in choose(options(*words, "--path", "direct")) if isinstance(cell, Cell)]
+    assert {cell.path for cell in chosen} == {RecordPath.DIRECT}
     assert [cell.delete_checkpoint for cell in chosen] == [False, True]
     assert {(cell.guarantee, cell.kind, cell.point) for cell in chosen} == {
         (Guarantee.EXACTLY_ONCE, Kind.DRIVER_KILLED, SinkPoint.BEGUN)
@@ -78,7 +79,9 @@ def test_sinks_that_are_not_ours_run_where_they_are_named() -> None:
     assert peers
     assert all(cell.compares_only for cell in peers if isinstance(cell, SetBackCell))
     assert choose(options("--cell", peers[0].name)) == [peers[0]]
-    shown = Outcome(peers[0], Shows.NEITHER, 20, 3, 1, True, None, (), (), 1.0, "3 lost of 20 rows", to_compare=True)
+    shown: Any = Outcome(
+        peers[0], Shows.NEITHER, 20, 3, 1, True, None, (), (), 1.0, "3 lost of 20 rows", to_compare=True
+    )
     assert result_line([shown]) == "RESULT cells=1 lost=0 duplicated=0 wrong=0"
     assert line(shown) == f"beside {peers[0].name}: 3 lost of 20 rows"
 
@@ -200,7 +203,7 @@ def test_the_page_names_every_option_and_real_cells() -> None:
     add_arguments(parser)
     for action in parser._actions:
         assert f"`{action.option_strings[0]}" in page, action.option_strings[0]
-    names = {cell.name for cell in (*full(), *all_setbacks())}
+    names = {cell.name for cell in full()} | {cell.name for cell in all_setbacks()}
     mentioned = re.findall(r"--cell ([a-z_.-]+)", page)
     assert mentioned
     assert set(mentioned) <= names
