@@ -1,4 +1,7 @@
-"""Workers that lack what the driver has: the doctor and the job name the machine, what it lacks and what to do."""
+"""Machines that lack what the driver has: the doctor and the job name the machine, what it lacks and what to do.
+
+`test_other_python.py` has the same in the session of all, without a cluster.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from sparkonce import EmbeddedBroker, __version__
 from sparkonce.jobs.lab.standalone import StandaloneCluster
 from tests.spark import other_pythons
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.lab, pytest.mark.timeout(900)]
 RECORDS = 100
 JOB = Path(__file__).with_name("copy_job.py")
 REMEDY = f"install sparkonce=={__version__} there, or set PYSPARK_PYTHON to a Python that has it (docs/shipping.md)"
