@@ -1,4 +1,4 @@
-"""Queries of older code go on with this one, from their checkpoints, tables and topics. `queries.py` made them."""
+"""Queries of older code go on with this one, from the checkpoints and tables in `tests/upgrades`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -18,7 +19,7 @@ from tests.upgrades import queries
 
 pytestmark = pytest.mark.spark
 
-ARCHIVES = sorted(Path(__file__).parent.glob("*.tar.xz"))
+ARCHIVES = sorted(Path(queries.__file__).parent.glob("*.tar.xz"))
 OLD = Counter(range(9))
 NEW, AGAIN = range(9, 12), range(3)
 """What is sent now: new records, and some with values that were there before."""
@@ -56,7 +57,8 @@ def older(
     folder = tmp_path_factory.mktemp("older")
     with tarfile.open(request.param) as archive:
         # Python has filters since 3.11.4, and warns from 3.12 on where none is chosen.
-        archive.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+        chosen: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        archive.extractall(folder, **chosen)
     with EmbeddedBroker(data_dir=folder / queries.BROKER) as broker:
         older = Older(spark, broker.bootstrap_servers, folder / queries.QUERIES)
         assert {name: older.rows(name) for name in queries.WRITERS} == dict.fromkeys(queries.WRITERS, OLD)
