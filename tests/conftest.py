@@ -67,9 +67,13 @@ OWN_DRIVERS = (
 """Have drivers in processes of their own, and never the session that the others of their folder share."""
 
 
+SHARING = {"tests/spark": "spark", "tests/parity/spark": "spark", "tests/ui": "browser"}
+"""Folders whose files share what is dear to start, and what that is."""
+
+
 def scope_of(file: str) -> str:
-    """Return what the file is given to a process together with: all that share the Spark session, or it alone."""
-    return "spark" if Path(file).parent.name == "spark" and file not in OWN_DRIVERS else file
+    """Return with what a file goes to a process: all that share the Spark session, or a browser, or it alone."""
+    return file if file in OWN_DRIVERS else SHARING.get(Path(file).parent.as_posix(), file)
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]
