@@ -37,7 +37,7 @@ EVERY = [b"%d-%d" % (partition, number) for partition in range(PARTITIONS) for n
 
 def read(spark: SparkSession, topics: Topics, topic: str, app_id: str, **options: str) -> DataFrame:
     reader = spark.readStream.format("kafka_once").option("kafka.bootstrap.servers", topics.bootstrap_servers)
-    reader = reader.options(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="16")
+    reader = reader.options(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="24")
     return reader.options(**{"appId": app_id, "offsetStore": f"group:{app_id}", **options}).load()
 
 
@@ -74,7 +74,7 @@ def test_all_at_once_through_a_crash_and_a_deleted_checkpoint(
     with pytest.raises(StreamingQueryException, match=r"transaction\.deciding, batch 1"):
         write(rows, topics, out, app_id, tmp_path, atomicVisibility="true")
     assert fired(plan)
-    assert sum(committed(spark, topics, out).values()) == 16
+    assert sum(committed(spark, topics, out).values()) == 24
     assert not (tmp_path / "checkpoint" / "sparkonce-spool").exists()
     shutil.rmtree(tmp_path / "checkpoint")
     write(rows, topics, out, app_id, tmp_path, atomicVisibility="true")

@@ -39,6 +39,7 @@ def assert_ours(folder: Path, output: str) -> None:
     assert "has an overlap with the table's offsets" in output
 
 
+@pytest.mark.lab  # of jobs/lab; that ours stops is in test_fencing too, and that it goes on in test_offset_stores
 def test_ours_alone_holds_each_record_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
