@@ -94,6 +94,13 @@ def keep(result: Result) -> None:
     RESULTS.write_text(_HEAD + "".join(results[part].row + "\n" for part in sorted(results)))
 
 
+def outcome_of(code: int, tests: str) -> str:
+    """Return `passed` if a test has run and none failed, `nothing` if none has run, else `failed`."""
+    if code not in (0, NO_TESTS):
+        return "failed"
+    return "passed" if re.search(r"\b[1-9]\d* passed", tests) else "nothing"
+
+
 def run(part: str) -> Result:
     """Run a part, with its output on the terminal."""
     path = f"tests/{part.removeprefix(PROPERTIES)}.py"
@@ -108,8 +115,8 @@ def run(part: str) -> Result:
         for line in running.stdout:
             print(line, end="", flush=True)
             lines.append(line.strip() or lines[-1])
-    outcome = "passed" if running.returncode in (0, NO_TESTS) else "failed"
     tests = re.sub(r" in [\d.]+s.*|=+ ?", "", lines[-1]).replace("|", "/")
+    outcome = outcome_of(running.returncode, tests)
     day = datetime.datetime.now(datetime.UTC).date().isoformat()
     return Result(part, outcome, tests, round(time.monotonic() - began_s), day, version())
 

@@ -58,6 +58,14 @@ def test_parts_of_soak_runs_are_files_that_are_there() -> None:
     assert [part for part in parts if not (soak.TESTS / f"{part.removeprefix(soak.PROPERTIES)}.py").is_file()] == []
 
 
+def test_a_part_in_which_nothing_ran_has_not_passed() -> None:
+    assert soak.outcome_of(0, "3 passed, 1 skipped") == "passed"
+    assert soak.outcome_of(0, "2 skipped, 7 deselected") == "nothing"
+    assert soak.outcome_of(soak.NO_TESTS, "7 deselected") == "nothing"
+    assert soak.outcome_of(1, "1 failed, 2 passed") == "failed"
+    assert soak.outcome_of(2, "1 error") == "failed"
+
+
 def test_results_of_soak_runs_are_kept_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soak, "RESULTS", tmp_path / "soak.md")
     first = soak.Result("sim/test_seeds", "failed", "1 failed, 2 passed", 61, "2026-11-28", "12345678+")
