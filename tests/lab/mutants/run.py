@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,8 +31,8 @@ BUDGET_S = 60.0
 """Of the tests that `make quick` selects, those that fit into this time, the nearest first."""
 LIMIT_S = 400.0
 """What takes longer, on a busy machine too, hangs."""
-FAILED, INTERRUPTED = 1, 2
-"""pytest's exit codes if a test failed, or a file could not be imported."""
+NO_TESTS = 5
+"""pytest's exit code if nothing was collected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,30 +85,52 @@ def copies(count: int) -> Iterator[SimpleQueue[Path]]:
         yield free
 
 
+def first_failure(root: Path, tests: Sequence[str], without: Iterable[str]) -> str | None:
+    """Run tests until one fails; returns its name, or None if none does.
+
+    Raises:
+        TimeoutExpired: if they do not end.
+    """
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not soak and not lab", *tests]
+    done = subprocess.run(
+        [*command, *(f"--deselect={name}" for name in without)], cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)}, timeout=LIMIT_S, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode in (0, NO_TESTS):
+        return None
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    return failed[0].split(" - ")[0].split(" ", 1)[1] if failed else f"pytest ended with {done.returncode}"
+
+
 def judge(mutant: Mutant, free: SimpleQueue[Path]) -> tuple[str, str, float]:
-    """Return `found`, `survives` or `gone`, by which test, and after how many seconds."""
+    """Return `found`, `survives` or `gone`, by which test, and after how many seconds.
+
+    A test that fails without the mutant, too, finds nothing, and is left out.
+    """
     root = free.get()
     path = root / mutant.file
-    original = path.read_text()
-    began_s = time.monotonic()
+    original, began_s = path.read_text(), time.monotonic()
+    chosen, _, _ = select([Path(mutant.file)], BUDGET_S)
+    without = set[str]()
+    outcome, by = "survives", ""
     try:
-        mutant.apply(root)
-        chosen, _, _ = select([Path(mutant.file)], BUDGET_S)
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not soak and not lab", *chosen]
-        done = subprocess.run(
-            command, cwd=root, env={**os.environ, "PYTHONPATH": str(root)}, timeout=LIMIT_S, capture_output=True,
-            text=True, check=False,
-        )  # fmt: skip
-        failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-        by = failed[0].split(" - ")[0].split(" ", 1)[1] if failed else ""
-        outcome = "found" if done.returncode in (FAILED, INTERRUPTED) else "survives"
+        while outcome == "survives":
+            mutant.apply(root)
+            try:
+                by = first_failure(root, chosen, without) or ""
+            finally:
+                path.write_text(original)
+            if not by:
+                break
+            if "::" in by and first_failure(root, [by], ()):
+                without.add(by)
+            else:
+                outcome = "found"
     except subprocess.TimeoutExpired:
         outcome, by = "found", "no end"
     except LookupError as error:
         outcome, by = "gone", str(error)
-    finally:
-        path.write_text(original)
-        free.put(root)
+    free.put(root)
     return outcome, by, time.monotonic() - began_s
 
 
