@@ -75,8 +75,8 @@ lab: classes packages ## The laboratory's own tests, planted bugs, slow tutorial
 quick: classes ## The tests nearest to what changed, in two minutes (SINCE=revision: since then)
 	@$(BIN)/python -m tests.quick $(SINCE:%=--since %)
 
-durations: $(STAMP) ## Run `make test` and write how long each file takes into tests/durations.md
-	@$(BIN)/python -m tests.durations
+durations: $(STAMP) ## Run `make test` (TIER=lab: `make lab`) and write how long each file takes into tests/durations.md
+	@$(BIN)/python -m tests.durations $(TIER)
 
 test-oldest: ## Unit and Spark tests with the oldest dependencies that pyproject.toml accepts
 	@$(PYTHON) -m venv $(OLDEST)

@@ -98,8 +98,7 @@ class EmbeddedCluster:
         except BaseException:
             self.close()
             raise
-        if self._temporary:
-            self._not_at_exit = close_at_exit(self._close_one_by_one)
+        self._not_at_exit = close_at_exit(self._close_one_by_one)  # runs before those of its brokers
 
     def __enter__(self) -> EmbeddedCluster:
         return self

@@ -30,8 +30,8 @@ def each_case(
     """
     arguments = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     cases = list(values)
-    labels = list(map(ids, cases)) if callable(ids) else [str(name) for name in ids] if ids is not None else None
     assert cases, "no test without cases"
+    labels = _labels(cases, ids)
 
     def decorate(test: Test) -> Test:
         @wraps(test)
@@ -42,7 +42,11 @@ def each_case(
                 try:
                     test(**fixtures, **dict(zip(arguments, given, strict=True)))
                 except (Exception, pytest.fail.Exception) as error:
-                    failures.append((labels[number] if labels else repr(case)[:MOST_CHARACTERS], error))
+                    failures.append((labels[number], error))
+                except pytest.skip.Exception:
+                    if failures:
+                        break  # what has failed is not skipped
+                    raise
             if failures:
                 told = [f"{label}: {type(error).__name__}: {error}" for label, error in failures]
                 summary = f"{len(failures)} of {len(cases)} cases failed:\n" + "\n".join(told)
@@ -55,3 +59,11 @@ def each_case(
         return all_cases
 
     return decorate
+
+
+def _labels(cases: Sequence[Any], ids: Iterable[str] | Callable[[Any], str] | None) -> list[str]:
+    if ids is None:
+        return [repr(case)[:MOST_CHARACTERS] for case in cases]
+    labels = [str(ids(case)) for case in cases] if callable(ids) else [str(name) for name in ids]
+    assert len(labels) == len(cases), "each case has a name"
+    return labels

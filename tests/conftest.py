@@ -13,7 +13,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -98,8 +98,8 @@ class ByFile(LoadScopeScheduling):  # type: ignore[misc]
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
     """Share the tests out when several processes run them."""
     scheduler = ByFile(config, log)
-    seconds = Counter[str]()
-    for file, seconds_of_file in known_seconds().items():
+    seconds = defaultdict[str, float](float)
+    for file, seconds_of_file in known_seconds("lab" if config.option.markexpr == "lab" else "test").items():
         seconds[scope_of(file)] += seconds_of_file
     scheduler.seconds = seconds
     return scheduler

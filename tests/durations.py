@@ -1,13 +1,14 @@
-"""How long each file of `make test` takes.
+"""How long each file of `make test` and `make lab` takes.
 
-    make durations
+    make durations [TIER=lab]
 
-runs `make test` and writes durations.md beside this file. xdist begins with the longest files by this table, and
-`make quick` fills its two minutes by it.
+runs `make test`, or the tier that is named, and writes its table into durations.md beside this file. xdist begins with
+the longest files by these tables, and `make quick` fills its two minutes by them.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import subprocess
@@ -21,14 +22,28 @@ from xml.etree import ElementTree
 
 PROJECT = Path(__file__).resolve().parents[1]
 TABLE = Path(__file__).with_name("durations.md")
+TIERS = ("test", "lab")
 LEAST_S = 1.0
 """Shorter files are one row together."""
+_HEAD = """# How long tests take
+
+Written by `make durations`. Seconds are those of one of three processes on two cores, the set-up of shared sessions
+included.
+"""
 _ROW = re.compile(r"\| (tests/\S+\.py) \| \d+ \| ([\d.]+) \|")
 
 
-def known_seconds() -> dict[str, float]:
-    """Return the seconds of each file that the table has: all those that take `LEAST_S` or longer."""
-    return {file: float(seconds) for file, seconds in _ROW.findall(TABLE.read_text())} if TABLE.is_file() else {}
+def sections() -> dict[str, str]:
+    """Return the text of each tier's table, with its title."""
+    text = TABLE.read_text() if TABLE.is_file() else ""
+    parts = re.split(r"^(?=## `make )", text, flags=re.MULTILINE)[1:]
+    return {part.split("`")[1].split()[1]: part for part in parts}
+
+
+def known_seconds(tier: str = "test") -> dict[str, float]:
+    """Return the seconds of each file that a tier's table has: those that take `LEAST_S` or longer, and are there."""
+    rows = _ROW.findall(sections().get(tier, ""))
+    return {file: float(seconds) for file, seconds in rows if (PROJECT / file).is_file()}
 
 
 def read_report(path: Path) -> tuple[Counter[str], dict[str, float]]:
@@ -41,46 +56,43 @@ def read_report(path: Path) -> tuple[Counter[str], dict[str, float]]:
     return cases, seconds
 
 
-def page(cases: Mapping[str, int], seconds: Mapping[str, float], cpu_s: float, wall_s: float) -> str:
-    """Return the table, the longest files first."""
+def section(tier: str, cases: Mapping[str, int], seconds: Mapping[str, float], cpu_s: float, wall_s: float) -> str:
+    """Return a tier's table, the longest files first, with its title."""
     listed = sorted((file for file in cases if seconds[file] >= LEAST_S), key=lambda file: -seconds[file])
     short = [file for file in cases if seconds[file] < LEAST_S]
     rows = [f"| {file} | {cases[file]} | {seconds[file]:.1f} |" for file in listed]
     others = (
         f"| {len(short)} others | {sum(cases[file] for file in short)} | {sum(seconds[file] for file in short):.1f} |"
     )
-    return "\n".join(
-        [
-            "# How long `make test` takes",
-            "",
-            "Written by `make durations`. Seconds are those of one of three processes on two cores, set-up of shared",
-            "sessions included.",
-            "",
-            f"{len(cases)} files, {sum(cases.values())} cases: {wall_s:.0f} s, {cpu_s:.0f} s of CPU.",
-            "",
-            "| file | cases | seconds |",
-            "|---|---:|---:|",
-            *rows,
-            others,
-            "",
-        ]
-    )
+    took = f"{len(cases)} files, {sum(cases.values())} cases: {wall_s:.0f} s, {cpu_s:.0f} s of CPU."
+    head = [f"## `make {tier}`", "", took, "", "| file | cases | seconds |", "|---|---:|---:|"]
+    return "\n".join([*head, *rows, others, ""])
+
+
+def write(tier: str, table: str) -> None:
+    """Put a tier's table in place of its last one."""
+    tables = {**sections(), tier: table}
+    TABLE.write_text("\n".join([_HEAD, *(tables[name].rstrip() + "\n" for name in TIERS if name in tables)]))
 
 
 def main() -> int:
-    """Run `make test` and write the table; returns the exit code of the tests."""
+    """Run a tier, and write its table if it passes; returns the exit code of its tests."""
+    parser = argparse.ArgumentParser(prog="python -m tests.durations", description=__doc__)
+    parser.add_argument("tier", nargs="?", choices=TIERS, default="test")
+    tier = parser.parse_args().tier
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         options = f"--junitxml={report} -o junit_family=xunit1"
         began_s, before = time.monotonic(), os.times()
-        done = subprocess.run(["make", "test"], cwd=PROJECT, env={**os.environ, "PYTEST_ADDOPTS": options}, check=False)
+        done = subprocess.run(["make", tier], cwd=PROJECT, env={**os.environ, "PYTEST_ADDOPTS": options}, check=False)
         after = os.times()
-        if not report.is_file():
-            return done.returncode or 1
+        if done.returncode:
+            print(f"{TABLE.relative_to(PROJECT)} stays as it was: make {tier} has failed", file=sys.stderr)
+            return done.returncode
         cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
-        TABLE.write_text(page(*read_report(report), cpu_s, time.monotonic() - began_s))
+        write(tier, section(tier, *read_report(report), cpu_s, time.monotonic() - began_s))
     print(f"wrote {TABLE.relative_to(PROJECT)}")
-    return done.returncode
+    return 0
 
 
 if __name__ == "__main__":

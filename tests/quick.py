@@ -24,7 +24,7 @@ from tests.durations import known_seconds
 
 PROJECT = Path(__file__).resolve().parents[1]
 PRODUCT = ("broker_lite", "connectors", "exactly_once", "jobs", "offset_store", "registry_lite")
-LABORATORY = ("sparkonce.broker_lite.sim", "sparkonce.jobs.lab", "sparkonce.jobs.bench")
+LABORATORY = ("sparkonce.broker_lite.sim", "sparkonce.jobs.lab", "sparkonce.jobs.bench", "sparkonce.jobs.demo")
 FORMATS = ("pyspark_delta_once", "pyspark_kafka_once")
 FIXTURES = {"spark": FORMATS, "kafka_broker": ("sparkonce.broker_lite.embedded",)}
 """What tests have without an import, by a word in them: Spark finds the formats by their names."""
@@ -36,6 +36,8 @@ SHORT_S = 0.5
 """What a file takes that is too short for the table."""
 FOLDER = re.compile(r"sparkonce(\.\w+){2,}\.")
 """How the name of a module begins whose end is worked out."""
+NO_TESTS = 5
+"""pytest's exit code where nothing was collected."""
 WEB = frozenset({".html", ".js", ".css"})
 
 
@@ -57,7 +59,7 @@ def sources() -> Mapping[str, Path]:
 
 
 def imports_of(path: Path, known: Mapping[str, Path]) -> Iterator[str]:
-    """Yield every name that a file imports: in functions and by a text that names a module, too."""
+    """Yield every name that a file imports: in functions, by a text that names a module, and by pytest, too."""
     text = (PROJECT / path).read_text()
     try:
         tree = ast.parse(text)
@@ -66,26 +68,36 @@ def imports_of(path: Path, known: Mapping[str, Path]) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            for alias in node.names:
-                yield LAZY.get(alias.name, "") if node.module == "sparkonce" else f"{node.module}.{alias.name}"
+        elif isinstance(node, ast.ImportFrom):
+            package = ".".join([*path.parts[: -node.level], *([node.module] if node.module else [])])
+            origin = package if node.level else node.module
+            yield from (f"{origin}.{alias.name}" for alias in node.names)
+            if origin == "sparkonce":
+                yield from (LAZY.get(alias.name, "") for alias in node.names)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value:
             yield from {node.value, f"sparkonce.{node.value}"} & known.keys()
         elif isinstance(node, ast.JoinedStr) and FOLDER.fullmatch(folder := ast.unparse(node)[2:].partition("{")[0]):
             yield from (name for name in known if name.startswith(folder))
     if path.parts[0] == "tests":
-        yield from (name for word, names in FIXTURES.items() if word in text for name in names)
+        yield from (".".join([*folder.parts, "conftest"]) for folder in path.parents)
+        yield from (name for word, names in FIXTURES.items() if re.search(rf"\b{word}\b", text) for name in names)
 
 
 @cache
 def importers() -> Mapping[str, set[str]]:
-    """Return the modules that import each module."""
+    """Return the modules that import each module.
+
+    What users import from ``sparkonce`` is an import of the module that has it: else everything would be near
+    everything. For the same reason what `tests/conftest.py` imports is not near to all tests.
+    """
     known = sources()
     found: dict[str, set[str]] = defaultdict(set)
     for module, path in known.items():
+        if module in ("sparkonce", "tests.conftest"):
+            continue
         for name in imports_of(path, known):
             target = name if name in known else name.rpartition(".")[0]
-            if target in known and target not in ("sparkonce", module):
+            if target in known and target != module:
                 found[target].add(module)
     return found
 
@@ -122,6 +134,12 @@ def mentioning(name: str, tests: Mapping[str, Path]) -> list[str]:
     return [module for module, path in tests.items() if name in (PROJECT / path).read_text()]
 
 
+def is_marked(module: str) -> bool:
+    """Whether a module is a test file of which some are for `make lab`."""
+    path = sources().get(module)
+    return module.startswith("tests.") and path is not None and "mark.lab" in (PROJECT / path).read_text()
+
+
 def select(changed: Iterable[Path], budget_s: float = BUDGET_S) -> tuple[list[str], list[str], bool]:
     """Return the test files to run, those that would take too long, and whether the laboratory itself changed."""
     known = sources()
@@ -132,8 +150,8 @@ def select(changed: Iterable[Path], budget_s: float = BUDGET_S) -> tuple[list[st
         if path.suffix != ".py":
             of_pages = [module for module in tests if path.suffix in WEB and module.startswith("tests.ui.")]
             near |= dict.fromkeys([*mentioning(path.name, tests), *of_pages], 1)
-    of_the_lab = any(module.startswith((*LABORATORY, "tests.lab.")) for module in modules)
-    seconds = {str(path): 0.0 for path in tests.values()} | known_seconds()
+    of_the_lab = any(module.startswith((*LABORATORY, "tests.lab.")) or is_marked(module) for module in modules)
+    seconds = {str(path): 0.0 for path in tests.values()} | known_seconds("lab") | known_seconds()
     found = sorted(
         (near[module], seconds[str(path)], str(path))
         for module, path in tests.items()
@@ -162,9 +180,12 @@ def main() -> int:
         print("\n".join(chosen))
         return 0
     marks = ["-m", "not soak" if of_the_lab else "not soak and not lab"]
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "2", *marks, *chosen], cwd=PROJECT, check=False
-    ).returncode
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", *marks, *chosen]
+    code = subprocess.run(command, cwd=PROJECT, check=False).returncode
+    if code == NO_TESTS:
+        print("these are for `make soak`, or for `make lab`")
+        return 0
+    return code
 
 
 if __name__ == "__main__":

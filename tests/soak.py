@@ -1,6 +1,6 @@
 """Runs that have no end, in parts that can be resumed.
 
-    make soak [PARTS="sim/test_seeds verify/test_quick"] [LIST=1]
+    make soak [PARTS="sim/test_seeds lab/verify/test_larger_choices"] [LIST=1]
 
 A part is one test file: its tests that are marked `soak` or, as `properties/…`, new examples of its properties. The
 result of each is kept in soak.md beside this file. A part that has passed on the product as it is now is not run again,
@@ -18,20 +18,20 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-PROJECT = Path(__file__).resolve().parents[1]
+from tests.quick import FORMATS, NO_TESTS, PRODUCT, PROJECT
+
 TESTS = PROJECT / "tests"
 RESULTS = TESTS / "soak.md"
-PRODUCT = ("sparkonce", "broker_lite", "connectors", "exactly_once", "jobs", "offset_store", "registry_lite")
 PROPERTIES = "properties/"
 EXAMPLES = "20"
 """How many times as many examples of each property as in `make test`."""
-NO_TESTS = 5
-"""pytest's exit code where nothing was collected."""
+CHANGED = "+"
+"""Ends a version with changes that are not committed."""
+SOURCES = (*PRODUCT, "sparkonce", *FORMATS, "constraints.txt")
 _HEAD = """# What `make soak` has found
 
-Written by `make soak`. The version is git's tree of the product that the part ran on, with `+` if it was changed.
+Written by `make soak`. The version is git's tree of the product that the part ran on, with `+` if that was changed.
 
 | part | result | tests | seconds | day | version |
 |---|---|---|---:|---|---|
@@ -72,11 +72,11 @@ def version() -> str:
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=PROJECT, capture_output=True, text=True, check=True).stdout
 
-    tree = git("ls-tree", "HEAD", *PRODUCT)
+    tree = git("ls-tree", "HEAD", *SOURCES)
     digest = subprocess.run(
         ["git", "hash-object", "--stdin"], cwd=PROJECT, input=tree, capture_output=True, text=True, check=True
     ).stdout[:8]
-    return digest + ("+" if git("status", "--porcelain", "--", *PRODUCT) else "")
+    return digest + (CHANGED if git("status", "--porcelain", "--", *SOURCES) else "")
 
 
 def known() -> dict[str, Result]:
@@ -108,7 +108,7 @@ def run(part: str) -> Result:
     words = ["--timeout", "14400"]
     if part.startswith(PROPERTIES):
         environment["EXAMPLES"], marks = EXAMPLES, "hypothesis and not soak"
-    began_s, lines = time.monotonic(), [""]
+    began_s, on, lines = time.monotonic(), version(), [""]
     command = [sys.executable, "-m", "pytest", "-q", "-m", marks, *words, path]
     with subprocess.Popen(command, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
@@ -118,7 +118,7 @@ def run(part: str) -> Result:
     tests = re.sub(r" in [\d.]+s.*|=+ ?", "", lines[-1]).replace("|", "/")
     outcome = outcome_of(running.returncode, tests)
     day = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return Result(part, outcome, tests, round(time.monotonic() - began_s), day, version())
+    return Result(part, outcome, tests, round(time.monotonic() - began_s), day, on)
 
 
 def main() -> int:
@@ -132,6 +132,8 @@ def main() -> int:
         print(f"no part is named {unknown[0]}; --list prints all", file=sys.stderr)
         return 2
     passed = {part for part, result in results.items() if result.outcome == "passed" and result.version == present}
+    if present.endswith(CHANGED):  # with other changes than when the part ran, maybe
+        passed.clear()
     left = options.parts or [part for part in every if part not in passed]
     if options.list:
         for part in every:

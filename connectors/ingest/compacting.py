@@ -5,7 +5,7 @@ logged, and the next one is due as if it had not been: rows are not at risk.
 
 A thread that returns from delta-rs while Python ends crashes the process: before 3.14 Python ends such a thread by
 unwinding its stack, which Rust does not survive. So the end of the process waits for the partition that is compacted
-then.
+then, but not for ever: a store may not answer.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from sparkonce.connectors.delta_sink.compaction import DEFAULT_TARGET_BYTES, Com
 from sparkonce.offset_store.errors import counted
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.secrets import without_secrets
+
+END_LIMIT_S = 60.0
+"""How long the end of the process waits for the partition that is compacted then."""
 
 _Due = tuple[str, Mapping[str, str], int]
 """The path of a table, the settings of its store, the size of its files in bytes."""
@@ -67,11 +70,11 @@ class Compactor:
             atexit.unregister(self._end)
 
     def _end(self) -> None:
-        """Wait for the thread; it looks at nothing but ``_stopping`` once its partition is merged."""
+        """Wait for the thread, which ends after its partition."""
         self._stopping.set()
         self._due.put(None)
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(END_LIMIT_S)
 
     def _run(self) -> None:
         while (due := self._due.get()) is not None and not self._stopping.is_set():

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests import soak
-from tests.durations import LEAST_S, page, read_report
-from tests.quick import PROJECT, select
+from tests.durations import LEAST_S, read_report, section
+from tests.quick import NO_TESTS, select
 
 NEAREST = {
     "exactly_once/decision.py": "tests/unit/sink/test_decision.py",
@@ -18,6 +18,10 @@ NEAREST = {
     "jobs/cli/audit.py": "tests/unit/audit/test_command.py",
     "jobs/ui/pages/topics.html": "tests/ui/test_topics_page.py",
     "tests/unit/test_cli.py": "tests/unit/test_cli.py",
+    "sparkonce/__init__.py": "tests/unit/test_public_face.py",
+    "tests/ui/conftest.py": "tests/ui/test_guard.py",
+    "tests/unit/sql/tables.py": "tests/unit/sql/test_select.py",
+    "tests/conftest.py": "tests/unit/test_test_order.py",
 }
 """A changed file, and a test file that must be chosen: by an import, by a text that names a module, by its kind."""
 
@@ -31,9 +35,13 @@ def test_what_is_near_is_chosen(changed: str) -> None:
 
 
 def test_the_laboratory_has_tests_of_its_own() -> None:
-    chosen, _, of_the_lab = select([Path("jobs/lab/verify/wave.py")])
-    assert of_the_lab
-    assert "tests/lab/verify/test_engine.py" in chosen
+    for changed, near in (
+        ("jobs/lab/verify/wave.py", "verify/test_engine"),
+        ("jobs/demo/report.py", "demo/test_report"),
+    ):
+        chosen, _, of_the_lab = select([Path(changed)])
+        assert of_the_lab
+        assert f"tests/lab/{near}.py" in chosen
 
 
 def test_what_changed_itself_is_run_whatever_it_takes() -> None:
@@ -46,7 +54,7 @@ def test_the_table_has_each_case_once(tmp_path: Path) -> None:
     report.write_text(f"<testsuites>{case.format(2 * LEAST_S)}{case.format(0.5)}</testsuites>")
     cases, seconds = read_report(report)
     assert cases == Counter({"tests/a/test_b.py": 2})
-    table = page({**cases, "tests/c/test_d.py": 7}, {**seconds, "tests/c/test_d.py": 0.1}, 10, 5)
+    table = section("test", {**cases, "tests/c/test_d.py": 7}, {**seconds, "tests/c/test_d.py": 0.1}, 10, 5)
     assert "| tests/a/test_b.py | 2 | 2.5 |" in table
     assert "| 1 others | 7 | 0.1 |" in table
 
@@ -61,7 +69,7 @@ def test_parts_of_soak_runs_are_files_that_are_there() -> None:
 def test_a_part_in_which_nothing_ran_has_not_passed() -> None:
     assert soak.outcome_of(0, "3 passed, 1 skipped") == "passed"
     assert soak.outcome_of(0, "2 skipped, 7 deselected") == "nothing"
-    assert soak.outcome_of(soak.NO_TESTS, "7 deselected") == "nothing"
+    assert soak.outcome_of(NO_TESTS, "7 deselected") == "nothing"
     assert soak.outcome_of(1, "1 failed, 2 passed") == "failed"
     assert soak.outcome_of(2, "1 error") == "failed"
 
@@ -76,4 +84,3 @@ def test_results_of_soak_runs_are_kept_and_replaced(tmp_path: Path, monkeypatch:
     again = soak.Result("sim/test_seeds", "passed", "3 passed", 60, "2026-11-29", "12345678")
     soak.keep(again)
     assert soak.known() == {first.part: again, other.part: other}
-    assert PROJECT == soak.PROJECT

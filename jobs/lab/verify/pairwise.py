@@ -11,8 +11,9 @@ equals the one that costs least to run, and then a shuffle by the seed decides. 
 pairs others have brought too. What a cell shows is a value like the others, so losses and duplicates are seen at every
 point where they can be.
 
-The points of the source need not meet every kind of result: nothing there depends on what becomes of the rows. Points
-and kinds of crash need not meet both writers of delta-spark: one sequence writes for both.
+Each point is met on the direct path under every guarantee in `pairwise`: there three values come together. The points
+of the source need not meet every kind of result: nothing there depends on what becomes of the rows. Points and kinds of
+crash need not meet both writers of delta-spark: one sequence writes for both.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from math import lcm
 from typing import TypeVar
 
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Kind
+from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, RecordPath
 from sparkonce.jobs.lab.verify.matrix import SOURCE_POINTS, must_show
 
-_POINT, _GUARANTEE, _RESULT, _SHOWS = 0, 2, 3, 5
+_POINT, _GUARANTEE, _RESULT, _SHOWS, _PATH = 0, 2, 3, 5, 6
 """Places of these dimensions in the values of a cell."""
 Pair = frozenset[tuple[int, Hashable]]
-"""Two values, with the places of their dimensions."""
+"""Values with the places of their dimensions: two, or three where these must come together."""
 CellT = TypeVar("CellT", bound=Hashable)
 
 
@@ -92,10 +93,12 @@ def _costs_more(cell: Cell) -> tuple[bool, bool]:
 
 
 def pairs(cell: Cell) -> set[Pair]:
-    """Return every pair of two dimensions' values in a cell."""
+    """Return every pair of two dimensions' values in a cell; of a direct one, also point and guarantee on that path."""
     result: Hashable = BY_DELTA_SPARK if cell.result in BY_DELTA_SPARK else cell.result
     values = (cell.point, cell.kind, cell.guarantee, result, cell.delete_checkpoint, must_show(cell), cell.path)
     found = {frozenset(pair) for pair in combinations(enumerate(values), 2)}
+    if cell.path is RecordPath.DIRECT:
+        found.add(frozenset({(_POINT, cell.point), (_GUARANTEE, cell.guarantee), (_PATH, cell.path)}))
     if cell.point in SOURCE_POINTS:
         found.discard(frozenset({(_POINT, cell.point), (_RESULT, result)}))
     others = enumerate(values[_GUARANTEE:], _GUARANTEE)
@@ -105,4 +108,4 @@ def pairs(cell: Cell) -> set[Pair]:
 def few_pairs(cell: Cell) -> set[Pair]:
     """Return the pairs of a cell; of those with its point only what it shows, and exactly-once."""
     point, kept = (_POINT, cell.point), {(_SHOWS, must_show(cell)), (_GUARANTEE, Guarantee.EXACTLY_ONCE)}
-    return {pair for pair in pairs(cell) if point not in pair or pair & kept}
+    return {pair for pair in pairs(cell) if point not in pair or (pair & kept and len(pair) == 2)}

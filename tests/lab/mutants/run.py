@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-from tests.quick import select
+from sparkonce.jobs.shared.child_process import kill_session
+from tests.quick import NO_TESTS, select
 
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parents[2]
@@ -31,8 +33,6 @@ BUDGET_S = 60.0
 """Of the tests that `make quick` selects, those that fit into this time, the nearest first."""
 LIMIT_S = 400.0
 """What takes longer, on a busy machine too, hangs."""
-NO_TESTS = 5
-"""pytest's exit code if nothing was collected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +92,29 @@ def first_failure(root: Path, tests: Sequence[str], without: Iterable[str]) -> s
         TimeoutExpired: if they do not end.
     """
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not soak and not lab", *tests]
-    done = subprocess.run(
-        [*command, *(f"--deselect={name}" for name in without)], cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root)}, timeout=LIMIT_S, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode in (0, NO_TESTS):
+    command += [f"--deselect={name}" for name in without]
+    with (root / "output").open("w") as output:
+        running = subprocess.Popen(
+            command, cwd=root, env={**os.environ, "PYTHONPATH": str(root)}, stdin=subprocess.DEVNULL,
+            stdout=output, stderr=output, start_new_session=True,
+        )  # fmt: skip
+        try:
+            code = running.wait(LIMIT_S)
+        finally:
+            kill_session(running.pid)
+            running.wait()
+    if code in (0, NO_TESTS):
         return None
-    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    return failed[0].split(" - ")[0].split(" ", 1)[1] if failed else f"pytest ended with {done.returncode}"
+    failed = re.findall(
+        r"^(?:FAILED|ERROR) (tests/\S+?\.py(?:::.*?)?)(?: - |$)", (root / "output").read_text(), re.MULTILINE
+    )
+    return failed[0] if failed else f"pytest ended with {code}"
+
+
+def is_red(root: Path, test: str) -> bool:
+    """Whether a test fails without a mutant, too."""
+    name = test.partition("[")[0]  # of all its parameters: names of parameters may hold anything
+    return first_failure(root, [name], ()) is not None
 
 
 def judge(mutant: Mutant, free: SimpleQueue[Path]) -> tuple[str, str, float]:
@@ -111,6 +126,7 @@ def judge(mutant: Mutant, free: SimpleQueue[Path]) -> tuple[str, str, float]:
     path = root / mutant.file
     original, began_s = path.read_text(), time.monotonic()
     chosen, _, _ = select([Path(mutant.file)], BUDGET_S)
+    assert chosen, f"no test imports {mutant.file}"
     without = set[str]()
     outcome, by = "survives", ""
     try:
@@ -122,8 +138,8 @@ def judge(mutant: Mutant, free: SimpleQueue[Path]) -> tuple[str, str, float]:
                 path.write_text(original)
             if not by:
                 break
-            if "::" in by and first_failure(root, [by], ()):
-                without.add(by)
+            if by.startswith("tests/") and is_red(root, by):
+                without.add(by.partition("[")[0])
             else:
                 outcome = "found"
     except subprocess.TimeoutExpired:

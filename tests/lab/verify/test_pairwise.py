@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Result, Shows
+from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, RecordPath, Result, Shows
 from sparkonce.jobs.lab.verify.matrix import SOURCE_POINTS, full, must_show
 from sparkonce.jobs.lab.verify.pairwise import Pair, few_pairs, pairs, pairwise, quick
 from tests.chance import examples
@@ -48,6 +48,12 @@ def test_of_any_cells_all_their_pairs_are_chosen(choose: Choosing, bring: Bringi
 def test_what_the_source_does_need_not_meet_every_result() -> None:
     places = {(cell.point, writer(cell)) for cell in pairwise(full())}
     assert places >= {(cell.point, writer(cell)) for cell in full() if cell.point not in SOURCE_POINTS}
+
+
+def test_the_direct_path_meets_each_point_under_each_guarantee() -> None:
+    chosen = pairwise(full())
+    direct = {(cell.point, cell.guarantee) for cell in chosen if cell.path is RecordPath.DIRECT}
+    assert direct == {(cell.point, cell.guarantee) for cell in full() if cell.path is RecordPath.DIRECT}
 
 
 def test_the_quick_choice_has_every_point_under_exactly_once_and_all_that_it_can_show() -> None:

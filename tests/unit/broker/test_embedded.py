@@ -97,12 +97,31 @@ def test_what_is_never_closed_removes_its_folder_at_exit(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("process", [False, True])
-def test_a_broker_that_is_never_closed_shuts_down_cleanly_at_exit(process: bool, tmp_path: Path) -> None:
-    code = f"from sparkonce import EmbeddedBroker\nkept = EmbeddedBroker({str(tmp_path)!r}, process={process})"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=2 * DEADLINE_S)
+KEPT_OPEN = """
+import os
+import sys
+from pathlib import Path
+from sparkonce import EmbeddedBroker, EmbeddedCluster
+
+folder = Path(sys.argv[1])
+opened = [EmbeddedBroker(folder / str(process), process=process) for process in (False, True)]
+cluster = EmbeddedCluster(2, folder / "cluster", process=True)
+cluster.pause(2)
+fork = os.fork()
+if not fork:
+    sys.exit()
+os.waitpid(fork, 0)
+assert not list(folder.rglob(".kafka_cleanshutdown"))
+"""
+
+
+def test_what_is_never_closed_shuts_down_cleanly_at_exit(tmp_path: Path) -> None:
+    """Also a broker of a cluster that is paused; and a fork that ends earlier does not."""
+    command = [sys.executable, "-c", KEPT_OPEN, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=2 * DEADLINE_S)
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    clean = sorted(str(path.parent.relative_to(tmp_path)) for path in tmp_path.rglob(".kafka_cleanshutdown"))
+    assert clean == ["False", "True", "cluster/1", "cluster/2"]
 
 
 def test_two_brokers_do_not_share_a_folder(tmp_path: Path) -> None:
