@@ -112,8 +112,10 @@ def test_the_ten_lines_of_python_run_and_the_commands_after_them(
     assert sorted(orders) == sorted(str(number) for number in range(RECORDS))
     on_the_table = [line for line in COMMANDS if TABLE in line]
     assert len(on_the_table) == 4
-    for line in on_the_table:
-        assert main(shlex.split(line.replace("/data/", f"{tmp_path}/"))[1:]) == 0, capsys.readouterr()
+    first, *others = (shlex.split(line.replace("/data/", f"{tmp_path}/"))[1:] for line in on_the_table)
+    subprocess.run([sys.executable, "-m", "sparkonce", *first], cwd=tmp_path, check=True, capture_output=True)
+    for words in others:
+        assert main(words) == 0, capsys.readouterr()
     after = DeltaTable(tmp_path / "orders").to_pyarrow_table().column("order").to_pylist()
     assert sorted(after) == sorted(orders)
 

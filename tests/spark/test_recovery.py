@@ -257,23 +257,27 @@ def orphans(world: World) -> None:
 story("Moving many offsets", each_record_once)(first_twenty)
 
 
+SET_BACK, SINK, FIELD = "test_checkpoint_set_back.py", "test_sink.py", "test_field_bugs.py"
+COMMAND = "../unit/recovery/test_offsets_command.py"
 PROVED_ELSEWHERE = {
-    "Lost checkpoint": "tests/spark/test_sink_end_to_end.py",
-    "Overlap": "tests/spark/test_sink.py",
-    "Gap / Read what is missing": "tests/spark/test_sink.py",
-    "Checkpoint older than the table": "tests/spark/test_field_bugs.py, iceberg_17340",
+    "Lost checkpoint": "test_sink_end_to_end.py::test_records_arrive_once_over_restarts_and_a_lost_checkpoint",
+    "Overlap": f"{SINK}::test_an_overlap_and_a_gap_stop_and_name_the_way_out",
+    "Gap / Read what is missing": f"{SINK}::test_an_overlap_and_a_gap_stop_and_name_the_way_out",
+    "Checkpoint older than the table": f"{FIELD}::test_iceberg_17340_a_watermark_that_went_back",
     "Stateful query with a lost checkpoint / An older copy of the checkpoint": (
-        "tests/spark/test_checkpoint_set_back.py, windows"
+        f"{SET_BACK}::test_windows_are_not_passed_over_with_a_number"
     ),
-    "Stateful query with a lost checkpoint / No copy at all: everything anew": "tests/spark/test_sink.py",
-    "Recreated topic": "tests/spark/test_field_bugs.py, iceberg_15293",
-    "Write the last batches again": "tests/spark/test_checkpoint_set_back.py",
-    "Restored table": "tests/unit/recovery/test_offsets_command.py",
-    "Two drivers": "tests/spark/test_field_bugs.py, iceberg_17637",
-    "Full disk": "tests/spark/test_field_bugs.py, iceberg_16016",
-    "Housekeeping / Small files": "test_compaction_beside_a_running_query",
-    "Housekeeping / Files that no commit names": "tests/unit/recovery/test_clean.py",
-    "Moving many offsets": "tests/unit/recovery/test_offsets_command.py",
+    "Stateful query with a lost checkpoint / No copy at all: everything anew": (
+        f"{SINK}::test_a_stateful_query_that_lost_its_checkpoint_is_refused"
+    ),
+    "Recreated topic": f"{FIELD}::test_iceberg_15293_commits_go_on_with_a_new_cluster",
+    "Write the last batches again": f"{SET_BACK}::test_a_batch_that_is_there_takes_the_state_along",
+    "Restored table": f"{COMMAND}::test_restore_takes_rows_offsets_and_batch_numbers_back",
+    "Two drivers": f"{FIELD}::test_iceberg_17637_two_coordinators_after_a_rebalance",
+    "Full disk": f"{FIELD}::test_iceberg_16016_a_failed_write_leaves_no_zombie",
+    "Housekeeping / Small files": "test_recovery.py::test_compaction_beside_a_running_query",
+    "Housekeeping / Files that no commit names": "../unit/recovery/test_clean.py::test_only_what_no_commit_names",
+    "Moving many offsets": f"{COMMAND}::test_what_show_writes_set_reads",
 }
 """Parts of the page that only the text needs: what they show of the product is tested there by cheaper means."""
 
@@ -281,6 +285,9 @@ PROVED_ELSEWHERE = {
 def test_every_part_of_the_page_has_a_story() -> None:
     assert set(STORIES) == set(PARTS)
     assert set(PROVED_ELSEWHERE) < set(PARTS)
+    for place in PROVED_ELSEWHERE.values():
+        file, name = place.split("::")
+        assert f"\ndef {name}(" in (Path(__file__).parent / file).read_text(), place
 
 
 @pytest.mark.parametrize(

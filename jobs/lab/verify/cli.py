@@ -280,7 +280,7 @@ def verify(cells: Sequence[AnyChosen], kafka: Kafka, options: argparse.Namespace
     result = result_line(outcomes)
     progress.result(result)
     for kind, spent in engine.spent.items():
-        print(f"{kind}: {spent.starts} starts of Spark, {spent.cpu_s:.0f} s of CPU in it")
+        print(f"{kind}: {spent.starts} starts of Spark, {spent.cpu_s:.0f} s of CPU time in its processes")
     print(f"{len(outcomes)} cells in {time.monotonic() - began_s:.0f} s")
     print(result, flush=True)
     written = write_results(outcomes, result, options)

@@ -93,7 +93,6 @@ def read(cluster: EmbeddedCluster, topic: str, partitions: int, isolation: str =
         "bootstrap.servers": cluster.bootstrap_servers,
         "group.id": "readers",
         "enable.partition.eof": True,
-        **AT_ONCE,
     }
     consumer = Consumer({**config, "enable.auto.commit": False, "isolation.level": isolation, **AT_ONCE, **QUIET})
     try:

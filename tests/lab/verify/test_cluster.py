@@ -35,7 +35,7 @@ def test_a_cluster_is_hurt_and_the_rows_are_right(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
-def test_the_quick_choice_on_a_cluster(tmp_path: Path) -> None:
+def test_all_pairs_on_a_cluster(tmp_path: Path) -> None:
     """The crash matrix, and every fault of a cluster."""
     found = re.fullmatch(RESULT, verify(tmp_path / "page.html", "--cluster", "--pairs"))
     assert found is not None

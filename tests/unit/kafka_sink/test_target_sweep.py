@@ -86,7 +86,8 @@ EVERY = [
     pytest.param(7, id="some", marks=pytest.mark.lab),
     pytest.param(1, id="all", marks=pytest.mark.soak),
 ]
-"""Every how manieth request is tried. Each case begins at another one, so that all cases together try each of them."""
+"""Every how many requests one is tried. Each case begins at another one, so all cases together try each request, though
+not each case does."""
 
 
 @pytest.mark.parametrize("stride", EVERY)
