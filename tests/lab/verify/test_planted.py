@@ -63,7 +63,7 @@ _TIMED_OUT = "exactly-once_topic_transaction.decided_transaction-timed-out"
 _BETWEEN = "exactly-once_dead-letters_sink.between_targets_driver-killed_no-checkpoint"
 KAFKA_BUGS = (
     Bug("rows_not_awaited", "exactly-once_topic_sink.writing_broker-killed", "lost"),
-    Bug("end_forgotten", "exactly-once_topic_sink.after_commit_exception", _HANGING),
+    Bug("end_forgotten", "exactly-once_topic_sink.after_commit_exception", "lost"),
     Bug(
         "offsets_outside_the_transaction",
         "exactly-once_topic_transaction.deciding_driver-killed_no-checkpoint",
