@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # much, a seed of the simulator takes a third less CPU time.
 ifeq ($(shell uname),Linux)
 test lab quick: export PYTHONMALLOC := malloc
-classes test lab quick soak: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
+classes test lab soak quick: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 endif
 
 .DEFAULT_GOAL := help
@@ -72,8 +72,8 @@ test: classes packages ## What a change to the product can break (12 minutes on 
 lab: classes packages ## The laboratory's own tests, planted bugs, slow tutorials, larger matrices (45 minutes)
 	@$(PYTEST) -m "lab"
 
-quick: classes ## The tests nearest to what changed, in two minutes (SINCE=revision: since then)
-	@$(BIN)/python -m tests.quick $(SINCE:%=--since %)
+quick: java ## The tests nearest to what changed, in two minutes (SINCE=revision: since then; LIST=1: only their names)
+	@$(BIN)/python -m tests.quick $(SINCE:%=--since %) $(if $(LIST),--list)
 
 durations: $(STAMP) ## Run `make test` (TIER=lab: `make lab`) and write how long each file takes into tests/durations.md
 	@$(BIN)/python -m tests.durations $(TIER)

@@ -27,8 +27,8 @@ LEAST_S = 1.0
 """Shorter files are one row together."""
 _HEAD = """# How long tests take
 
-Written by `make durations`. Seconds are those of one of three processes on two cores, the set-up of shared sessions
-included.
+Written by `make durations`. The tests ran in three processes on two cores; the seconds of a file are those within its
+process, the set-up of a session that it shares included if it came first.
 """
 _ROW = re.compile(r"\| (tests/\S+\.py) \| \d+ \| ([\d.]+) \|")
 

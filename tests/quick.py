@@ -1,6 +1,6 @@
 """The tests that a change is likely to break, in about two minutes.
 
-    make quick [SINCE=revision]
+    make quick [SINCE=revision] [LIST=1]
 
 takes the files that differ from the last commit (or, if none do, those of the last commit) and follows imports back to
 the test files: nearest first, until two minutes are full by the table of durations. `make test` remains the judge: what
@@ -38,6 +38,8 @@ FOLDER = re.compile(r"sparkonce(\.\w+){2,}\.")
 """How the name of a module begins whose end is worked out."""
 NO_TESTS = 5
 """pytest's exit code where nothing was collected."""
+RESULTS = frozenset({Path("tests/durations.md"), Path("tests/soak.md")})
+"""What runs of tests write: not a change to be tested."""
 WEB = frozenset({".html", ".js", ".css"})
 
 
@@ -78,14 +80,16 @@ def imports_of(path: Path, known: Mapping[str, Path]) -> Iterator[str]:
             yield from {node.value, f"sparkonce.{node.value}"} & known.keys()
         elif isinstance(node, ast.JoinedStr) and FOLDER.fullmatch(folder := ast.unparse(node)[2:].partition("{")[0]):
             yield from (name for name in known if name.startswith(folder))
+    around = module_of(path).split(".")[:-1]
+    yield from (".".join(around[:count]) for count in range(2, len(around) + 1))  # their `__init__` runs first
     if path.parts[0] == "tests":
         yield from (".".join([*folder.parts, "conftest"]) for folder in path.parents)
         yield from (name for word, names in FIXTURES.items() if re.search(rf"\b{word}\b", text) for name in names)
 
 
 @cache
-def importers() -> Mapping[str, set[str]]:
-    """Return the modules that import each module.
+def importers(gone: frozenset[str] = frozenset()) -> Mapping[str, set[str]]:
+    """Return the modules that import each module, those in ``gone`` too, which are no longer there.
 
     What users import from ``sparkonce`` is an import of the module that has it: else everything would be near
     everything. For the same reason what `tests/conftest.py` imports is not near to all tests.
@@ -96,9 +100,10 @@ def importers() -> Mapping[str, set[str]]:
         if module in ("sparkonce", "tests.conftest"):
             continue
         for name in imports_of(path, known):
-            target = name if name in known else name.rpartition(".")[0]
-            if target in known and target != module:
-                found[target].add(module)
+            for target in (name, name.rpartition(".")[0]):
+                if target in known or target in gone:
+                    found[target].add(module)
+                    break
     return found
 
 
@@ -117,16 +122,22 @@ def distances(changed: Iterable[str], found: Mapping[str, set[str]]) -> dict[str
     return near
 
 
-def changed_files(since: str | None) -> list[Path]:
-    """Return the files that differ from a revision: the last commit, or the one before it if nothing differs."""
+def changed_files(since: str | None) -> tuple[list[Path], str]:
+    """Return the files that differ from a revision, and its name: by default the last commit, or the one before it.
+
+    Raises:
+        CalledProcessError: there is no such revision, or no repository.
+    """
 
     def git(*words: str) -> list[Path]:
         done = subprocess.run(["git", *words], cwd=PROJECT, capture_output=True, text=True, check=True)
-        return [Path(line) for line in done.stdout.splitlines()]
+        return [path for line in done.stdout.splitlines() if (path := Path(line)) not in RESULTS]
 
     new = git("ls-files", "--others", "--exclude-standard")
-    found = [*git("diff", "--name-only", since or "HEAD"), *new]
-    return found if found or since else git("diff", "--name-only", "HEAD~1")
+    for revision in (since,) if since else ("HEAD", "HEAD~1"):
+        if found := [*git("diff", "--no-renames", "--name-only", revision), *new]:
+            return found, revision
+    return [], since or "HEAD~1"
 
 
 def mentioning(name: str, tests: Mapping[str, Path]) -> list[str]:
@@ -145,7 +156,7 @@ def select(changed: Iterable[Path], budget_s: float = BUDGET_S) -> tuple[list[st
     known = sources()
     tests = {module: path for module, path in known.items() if path.name.startswith("test_")}
     modules = [module_of(path) for path in changed if path.suffix == ".py"]
-    near = distances(modules, importers())
+    near = distances(modules, importers(frozenset(modules).difference(sources())))
     for path in changed:
         if path.suffix != ".py":
             of_pages = [module for module in tests if path.suffix in WEB and module.startswith("tests.ui.")]
@@ -168,19 +179,27 @@ def select(changed: Iterable[Path], budget_s: float = BUDGET_S) -> tuple[list[st
 
 
 def main() -> int:
-    """Run what was selected; returns pytest's exit code."""
+    """Run what was selected; returns pytest's exit code, and 2 if git has no answer."""
     parser = argparse.ArgumentParser(prog="python -m tests.quick", description=__doc__)
     parser.add_argument("--since", help="a revision: the tests of what differs from it (default: the last commit)")
     parser.add_argument("--list", action="store_true", help="print the files, and run none")
     options = parser.parse_args()
-    changed = changed_files(options.since)
+    try:
+        changed, revision = changed_files(options.since)
+    except subprocess.CalledProcessError as error:
+        print(f"git says: {error.stderr.strip().splitlines()[0]}", file=sys.stderr)
+        return 2
     chosen, left_out, of_the_lab = select(changed)
-    print(f"{len(changed)} files changed: {len(chosen)} test files, {len(left_out)} more are for `make test`")
-    if options.list or not chosen:
+    print(f"changed since {revision}: {', '.join(map(str, changed[:5]))}{', …' if len(changed) > 5 else ''}")
+    if not chosen:
+        print("no test imports or names that: CONTRIBUTING.md says what to run", file=sys.stderr)
+        return 1 if any(path.suffix == ".py" and path.parts[0] in PRODUCT for path in changed) else 0
+    print(f"test files to run: {len(chosen)}; that do not fit into two minutes, for `make test`: {len(left_out)}")
+    if options.list:
         print("\n".join(chosen))
         return 0
     marks = ["-m", "not soak" if of_the_lab else "not soak and not lab"]
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", *marks, *chosen]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--tb=short", "--maxfail=10", *marks, *chosen]
     code = subprocess.run(command, cwd=PROJECT, check=False).returncode
     if code == NO_TESTS:
         print("these are for `make soak`, or for `make lab`")

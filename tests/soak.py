@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.quick import FORMATS, NO_TESTS, PRODUCT, PROJECT
 
@@ -129,14 +130,16 @@ def main() -> int:
     options = parser.parse_args()
     every, results, present = list(parts()), known(), version()
     if unknown := [part for part in options.parts if part not in every]:
-        print(f"no part is named {unknown[0]}; --list prints all", file=sys.stderr)
+        near = [part for part in every if part.endswith("/" + Path(unknown[0]).stem)]
+        hint = f"did you mean {' or '.join(near)}?" if near else "make soak LIST=1 prints all"
+        print(f"no part is named {unknown[0]}; {hint}", file=sys.stderr)
         return 2
     passed = {part for part, result in results.items() if result.outcome == "passed" and result.version == present}
     if present.endswith(CHANGED):  # with other changes than when the part ran, maybe
         passed.clear()
     left = options.parts or [part for part in every if part not in passed]
     if options.list:
-        for part in every:
+        for part in options.parts or every:
             print(results[part].row if part in results else f"| {part} | not run |")
         return 0
     failed = []

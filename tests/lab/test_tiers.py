@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import soak
+from tests import quick, soak
 from tests.durations import LEAST_S, read_report, section
 from tests.quick import NO_TESTS, select
 
@@ -22,6 +22,7 @@ NEAREST = {
     "tests/ui/conftest.py": "tests/ui/test_guard.py",
     "tests/unit/sql/tables.py": "tests/unit/sql/test_select.py",
     "tests/conftest.py": "tests/unit/test_test_order.py",
+    "connectors/kafka_source/__init__.py": "tests/parity/test_planning.py",
 }
 """A changed file, and a test file that must be chosen: by an import, by a text that names a module, by its kind."""
 
@@ -42,6 +43,12 @@ def test_the_laboratory_has_tests_of_its_own() -> None:
         chosen, _, of_the_lab = select([Path(changed)])
         assert of_the_lab
         assert f"tests/lab/{near}.py" in chosen
+
+
+def test_a_module_that_is_gone_is_missed_by_those_that_import_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = {module: path for module, path in quick.sources().items() if module != "sparkonce.exactly_once.decision"}
+    monkeypatch.setattr(quick, "sources", lambda: there)
+    assert "tests/unit/sink/test_decision.py" in select([Path("exactly_once/decision.py")])[0]
 
 
 def test_what_changed_itself_is_run_whatever_it_takes() -> None:
