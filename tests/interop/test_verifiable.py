@@ -201,10 +201,10 @@ def test_a_broker_that_is_not_there_is_said_once_and_within_the_timeout(tmp_path
         servers = f"127.0.0.1:{closed.getsockname()[1]}"
         nobody = Clients(servers, tmp_path, clients)
         for client in (
-            nobody.producer("p", "--max-messages", "3", "--timeout", "0.5"),
-            nobody.producer("transactional", "--transactional-id", "x", "--timeout", "0.5"),
-            nobody.consumer("assigned", "--assign", "--final", "--timeout", "0.5"),
-            nobody.consumer("member", "--group-id", "g", "--timeout", "0.5"),
+            nobody.producer("p", "--max-messages", "3", "--timeout", "3"),
+            nobody.producer("transactional", "--transactional-id", "x", "--timeout", "3"),
+            nobody.consumer("assigned", "--assign", "--final", "--timeout", "3"),
+            nobody.consumer("member", "--group-id", "g", "--timeout", "3"),
         ):
             assert client.wait() == 1
             waiting, error = client.errors.decode().splitlines()

@@ -28,7 +28,7 @@ TIMES = {0: [10, 20, 15, 40], 1: [12, 11, 50], 2: []}
 
 @pytest.fixture(scope="module")
 def topic(kafka: Any) -> str:
-    create_topic(kafka.bootstrap_servers, "mixed", len(TIMES))
+    create_topic(kafka.bootstrap_servers, "mixed", len(TIMES), config={"retention.ms": "-1"})  # they are from 1970
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for partition, times in TIMES.items():
         for at in times:
