@@ -24,7 +24,7 @@ from tests.durations import known_seconds
 
 PROJECT = Path(__file__).resolve().parents[1]
 PRODUCT = ("broker_lite", "connectors", "exactly_once", "jobs", "offset_store", "registry_lite")
-LABORATORY = ("sparkonce.broker_lite.sim", "sparkonce.jobs.lab", "sparkonce.jobs.bench", "sparkonce.jobs.demo")
+LABORATORY = ("sparkonce.broker_lite.sim", "sparkonce.jobs.lab", "sparkonce.jobs.bench")
 FORMATS = ("pyspark_delta_once", "pyspark_kafka_once")
 FIXTURES = {"spark": FORMATS, "kafka_broker": ("sparkonce.broker_lite.embedded",)}
 """What tests have without an import, by a word in them: Spark finds the formats by their names."""

@@ -233,7 +233,7 @@ def test_a_stage_of_ranges_that_is_tried_again_reads_each_once(
     assert rows(table) == ALL_OF_TWO
 
 
-@pytest.mark.parametrize("guarantee", ["exactly-once", pytest.param("at-most-once", marks=pytest.mark.lab)])
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-most-once"])
 def test_a_batch_without_new_records_is_written_once(
     driver: Driver, table: Path, tmp_path: Path, guarantee: str
 ) -> None:

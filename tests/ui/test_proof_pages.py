@@ -11,8 +11,8 @@ from sparkonce.jobs.lab.verify.matrix import full
 from sparkonce.jobs.lab.verify.progress import ProgressFile
 from sparkonce.jobs.ui.server import UiServer
 from sparkonce.jobs.ui.site import Given, Site
-from tests.lab.test_proof import outcome_of
 from tests.ui.looking import check_accessible
+from tests.unit.ui.test_proof import outcome_of
 
 pytestmark = pytest.mark.lab
 

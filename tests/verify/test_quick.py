@@ -53,3 +53,15 @@ def test_the_quick_choice_shows_what_it_must(tmp_path: Path) -> None:
     assert found, result
     assert int(found[1]) > 30
     assert "<svg" in (tmp_path / "page.html").read_text()
+
+
+STORED = ("exactly-once_merge_sink.rows_landed_driver-killed", "exactly-once_topic_sink.after_commit_exception_direct")
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_checkpoints_on_s3_of_other_sinks_than_the_table(tmp_path: Path) -> None:
+    """Those of `delta_once` are tried in tests/spark."""
+    words = [word for name in STORED for word in ("--cell", name) if has_merges() or "_merge_" not in name]
+    result = verify(tmp_path / "page.html", "--store", "moto", *words)
+    assert result == f"RESULT cells={len(words) // 2} lost=0 duplicated=0 wrong=0"

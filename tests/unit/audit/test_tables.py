@@ -29,10 +29,12 @@ COMMITS = 110
 
 @pytest.fixture(scope="module")
 def long_table(tmp_path_factory: pytest.TempPathFactory) -> Table:
-    """A table with more batches than lie between two checkpoints of delta-rs, and one of those."""
+    """A table with more batches than lie between two checkpoints of delta-rs, one of those, and another one later."""
     table = Table.create(tmp_path_factory.mktemp("audit") / "table")
-    table.batches(COMMITS)
-    assert list((table.path / "_delta_log").glob("*.checkpoint.parquet"))
+    table.batches(COMMITS - 5)
+    DeltaTable(table.path).create_checkpoint()
+    table.batches(5)
+    assert len(list((table.path / "_delta_log").glob("*.checkpoint.parquet"))) == 2
     return table
 
 
