@@ -31,6 +31,8 @@ HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parents[2]
 BUDGETS_S = (10.0, 60.0)
 """Of the tests that `make quick` selects, those that fit into this time: the nearest few first, and then the others."""
+USAGE_ERROR = 4
+"""pytest's exit code if its command line is wrong, which is no mutant's doing."""
 LIMIT_S = 400.0
 """What takes longer, on a busy machine too, hangs."""
 
@@ -90,6 +92,7 @@ def first_failure(root: Path, tests: Sequence[str], without: Iterable[str]) -> s
 
     Raises:
         TimeoutExpired: if they do not end.
+        RuntimeError: if pytest runs none.
     """
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not soak and not lab", *tests]
     command += [f"--deselect={name}" for name in without]
@@ -108,6 +111,8 @@ def first_failure(root: Path, tests: Sequence[str], without: Iterable[str]) -> s
     failed = re.findall(
         r"^(?:FAILED|ERROR) (tests/\S+?\.py(?:::.*?)?)(?: - |$)", (root / "output").read_text(), re.MULTILINE
     )
+    if not failed and code == USAGE_ERROR:
+        raise RuntimeError(f"pytest runs no test: {(root / 'output').read_text()[-1000:]}")
     return failed[0] if failed else f"pytest ended with {code}"
 
 
