@@ -1,7 +1,7 @@
 """Have consumers of librdkafka's read at once.
 
 By default one that is assigned partitions asks who leads them half a second later, unless it has asked before; and it
-is told of the end of a partition when a fetch that brought nothing has waited for half a second.
+learns that a partition ends when an empty fetch has waited for half a second.
 """
 
 from __future__ import annotations

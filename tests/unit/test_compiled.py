@@ -49,7 +49,7 @@ for line in sys.stdin:
             os._exit(status)
     print("ended", os.waitpid(child, 0)[1], flush=True)
 """
-"""A process that has the compiler, which takes a second, and a fork of it for each folder that it is told."""
+"""A process that has the compiler, which takes a second, and forks for each folder it is given."""
 _forking: list[subprocess.Popen[str]] = []
 
 

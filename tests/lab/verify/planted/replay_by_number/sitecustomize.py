@@ -1,4 +1,4 @@
-"""Batches are told apart by their numbers alone.
+"""Batches are distinguished by their numbers alone.
 
 One whose number is stored passes for a replay, whatever it was, unless it reaches past the stored offsets; and one
 follows the last stored batch if that has the number before it.
