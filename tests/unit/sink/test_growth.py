@@ -18,6 +18,7 @@ from pyspark.sql import types as t
 
 from sparkonce.connectors.delta_sink.schema import SchemaError
 from sparkonce.connectors.delta_sink.table import TableError
+from sparkonce.connectors.delta_sink.types import holds
 from sparkonce.exactly_once.errors import OffsetMismatchError
 from tests.unit.sink.query_by_hand import Query, make_table, table_actions
 
@@ -289,3 +290,12 @@ def test_a_timestamp_without_zone_brings_its_feature(tmp_path: Path, features: t
     protocol = DeltaTable(query.table).protocol()
     assert {"timestampNtz", *features} <= set(protocol.writer_features or ())
     assert protocol.reader_features == ["timestampNtz"]
+
+
+def test_a_decimal_holds_a_whole_number_if_it_holds_the_largest() -> None:
+    kinds = {t.ByteType(): 7, t.ShortType(): 15, t.IntegerType(): 31, t.LongType(): 63}
+    for kind, bits in kinds.items():
+        for precision in range(1, 39):
+            for scale in {0, precision // 2, precision}:
+                fits = 10 ** (precision - scale) > 2**bits
+                assert holds(t.DecimalType(precision, scale), kind) == fits, (kind, precision, scale)
