@@ -41,7 +41,6 @@ def handle(_broker: Broker, request: Request) -> Body:
         reader = Reader(request.body)
         name, software_version = reader.string(flexible=True), reader.string(flexible=True)
         reader.tagged_fields()
-        reader.finish()
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(software_version)):
             error = ErrorCode.INVALID_REQUEST
     return [_encode(version, error)]

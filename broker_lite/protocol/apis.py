@@ -26,7 +26,12 @@ from types import FunctionType, MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from sparkonce.broker_lite.protocol.errors import ProtocolError
-from sparkonce.broker_lite.protocol.limits import MAX_ARRAY_ELEMENTS, MAX_GENERIC_REQUEST_BYTES, MAX_HIGH_BYTE_RUN
+from sparkonce.broker_lite.protocol.limits import (
+    MAX_ARRAY_ELEMENTS,
+    MAX_GENERIC_REQUEST_BYTES,
+    MAX_HIGH_BYTE_RUN,
+    MAX_VARINT_BYTES,
+)
 from sparkonce.broker_lite.protocol.primitives import Buffer
 
 
@@ -238,22 +243,24 @@ def response(api_key: int, version: int, **fields: Any) -> Any:
 def decode_request(api_key: int, version: int, body: Buffer) -> Any:
     """Decode a request's body, without its header.
 
+    Bytes after it are ignored, as by Kafka: librdkafka's Metadata has three too many, kafka-go's DescribeAcls one.
+
     Raises:
-        ProtocolError: if the body is not exactly one such request.
+        ProtocolError: if the body does not begin with such a request.
     """
     codec = request_class(api_key)
     # What brokers ask each other is about all partitions of a cluster.
     most = MAX_ARRAY_ELEMENTS if api_key not in AMONG_BROKERS else sys.maxsize
-    message = _decode(codec, api_key, version, body, most)
+    message = _decode(codec, api_key, version, body, most, exact=False)
     _refuse_nulls(message, _not_null(codec, version), APIS[api_key].codec_name)
     return message
 
 
 def decode_response(api_key: int, version: int, body: Buffer) -> Any:
-    """Decode a response's body, without its header; as `decode_request`."""
+    """Decode a response's body, without its header; as `decode_request`, but nothing may follow it."""
     if api_key == ApiKey.API_VERSIONS and bytes(body[:2]) not in (b"\0\0", b""):
         version = 0  # an error is answered in version 0, whatever was asked
-    return _decode(response_class(api_key), api_key, version, body)
+    return _decode(response_class(api_key), api_key, version, body, sys.maxsize, exact=True)
 
 
 def encode_request(message: Any, version: int) -> bytearray:
@@ -312,26 +319,38 @@ def _decoder(codec: Any, version: int) -> Any:
 _HIGH_BYTE_RUN = re.compile(rb"[\x80-\xff]{%d}" % MAX_HIGH_BYTE_RUN)
 
 
-# librdkafka's request for the metadata of all topics has three bytes too many, that for SCRAM users one; Kafka lets
-# that pass, for all APIs.
-_MAY_BE_LONGER = frozenset({ApiKey.METADATA, ApiKey.ALTER_USER_SCRAM_CREDENTIALS})
+class _Watched(bytes):
+    """A body with a long run of bytes above 127: text in most scripts, but to a decoder also a number of any length.
+
+    A generated decoder takes single bytes for numbers only, so it is stopped after as many as a number may have.
+    """
+
+    _last, _run = -1, 0
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        if isinstance(index, int) and found > 127:
+            self._run = self._run + 1 if index == self._last + 1 else 1
+            self._last = index
+            if self._run > MAX_VARINT_BYTES:
+                raise ProtocolError(f"the number at byte {index - MAX_VARINT_BYTES} has too many bytes")
+        return found
 
 
-def _decode(codec: Any, api_key: int, version: int, body: Buffer, most_elements: int = sys.maxsize) -> Any:
+def _decode(codec: Any, api_key: int, version: int, body: Buffer, most_elements: int, *, exact: bool) -> Any:
     name = APIS[api_key].codec_name
     if not serves(api_key, version):
         raise ProtocolError(f"{name} v{version} is not served")
     size = len(body)
     if size > MAX_GENERIC_REQUEST_BYTES:
         raise ProtocolError(f"{name} of {size} bytes; at most {MAX_GENERIC_REQUEST_BYTES}")
-    if size >= MAX_HIGH_BYTE_RUN and _HIGH_BYTE_RUN.search(body):
-        raise ProtocolError(f"{name} holds a run of {MAX_HIGH_BYTE_RUN} bytes above 127, which no client sends")
+    watched = size >= MAX_HIGH_BYTE_RUN and _HIGH_BYTE_RUN.search(body)
     _elements.left = most_elements
     try:
-        message, end = _decoder(codec, version)(memoryview(body), 0)
+        message, end = _decoder(codec, version)(_Watched(body) if watched else memoryview(body), 0)
     except (IndexError, struct.error, ValueError, OverflowError, TypeError, AssertionError) as error:
         raise ProtocolError(f"{name} v{version} of {size} bytes is malformed: {error}") from error
-    if end > size or (end < size and api_key not in _MAY_BE_LONGER):
+    if end > size or (exact and end < size):
         raise ProtocolError(f"{name} v{version} is malformed: it ends at byte {end}, its body at byte {size}")
     return message
 

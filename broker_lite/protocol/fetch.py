@@ -183,8 +183,6 @@ def decode_request(version: int, body: Buffer) -> FetchRequest:
             state = Reader(tags[1])
             replica_id, replica_epoch = state.int32(), state.int64()
             state.tagged_fields()
-            state.finish()
-    reader.finish()
     return FetchRequest(
         max_wait_ms,
         min_bytes,

@@ -23,8 +23,11 @@ MAX_TAGGED_FIELDS: Final = 1_000
 """The most tagged fields of one structure."""
 
 MAX_HIGH_BYTE_RUN: Final = 16 * 1024
-"""The longest run of bytes with the top bit set in a body that a generated codec reads. Such a codec reads a varint
-of any length, in time that grows with its square; the bound keeps that under some tens of milliseconds."""
+"""The longest run of bytes above 127 that a generated codec reads unwatched. It reads a varint of any length,
+in time that grows with its square: some tens of milliseconds for this many."""
+
+MAX_VARINT_BYTES: Final = 5
+"""The most bytes of a varint in a message, which has 32 bits."""
 
 MAX_INFLATED_BYTES: Final = 256 * 1024 * 1024
 """The most that one compressed record batch may inflate to."""

@@ -115,10 +115,10 @@ class ProduceResponse(NamedTuple):
 
 
 def decode_request(version: int, body: Buffer) -> ProduceRequest:
-    """Decode a request's body; the records are slices of `body`.
+    """Decode a request's body; the records are slices of `body`. Bytes after it are ignored, as by Kafka.
 
     Raises:
-        ProtocolError: if the body is not exactly one request.
+        ProtocolError: if the body does not begin with a request.
     """
     flexible = version >= FLEXIBLE_FROM
     if flexible and (one := _decode_one(version, body)) is not None:
@@ -139,7 +139,6 @@ def decode_request(version: int, body: Buffer) -> ProduceRequest:
         topics.append(ProduceTopic(name, topic_id, partitions))
     if flexible:
         reader.tagged_fields()
-    reader.finish()
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
