@@ -26,12 +26,7 @@ from types import FunctionType, MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from sparkonce.broker_lite.protocol.errors import ProtocolError
-from sparkonce.broker_lite.protocol.limits import (
-    MAX_ARRAY_ELEMENTS,
-    MAX_GENERIC_REQUEST_BYTES,
-    MAX_HIGH_BYTE_RUN,
-    MAX_VARINT_BYTES,
-)
+from sparkonce.broker_lite.protocol.limits import MAX_ARRAY_ELEMENTS, MAX_GENERIC_REQUEST_BYTES, MAX_VARINT_BYTES
 from sparkonce.broker_lite.protocol.primitives import Buffer
 
 
@@ -316,7 +311,9 @@ def _decoder(codec: Any, version: int) -> Any:
     return FunctionType(shared.__code__, {**shared.__globals__, "range": _elements}, closure=shared.__closure__)
 
 
-_HIGH_BYTE_RUN = re.compile(rb"[\x80-\xff]{%d}" % MAX_HIGH_BYTE_RUN)
+# A generated decoder reads a number of any length, in time that grows with its square: for this many, tens of ms.
+_LONG_RUN_BYTES = 16 * 1024
+_LONG_RUN = re.compile(rb"[\x80-\xff]{%d}" % _LONG_RUN_BYTES)
 
 
 class _Watched(bytes):
@@ -344,7 +341,7 @@ def _decode(codec: Any, api_key: int, version: int, body: Buffer, most_elements:
     size = len(body)
     if size > MAX_GENERIC_REQUEST_BYTES:
         raise ProtocolError(f"{name} of {size} bytes; at most {MAX_GENERIC_REQUEST_BYTES}")
-    watched = size >= MAX_HIGH_BYTE_RUN and _HIGH_BYTE_RUN.search(body)
+    watched = size >= _LONG_RUN_BYTES and _LONG_RUN.search(body)
     _elements.left = most_elements
     try:
         message, end = _decoder(codec, version)(_Watched(body) if watched else memoryview(body), 0)

@@ -22,12 +22,8 @@ MAX_STRING_BYTES: Final = 32_767
 MAX_TAGGED_FIELDS: Final = 1_000
 """The most tagged fields of one structure."""
 
-MAX_HIGH_BYTE_RUN: Final = 16 * 1024
-"""The longest run of bytes above 127 that a generated codec reads unwatched. It reads a varint of any length,
-in time that grows with its square: some tens of milliseconds for this many."""
-
 MAX_VARINT_BYTES: Final = 5
-"""The most bytes of a varint in a message, which has 32 bits."""
+"""The most bytes of a number of variable length, which has 32 bits."""
 
 MAX_INFLATED_BYTES: Final = 256 * 1024 * 1024
 """The most that one compressed record batch may inflate to."""
