@@ -1,9 +1,12 @@
 """Settings that Apache Kafka 4.3 has and this broker does not.
 
 A properties file may hold those in `HARMLESS`, which have no effect where there is one broker, one event loop and no
-tiered storage: they are ignored with a warning. Those of them that can be changed in a running Kafka broker can be
-changed by clients here, too, and are stored and shown, without effect. All others are refused, because a user who sets
-them counts on them. Imported only when a name that is not served turns up.
+tiered storage: they are ignored with a warning. All others are refused, because a user who sets them counts on them.
+
+Clients may change what Kafka lets them change in a running broker, and as there also what no Kafka has, which a plugin
+might read: it is stored and shown, without effect. Refused is what security rests on.
+
+Imported only when a name that is not served turns up.
 """
 
 from __future__ import annotations
@@ -105,12 +108,17 @@ _CHANGEABLE: Final = {
         remote.log.manager.copier.thread.pool.size remote.log.manager.expiration.thread.pool.size
         remote.log.manager.follower.thread.pool.size remote.log.reader.threads
         share.coordinator.cached.buffer.max.bytes
+        group.consumer.assignment.interval.ms max.connection.creation.rate
     """,
     Kind.LONG: """
         remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes
         remote.log.manager.copy.max.bytes.per.second remote.log.manager.fetch.max.bytes.per.second
+        follower.replication.throttled.rate leader.replication.throttled.rate
+        replica.alter.log.dirs.io.max.bytes.per.second
     """,
-    Kind.BOOLEAN: "follower.fetch.last.tiered.offset.enable",
+    Kind.BOOLEAN: "follower.fetch.last.tiered.offset.enable transaction.partition.verification.enable",
+    Kind.DOUBLE: "log.cleaner.io.max.bytes.per.second",
+    Kind.STRING: "max.connections.per.ip.overrides",
 }
 CHANGEABLE: Final = {
     name: Setting(name, kind, None, "Kept for Kafka's tools; without effect.", update=Update.CLUSTER_WIDE)
@@ -130,6 +138,7 @@ _MATTERS = """
     transaction.two.phase.commit.enable unstable.api.versions.enable unstable.feature.versions.enable
 """
 _REFUSED: Final = frozenset(_MATTERS.split())
+PER_LISTENER: Final = "listener.name."
 _PREFIXES: Final = (
     "delegation.token.", "group.consumer.", "group.share.", "remote.log.", "sasl.", "ssl.",
 )  # fmt: skip
@@ -138,3 +147,15 @@ _PREFIXES: Final = (
 def is_kafkas(name: str) -> bool:
     """Whether Apache Kafka 4.3 has a broker setting of this name that is not served here."""
     return name in HARMLESS or name in _REFUSED or name.startswith(_PREFIXES)
+
+
+def changeable(name: str) -> Setting | None:
+    """Return the declaration of a setting that clients may change without effect, or None if they may not.
+
+    One that no Kafka has may be a password, so it is never shown, as in Kafka.
+    """
+    if name in CHANGEABLE:
+        return CHANGEABLE[name]
+    if is_kafkas(name) or name.startswith(PER_LISTENER):
+        return None
+    return Setting(name, Kind.PASSWORD, None, "Not known; without effect.", update=Update.CLUSTER_WIDE)

@@ -108,7 +108,7 @@ def _broker(broker: Broker, request: Request, name: str) -> list[Entry]:
         changed = [(declared(each), value) for each, value in broker.dynamic.of_broker(ALL_BROKERS).items()]
         shown = [(each, None if each.sensitive else value) for each, value in changed if each is not None]
         return [
-            Entry(each, value, False, [Synonym(each.name, value, Source.DYNAMIC_DEFAULT_BROKER)])
+            Entry(each, value, _is_unknown(each), [Synonym(each.name, value, Source.DYNAMIC_DEFAULT_BROKER)])
             for each, value in shown
         ]
     check_broker_name(broker, name, "Broker id must be an integer, but it is: ", "expected {} or empty string")
@@ -126,8 +126,13 @@ def _without_effect(broker: Broker) -> list[Entry]:
         setting = declared(name)
         if setting is not None and name not in broker_settings():
             synonyms = _synonyms(broker, [name], {name: setting})
-            found.append(Entry(setting, synonyms[0].value, False, synonyms))
+            found.append(Entry(setting, synonyms[0].value, _is_unknown(setting), synonyms))
     return found
+
+
+def _is_unknown(setting: Setting) -> bool:
+    """Whether Kafka knows no such setting either: it can be set, but is shown as if it could not."""
+    return setting.sensitive and setting.name not in broker_settings()
 
 
 def check_broker_name(

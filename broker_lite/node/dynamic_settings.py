@@ -132,14 +132,11 @@ class DynamicSettings:
         """Check whether these may replace what was changed for this broker or all; return what would follow.
 
         Raises:
-            KafkaError: INVALID_REQUEST, as Kafka answers, for names that are not served or may not change while the
-                broker runs, and for values that do not fit.
+            KafkaError: INVALID_REQUEST, as Kafka answers, for names that may not change while the broker runs, and for
+                values that do not fit.
         """
         before = self.of_broker(resource)
         changed = {name: declared(name) for name in values if values[name] != before.get(name)}
-        unknown = [name for name, found in changed.items() if found is None and not _without_effect(name)]
-        if unknown:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown broker configs: {_listed(unknown)}")
         fixed = [name for name, found in changed.items() if found is None or found.update is Update.READ_ONLY]
         if fixed:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {_listed(fixed)}")
@@ -164,6 +161,8 @@ class DynamicSettings:
         """
         self.check_broker(resource, values)
         own = self._undecided(values)
+        if new := [name for name in own.keys() - self._brokers.get(resource, {}) if name not in broker_settings()]:
+            logger.warning("%s: kept, but without effect on this broker", _listed(new))
         if self.decided and own == self._brokers.get(resource, {}):
             return self.config
         config = self.check_broker(resource, own)
@@ -204,7 +203,7 @@ class DynamicSettings:
 
     def _effective(self, brokers: Mapping[str, Mapping[str, str]]) -> BrokerConfig:
         values = {**self.decided, **brokers.get(ALL_BROKERS, {}), **brokers.get(self._node, {})}
-        changed = {name: value for name, value in values.items() if not _without_effect(name)}
+        changed = {name: value for name, value in values.items() if name in broker_settings()}
         return BrokerConfig.of({**self._static.given, **changed}) if changed else self._static
 
     def _undecided(self, values: Mapping[str, str]) -> dict[str, str]:
@@ -231,17 +230,9 @@ def declared(name: str) -> Setting | None:
     found = broker_settings().get(name)
     if found is not None:
         return found
-    from sparkonce.broker_lite.unserved_settings import CHANGEABLE
+    from sparkonce.broker_lite.unserved_settings import changeable
 
-    return CHANGEABLE.get(name)
-
-
-def _without_effect(name: str) -> bool:
-    if name in broker_settings():
-        return False
-    from sparkonce.broker_lite.unserved_settings import HARMLESS
-
-    return name in HARMLESS
+    return changeable(name)
 
 
 def group_settings() -> Mapping[str, Setting]:

@@ -39,6 +39,8 @@ ACL_HOSTS: Final = (
 )  # fmt: skip
 """Hosts of rules: those that apply to a client on this machine, and others."""
 _BROKER, _SET, _DELETE = 4, 0, 1
+_DYNAMIC, _DYNAMIC_DEFAULT = 2, 3
+_OF_NOBODY: Final = "no.such.setting"
 _THREADS: Final = ("10", "11")
 """What `num.io.threads` is set to, for all brokers and for one."""
 _TOPIC, _LITERAL, _DESCRIBE, _DENY, _ALLOW = 2, 3, 8, 2, 3
@@ -314,6 +316,18 @@ def play_settings(servers: str) -> dict[str, Any]:
             ("controller.quorum.voters", "1@localhost:1"),
             ("process.roles", "broker"),
             ("background.threads", "many"),
+            ("leader.replication.throttled.rate", "1000"),
+            ("follower.replication.throttled.rate", "fast"),
+            ("replica.alter.log.dirs.io.max.bytes.per.second", "7"),
+            ("log.cleaner.io.max.bytes.per.second", "5"),
+            ("max.connection.creation.rate", "100"),
+            ("max.connections.per.ip.overrides", "127.0.0.1:50"),
+            ("transaction.partition.verification.enable", "true"),
+            ("group.consumer.assignment.interval.ms", "1000"),
+            ("log.dir", "/data"),
+            ("num.partitions", "5"),
+            ("remote.log.storage.system.enable", "true"),
+            (_OF_NOBODY, "5"),
         ):
             for resource in (node, ""):
                 for change in (_SET, _DELETE):
@@ -321,23 +335,27 @@ def play_settings(servers: str) -> dict[str, Any]:
                     answer = client.ask(
                         ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=wanted, validate_only=False
                     )  # fmt: skip
-                    key = f"{'sets' if change == _SET else 'removes'} {name} of {'one' if resource else 'all'}"
+                    done = f"sets {name}={value}" if change == _SET else f"removes {name}"
+                    key = f"{done} of {'one' if resource else 'all'}"
                     said[key] = error_of(answer.responses[0].error_code)
-        for resource in (node, ""):
-            changes = [("num.io.threads", _SET, _THREADS[bool(resource)])]
-            client.ask(
-                ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[(_BROKER, resource, changes)], validate_only=False
-            )
-        for resource in (node, ""):
-            threads = _THREADS[bool(resource)]
-            _until(lambda resource=resource, threads=threads: _shown(client, resource)[:1] == [threads])  # type: ignore[misc]
-            said[f"shows of {'one' if resource else 'all'}"] = _shown(client, resource)
+        for name in ("num.io.threads", _OF_NOBODY):
+            for resource in (node, ""):
+                changes = [(name, _SET, _THREADS[bool(resource)])]
+                client.ask(
+                    ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[(_BROKER, resource, changes)], validate_only=False
+                )
+            for resource in (node, ""):
+                source = _DYNAMIC if resource else _DYNAMIC_DEFAULT
+                _until(
+                    lambda name=name, resource=resource, source=source: _shown(client, resource, name)[1:2] == [source]
+                )  # type: ignore[misc]
+                said[f"shows {name} of {'one' if resource else 'all'}"] = _shown(client, resource, name)
     return said
 
 
-def _shown(client: PlainClient, resource: str) -> list[Any]:
+def _shown(client: PlainClient, resource: str, name: str) -> list[Any]:
     """Return the setting that was changed, as described."""
-    wanted = [(_BROKER, resource, ["num.io.threads"])]
+    wanted = [(_BROKER, resource, [name])]
     (answer,) = client.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=wanted, include_synonyms=False).results
     return [
         value

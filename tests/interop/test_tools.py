@@ -179,14 +179,17 @@ def test_a_broker_by_itself_is_shown_as_a_quorum_of_one(tools: KafkaTools) -> No
     assert said.splitlines()[1].split()[0] == str(NODE)
 
 
-def test_a_plan_that_names_the_log_directory_is_carried_out(
+def test_a_plan_that_names_the_log_directory_is_carried_out_under_a_throttle(
     broker: EmbeddedBroker, tools: KafkaTools, tmp_path: Path
 ) -> None:
     tools.do("TopicCommand", "--create", "--topic", "planned")
     stays = {"topic": "planned", "partition": 0, "replicas": [int(NODE)], "log_dirs": [str(broker.data_dir)]}
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps({"version": 1, "partitions": [stays]}))
-    said = tools.do("reassign.ReassignPartitionsCommand", "--execute", "--reassignment-json-file", str(plan))
+    throttles = ("--throttle", "1000000", "--replica-alter-log-dirs-throttle", "1000000")
+    command = ("reassign.ReassignPartitionsCommand", "--execute", "--reassignment-json-file", str(plan))
+    said = tools.do(*command, *throttles)
+    assert "The replica-alter-dir throttle limit was set to 1000000 B/s" in said
     assert f"Successfully started moving log directory to {broker.data_dir} for replica planned-0" in said
     said = tools.do("reassign.ReassignPartitionsCommand", "--verify", "--reassignment-json-file", str(plan))
     assert "Reassignment of partition planned-0 is completed" in said

@@ -100,9 +100,20 @@ def test_every_setting_of_kafkas_is_served_or_named_as_not() -> None:
     assert not [name for name in KAFKA["broker"] if name not in served and not is_kafkas(name)]
     assert not HARMLESS - set(KAFKA["broker"])
     assert not served & HARMLESS, "they are served now: take them out of unserved_settings.py"
-    changeable = {name: kind for name in HARMLESS if (kind := KAFKA["broker"][name])[2] == "cluster-wide"}
-    assert {name: setting.kind.name for name, setting in CHANGEABLE.items()} == {
-        name: kind for name, (kind, *_) in changeable.items()
+
+
+def test_what_kafka_lets_clients_change_can_be_changed_here_but_for_security() -> None:
+    refused = ("sasl.", "ssl.", "principal.", "config.providers", "cordoned.log.dirs", "metric.reporters")
+    dynamic = {name: kind for name, (kind, _, update) in KAFKA["broker"].items() if update != "read-only"}
+    wanted = {name: kind for name, kind in dynamic.items() if name not in broker_settings()}
+    rates = {name for name in CHANGEABLE if name not in KAFKA["broker"]}  # of quotas, which Kafka keeps elsewhere
+    assert {name: CHANGEABLE[name].kind.name for name in CHANGEABLE.keys() - rates} == {
+        name: kind for name, kind in wanted.items() if not name.startswith(refused)
+    }
+    assert rates == {
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
     }
 
 
