@@ -1,33 +1,36 @@
-"""Schemas of Protobuf: compiled by Google's compiler, compared by the rules that Confluent documents.
+"""Schemas of Protobuf: compiled by Google's compiler, compared by what its parser reads of the wire format.
 
-What counts is the wire format: fields are identified by their numbers, and kinds of numbers that are written alike may
-be exchanged. A difference is named as Confluent's registry names it, with the number of the field.
+Fields are identified by their numbers. A reader is compatible if it finds every value that a writer may have set in a
+field that both have. That is stricter than Confluent's registry, which also accepts what is cut (``int64`` read as
+``int32``), dropped (a list read as one value, a constant that a closed enum lacks) or no text (``bytes`` read as
+``string``). A difference is named as Confluent's registry names it, with the number of the field.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from sparkonce.connectors.schema_registry.protobuf_text import descriptor_set
 
 if TYPE_CHECKING:
-    from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+    from google.protobuf.descriptor import Descriptor, FieldDescriptor, OneofDescriptor
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 _DOUBLE, _FLOAT, _INT64, _UINT64, _INT32, _FIXED64, _FIXED32, _BOOL, _STRING, _GROUP, _MESSAGE, _BYTES = range(1, 13)
 _UINT32, _ENUM, _SFIXED32, _SFIXED64, _SINT32, _SINT64 = range(13, 19)
-_ALIKE = (
-    {_INT32, _UINT32, _INT64, _UINT64, _BOOL, _ENUM},
-    {_SINT32, _SINT64},
-    {_FIXED32, _SFIXED32},
-    {_FIXED64, _SFIXED64},
-    {_STRING, _BYTES},
-)
-"""Kinds of which a reader of one reads what a writer of another wrote."""
-_REQUIRED, _REPEATED = 2, 3
-_LEGACY_REQUIRED = 3
+_HELD_BY = {
+    _BOOL: {_INT32, _UINT32, _INT64, _UINT64, _ENUM},
+    _INT32: {_INT64, _ENUM},
+    _UINT32: {_INT64, _UINT64},
+    _ENUM: {_INT32, _INT64},
+    _SINT32: {_SINT64},
+    _STRING: {_BYTES},
+}
+"""For each kind the others that are written alike and hold all its values; of enums, the open ones."""
 
 
 def check(text: str, references: Sequence[tuple[str, str]]) -> str:
@@ -59,134 +62,141 @@ def _base64(file: FileDescriptorProto) -> str:
 
 def incompatible(reader: tuple[str, Any], writer: tuple[str, Any]) -> list[str]:
     """Return why a reader cannot read all that a writer writes."""
-    return _Comparison(_Types.of(*reader), _Types.of(*writer)).run()
+    return differences(descriptor_set(*reader), descriptor_set(*writer))
 
 
-@dataclass(frozen=True)
-class _Types:
-    """A schema's file, and the messages of all files by their full names."""
-
-    main: FileDescriptorProto
-    messages: Mapping[str, DescriptorProto]
-
-    @classmethod
-    def of(cls, text: str, references: Sequence[tuple[str, str]]) -> _Types:
-        files = descriptor_set(text, references).file
-        return cls(files[-1], {name: each for file in files for name, each in _messages(file)})
+def differences(reader: FileDescriptorSet, writer: FileDescriptorSet) -> list[str]:
+    """Return the differences, between compiled schemas, by which a reader loses what a writer writes."""
+    try:
+        schemas = _Schema(reader), _Schema(writer)
+    except TypeError as error:  # the compiler may accept what the runtime does not
+        return [f"the schemas cannot be compared: {error}"]
+    return _Comparison(*schemas).run()
 
 
-def _messages(file: FileDescriptorProto) -> Iterator[tuple[str, DescriptorProto]]:
-    waiting = [(f".{file.package}" if file.package else "", each) for each in file.message_type]
-    while waiting:
-        above, message = waiting.pop()
-        name = f"{above}.{message.name}"
-        yield name, message
-        waiting += [(name, each) for each in message.nested_type]
+class _Schema:
+    """A schema's last file, with all that its files say of a message; features of editions are resolved."""
+
+    def __init__(self, files: FileDescriptorSet) -> None:
+        from google.protobuf.descriptor_pool import DescriptorPool
+
+        self._pool = DescriptorPool()
+        for each in files.file:
+            self._pool.AddSerializedFile(each.SerializeToString())
+        self.package: str = files.file[-1].package
+        self._main = self._pool.FindFileByName(files.file[-1].name)
+
+    @cached_property
+    def messages(self) -> Mapping[str, Descriptor]:
+        """The messages of the file by their full names, those within others too, and no entries of maps."""
+        waiting = list(self._main.message_types_by_name.values())
+        for message in waiting:
+            waiting += message.nested_types
+        return {each.full_name: each for each in waiting if not each.GetOptions().map_entry}
+
+    def fields(self, message: Descriptor) -> Mapping[int, FieldDescriptor]:
+        """Return the fields of a message by number, extensions included."""
+        return {each.number: each for each in (*message.fields, *self._pool.FindAllExtensions(message))}
 
 
 @dataclass
 class _Comparison:
-    reader: _Types
-    writer: _Types
+    reader: _Schema
+    writer: _Schema
     found: list[str] = field(default_factory=list)
     seen: set[tuple[str, str]] = field(default_factory=set)
     """Pairs of messages that are compared already."""
 
     def run(self) -> list[str]:
-        if self.reader.main.package != self.writer.main.package:
+        same_package = self.reader.package == self.writer.package
+        if not same_package:
             self._say("PACKAGE_CHANGED", "#/")
-        ours = {name for name, each in _messages(self.reader.main) if not each.options.map_entry}
-        for name, each in _messages(self.writer.main):
-            if each.options.map_entry:
-                continue
-            if name in ours:
-                self._messages(name, name)
-            elif self.reader.main.package == self.writer.main.package:
-                self._say("MESSAGE_REMOVED", f"#{name.replace('.', '/')}")
+        for name, each in self.writer.messages.items():
+            ours = self.reader.messages.get(name)
+            if ours is not None:
+                self._messages(ours, each)
+            elif same_package:
+                self._say("MESSAGE_REMOVED", _place(each))
         return self.found
 
     def _say(self, what: str, at: str) -> None:
         self.found.append(f"{what} at {at}")
 
-    def _messages(self, reader: str, writer: str) -> None:
-        if (reader, writer) in self.seen:
+    def _messages(self, reader: Descriptor, writer: Descriptor) -> None:
+        names = reader.full_name, writer.full_name
+        if names in self.seen:
             return
-        self.seen.add((reader, writer))
-        ours, theirs = self.reader.messages[reader], self.writer.messages[writer]
-        our_fields = {each.number: each for each in ours.field}
-        their_fields = {each.number: each for each in theirs.field}
-        for number in sorted(our_fields.keys() | their_fields.keys()):
-            at = f"#{reader.replace('.', '/')}/{number}"
-            r, w = our_fields.get(number), their_fields.get(number)
-            if r is None or w is None:
-                self._one_sided(r, w, ours, theirs, at)
-            else:
+        self.seen.add(names)
+        ours, theirs = self.reader.fields(reader), self.writer.fields(writer)
+        for number in sorted(ours.keys() | theirs.keys()):
+            at = f"{_place(reader)}/{number}"
+            r, w = ours.get(number), theirs.get(number)
+            if r is not None and r.is_required and not (w is not None and w.is_required):
+                self._say("REQUIRED_FIELD_ADDED", at)
+            if r is None and w is not None:
+                self._removed(w, ours, at)
+            elif r is not None and w is not None:
                 self._fields(r, w, at)
-        self._oneofs(ours, theirs, f"#{reader.replace('.', '/')}")
+        for oneof in reader.oneofs:
+            self._oneof(oneof, theirs, f"{_place(reader)}/{oneof.name}")
 
-    def _one_sided(
-        self,
-        r: FieldDescriptorProto | None,
-        w: FieldDescriptorProto | None,
-        ours: DescriptorProto,
-        theirs: DescriptorProto,
-        at: str,
-    ) -> None:
-        """Compare a field that only one of two messages has."""
-        if r is not None and _required(r):
-            self._say("REQUIRED_FIELD_ADDED", at)
-        if w is not None and _required(w):
+    def _removed(self, w: FieldDescriptor, ours: Mapping[int, FieldDescriptor], at: str) -> None:
+        """Compare a field that the reader does not have: of a oneof that it has, it would not know what was set."""
+        if w.is_required:
             self._say("REQUIRED_FIELD_REMOVED", at)
-        oneof = None if w is None else _oneof(w, theirs)
-        if oneof is not None and oneof in _oneofs(ours):
+        if w.containing_oneof is not None and any(each.number in ours for each in w.containing_oneof.fields):
             self._say("ONEOF_FIELD_REMOVED", at)
 
-    def _fields(self, r: FieldDescriptorProto, w: FieldDescriptorProto, at: str) -> None:
-        if _required(r) and not _required(w):
-            self._say("REQUIRED_FIELD_ADDED", at)
-        entries = [types.messages.get(each.type_name) for types, each in ((self.reader, r), (self.writer, w))]
-        maps = [each is not None and each.options.map_entry for each in entries]
-        if r.type != w.type and not any({r.type, w.type} <= kinds for kinds in _ALIKE):
+    def _fields(self, r: FieldDescriptor, w: FieldDescriptor, at: str) -> None:
+        if r.type != w.type and not _holds(r, w):
             scalar = not {r.type, w.type} & {_MESSAGE, _GROUP, _ENUM}
             self._say("FIELD_SCALAR_KIND_CHANGED" if scalar else "FIELD_KIND_CHANGED", at)
-        elif maps[0] != maps[1]:
+        elif _is_map(r) != _is_map(w):
             self._say("FIELD_KIND_CHANGED", at)
-        elif (r.label == _REPEATED) != (w.label == _REPEATED) and r.type not in (_STRING, _BYTES, _MESSAGE):
-            self._say("FIELD_NUMERIC_LABEL_CHANGED", at)
+        elif r.is_repeated != w.is_repeated and (w.is_repeated or r.type not in (_STRING, _BYTES, _MESSAGE)):
+            texts = r.type in (_STRING, _BYTES)
+            self._say(f"FIELD_{'STRING_OR_BYTES' if texts else 'NUMERIC'}_LABEL_CHANGED", at)
         elif r.type in (_MESSAGE, _GROUP):
-            if r.type_name != w.type_name and not maps[0] and r.type != _GROUP:
+            if r.type == _MESSAGE and not _is_map(r) and r.message_type.full_name != w.message_type.full_name:
                 self._say("FIELD_NAMED_TYPE_CHANGED", at)
             else:
-                self._messages(r.type_name, w.type_name)
-        elif r.type == w.type == _ENUM and r.type_name != w.type_name:
+                self._messages(r.message_type, w.message_type)
+        elif r.type == w.type == _ENUM:
+            self._enums(r, w, at)
+        if not w.has_presence and r.has_presence and not r.is_repeated and r.type != _MESSAGE and r.default_value:
+            self._say("FIELD_DEFAULT_CHANGED", at)  # the writer leaves out a zero
+
+    def _enums(self, r: FieldDescriptor, w: FieldDescriptor, at: str) -> None:
+        if r.enum_type.full_name != w.enum_type.full_name:
             self._say("FIELD_NAMED_TYPE_CHANGED", at)
+        elif r.enum_type.is_closed and not (w.enum_type.is_closed and _numbers(w) <= _numbers(r)):
+            self._say("ENUM_CONST_REMOVED", at)
 
-    def _oneofs(self, ours: DescriptorProto, theirs: DescriptorProto, at: str) -> None:
-        """Compare where fields are that exclude each other: the reader keeps one of those that a writer wrote."""
-        before = {each.number: _oneof(each, theirs) for each in theirs.field}
-        known = _oneofs(theirs)
-        moved: dict[str, list[int]] = {}
-        for each in ours.field:
-            oneof = _oneof(each, ours)
-            if oneof is not None and each.number in before and before[each.number] is None:
-                moved.setdefault(oneof, []).append(each.number)
-        for oneof, numbers in sorted(moved.items()):
-            if oneof in known:
-                self._say("FIELD_MOVED_TO_EXISTING_ONEOF", f"{at}/{oneof}")
-            elif len(numbers) > 1:
-                self._say("MULTIPLE_FIELDS_MOVED_TO_ONEOF", f"{at}/{oneof}")
+    def _oneof(self, oneof: OneofDescriptor, theirs: Mapping[int, FieldDescriptor], at: str) -> None:
+        """Compare fields that exclude each other for the reader: they must have done so for the writer.
 
-
-def _required(found: FieldDescriptorProto) -> bool:
-    return bool(found.label == _REQUIRED or found.options.features.field_presence == _LEGACY_REQUIRED)
+        Names say nothing here. What a oneof's fields were in is compared: one oneof of the writer, or one field.
+        """
+        before = [theirs[each.number] for each in oneof.fields if each.number in theirs]
+        alone = [each for each in before if each.containing_oneof is None]
+        groups = {each.containing_oneof.index if each.containing_oneof is not None else -each.number for each in before}
+        if len(groups) > 1:
+            several = len(alone) > 1
+            self._say("MULTIPLE_FIELDS_MOVED_TO_ONEOF" if several else "FIELD_MOVED_TO_EXISTING_ONEOF", at)
 
 
-def _oneof(found: FieldDescriptorProto, message: DescriptorProto) -> str | None:
-    """Return the name of the oneof that a field is in; None for none, which those of ``optional`` count as."""
-    if not found.HasField("oneof_index") or found.proto3_optional:
-        return None
-    return str(message.oneof_decl[found.oneof_index].name)
+def _place(message: Descriptor) -> str:
+    return f"#/{message.full_name.replace('.', '/')}"
 
 
-def _oneofs(message: DescriptorProto) -> set[str]:
-    return {name for each in message.field if (name := _oneof(each, message)) is not None}
+def _holds(r: FieldDescriptor, w: FieldDescriptor) -> bool:
+    closed = r.type == _ENUM and r.enum_type.is_closed
+    return not closed and r.type in _HELD_BY.get(w.type, ())
+
+
+def _is_map(found: FieldDescriptor) -> bool:
+    return found.message_type is not None and bool(found.message_type.GetOptions().map_entry)
+
+
+def _numbers(found: FieldDescriptor) -> set[int]:
+    return set(found.enum_type.values_by_number)
