@@ -64,13 +64,28 @@ def pair(seed: int) -> Pair | None:
     second = FileDescriptorProto.FromString(first.SerializeToString())
     drawn = range(maker.random.choice((1, 1, 1, 2, 3)))
     changes = tuple(_change(second, maker.random, CHANGES) for _ in drawn)
-    writer, reader = (FileDescriptorSet(file=(*KNOWN_FILES, each)) for each in (first, second))
+    imports = maker.random.random() < 0.3
+    files = ([each] if not imports else _apart(each) for each in (first, second))
+    writer, reader = (FileDescriptorSet(file=(*KNOWN_FILES, *each)) for each in files)
     try:
         for each in (writer, reader):
             pool_of(each)
     except TypeError:
         return None
     return Pair(seed, writer, reader, changes)
+
+
+def _apart(file: FileDescriptorProto) -> list[FileDescriptorProto]:
+    """Return a file with the first message only, and before it one that it imports, with all others."""
+    below, main = (FileDescriptorProto.FromString(file.SerializeToString()) for _ in range(2))
+    below.name = "below.proto"
+    main.dependency.append(below.name)
+    main.ClearField("enum_type")
+    for part, is_main in ((main, True), (below, False)):
+        kept = [each for each in file.message_type if (each.name == "M0") == is_main]
+        del part.message_type[:]
+        part.message_type.extend(kept)
+    return [below, main]
 
 
 def pool_of(files: FileDescriptorSet) -> DescriptorPool:
