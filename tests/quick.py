@@ -54,7 +54,7 @@ def module_of(path: Path) -> str:
 @cache
 def sources() -> Mapping[str, Path]:
     """Return all modules of the project and its tests, with their files relative to the project."""
-    roots = (*PRODUCT, *FORMATS, "tests")
+    roots = (*PRODUCT, *FORMATS, "sparkonce/kafka", "tests")
     paths = [path.relative_to(PROJECT) for root in roots for path in (PROJECT / root).rglob("*.py")]
     paths += [path.relative_to(PROJECT) for path in (PROJECT / "sparkonce").glob("*.py")]
     return {module_of(path): path for path in paths}

@@ -298,7 +298,7 @@ def _tls(config: SecurityConfig, given: Mapping[str, object], listener: str) -> 
 
 
 def _sasl(config: SecurityConfig, given: Mapping[str, object], listener: str) -> SaslConfig:
-    from sparkonce.broker_lite.security import jaas
+    from sparkonce.kafka.jaas import PLAIN_MODULE, SCRAM_MODULE, JaasError, read_jaas
 
     mechanisms = _value(config, given, listener, "sasl.enabled.mechanisms")
     if not mechanisms:
@@ -312,11 +312,14 @@ def _sasl(config: SecurityConfig, given: Mapping[str, object], listener: str) ->
         line = given.get(prefix + JAAS_CONFIG)
         if line is None and mechanism == PLAIN:
             raise SettingError(f"listener {listener} serves PLAIN and needs its users in {prefix}{JAAS_CONFIG}")
-        module = jaas.PLAIN_MODULE if mechanism == PLAIN else jaas.SCRAM_MODULE
+        wanted = PLAIN_MODULE if mechanism == PLAIN else SCRAM_MODULE
         try:
-            users[mechanism] = jaas.users(str(line), module) if line is not None else {}
-        except jaas.JaasError as error:
+            module = read_jaas(str(line)) if line is not None else None
+        except JaasError as error:
             raise SettingError(f"{prefix}{JAAS_CONFIG}: {error}") from None
+        if module is not None and module.name != wanted:
+            raise SettingError(f"{prefix}{JAAS_CONFIG}: the login module here must be {wanted}")
+        users[mechanism] = module.users if module is not None else {}
         lifetime: Any = given.get(prefix + "connections.max.reauth.ms")
         reauth[mechanism] = (
             lifetime if lifetime is not None else _value(config, given, listener, "connections.max.reauth.ms")

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from sparkonce.connectors.kafka_client.jaas import MODULES, LoginModule, read_jaas
 from sparkonce.connectors.settings.options import KAFKA_FORMAT as FORMAT
 from sparkonce.connectors.settings.options import OptionError, SettingTable
+from sparkonce.kafka.jaas import JaasError, LoginModule, read_jaas
 from sparkonce.settings import boolean, long, names, password, settings_of, text
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -21,6 +21,12 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 STORE_TYPES = ("PEM", "PKCS12", "JKS")
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 _OLD_TLS_VERSIONS = ("SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1")
+_LOGIN_MODULES = {
+    "PlainLoginModule": ("PLAIN",),
+    "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+    "OAuthBearerLoginModule": ("OAUTHBEARER",),
+}
+"""Apache Kafka's login modules without their package, and the mechanisms of each."""
 _OAUTH_HANDLER = "OAuthBearerLoginCallbackHandler"
 _OAUTH = "sasl.oauthbearer."
 
@@ -203,7 +209,7 @@ class SaslSettings:
         parse=str.upper,
     )
     sasl_jaas_config: str | None = password(
-        None, "a login module's line, as in Java's client: " + ", ".join(MODULES), value="text"
+        None, "a login module's line, as in Java's client: " + ", ".join(_LOGIN_MODULES), value="text"
     )
     sasl_username: str | None = text(None, "librdkafka's name for username in the line", value="text")
     sasl_password: str | None = password(None, "librdkafka's name for password in the line", value="text")
@@ -370,12 +376,7 @@ def _sasl(given: SaslSettings) -> Sasl:
     if mechanism not in MECHANISMS:
         shown = f"={mechanism!r} is not supported" if mechanism else " is missing, and Kafka's own default is Kerberos"
         raise OptionError(f"{FORMAT}: option kafka.sasl.mechanism{shown}; use one of {_MECHANISMS_TEXT}")
-    module = read_jaas(given.sasl_jaas_config) if given.sasl_jaas_config is not None else None
-    if module is not None and mechanism not in MODULES[module.name]:
-        raise OptionError(
-            f"{FORMAT}: option kafka.sasl.jaas.config names {module.name}, which is not for "
-            f"kafka.sasl.mechanism={mechanism}; use that of {' or '.join(MODULES[module.name])}"
-        )
+    module = _login_module(given.sasl_jaas_config, mechanism) if given.sasl_jaas_config is not None else None
     if mechanism == "OAUTHBEARER":
         return Sasl(mechanism, "", "", _oauth(given, module))
     username, password = given.sasl_username, given.sasl_password
@@ -387,6 +388,26 @@ def _sasl(given: SaslSettings) -> Sasl:
             "kafka.sasl.jaas.config) are required"
         )
     return Sasl(mechanism, username, password)
+
+
+def _login_module(line: str, mechanism: str) -> LoginModule:
+    instead = "set kafka.sasl.username and kafka.sasl.password instead"
+    try:
+        module = read_jaas(line)
+    except JaasError as error:
+        raise OptionError(f"{FORMAT}: option kafka.sasl.jaas.config cannot be read: {error}. Or {instead}") from None
+    name = module.name.rpartition(".")[2]
+    if name not in _LOGIN_MODULES:
+        raise OptionError(
+            f"{FORMAT}: option kafka.sasl.jaas.config names a login module other than {', '.join(_LOGIN_MODULES)}; "
+            f"set kafka.sasl.mechanism too, or {instead}"
+        )
+    if mechanism not in _LOGIN_MODULES[name]:
+        raise OptionError(
+            f"{FORMAT}: option kafka.sasl.jaas.config names {name}, which is not for "
+            f"kafka.sasl.mechanism={mechanism}; use that of {' or '.join(_LOGIN_MODULES[name])}"
+        )
+    return module
 
 
 def _oauth(given: SaslSettings, module: LoginModule | None) -> OAuth:

@@ -209,7 +209,7 @@ def test_passwords_in_a_jaas_line_are_read_to_their_end(written: str, password: 
 
 @each_case(
     "written",
-    ['"s3cret', "s3cret'", '"s3cret"x', 's3"cret', '"s3cret" x.PlainLoginModule', '"s3cret";;', '"s3cret"x="y"'],
+    ['"s3cret', "s3cret'", '"s3cret"x', 's3"cret', '"s3cret" x.PlainLoginModule', '"s3cret";;'],
 )
 def test_a_jaas_line_that_cannot_be_read_is_refused_and_not_shown(written: str) -> None:
     line = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password={written};'

@@ -1,0 +1,1 @@
+"""What clients and brokers of Kafka share."""
