@@ -171,11 +171,13 @@ class Setting:
     def _list(self, value: object) -> tuple[str, ...]:
         parts = value.split(",") if isinstance(value, str) else value
         assert isinstance(parts, (list, tuple)), "a list must be text or a sequence"
-        items = tuple(item for part in parts if (item := str(part).strip()))
-        wrong = [item for item in items if self.choices and item not in self.choices]
+        items = tuple(str(part).strip() for part in parts)
+        if not self.choices or items == ("",):
+            return tuple(item for item in items if item)
+        wrong = [item for item in items if item not in self.choices]
         if wrong:
             raise ValueError(f"{wrong[0]!r} is none of {', '.join(self.choices)}")
-        return items
+        return tuple(dict.fromkeys(items))  # each once, as Kafka has it (KIP-1161)
 
     def _number(self, value: object) -> int | float:
         try:

@@ -94,6 +94,12 @@ def test_lists_are_appended_to_and_taken_from() -> None:
     assert alter(asked, TOPIC, "a", ("cleanup.policy", SUBTRACT, "delete")) == OK
     assert alter(asked, TOPIC, "a", ("cleanup.policy", SUBTRACT, "nope")) == OK
     assert policy() == ("compact",)
+    assert alter(asked, TOPIC, "a", ("cleanup.policy", SET, "compact,delete, compact")) == OK
+    assert policy() == ("compact", "delete")
+    assert value(asked, TOPIC, "a", "cleanup.policy")[0] == "compact,delete"
+    for emptied in ("compact,,delete", ",", "delete,"):
+        assert alter(asked, TOPIC, "a", ("cleanup.policy", SET, emptied))[0] == ErrorCode.INVALID_CONFIG
+    assert alter(asked, TOPIC, "a", ("cleanup.policy", SET, "compact")) == OK
     assert alter(asked, TOPIC, "a", ("cleanup.policy", SUBTRACT, "compact")) == OK
     assert policy() == ()
 
