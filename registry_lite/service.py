@@ -96,7 +96,7 @@ class RegistryService:
         return [each for each in found if self.state.versions(each, deleted=deleted)]
 
     def entry(self, subject: str, version: str, *, deleted: bool = False) -> Entry:
-        """Return a version of a subject.
+        """Return a version of a subject; the latest is never one that is softly deleted.
 
         Raises:
             ApiError: there is none.
@@ -105,12 +105,10 @@ class RegistryService:
         found = self.state.versions(subject, deleted=deleted)
         if not found:
             raise subject_not_found(subject)
-        if number is None:
-            return found[-1]
-        match = [each for each in found if each.version == number]
+        match = [each for each in found if (not each.deleted if number is None else each.version == number)]
         if not match:
-            raise version_not_found(number)
-        return match[0]
+            raise version_not_found(-1 if number is None else number)
+        return match[-1]
 
     def content(self, number: int, subject: str | None) -> Content:
         """Return what an id stands for, in the context of a subject, or else in the default one.
@@ -140,10 +138,11 @@ class RegistryService:
         Raises:
             ApiError: there is none, or it is no schema.
         """
+        content = self._read(subject, document, normalize=normalize)
         versions = self.state.versions(subject, deleted=deleted)
         if not versions:
             raise subject_not_found(subject)
-        found = self._among(versions, subject, self._read(subject, document, normalize=normalize))
+        found = self._among(versions, subject, content)
         if found is None:
             raise schema_not_found()
         return found
@@ -247,11 +246,22 @@ class RegistryService:
         return incompatible(content.kind, level, self._with_references(subject, content), before)
 
     def compatible(self, subject: str, document: Mapping[str, Any], version: str | None) -> list[str]:
-        """Return why a schema would not be taken after one version of a subject, or after all (None)."""
-        content = self._read(subject, document)
-        if version is None:
-            return self.problems(subject, content, self.state.versions(subject))
-        return self.problems(subject, content, [self.entry(subject, version)])
+        """Return why a schema would not be taken after one version of a subject, or after all (None).
+
+        Any schema may be the first of a subject, so a subject without versions is no error.
+
+        Raises:
+            ApiError: there is no version of this number, or it is no schema.
+        """
+        versions = self.state.versions(subject)
+        if version in _LATEST:
+            versions = versions[-1:]
+        elif version is not None:
+            number = _version(version)
+            versions = [each for each in versions if each.version == number]
+            if not versions:
+                raise version_not_found(number)
+        return self.problems(subject, self._read(subject, document), versions)
 
     def serialized(self, subject: str, content: Content) -> str:
         """Return the text of a schema as ``format=serialized`` has it: of Protobuf, the descriptor in base64."""
@@ -265,7 +275,7 @@ class RegistryService:
             ApiError: there is none, others refer to it, or it must be deleted softly first.
         """
         self._check_writable(subject)
-        entry = self.entry(subject, version, deleted=permanent or version not in _LATEST)
+        entry = self.entry(subject, version, deleted=True)
         if permanent and not entry.deleted:
             raise version_not_deleted(subject, entry.version)
         if entry.deleted and not permanent:
@@ -331,7 +341,13 @@ class RegistryService:
         return dict(self.state.configs[subject])
 
     def delete_config(self, subject: str | None) -> Document:
-        """Remove the compatibility of a subject, or of all; return what it was."""
+        """Remove the compatibility of a subject, or of all; return what it was.
+
+        Raises:
+            ApiError: the subject has none of its own.
+        """
+        if subject is not None and subject not in self.state.configs:
+            raise subject_not_found(subject)
         before = self.config(subject, default_to_global=subject is None)
         self.write([(setting_key("CONFIG", subject), None)])
         return before
@@ -362,7 +378,13 @@ class RegistryService:
         return self.state.mode(subject)
 
     def delete_mode(self, subject: str | None) -> str:
-        """Remove the mode of a subject, or of all; return what it was."""
+        """Remove the mode of a subject, or of all; return what it was.
+
+        Raises:
+            ApiError: the subject has none of its own.
+        """
+        if subject is not None and subject not in self.state.modes:
+            raise subject_not_found(subject)
         before = self.mode(subject, default_to_global=False)
         self.write([(setting_key("MODE", subject), None)])
         return before
