@@ -109,9 +109,8 @@ def _config(options: argparse.Namespace) -> BrokerConfig:
     of_file: dict[str, str] = {}
     if options.config is not None:
         of_file, ignored = file_settings(options.config)
-        if ignored:
-            names = ", ".join(ignored)
-            logger.warning("%s: these settings make no difference here and are left out: %s", options.config, names)
+        for each in ignored:
+            logger.warning("%s: %s", options.config, each)
     settings: dict[str, object] = {}
     if options.settings_from_stdin:
         settings.update(json.load(sys.stdin))

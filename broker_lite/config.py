@@ -337,6 +337,14 @@ def _security(config: BrokerConfig) -> dict[str, Any]:
     return {"security": security, "listener_configs": found}
 
 
+def _is_nobodys(name: str) -> bool:
+    """Whether neither this broker nor Kafka's has a setting of this name."""
+    from sparkonce.broker_lite.unserved_settings import is_kafkas
+
+    known = name in broker_settings() or name in _OTHER_NAMES or name.startswith(LISTENER_PREFIX)
+    return not known and not is_kafkas(name)
+
+
 def _unknown(name: str) -> str:
     from sparkonce.broker_lite.unserved_settings import HARMLESS, is_kafkas
 
@@ -360,8 +368,8 @@ def _unknown(name: str) -> str:
 def file_settings(path: str | Path) -> tuple[dict[str, str], list[str]]:
     """Read a properties file that may have been written for Kafka.
 
-    Returns the settings, and the names that were ignored because they have no effect here. The listeners of
-    `controller.listener.names` are ignored, too.
+    Returns the settings, and what to say of those that were ignored: some have no effect here, others nobody knows,
+    which is no error in Kafka (a plugin might read them). The listeners of `controller.listener.names` are ignored, too.
 
     Raises:
         ConfigError: if the file cannot be read. Names that matter and are not served are left to `BrokerConfig.of`.
@@ -369,13 +377,15 @@ def file_settings(path: str | Path) -> tuple[dict[str, str], list[str]]:
     from sparkonce.broker_lite.unserved_settings import HARMLESS
 
     found = read_properties(path)
-    ignored = [name for name in found if name in HARMLESS]
-    settings = {name: value for name, value in found.items() if name not in HARMLESS}
+    vain = [name for name in found if name in HARMLESS]
+    unknown = [name for name in found if name not in HARMLESS and _is_nobodys(name)]
+    settings = {name: value for name, value in found.items() if name not in {*vain, *unknown}}
     of_controller = {name.strip() for name in found.get("controller.listener.names", "").split(",")}
     for name in ("listeners", "advertised.listeners"):
         if name in settings:
             settings[name] = _without(settings[name], of_controller)
-    return settings, ignored
+    ignored = [f"these settings make no difference here and are left out: {', '.join(vain)}"] if vain else []
+    return settings, ignored + [f"{_unknown(name)}; it is left out" for name in unknown]
 
 
 def _without(listeners: str, names: set[str]) -> str:

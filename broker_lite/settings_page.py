@@ -25,7 +25,8 @@ Names, types and defaults are Apache Kafka 4.3's; where a default differs, Kafka
 (`--set NAME=VALUE`). `sparkonce broker --help-settings` prints this list.
 
 A name that is not here is an error, and the error names the nearest one. A properties file that was written for Kafka
-may hold settings that make no difference here (the last section): they are left out, and a line of the log names them.
+may hold settings that make no difference here (the last section) or that no Kafka has: they are left out, and the log
+names them.
 The listeners that `controller.listener.names` names are left out with it.
 All other settings of Kafka's are errors too, since whoever sets them counts on them.
 

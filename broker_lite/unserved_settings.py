@@ -1,7 +1,8 @@
 """Settings that Apache Kafka 4.3 has and this broker does not.
 
-A properties file may hold those in `HARMLESS`, which have no effect where there is one broker, one event loop and no
-tiered storage: they are ignored with a warning. All others are refused, because a user who sets them counts on them.
+A properties file may hold those in `HARMLESS`, which have no effect where there is one event loop and no tiered
+storage, and names that no Kafka has: they are ignored with a warning. All others are refused, because a user who sets
+them counts on them.
 
 Clients may change what Kafka lets them change in a running broker, and as there also what no Kafka has, which a plugin
 might read: it is stored and shown, without effect. Refused is what security rests on.
@@ -39,6 +40,7 @@ _HARMLESS = (
     internal.metadata.log.segment.bytes internal.metadata.max.batch.size.in.bytes
     metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms
     metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms process.roles
+    sasl.mechanism.inter.broker.protocol
     replica.selector.class replica.socket.receive.buffer.bytes replica.socket.timeout.ms request.timeout.ms
     server.max.startup.time.ms socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
     unclean.leader.election.interval.ms

@@ -137,16 +137,21 @@ def test_a_file_that_was_written_for_kafka_is_read(tmp_path: Path) -> None:
     config = BrokerConfig.of(settings)
     assert (config.node_id, config.log.retention_ms) == (1, 24 * 3600 * 1000)
     assert [listener.name for listener in config.listener_configs] == ["PLAINTEXT"]
-    assert "num.io.threads" in ignored
-    assert "node.id" not in ignored
+    assert "num.io.threads" in ignored[0]
+    assert "node.id" not in ignored[0]
 
 
 def test_a_warning_names_what_a_file_has_in_vain(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "server.properties"
-    file.write_text("num.io.threads=8\nremote.log.storage.system.enable=true\n")
+    file.write_text(
+        "num.io.threads=8\nremote.log.storage.system.enable=true\nmy.plugin.color=blue\nlog.retention.hour=5\n"
+        "sasl.mechanism.inter.broker.protocol=PLAIN\n"
+    )
     with caplog.at_level(logging.WARNING):
         assert main(["--config", str(file), "--data-dir", str(tmp_path / "data")]) == 1
-    assert "left out: num.io.threads" in caplog.text
+    assert "left out: num.io.threads, sasl.mechanism.inter.broker.protocol" in caplog.text
+    assert "unknown broker setting 'my.plugin.color'; sparkonce broker --help-settings lists all; it is" in caplog.text
+    assert "unknown broker setting 'log.retention.hour'; the nearest known one is 'log.retention.hours'" in caplog.text
     assert not caplog.handler.filters, "what the caller logs is not bounded after it"
 
 
