@@ -369,7 +369,7 @@ def file_settings(path: str | Path) -> tuple[dict[str, str], list[str]]:
     """Read a properties file that may have been written for Kafka.
 
     Returns the settings, and what to say of those that were ignored: some have no effect here, others nobody knows,
-    which is no error in Kafka (a plugin might read them). The listeners of `controller.listener.names` are ignored, too.
+    which is no error in Kafka (a plugin might read them). Those of `controller.listener.names` are ignored, too.
 
     Raises:
         ConfigError: if the file cannot be read. Names that matter and are not served are left to `BrokerConfig.of`.
