@@ -76,8 +76,12 @@ def _close(client: Client, wanted: Sequence[FetchRange], *, fail_on_data_loss: b
     return close(kept, lambda word, slots: client.offsets(dict.fromkeys(slots, word), topics))
 
 
-def read_range(options: SourceOptions, wanted: FetchRange, count: ReadCount | None = None) -> Iterator[pa.RecordBatch]:
+def read_range(
+    options: SourceOptions, wanted: FetchRange, count: ReadCount | None = None, client: Client | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range, in order, and add them to ``count``.
+
+    Without a client it is this process's, which only one thread may use at a time.
 
     Raises:
         DataLossError: if records of the range, or its topic, are gone or have been replaced, and failOnDataLoss is
@@ -97,7 +101,8 @@ def read_range(options: SourceOptions, wanted: FetchRange, count: ReadCount | No
     maker = RowMaker(options.rows, wanted.topic, wanted.partition)
     count = count or ReadCount()
     batch_id = _batch_id()
-    for fetched, start, end in _fetch(options, wanted, decoder):
+    client = client or shared_client(options.settings, READING)
+    for fetched, start, end in _fetch(client, options, wanted, decoder):
         count.bytes += fetched.data.shape[0]
         for batch in decoder.rows(fetched.data, fetched.scanned, start, end, fetched.aborted):
             count.records += batch.num_rows
@@ -113,18 +118,20 @@ def read_batches(options: SourceOptions, wanted: FetchRange, count: ReadCount) -
     """
     decoder = RecordDecoder(wanted.topic, wanted.partition, columns=(), check_crcs=options.settings.check_crcs)
     batch_id = _batch_id()
-    for fetched, start, end in _fetch(options, wanted, decoder):
+    client = shared_client(options.settings, READING)
+    for fetched, start, end in _fetch(client, options, wanted, decoder):
         count.bytes += fetched.data.shape[0]
         table = decoder.visible(fetched.data, fetched.scanned, start, end, fetched.aborted)
         yield FetchedBatches(wanted.topic, wanted.partition, fetched.data, table, start, end, decoder, count)
         reach(SourcePoint.READING, batch_id, options.app_id)
 
 
-def _fetch(options: SourceOptions, wanted: FetchRange, decoder: RecordDecoder) -> Iterator[tuple[Fetched, int, int]]:
+def _fetch(
+    client: Client, options: SourceOptions, wanted: FetchRange, decoder: RecordDecoder
+) -> Iterator[tuple[Fetched, int, int]]:
     """Yield what is fetched of a range, with the offsets that are wanted of it: from the first up to the second."""
     if wanted.lost:
         return
-    client = shared_client(options.settings, READING)
     batch_id = _batch_id()
     position, retries, last_read_s = wanted.start, 0, time.monotonic()
     while position < wanted.end:

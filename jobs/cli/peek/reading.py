@@ -85,10 +85,13 @@ class TopicReader:
         self._options = SourceOptions.read({**given, "subscribe": topic})
         self._topic = topic
         self._client = Client(self._options.settings)
+        self._fetching = Client(self._options.settings)
+        """Has a request under way while records are taken, so that nothing else may be asked on its connections."""
 
     def close(self) -> None:
         """Close its connections."""
         self._client.close()
+        self._fetching.close()
 
     def bounds(self, wanted: Wanted) -> dict[int, tuple[int, int]]:
         """Return the offsets of each wanted partition, from the first to the one after the last.
@@ -146,7 +149,8 @@ class TopicReader:
         if start >= end:
             return
         topic_id = self._client.topics([self._topic])[self._topic].topic_id
-        for batch in read_range(self._options, FetchRange(self._topic, topic_id, partition, start, end)):
+        wanted = FetchRange(self._topic, topic_id, partition, start, end)
+        for batch in read_range(self._options, wanted, client=self._fetching):
             if key is not None:
                 batch = batch.filter(pc.fill_null(pc.equal(batch.column("key"), pa.scalar(key, pa.binary())), False))
             yield from _records(batch, partition)
