@@ -22,6 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT", help="the brokers of its topic")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: loopback only)")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"0 for a free one (default: {DEFAULT_PORT})")
+    parser.add_argument(
+        "--name", metavar="NAME", action="append", default=[], help="another name by which clients call it; repeatable"
+    )
     parser.add_argument("--topic", default="_schemas", help="the topic of its schemas (default: _schemas)")
     parser.add_argument(
         "--user-info-file", metavar="FILE", help="a file with user:password; then clients must log in with it"
@@ -50,6 +53,7 @@ def run(options: argparse.Namespace) -> int:
                 options.bootstrap_servers,
                 host=options.host,
                 port=options.port,
+                names=options.name,
                 topic=options.topic,
                 user_info=_text(options.user_info_file),
                 certificate=options.certificate,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import hmac
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sparkonce.registry_lite.compatibility import FORMATS
 from sparkonce.registry_lite.compatibility.strict_json import strict_json
 from sparkonce.registry_lite.errors import ApiError, schema_not_found, subject_not_found
+from sparkonce.registry_lite.guard import MEDIA_TYPE, Guard
 from sparkonce.registry_lite.service import EVERY_CONTEXT, RegistryService
 from sparkonce.registry_lite.state import (
     DEFAULT_CONTEXT,
@@ -34,7 +35,6 @@ from sparkonce.registry_lite.state import (
     qualified,
 )
 
-MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 MAX_REQUEST_BYTES = 16 << 20
 MAX_ID_DIGITS = 10
 
@@ -310,16 +310,26 @@ _SLASH = "\ue000"
 """Stands for a slash in a name while paths are matched."""
 
 
-def make_app(service: RegistryService, user_info: str | None = None) -> ASGIApp:
-    """Return the application; with ``user_info`` (``user:password``) it asks for basic authentication."""
+def make_app(
+    service: RegistryService, user_info: str | None = None, *, names: Collection[str] = (), any_host: bool = False
+) -> ASGIApp:
+    """Return the application.
+
+    Args:
+        service: what it is a face of.
+        user_info: ``user:password``, if clients must log in by basic authentication.
+        names: by which clients call it, besides those of loopback.
+        any_host: whether they may call it by other names, too.
+    """
     routes = [
         Route(prefix + path, _endpoint(service, answer), methods=[method])
         for prefix in ("", "/contexts/{context}")
         for method, path, answer in _ROUTES
     ]
-    middleware = [Middleware(SlashesInNames)]
+    middleware = [Middleware(Guard, names=names, any_host=any_host)]
     if user_info is not None:
-        middleware.insert(0, Middleware(BasicAuthentication, user_info=user_info))
+        middleware.append(Middleware(BasicAuthentication, user_info=user_info))
+    middleware.append(Middleware(SlashesInNames))
     return Starlette(
         routes=routes,
         middleware=middleware,

@@ -10,11 +10,12 @@ import contextlib
 import socket
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 import uvicorn
 
+from sparkonce.http_hosts import is_loopback
 from sparkonce.registry_lite.app import make_app
 from sparkonce.registry_lite.service import RegistryService
 from sparkonce.registry_lite.state import State
@@ -30,6 +31,7 @@ class EmbeddedRegistry:
         bootstrap_servers: the brokers that keep its topic.
         host: the address to listen on; loopback by default.
         port: the port; 0 for a free one.
+        names: more names by which clients call it, where it listens on loopback behind a proxy.
         topic: the topic that keeps its schemas; created if it is not there.
         user_info: ``user:password``, if clients must log in by basic authentication.
         certificate: a file with its certificate (PEM), for TLS.
@@ -47,6 +49,7 @@ class EmbeddedRegistry:
         *,
         host: str = "127.0.0.1",
         port: int = 0,
+        names: Sequence[str] = (),
         topic: str = TOPIC,
         user_info: str | None = None,
         certificate: str | None = None,
@@ -64,7 +67,9 @@ class EmbeddedRegistry:
         except BaseException:
             self._socket.close()
             raise
-        app = make_app(RegistryService(state, self._topic.write, reading, self._topic.settle), user_info)
+        service = RegistryService(state, self._topic.write, reading, self._topic.settle)
+        any_host = not is_loopback(self._socket.getsockname()[0])
+        app = make_app(service, user_info, names=(host, socket.gethostname(), *names), any_host=any_host)
         config = uvicorn.Config(
             app,
             log_config=None,

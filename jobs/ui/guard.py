@@ -22,7 +22,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+from sparkonce.http_hosts import name_in, shown
+
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -65,8 +66,8 @@ class Guard:
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
-        if _name(host) not in self._hosts:
-            return _refused(400, f"this is not {_shown(host)}: call it by {', '.join(sorted(self._hosts))}")
+        if name_in(host) not in self._hosts:
+            return _refused(400, f"this is not {shown(host)}: call it by {', '.join(sorted(self._hosts))}")
         if _is_loaded_from_elsewhere(headers):
             return _refused(403, "a page elsewhere may lead here, and load nothing from here")
         if self._token is not None:
@@ -110,24 +111,10 @@ def _query(scope: Scope) -> Sequence[tuple[str, str]]:
     return parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
 
 
-def _name(host: str) -> str:
-    """Return the name in a `Host`, "" for what is none."""
-    try:
-        found = urlsplit(f"//{host}")
-        _ = found.port  # it is read here only
-        return (found.hostname or "").lower()
-    except ValueError:
-        return ""
-
-
 def _is_loaded_from_elsewhere(headers: Headers) -> bool:
     """Whether a page of another origin asks, and not to lead its user here; other clients than browsers do not say."""
     is_visit = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
     return headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not is_visit
-
-
-def _shown(host: str) -> str:
-    return "".join(each for each in host if each.isprintable())[:100] or "a name"
 
 
 def _cookie(headers: Headers, name: str) -> str:

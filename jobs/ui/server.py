@@ -6,8 +6,6 @@ with UiServer(Site(Given(kafka={"kafka.bootstrap.servers": "localhost:9092"}))) 
 
 from __future__ import annotations
 
-import contextlib
-import ipaddress
 import secrets
 import socket
 import threading
@@ -16,8 +14,8 @@ from types import TracebackType
 
 import uvicorn
 
+from sparkonce.http_hosts import LOOPBACK, is_loopback
 from sparkonce.jobs.ui.app import App
-from sparkonce.jobs.ui.guard import LOOPBACK
 from sparkonce.jobs.ui.page import Page
 from sparkonce.jobs.ui.pages.all import PAGES
 from sparkonce.jobs.ui.site import Site
@@ -85,15 +83,6 @@ class UiServer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address is reached from this machine only."""
-    if host == "localhost":
-        return True
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return False
 
 
 def _called(host: str) -> str:

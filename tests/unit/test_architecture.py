@@ -12,7 +12,7 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[2]
 SOURCES = PROJECT / "sparkonce"
 FOLDERS = ("broker_lite", "connectors", "exactly_once", "jobs", "offset_store", "registry_lite")
-PACKAGES = (*FOLDERS, "kafka", "crash_points", "notebook", "ready_file", "settings", "shipping")
+PACKAGES = (*FOLDERS, "kafka", "crash_points", "http_hosts", "notebook", "ready_file", "settings", "shipping")
 
 ROW = re.compile(r"\| (`[a-z].*?) \| .* \| (.*?) ?\|")
 IMPURE = {"asyncio", "os", "random", "socket", "threading", "time"}

@@ -10,6 +10,7 @@ import urllib.request
 from typing import Any, NamedTuple
 
 from sparkonce.registry_lite.app import make_app
+from sparkonce.registry_lite.guard import MEDIA_TYPE
 from sparkonce.registry_lite.service import Records, RegistryService
 from sparkonce.registry_lite.state import State
 
@@ -25,7 +26,7 @@ def ask(url: str, request: str, body: Any = None, headers: dict[str, str] | None
     """Send a request such as ``GET /subjects``."""
     method, _, path = request.partition(" ")
     content = None if body is None else json.dumps(body).encode()
-    sent = urllib.request.Request(url + path, content, headers or {}, method=method)
+    sent = urllib.request.Request(url + path, content, {"Content-Type": MEDIA_TYPE, **(headers or {})}, method=method)
     try:
         with urllib.request.urlopen(sent, timeout=60) as found:
             return Answer(found.status, _document(found.read()), found.headers["content-type"])
@@ -60,7 +61,9 @@ class MemoryRegistry:
         key, value = record
         return json.loads(key), None if value is None else json.loads(value)
 
-    def ask(self, request: str, body: Any = None, data: bytes | None = None) -> Answer:
+    def ask(
+        self, request: str, body: Any = None, data: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> Answer:
         """Send a request; ``data`` in place of JSON."""
         method, _, target = request.partition(" ")
         path, _, query = target.partition("?")
@@ -71,7 +74,7 @@ class MemoryRegistry:
             "raw_path": path.encode(),
             "path": path,
             "query_string": query.encode(),
-            "headers": [],
+            "headers": [(name.lower().encode(), each.encode()) for name, each in (headers or {}).items()],
         }
         sent: list[dict[str, Any]] = []
 
