@@ -69,3 +69,10 @@ def test_looks_that_are_close_to_each_other_are_not_all_kept(monkeypatch: pytest
 def test_the_slope_is_that_of_the_nearest_line() -> None:
     assert slope([]) == slope([(1.0, 5.0)]) == slope([(1.0, 5.0), (1.0, 6.0)]) == 0.0
     assert slope([(0.0, 10.0), (1.0, 13.0), (2.0, 16.0)]) == pytest.approx(3.0)
+
+
+def test_a_burst_is_over_half_a_minute_later() -> None:
+    lag = [(float(at), 0.0 if at < 60 else 20_000.0 if at < 420 else 100.0) for at in range(0, 460, 2)]
+    assert slope(lag[:35]) > 100
+    assert slope(lag[:60]) == 0.0
+    assert slope(lag) == 0.0

@@ -58,8 +58,13 @@ def _moment(moment: tuple[float, Ends]) -> float:
     return moment[0]
 
 
+TREND_S = 30.0
+"""How much of the past says where a value is going: what was before a burst, or since, would hide it."""
+
+
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """Return by how much the value changes in a second, by a line through the points (least squares)."""
+    """Return by how much the value changes in a second, by a line through the last `TREND_S` (least squares)."""
+    points = [each for each in points if each[0] >= points[-1][0] - TREND_S]
     if len(points) < 2:
         return 0.0
     mean_s = sum(at for at, _ in points) / len(points)
