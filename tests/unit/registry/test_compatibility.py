@@ -110,7 +110,7 @@ JSON = [
         "required with a default",
         obj(True, a=INT),
         obj(True, ("b",), a=INT, b={**INT, "default": 1}),
-        True,
+        False,
         False,
     ),
     ("integer to number", js(type="integer"), js(type="number"), True, False),
@@ -158,7 +158,7 @@ JSON = [
     (
         "condition added",
         js(type="object"),
-        js(**{"type": "object", "if": {"required": ["a"]}, "then": {}}),
+        js(**{"type": "object", "if": {"required": ["a"]}, "then": {"required": ["b"]}}),
         False,
         True,
     ),
