@@ -1,6 +1,7 @@
 """JSON documents by a seed, for tests of who reads JSON: right ones, nearly right ones, and hostile ones.
 
-They are made for `SCHEMA`: names mostly are those of its fields, and values mostly of their types.
+They are made for `SCHEMA`, or one that `random_schema` makes: names mostly are those of its fields, and values mostly
+of their types.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pyarrow as pa
+from pyspark.sql import types as t
+
+from sparkonce.connectors.values.ddl import parse_schema
 
 Kind = TypeVar("Kind")
 
@@ -40,7 +44,10 @@ _TEXTS = (
     "a/b",
     "'",
 )
-_ODD_TEXTS = ("\\ud800", "\\ud83d\\ude00", "\\u00e9", "\\/", "\\b\\f", "\\x", "\\u12", "\t", "\\'", "\\u0041\\u0000")
+_ODD_TEXTS = (
+    "\\ud800", "\\udfffx", "\\ud800\\ud800", "\\ud83d\\ude00", "\\u00e9", "\\/", "\\b\\f", "\\x", "\\u12", "\t", "\\'",
+    "\\u0041\\u0000",
+)  # fmt: skip
 _NUMBERS = (
     "0", "-0", "1", "-1", "127", "128", "200", "255", "256", "-128", "-129", "32767", "32768", "2147483647",
     "2147483648", "-2147483649", "9223372036854775807", "9223372036854775808", "123456789012345678", "1.5", "-0.0",
@@ -62,54 +69,85 @@ _TIMES = (
 )  # fmt: skip
 
 
+_ZEROS = "٠۰߀०০๐０𝟎𞥐"
+"""Digits of some scripts, two of them beyond U+FFFF."""
+_BROKEN_NUMBERS = (b"1.0e", b"0e", b"-0.", b"1e+", b"-1.5e-", b"2.", b"-", b"+I", b"1.0ee", b"0.0e+", b"00")
+_LEAVES = (
+    "BOOLEAN", "TINYINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(9,2)", "DECIMAL(38,18)", "STRING", "STRING",
+    "BINARY", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ",
+)  # fmt: skip
+
+
+def random_schema(seed: int) -> str:
+    """Make a schema of fields of any types; the last, `z`, shows where reading goes on after something is wrong."""
+    chance = random.Random(seed)
+
+    def kind(depth: int) -> str:
+        way = chance.randrange(7 if depth else 4)
+        if way < 4:
+            return chance.choice(_LEAVES)
+        if way == 4:
+            return f"ARRAY<{kind(depth - 1)}>"
+        if way == 5:
+            return f"MAP<STRING, {kind(depth - 1)}>"
+        return f"STRUCT<x: {kind(depth - 1)}, k: {kind(depth - 1)}>"
+
+    fields = [f"{name} {kind(3)}" for name in "abcd"[: chance.randint(1, 4)]]
+    return ", ".join((*fields, "z INT", "_corrupt_record STRING"))
+
+
 class Documents:
     """Makes documents, one after the other."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, schema: str = SCHEMA, damaged: float = 0.25) -> None:
         self._random = random.Random(seed)
-        self._values: dict[str, Callable[[], str]] = {
-            "flag": lambda: self._pick(("true", "false")),
-            "tiny": self._number,
-            "small": self._number,
-            "whole": self._number,
-            "big": self._number,
-            "single": self._number,
-            "dbl": self._number,
-            "money": self._amount,
-            "large": self._amount,
-            "name": self._text,
-            "raw": self._base64,
-            "day": lambda: self._quoted(self._pick(_DATES)),
-            "at": self._time,
-            "wall": self._time,
-            "list": lambda: self._array(self._number),
-            "texts": lambda: self._array(self._text),
-            "map": lambda: self._object(self._number),
-            "inner": lambda: self._fields({"x": self._number, "y": self._text, "z": lambda: self._array(self._number)}),
-            "many": lambda: self._array(lambda: self._fields({"x": self._number, "at": self._time})),
-            "deep": lambda: self._object(
-                lambda: self._fields({"x": self._number, "m": lambda: self._object(self._text)})
-            ),
-            "unknown": lambda: self._any(3),
-        }
+        self._damaged_share = damaged
+        fields = [field for field in parse_schema(schema) if field.name != "_corrupt_record"]
+        self._values = {field.name: self._maker(field.dataType) for field in fields}
+        self._values["unknown"] = lambda: self._any(3)
+
+    def _maker(self, kind: t.DataType) -> Callable[[], str]:
+        if isinstance(kind, t.ArrayType):
+            element = self._maker(kind.elementType)
+            return lambda: self._array(element)
+        if isinstance(kind, t.MapType):
+            value = self._maker(kind.valueType)
+            return lambda: self._object(value)
+        if isinstance(kind, t.StructType):
+            fields = {field.name: self._maker(field.dataType) for field in kind}
+            return lambda: self._fields(fields)
+        if isinstance(kind, t.DecimalType):
+            return self._amount
+        return {
+            t.BooleanType: lambda: self._pick(("true", "false")),
+            t.StringType: self._text,
+            t.BinaryType: self._base64,
+            t.DateType: lambda: self._quoted(self._in_any_script(self._pick(_DATES))),
+            t.TimestampType: self._time,
+            t.TimestampNTZType: self._time,
+        }.get(type(kind), self._number)
 
     def next(self) -> bytes:
-        """Make a document; one in four is damaged."""
-        names = self._random.sample(list(self._values), self._random.randint(0, 6))
+        """Make a document, right or damaged."""
+        names = self._random.sample(list(self._values), self._random.randint(0, min(6, len(self._values))))
         if names and self._random.random() < 0.03:
             names.append(names[0])
+        if "z" in names and self._random.random() < 0.7:
+            names = [*(name for name in names if name != "z"), "z"]
         fields = []
         for name in names:
             value = self._any(2) if self._random.random() < 0.1 else self._values[name]()
             fields.append(f'{self._space()}"{name}"{self._space()}:{self._space()}{value}{self._space()}')
         text = self._space() + "{" + ",".join(fields) + "}" + self._space()
-        return text.encode() if self._random.random() < 0.75 else self._damaged(text)
+        return self._damaged(text) if self._random.random() < self._damaged_share else text.encode()
 
     def _damaged(self, text: str) -> bytes:
         raw = bytearray(text.encode())
         for _ in range(self._random.randint(1, 2)):
             at = self._random.randrange(len(raw) + 1)
-            way = self._random.randrange(6)
+            way = self._random.randrange(9)
+            brackets = [place for place, byte in enumerate(raw) if byte in b"[]{}"]
+            numbers = list(re.finditer(rb"(?<![\w\"\\.-])-?\d[\d.]*", raw))
             if way == 0:
                 del raw[at:]
             elif way == 1:
@@ -118,7 +156,16 @@ class Documents:
                 raw[at:at] = self._pick((*b'{}[]",:\\x0 \xff\t', 0xC3, 0xED)).to_bytes(1, "big")
             elif way == 3:
                 raw[at : at + 1] = bytes([self._random.randrange(256)])
-            elif way == 4:
+            elif way == 4 and brackets:
+                place = self._random.choice(brackets)
+                raw[place : place + 1] = self._pick((b"", b"[", b"]", b"{", b"}", b"]]", b"{{"))
+            elif way == 5 and numbers:
+                begin, end = self._random.choice(numbers).span()
+                raw[begin:end] = self._pick(_BROKEN_NUMBERS)
+            elif way == 6:
+                begin = self._random.randrange(len(raw) + 1)
+                raw[at:at] = raw[begin : begin + self._random.randrange(12)]
+            elif way == 7:
                 raw[at:at] = self._pick((b"null", b'"x":1,', b"\xef\xbb\xbf", b"//", b"'", b"\xed\xa0\x80", b"[[[["))
             else:
                 raw = bytearray(
@@ -137,10 +184,17 @@ class Documents:
 
     def _amount(self) -> str:
         number = self._number()
-        return self._quoted(number) if self._random.random() < 0.3 else number
+        return self._quoted(self._in_any_script(number)) if self._random.random() < 0.3 else number
+
+    def _in_any_script(self, text: str) -> str:
+        """Write some of a text's digits as those of another script."""
+        if self._random.random() < 0.9:
+            return text
+        zero, chosen = ord(self._pick(tuple(_ZEROS))), self._pick(("0123456789", "12", "5"))
+        return text.translate({ord(digit): chr(zero + int(digit)) for digit in chosen})
 
     def _text(self) -> str:
-        if self._random.random() < 0.1:
+        if self._random.random() < 0.15:
             return self._any(2)
         inside = "".join(json.dumps(self._pick(_TEXTS), ensure_ascii=self._random.random() < 0.5)[1:-1] for _ in "ab")
         if self._random.random() < 0.05:
@@ -187,9 +241,9 @@ class Documents:
         return self._random.choice(choices)
 
 
-def documents(seed: int, count: int) -> list[bytes]:
-    """Make ``count`` documents."""
-    source = Documents(seed)
+def documents(seed: int, count: int, schema: str = SCHEMA, damaged: float = 0.25) -> list[bytes]:
+    """Make ``count`` documents, of which a share is ``damaged``."""
+    source = Documents(seed, schema, damaged)
     return [source.next() for _ in range(count)]
 
 

@@ -26,7 +26,7 @@ _TRIMMED = "".join(map(chr, range(0x21))) + "\x7f"
 _DATE = re.compile(r"([+-]?)(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL)
 _TIME = r"(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?([^\d.].*|(?<=\d)\..*)?)?)?"
 _TIMESTAMP = re.compile(r"([+-]?)(\d{4,6})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T]" + _TIME + ")?)?)?", re.ASCII | re.DOTALL)
-_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d+")
 
 
 def cast_date(text: str) -> int:
@@ -54,10 +54,15 @@ def _older_date(text: str) -> int:
     without = text.replace("GMT", "")
     if without != text and _DATE.fullmatch(without.strip(_TRIMMED)):
         return cast_date(without)
-    if not _INTEGER.fullmatch(text) or not _MIN_DAYS <= int(text) <= _MAX_DAYS:
+    if not _INTEGER.fullmatch(text) or not has_java_digits(text) or not _MIN_DAYS <= int(text) <= _MAX_DAYS:
         raise ValueError("it is not a date")
     days = int(text)
     return days if days >= _GREGORIAN_START_DAYS else days_of(*_julian(days))
+
+
+def has_java_digits(number: str) -> bool:
+    """Return whether Java reads the digits of a number, which may be of any script, but not beyond U+FFFF."""
+    return number.isascii() or max(number) <= "\uffff"
 
 
 def cast_timestamp(text: str, zone: Zone) -> int:

@@ -15,10 +15,15 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
+from unicodedata import category
 
 MAX_DEPTH = 1000
 MAX_NUMBER_LENGTH = 1000
+MAX_NAME_LENGTH = 50_000
 """StreamReadConstraints' limits."""
+
+BUFFER_UNITS = 4000
+"""UTF-16 units that Jackson reads at once."""
 
 MAX_QUOTED = 20
 """Characters of a word that an error quotes."""
@@ -30,6 +35,10 @@ _SOME_DIGITS = re.compile(f"[{_DIGITS}]*")
 _PLAIN = {quote: re.compile(rf"[^{quote}\\\x00-\x1f]*") for quote in "\"'"}
 """Characters of a string that need no handling, by the quote that ends it."""
 _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "/": "/", "\\": "\\", "'": "'"}
+_HALVES = re.compile("[\ud800-\udfff]")
+_SURROGATE_BYTES = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+_BEGINS_IDENTIFIER = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Sc", "Pc"})
+_IN_IDENTIFIER = _BEGINS_IDENTIFIER | {"Nd", "Mc", "Mn", "Cf"}
 _BASE64 = {char: bits for bits, char in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")}
 
 
@@ -78,7 +87,7 @@ class Tokens:
 
     @property
     def name(self) -> str | None:
-        """The name of the field that is being read, None in an array."""
+        """The name of the field that is being read, None in an array; see `characters`."""
         opened = self.token in (Token.START_OBJECT, Token.START_ARRAY)
         return self._scopes[-2 if opened else -1].name
 
@@ -131,10 +140,14 @@ class Tokens:
 
     def string(self) -> str:
         """Return the text of a string."""
+        return well_formed(self.characters())
+
+    def characters(self) -> str:
+        """Return the text of a string as Java has it, in which halves of surrogate pairs may be."""
         if self._unread:
             self._unread = False
-            self._string = self._read_string('"')
-        return _well_formed(self._string)
+            self._string = _joined(self._read_string('"'))
+        return self._string
 
     def binary(self) -> bytes:
         """Return the bytes of a string in base64, with padding.
@@ -178,7 +191,10 @@ class Tokens:
     def _field(self, scope: _Scope, char: str) -> Token:
         if not char or char not in "\"'":
             raise self._error("expected the name of a field")
-        scope.name = _well_formed(self._read_string(char))
+        name = self._read_string(char)
+        if len(name.encode("utf-16-le", "surrogatepass")) > 2 * MAX_NAME_LENGTH:
+            raise self._error(f"a name has more than {MAX_NAME_LENGTH} characters")
+        scope.name = _joined(name)
         self.token = Token.NAME
         if self._skip_space() != ":":
             raise self._error("expected a colon")
@@ -204,13 +220,13 @@ class Tokens:
         if char == "+":
             return self._infinity(self._take(), "+")
         if char == "'":
-            self._string = self._read_string("'")
+            self._string = _joined(self._read_string("'"))
             return Token.STRING
         if char in ("N", "I"):
             self.literal = {"N": "NaN", "I": "Infinity"}[char]
             self._match(self.literal, 1)
             return Token.FLOAT
-        if char and _in_identifier(char):
+        if char and _begins_identifier(char):
             raise self._no_value(self._position - 1)
         raise self._error("expected a value")
 
@@ -235,23 +251,43 @@ class Tokens:
         if begun[-1] == "0" and self._peek() in _DIGITS and self._peek():
             raise self._error("a number has a leading zero")
         self._digits()
+        whole_end = self._position
         token = Token.INTEGER
         if self._peek() == ".":
             token = Token.FLOAT
             self._position += 1
             if not self._digits():
-                raise self._error("expected a digit")
+                raise self._no_digit(start, whole_end)
         if self._peek() in ("e", "E"):
             token = Token.FLOAT
             self._position += 1
             if self._peek() in ("+", "-"):
                 self._position += 1
             if not self._digits():
-                raise self._error("expected a digit")
+                raise self._no_digit(start, whole_end)
         self.literal = self._text[start : self._position]
         if len(self.literal) > MAX_NUMBER_LENGTH:
             raise self._error(f"a number has more than {MAX_NUMBER_LENGTH} characters")
         return token
+
+    def _no_digit(self, start: int, whole_end: int) -> JsonError:
+        """Return the error of a number that begins at ``start`` and lacks a digit here, and go where Jackson goes on.
+
+        It looks ahead from the character behind the whole part, and stays there. A number that begins with 0, or that
+        is in two of its buffers, it reads one by one, and goes on behind the character that is no digit.
+        """
+        error = self._error("expected a digit")
+        one_by_one = self._text[start : start + 2].lstrip("-")[:1] == "0" or self._buffer_end(start) <= self._position
+        self._position = min(self._position + 1, len(self._text)) if one_by_one else whole_end + 1
+        return error
+
+    def _buffer_end(self, position: int) -> int:
+        """Return where the buffer of Jackson ends that holds a position."""
+        end = 0
+        while end <= position:
+            units = self._text[end : end + BUFFER_UNITS].encode("utf-16-le")[: 2 * BUFFER_UNITS]
+            end += len(units.decode("utf-16-le", "ignore"))  # half a character at the end is left to the next
+        return end
 
     def _digits(self) -> int:
         found = _SOME_DIGITS.match(self._text, self._position)
@@ -352,29 +388,34 @@ class Tokens:
 def text_of(raw: bytes) -> str:
     """Return the characters that Java reads from bytes: invalid UTF-8 becomes a replacement character.
 
-    A surrogate in three bytes becomes one replacement character there, and three in Python.
+    A surrogate, whole or cut, is one replacement character there, and one for each byte in Python.
     """
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        made = bytearray(raw)
-        for position in range(len(made) - 2):
-            if made[position] == 0xED and made[position + 1] >= 0xA0 and made[position + 2] & 0xC0 == 0x80:
-                made[position : position + 3] = b"\xff\x00\x00"
-        return bytes(made).decode(errors="replace").replace("\ufffd\x00\x00", "\ufffd")
+        return _SURROGATE_BYTES.sub(b"\xff", raw).decode(errors="replace")
 
 
-def _well_formed(text: str) -> str:
-    """Join surrogate pairs, which escapes can produce; a lone one becomes a question mark, as in Java's getBytes."""
-    if text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text):
+def _joined(text: str) -> str:
+    """Join surrogate pairs, which escapes can produce."""
+    if not _HALVES.search(text):
         return text
-    joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    return "".join("?" if "\ud800" <= char <= "\udfff" else char for char in joined)
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def well_formed(text: str) -> str:
+    """Return a text in which a lone half of a surrogate pair has become a question mark, as in Java's getBytes."""
+    return _HALVES.sub("?", text)
 
 
 def _in_identifier(char: str) -> bool:
-    """Return whether a character is a part of Java's identifiers; close enough beyond ASCII."""
-    return char.isalnum() or char in "_$" or char < "\x09" or "\x0e" <= char <= "\x1b" or char == "\x7f"
+    """Return Java's ``isJavaIdentifierPart`` of the first UTF-16 unit."""
+    ignored = char < "\x09" or "\x0e" <= char <= "\x1b" or "\x7f" <= char <= "\x9f"
+    return ignored or (char <= "\uffff" and category(char) in _IN_IDENTIFIER)
+
+
+def _begins_identifier(char: str) -> bool:
+    return char <= "\uffff" and category(char) in _BEGINS_IDENTIFIER
 
 
 def _bytes_of(group: list[int]) -> bytes:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import decimal
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,7 +21,7 @@ import numpy as np
 from pyspark.sql import types as t
 
 from sparkonce.connectors.values import datetimes
-from sparkonce.connectors.values.jackson import JsonError, Token, Tokens, text_of
+from sparkonce.connectors.values.jackson import JsonError, Token, Tokens, text_of, well_formed
 from sparkonce.connectors.values.options import JsonOptions
 from sparkonce.connectors.values.zones import parse_zone
 
@@ -42,6 +43,9 @@ _RANGES: Mapping[type[t.DataType], tuple[int, int]] = {
     t.LongType: (-(1 << 63), (1 << 63) - 1),
 }
 _MAX_DECIMAL_EXPONENT = 400
+_DECIMAL = re.compile(r"[+-]?(?=\.?\d)\d*\.?\d*(?:[eE]([+-]?\d+))?")
+_MAX_EXPONENT = 1 << 31
+"""Java has exponents of 32 bits."""
 
 Convert = Callable[[Tokens], Any]
 
@@ -196,7 +200,7 @@ def _map(tokens: Tokens, value: Convert) -> list[tuple[str, Any]]:
     problem: str | None = None
     misfit: str | None = None
     while tokens.next() not in (None, Token.END_OBJECT):
-        name = tokens.name or ""
+        name = well_formed(tokens.name or "")
         try:
             made.append((name, value(tokens)))
         except _PartialError as error:
@@ -297,14 +301,13 @@ def _decimal(tokens: Tokens, precision: int, scale: int) -> decimal.Decimal:
     text = _text(tokens).replace(",", "") if tokens.token is Token.STRING else tokens.literal
     _at(tokens, Token.STRING, Token.INTEGER, Token.FLOAT)
     # Only what Java's BigDecimal reads: Python's would accept NaN, spaces and underscores as well.
-    if not text.strip("+-").replace(".", "", 1).replace("e", "E").replace("E", "", 1).strip("+-") or set(text) - set(
-        "0123456789+-.eE"
-    ):
+    found = _DECIMAL.fullmatch(text)
+    if found is None or not datetimes.has_java_digits(text) or not -_MAX_EXPONENT <= int(found[1] or 0) < _MAX_EXPONENT:
         raise ValueError
-    try:
-        number = decimal.Decimal(text)
-    except decimal.InvalidOperation:
-        raise ValueError from None
+    number = decimal.Decimal(text)
+    exponent = number.as_tuple().exponent
+    if isinstance(exponent, int) and exponent <= -_MAX_EXPONENT:
+        raise ValueError
     if number.is_zero() or number.adjusted() < -_MAX_DECIMAL_EXPONENT:
         return decimal.Decimal(0).scaleb(-scale)
     if number.adjusted() > precision - scale:
@@ -347,7 +350,7 @@ def _written(tokens: Tokens) -> str:
     if token is Token.NAME:
         return f"{_quoted(tokens.name or '')}:"
     if token is Token.STRING:
-        return _quoted(tokens.string())
+        return _quoted(tokens.characters())
     if token is Token.INTEGER:
         return str(int(tokens.literal))
     if token is Token.FLOAT:
@@ -369,12 +372,12 @@ _WRITTEN_ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\
 
 
 def _quoted(text: str) -> str:
-    """Return a string in the form of Jackson's UTF8JsonGenerator: a surrogate pair becomes two escapes."""
+    """Return a string in the form of Jackson's UTF8JsonGenerator: surrogates become escapes, a lone one, too."""
     return f'"{"".join(_WRITTEN_ESCAPES.get(char) or _written_char(char) for char in text)}"'
 
 
 def _written_char(char: str) -> str:
-    if char < " ":
+    if char < " " or "\ud800" <= char <= "\udfff":
         return f"\\u{ord(char):04X}"
     if char <= "\uffff":
         return char

@@ -32,6 +32,8 @@ MAX_DEPTH = 60
 """Levels of nesting that fit a bit mask; deeper nesting is odd."""
 MAX_NUMBER = 1000
 """Characters of a number; Jackson rejects longer ones, even of fields that nobody reads."""
+MAX_NAME = 50_000
+"""Bytes of a name; Jackson rejects one of more characters."""
 ABSENT, NULL = -1, -2
 """Starts of spans that are not values."""
 LONGEST_GAP = 2 * WIDTH
@@ -303,8 +305,9 @@ def _skip_name(data: Bytes, position: int, end: int) -> int:
     """Return the place of the value behind a name and a colon, or -1."""
     if data[position] != QUOTE:
         return -1
-    position = _skip_string(data, position + 1, end)
-    if position < 0:
+    name = position + 1
+    position = _skip_string(data, name, end)
+    if position < 0 or position - name > MAX_NAME:
         return -1
     return _behind_colon(data, position, end)
 
@@ -396,8 +399,9 @@ def _object(data: Bytes, level: Level, row: int, names: Names, found: Fields, ga
             if field < count:
                 position += 1 + names.offsets[field + 1] - names.offsets[field]
             else:
-                position = _skip_plain_string(data, position + 1, end)
-                if position < 0:
+                name = position + 1
+                position = _skip_plain_string(data, name, end)
+                if position < 0 or position - name > MAX_NAME:
                     return False  # an escape may hide the name of a field
             position = _behind_colon(data, position, end)
             if position < 0:

@@ -3,36 +3,49 @@
 from __future__ import annotations
 
 import json
+import random
 import uuid
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from sparkonce.connectors.values.ddl import parse_schema
-from sparkonce.connectors.values.json_values import JsonDecoder
-from sparkonce.connectors.values.options import JsonOptions
 from sparkonce.jobs.shared.crash_plans import arm, fired
-from tests.json_documents import SCHEMA, documents, plain, without_java
+from tests.cases import each_case
+from tests.json_documents import SCHEMA, documents, random_schema
+from tests.spark.from_json import ZONE, by_us, same
 from tests.spark.source_support import Topics, batch
 
 pytestmark = pytest.mark.spark
 
-ZONE = "America/New_York"
 PATTERNS = {
     "dateFormat": "dd.MM.yyyy",
     "timestampFormat": "yyyy-MM-dd HH:mm:ss[.SSS][XXX]",
     "timestampNTZFormat": "M/d/yy H",
 }
 BY_PATTERN = "d DATE, t TIMESTAMP, w TIMESTAMP_NTZ, _corrupt_record STRING"
+HALVES = (
+    '{"a":"\\ud800"}', '{"a":"\\udc00x\\ud800","b":1}', '{"a\\udfff":"x"}', '["\\ud800",1]', '"\\ud800"',
+    '{"b":{"c":["\\ud800\\u0041\\ud83d\\ude00"]}}', "{'a':'\\ud800'}",
+)  # fmt: skip
+"""Documents in which half of a surrogate pair stands alone."""
+BROKEN = (
+    "1.0e", "1.0e ", "1e", "1.5E+", "-1.0e", "-12e-", "0e", "-0.", "0.5e", "1.", "1.x", "1.0e,2", "1.0e}", "00", "-",
+    "+",
+)  # fmt: skip
+NUMBERS = (
+    "০১২", "-১২.৫", "1e২", "1E+২", "߁.5", "+२", "১,২", "\U0001d7cf", "²", "1e2147483648", "0e99999999999",
+    "1e-2147483648",
+    "0.0e-2147483647", "0e2147483647", "1e00000000000000000002", "1e", ".", ".5", "-5.", "+-1", ".e1", "1_0", " 1",
+)  # fmt: skip
+SUCCESSORS = ("\x7f", "\u200b", "\ufeff", "\u0301", "²", "½", "é", "€", "‿", "\U0001d41a", "২", "\u2028", "+", "$", "_")
+"""What stands behind a word, or before one: a part of Java's identifiers or not."""
 
 
 @pytest.fixture(autouse=True)
@@ -43,53 +56,61 @@ def _zone(spark: SparkSession) -> Iterator[None]:
     spark.conf.set("spark.sql.session.timeZone", before)
 
 
-def by_spark(spark: SparkSession, schema: str, values: list[bytes], **options: str) -> list[Any]:
-    """What from_json gives."""
-    rows = spark.createDataFrame([(at, value) for at, value in enumerate(values)], "at INT, value BINARY").coalesce(1)
-    parsed = rows.select("at", f.from_json(f.col("value").cast("string"), schema, options).alias("value")).sort("at")
-    # The text of a corrupt record may be no UTF-8, which Arrow's strings must be.
-    names = [name for name in parse_schema(schema).names if name != "_corrupt_record"]
-    parts = [f.col(f"value.{name}").alias(name) for name in names]
-    corrupt = f.col("value._corrupt_record").isNotNull().alias("corrupt")
-    table = parsed.select(f.col("value").isNull().alias("none"), corrupt, *parts).toArrow().combine_chunks()
-    return plain(pa.StructArray.from_arrays([_whole(column) for column in table.columns], names=table.column_names))
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
-
-
-def by_us(schema: str, values: list[bytes], **options: Any) -> list[Any]:
-    """What our decoder gives, in the same form."""
-    found, problems = JsonDecoder(JsonOptions(parse_schema(schema), time_zone=ZONE, **options)).decode(pa.array(values))
-    rows = []
-    for at, row in enumerate(plain(found)):
-        fields = row or dict.fromkeys(found.type.names)
-        fields.pop("_corrupt_record")
-        rows.append({"none": row is None, "corrupt": at in problems, **fields})
-    return rows
-
-
-def same(spark: SparkSession, schema: str, values: list[bytes], ours: list[Any], **options: str) -> None:
-    theirs = by_spark(spark, schema, values, **options)
-    for value, one, other in zip(values, ours, theirs, strict=True):
-        assert without_java(repr(one)) == without_java(repr(other)), value
-
-
 def test_random_documents_become_what_from_json_makes_of_them(spark: SparkSession) -> None:
-    values = documents(1, 1500)
-    same(spark, SCHEMA, values, by_us(SCHEMA, values))
+    same(spark, SCHEMA, documents(1, 1500))
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(2000, 2040))
 def test_many_random_documents_become_what_from_json_makes_of_them(spark: SparkSession, seed: int) -> None:
-    values = documents(seed, 5000)
-    same(spark, SCHEMA, values, by_us(SCHEMA, values))
+    same(spark, SCHEMA, documents(seed, 5000))
+
+
+@each_case("seed", range(4))
+def test_damaged_documents_of_random_schemas_become_what_from_json_makes_of_them(
+    spark: SparkSession, seed: int
+) -> None:
+    schema = random_schema(seed)
+    same(spark, schema, documents(seed, 1000, schema, damaged=0.7))
+
+
+@each_case(
+    ("schema", "texts"),
+    [
+        ("s STRING", [f'{{"s":{each}}}' for each in HALVES]),
+        ("m MAP<STRING, STRING>", [f'{{"m":{each}}}' for each in HALVES if each[0] == "{"]),
+        ("v ARRAY<DOUBLE>", [f'{{"v":[{each}],"z":7}}' for each in BROKEN]),
+        ("v ARRAY<DOUBLE>", [f'{{"p":"{"😀x" * 1331}{"x" * at}","v":[1.0e],"z":7}}' for at in range(20)]),
+        ("v ARRAY<STRING>", ['{"v":[{"a":1],"z":7}', '{"v":[{"a":1.0e],"z":7}', '{"v":[{],"z":7}', '{"v":[[}],"z":7}']),
+        ("v ARRAY<STRUCT<a: INT>>", ['{"v":[{"a":1],"z":7}', '{"v":[{"a":1.0e}],"z":7}', '{"v":[{],"z":7}']),
+        ("d DECIMAL(9,2)", [f'{{"d":"{each}","z":7}}' for each in NUMBERS]),
+        ("d DECIMAL(9,2)", [f'{{"d":{each},"z":7}}' for each in NUMBERS if each.isascii()]),
+        (
+            "d DATE",
+            [
+                f'{{"d":"{each}","z":7}}'
+                for each in ("২০২৪", "-߁߂", "+\uff11", "২০২৪-০১-০১", "\U0001d7cf", "1²", "১ ", "+")
+            ],
+        ),
+        ("b BOOLEAN", [f'{{"b":true{each},"z":7}}' for each in SUCCESSORS]),
+        ("v ARRAY<INT>", [f'{{"v":[{each}x],"z":7}}' for each in SUCCESSORS]),
+        ("v INT", [f'{{"{"ü" * (49_999 + more)}x":1,"z":7}}' for more in range(3)]),
+        ("v STRING", [f'{{"v":{{"{"x" * (49_999 + more)}":1}},"z":7}}' for more in range(3)]),
+    ],
+)
+def test_odd_documents_become_what_from_json_makes_of_them(spark: SparkSession, schema: str, texts: list[str]) -> None:
+    same(spark, f"{schema}, z INT, _corrupt_record STRING", [text.encode() for text in texts])
+
+
+def test_what_is_no_utf_8_becomes_what_from_json_makes_of_it(spark: SparkSession) -> None:
+    chance = random.Random(1)
+    leads = b"A\x7f\x80\x8f\x90\x9f\xa0\xbf\xc0\xc2\xdf\xe0\xe1\xed\xed\xef\xf0\xf1\xf4\xf5\xf8\xff"
+    some = [bytes(chance.choices(leads, k=chance.randint(1, 7))) for _ in range(1000)]
+    same(spark, "s STRING, z INT, _corrupt_record STRING", [b'{"s":"' + each + b'","z":7}' for each in some])
 
 
 def test_patterns_read_what_from_json_reads_by_them(spark: SparkSession) -> None:
-    dates = ("29.02.2024", "30.02.2024", "1.2.2024", "29.02.-2024", "", "100")
+    dates = ("29.02.2024", "30.02.2024", "29.02.২০২৪", "1.2.2024", "29.02.-2024", "", "100")
     times = (
         *(f"2024-02-29 10:00:00{rest}" for rest in ("", ".5", ".1234", ".123Z", "+02:00", "z", " ", ".", "+0200")),
         *("2024-02-29T10:00:00", "12024-02-29 10:00:00", "+12024-02-29 10:00:00"),

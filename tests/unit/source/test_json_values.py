@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import json
 import math
 import random
@@ -20,7 +22,7 @@ from sparkonce.connectors.values.options import JsonOptions
 from sparkonce.connectors.values.zones import parse_zone
 from tests.cases import each_case
 from tests.chance import examples
-from tests.json_documents import SCHEMA, documents, plain
+from tests.json_documents import SCHEMA, documents, plain, random_schema
 
 ZONES = ("UTC", "+05:30", "Europe/Paris")
 
@@ -54,6 +56,12 @@ def test_both_ways_agree_on_random_documents(seed: int) -> None:
     some = documents(seed, 250)
     left = compare(SCHEMA, [*some, None], time_zone=ZONES[seed % len(ZONES)])
     assert left < len(some)
+
+
+@each_case("seed", range(12))
+def test_both_ways_agree_on_damaged_documents_of_random_schemas(seed: int) -> None:
+    schema = random_schema(seed)
+    compare(schema, [*documents(seed, 150, schema, damaged=0.7), None], time_zone=ZONES[seed % len(ZONES)])
 
 
 @pytest.mark.soak
@@ -148,6 +156,41 @@ def test_a_number_that_is_too_long_makes_a_document_malformed_whoever_reads_it()
     """Jackson has a limit for each number, that of Spark's StreamReadConstraints: 1,000 characters."""
     numbers = ["9" * 1000, "9" * 1001, "-" + "9" * 1000, "0." + "0" * 998, "0." + "0" * 999, "1e" + "0" * 999]
     assert compare("a INT, b STRING", [f'{{"b":"x","c":{number},"a":1}}'.encode() for number in numbers]) == 4
+
+
+def test_a_name_that_is_too_long_makes_a_document_malformed_whoever_reads_it() -> None:
+    """Jackson's limit is 50,000 characters; the compiled way counts bytes, and leaves the rest to the careful one."""
+    names = ["x" * 49_999, "x" * 50_000, "é" * 49_999, "é" * 50_001]
+    texts = [f'{{"{name}":{{"{name}":1}},"b":{{"{name}":2}},"a":1}}'.encode() for name in names]
+    assert compare("a INT, b MAP<STRING, INT>", texts) == 3
+    assert [one("a INT", text)[1] is None for text in texts] == [True, True, True, False]
+
+
+def test_a_lone_surrogate_in_an_object_that_is_a_text_stays_an_escape() -> None:
+    """As Jackson writes it; in a string itself Java has a question mark for it."""
+    fields, problem = one("s STRING, t STRING", '{"s":{"a\\udfff":"x\\ud800"},"t":"\\ud800"}')
+    assert (fields, problem) == ({"s": '{"a\\uDFFF":"x\\uD800"}', "t": "?"}, None)
+
+
+@each_case(
+    ("number", "z"),
+    [("1.0e", None), ("1e", 7), ("1.", 7), ("0e", None), ("-0.5e", None), ("-1.0e+", None), ("1.0e,2", None)],
+)
+def test_reading_goes_on_where_jackson_does_behind_a_broken_number(number: str, z: int | None) -> None:
+    """Behind the point or the e, or one character behind the number: so the end of the array is seen, or is not."""
+    assert one("v ARRAY<DOUBLE>, z INT", f'{{"v":[{number}],"z":7}}')[0] == {"v": None, "z": z}
+
+
+@each_case("digits", ["০১২৩৪", "߀߁߂߃߄", "٠١٢٣٤"])
+def test_decimals_and_numbers_of_days_may_have_the_digits_of_any_script(digits: str) -> None:
+    """As in Java's BigDecimal and Integer.parseInt, which read UTF-16 units: beyond U+FFFF they know none."""
+    minus, four = f"-{digits[1]}{digits[2]}.{digits[3]}e{digits[1]}", digits[4]
+    assert one("m DECIMAL(9,2), d DATE", f'{{"m":"{minus}","d":"{four}"}}') == (
+        {"m": decimal.Decimal("-123.00"), "d": datetime.date(1970, 1, 5)},
+        None,
+    )
+    far = "\U0001d7ce\U0001d7cf"
+    assert one("m DECIMAL(9,2), d DATE", f'{{"m":"{far}","d":"{far}"}}')[0] == {"m": None, "d": None}
 
 
 @each_case("special", ['"', "\\", "\\u0041", "\\x", "\x1f", "\x7f", "\u00e9", "\U0001f600"])
