@@ -14,8 +14,12 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from playwright.sync_api import sync_playwright
+
+from sparkonce.jobs.shared.browser import browser_path, launch
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+WIDTHS = (375, 1024, 1280, 1440, 1536, 1920)
 LOADED = {("script", "src"), ("img", "src"), ("iframe", "src"), ("source", "src")}
 
 
@@ -62,6 +66,20 @@ def test_every_page_is_there_and_all_of_them_on_one(pages: dict[Path, Page]) -> 
     assert sources <= {page.relative_to(site) for page in pages}
     whole = (site / "all_pages" / "index.html").read_text()
     assert whole.count("<h1>") + whole.count("<h2>") + whole.count("<h3>") > len(sources)
+
+
+@pytest.mark.lab
+def test_no_page_is_wider_than_its_window(pages: dict[Path, Page]) -> None:
+    path = browser_path()
+    if path is None:
+        pytest.skip("there is no browser: apt-get install chromium, or name one in CHROMIUM")
+    with sync_playwright() as started, launch(started, path) as browser, browser.new_page() as page:
+        for each in pages:
+            page.goto(each.as_uri())
+            for width in WIDTHS:
+                page.set_viewport_size({"width": width, "height": 800})
+                found = page.evaluate("document.documentElement.scrollWidth")
+                assert found <= width, f"{each.name} takes {found} pixels of {width}"
 
 
 @pytest.mark.lab
