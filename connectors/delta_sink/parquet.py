@@ -4,6 +4,10 @@ Batches are gathered into row groups of a fair size, since every write creates a
 dictionary is built only for columns whose first rows repeat: for values that are all different, hashing them and then
 falling back costs a good part of the writing time and saves nothing.
 
+A column with a NaN has no bounds in its file's footer, and one with a -0.0 no dictionary, since readers would skip
+these values. Both are decided when a file's first rows are written: where the first such value comes later, another
+file is begun.
+
 Memory is bounded: the bytes of buffered rows and the number of open files have limits.
 """
 
@@ -25,7 +29,16 @@ from pyarrow import fs
 
 from sparkonce.connectors.delta_sink.partitions import PartitionValues, directory, split
 from sparkonce.connectors.delta_sink.schema import WriteSchema
-from sparkonce.connectors.delta_sink.statistics import Path, StatisticsCollector, bounded_columns, covered_columns
+from sparkonce.connectors.delta_sink.statistics import (
+    NAN,
+    NEGATIVE_ZERO,
+    Path,
+    SpecialFloat,
+    StatisticsCollector,
+    bounded_columns,
+    covered_columns,
+    special_floats,
+)
 from sparkonce.offset_store.tables import join
 
 ROW_GROUP_BYTES = 32 * 1024 * 1024
@@ -90,6 +103,14 @@ class _OpenFile:
     waiting: list[pa.RecordBatch] = field(default_factory=list)
     waiting_bytes: int = 0
     waiting_rows: int = 0
+    bounded: frozenset[str] = frozenset()
+    encoded: frozenset[str] = frozenset()
+    """The Parquet paths of columns that have bounds in the file's footer, and of those that have dictionaries."""
+
+    def takes(self, specials: set[SpecialFloat]) -> bool:
+        """Whether rows with these values may follow those that are written."""
+        written = {NAN: self.bounded, NEGATIVE_ZERO: self.encoded}
+        return not any(".".join(path) in written[value] for path, value in specials)
 
 
 @dataclass(slots=True)
@@ -138,9 +159,15 @@ class TableWriter:
         return split(batch, columns) if columns else iter([((), batch)])
 
     def _add(self, values: PartitionValues, rows: pa.RecordBatch) -> None:
+        specials = special_floats(rows)
         file = self._open.get(values) or self._begin(values)
+        if not file.takes(specials):
+            self._finish(values)
+            # With what the last one had, so that values that come and go do not begin file after file.
+            specials |= file.statistics.specials
+            file = self._begin(values)
         self._open.move_to_end(values)
-        file.statistics.observe(rows)
+        file.statistics.observe(rows, specials)
         file.waiting.append(rows)
         size = rows.nbytes
         file.waiting_bytes += size
@@ -174,7 +201,9 @@ class TableWriter:
         group = self.settings.row_group_rows or rows.num_rows
         count = rows.num_rows - rows.num_rows % group if whole_groups else rows.num_rows
         writer = file.writer or self._open_writer(file, rows)
-        writer.write_table(rows.slice(0, count), row_group_size=group)
+        written = rows.slice(0, count)
+        file.statistics.observe_groups(written)
+        writer.write_table(written, row_group_size=group)
         self._waiting_bytes -= file.waiting_bytes
         rest = rows.slice(count)
         file.waiting, file.waiting_bytes, file.waiting_rows = rest.to_batches(), rest.nbytes, rest.num_rows
@@ -186,13 +215,17 @@ class TableWriter:
             self.filesystem.create_dir(full_path.rpartition("/")[0], recursive=True)
         self.started.append(file.path)
         file.stream = self.filesystem.open_output_stream(full_path)
-        schema = self.settings.schema.data
+        specials: dict[str, set[str]] = {NAN: set(), NEGATIVE_ZERO: set()}
+        for path, value in file.statistics.specials:
+            specials[value].add(".".join(path))
+        file.bounded = frozenset(bounded_columns(self.settings.covered)) - specials[NAN]
+        file.encoded = frozenset(repeating_columns(first)) - specials[NEGATIVE_ZERO]
         file.writer = pq.ParquetWriter(
             file.stream,
-            schema,
+            self.settings.schema.data,
             compression=self.settings.compression,
-            use_dictionary=repeating_columns(first) or False,
-            write_statistics=bounded_columns(self.settings.covered) or False,
+            use_dictionary=sorted(file.encoded) or False,
+            write_statistics=sorted(file.bounded) or False,
             store_schema=False,
         )
         return file.writer

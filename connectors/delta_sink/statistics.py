@@ -3,9 +3,12 @@
 A reader skips a file when its statistics show that no row can match, so a bound that is too tight silently loses rows:
 if a bound cannot be exact or safely wider, it is omitted. Bounds come from the Parquet footer,
 where the writer has collected them anyway; nulls are counted from the rows, since a footer counts the leaves of lists.
+The JSON is not escaped: delta-rs (1.6) reads an escaped surrogate pair as another character.
 
-Not bounded: booleans, binaries, anything inside lists and maps, floating-point columns with a NaN (Spark orders NaN
-above all, Parquet leaves it out), infinities (JSON has none), years that Python's dates do not reach.
+Not bounded: binaries, anything inside lists and maps, floating-point columns with a NaN (Spark, DataFusion and DuckDB
+order NaN above all, Parquet leaves it out, pyarrow matches it with nothing), years other than 1 to 9999. A file with
+such a value in a column of its own has no bounds at all: where some columns have bounds and others none, delta-rs's
+``to_pyarrow_dataset`` (1.6) skips the file for every filter on the others.
 Strings are cut to a prefix; an upper bound that was cut is completed with a character above what was cut off: the
 highest of ASCII if that will do, as Delta's own writer does, or the highest of all.
 Only the columns are covered that Delta's properties ``delta.dataSkippingStatsColumns`` and
@@ -30,6 +33,8 @@ import pyarrow.parquet as pq
 
 STRING_PREFIX_CHARACTERS = 32
 DEFAULT_INDEXED_COLUMNS = 32
+FOOTER_TEXT_BYTES = 4096
+"""A footer has no bounds of columns with longer ones."""
 _HIGHEST = "\U0010ffff"
 _HIGHEST_ASCII = "\x7f"
 _LISTED = re.compile(r"(?:`(?:[^`]|``)*`|[^,`])+")
@@ -37,6 +42,12 @@ _NAME = re.compile(r"`(?:[^`]|``)*`|[^.`]+")
 
 Path = tuple[str, ...]
 """The names from a top-level column down to a field of a struct."""
+SpecialFloat = tuple[Path, str]
+"""That a column has `NAN`, or `NEGATIVE_ZERO`."""
+NAN = "NaN"
+"""Parquet's bounds leave it out, and readers that order it above all skip its row groups by them."""
+NEGATIVE_ZERO = "-0.0"
+"""Spark (4.2) looks 0.0 up in a dictionary by its bits, and skips row groups that only have this one."""
 
 
 def covered_columns(schema: pa.Schema, limit: int, chosen: Sequence[Path] | None = None) -> dict[Path, pa.DataType]:
@@ -53,6 +64,21 @@ def covered_columns(schema: pa.Schema, limit: int, chosen: Sequence[Path] | None
 def bounded_columns(covered: Mapping[Path, pa.DataType]) -> list[str]:
     """Return the Parquet paths of the columns whose bounds the writer must collect."""
     return [".".join(path) for path, kind in covered.items() if _has_bounds(kind)]
+
+
+def special_floats(batch: pa.RecordBatch) -> set[SpecialFloat]:
+    """Return which columns of a batch have values that readers skip by bounds or dictionaries."""
+    found: set[SpecialFloat] = set()
+    for top in batch.schema:
+        for path, kind in _leaves((top.name,), top.type):
+            if pa.types.is_floating(kind):
+                column = _descend(batch, path)
+                bits = column.view(pa.int32() if kind == pa.float32() else pa.int64())
+                if pc.any(pc.is_nan(column)).as_py():
+                    found.add((path, NAN))
+                if pc.any(pc.equal(bits, -(1 << (kind.bit_width - 1)))).as_py():
+                    found.add((path, NEGATIVE_ZERO))
+    return found
 
 
 def parse_paths(text: str) -> list[Path]:
@@ -80,13 +106,13 @@ def _leaves(path: Path, kind: pa.DataType) -> Iterator[tuple[Path, pa.DataType]]
 
 def _has_bounds(kind: pa.DataType) -> bool:
     return bool(
-        pa.types.is_integer(kind)
+        pa.types.is_boolean(kind)
+        or pa.types.is_integer(kind)
         or pa.types.is_floating(kind)
         or pa.types.is_decimal(kind)
         or pa.types.is_date(kind)
         or pa.types.is_timestamp(kind)
         or pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
     )
 
 
@@ -97,16 +123,25 @@ class StatisticsCollector:
     columns: Mapping[Path, pa.DataType]
     rows: int = 0
     null_counts: dict[Path, int] = field(default_factory=dict)
-    has_nan: set[Path] = field(default_factory=set)
+    specials: set[SpecialFloat] = field(default_factory=set)
+    _long_texts: dict[Path, list[tuple[str, str]]] = field(default_factory=dict)
+    """Bounds of rows among which are texts that a footer has no bounds of."""
 
-    def observe(self, batch: pa.RecordBatch) -> None:
-        """Count the rows of a batch."""
+    def observe(self, batch: pa.RecordBatch, specials: set[SpecialFloat]) -> None:
+        """Count the rows of a batch, which has these `special_floats`."""
         self.rows += batch.num_rows
+        self.specials |= specials
+        for path in self.columns:
+            self.null_counts[path] = self.null_counts.get(path, 0) + _descend(batch, path).null_count
+
+    def observe_groups(self, rows: pa.Table) -> None:
+        """Note what the footer will not have of rows that become whole row groups."""
         for path, kind in self.columns.items():
-            column = _descend(batch, path)
-            self.null_counts[path] = self.null_counts.get(path, 0) + column.null_count
-            if pa.types.is_floating(kind) and path not in self.has_nan and pc.any(pc.is_nan(column)).as_py():
-                self.has_nan.add(path)
+            if pa.types.is_string(kind):
+                column = _descend(rows, path)
+                if (pc.max(pc.binary_length(column)).as_py() or 0) > FOOTER_TEXT_BYTES:
+                    found = pc.min_max(column).as_py()
+                    self._long_texts.setdefault(path, []).append((found["min"], found["max"]))
 
     def to_json(self, footer: pq.FileMetaData) -> str:
         """Return Delta's statistics of the file whose footer this is."""
@@ -117,10 +152,19 @@ class StatisticsCollector:
         for path in self.columns:
             _put(nulls, path, self.null_counts.get(path, 0))
             low, high = _lower(lows.get(path)), _upper(highs.get(path))
-            if low is not None and high is not None and path not in self.has_nan:
+            if low is not None and high is not None:
                 _put(minimum, path, low)
                 _put(maximum, path, high)
-        return _encode({"numRecords": self.rows, "minValues": minimum, "maxValues": maximum, "nullCount": nulls})
+        bounds = {} if self._lacks_bounds(minimum) else {"minValues": minimum, "maxValues": maximum}
+        return _encode({"numRecords": self.rows, **bounds, "nullCount": nulls})
+
+    def _lacks_bounds(self, minimum: Mapping[str, Any]) -> bool:
+        """Whether a column has values, but no bounds; fields of structs do not count, since delta-rs ignores them."""
+        return any(
+            _has_bounds(kind) and path[0] not in minimum and self.null_counts.get(path, 0) < self.rows
+            for path, kind in self.columns.items()
+            if len(path) == 1
+        )
 
     def _bounds(self, footer: pq.FileMetaData) -> tuple[dict[Path, Any], dict[Path, Any]]:
         """Return the lowest and highest value of each column, only where every row group with values has bounds."""
@@ -133,6 +177,8 @@ class StatisticsCollector:
             for path, kind in self.columns.items()
             if _has_bounds(kind) and dotted[name := ".".join(path)] == 1
         }
+        for path, pairs in self._long_texts.items():
+            lows[path], highs[path] = min(low for low, _ in pairs), max(high for _, high in pairs)
         boundless: set[Path] = set()
         for group in (footer.row_group(index) for index in range(footer.num_row_groups)):
             for column in (group.column(index) for index in range(group.num_columns)):
@@ -141,7 +187,8 @@ class StatisticsCollector:
                     continue
                 found = _footer_bounds(column, group.num_rows)
                 if found is _NO_BOUNDS:
-                    boundless.add(path)
+                    if path not in self._long_texts:
+                        boundless.add(path)
                 elif found is not None:
                     low, high = found
                     lows[path] = min(lows[path], low) if path in lows else low
@@ -179,7 +226,7 @@ def _footer_bounds(column: pq.ColumnChunkMetaData, rows: int) -> tuple[Any, Any]
     return _NO_BOUNDS  # type: ignore[no-any-return]
 
 
-def _descend(batch: pa.RecordBatch, path: Path) -> pa.Array:
+def _descend(batch: pa.RecordBatch | pa.Table, path: Path) -> pa.Array:
     """Return a field of a struct as a column; where the struct is null, so is the field."""
     column = batch.column(path[0])
     for name in path[1:]:
@@ -216,7 +263,8 @@ def _cut(text: str) -> int:
 def _scalar(value: Any) -> Any:
     """Return a value in Delta's JSON form; None if it has none."""
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        # As delta-spark writes infinities: JSON has none.
+        return value if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
     if isinstance(value, datetime):
         if value.tzinfo is None:
             return value.isoformat(timespec="microseconds")
@@ -235,7 +283,11 @@ def _put(tree: dict[str, Any], path: Path, value: Any) -> None:
 def _encode(value: Any) -> str:
     """Write JSON; unlike ``json``, decimals come out as numbers with all their digits."""
     if isinstance(value, dict):
-        return "{" + ",".join(f"{json.dumps(key)}:{_encode(inner)}" for key, inner in value.items()) + "}"
+        return (
+            "{"
+            + ",".join(f"{json.dumps(key, ensure_ascii=False)}:{_encode(inner)}" for key, inner in value.items())
+            + "}"
+        )
     if isinstance(value, Decimal):
         return format(value, "f")
-    return json.dumps(value)
+    return json.dumps(value, ensure_ascii=False)

@@ -21,9 +21,10 @@ from pyarrow import fs
 
 from sparkonce.connectors.delta_sink import parquet
 from sparkonce.connectors.delta_sink.parquet import DataFile, FileSettings, TableWriter, repeating_columns
-from sparkonce.connectors.delta_sink.partitions import directory, split, value_text
-from sparkonce.connectors.delta_sink.schema import SchemaError, WriteSchema, is_part_of, reshape
+from sparkonce.connectors.delta_sink.partitions import directory, split
+from sparkonce.connectors.delta_sink.schema import Required, SchemaError, WriteSchema, is_part_of, reshape
 from sparkonce.connectors.delta_sink.statistics import parse_paths
+from tests.cases import each_case
 from tests.chance import examples
 
 UTC = pa.timestamp("us", tz="UTC")
@@ -116,24 +117,34 @@ def test_statistics_tell_the_truth(tmp_path_factory: pytest.TempPathFactory, row
     batches = [batch.slice(0, 1), batch.slice(1)] if two else [batch]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parquet, "ROW_GROUP_BYTES", 1)
-        (file,) = write_files(root, batches, file_settings(SCHEMA))
+        files = write_files(root, batches, file_settings(SCHEMA))
+    assert len(files) <= len(batches)  # a NaN or -0.0 may begin another
+    start = 0
+    for file in files:
+        check_statistics(root, file, rows[start : (start := start + file.rows)])
+    assert start == len(rows)
+
+
+def check_statistics(root: Path, file: DataFile, rows: list[Any]) -> None:
     found = json.loads(file.statistics, parse_float=Decimal)
     assert found["numRecords"] == file.rows == len(rows)
     assert file.size == (root / file.path).stat().st_size
     stored = pq.read_table(root / file.path).to_pylist()
     for path, nulls in bounded(found["nullCount"]):
         assert nulls == sum(leaves(each, path) is None for each in rows), path
-    minimum, maximum = dict(bounded(found["minValues"])), dict(bounded(found["maxValues"]))
+    minimum, maximum = dict(bounded(found.get("minValues", {}))), dict(bounded(found.get("maxValues", {})))
     assert minimum.keys() == maximum.keys()
     for path, low in minimum.items():
         for value in (leaves(each, path) for each in stored):
             if value is not None:
                 assert not (isinstance(value, float) and math.isnan(value))
                 assert comparable(value, low)[1] <= comparable(value, low)[0] <= comparable(value, maximum[path])[1]
-    for name in ("long", "text", "day", "time", "small_decimal", "large_decimal", "local_time"):
-        if any(each[name] is not None for each in rows):
+    has_nan = any(each[name] is not None and math.isnan(each[name]) for each in rows for name in ("float", "double"))
+    assert has_nan == ("minValues" not in found)
+    for name in ("long", "text", "flag", "double", "day", "time", "small_decimal", "large_decimal", "local_time"):
+        if not has_nan and any(each[name] is not None for each in rows):
             assert (name,) in minimum, name
-    assert not {"flag", "bytes", "list", "map"}.intersection(path[0] for path in minimum)
+    assert not {"bytes", "list", "map"}.intersection(path[0] for path in minimum)
 
 
 def test_only_the_first_columns_are_covered(tmp_path: Path) -> None:
@@ -233,7 +244,7 @@ def test_a_dot_in_a_name_is_not_a_field_of_a_struct(tmp_path: Path) -> None:
     (file,) = write_files(
         tmp_path, [pa.RecordBatch.from_pylist([{"a.b": 1, "a": {"b": 99}}], schema=schema)], file_settings(schema)
     )
-    assert json.loads(file.statistics)["minValues"] == {}
+    assert "minValues" not in json.loads(file.statistics)
 
 
 def test_a_column_that_looks_like_another_without_statistics_has_no_bounds(tmp_path: Path) -> None:
@@ -241,14 +252,86 @@ def test_a_column_that_looks_like_another_without_statistics_has_no_bounds(tmp_p
     rows = pa.RecordBatch.from_pylist([{"a.b": "x", "a": {"b": 99}}], schema=schema)
     (file,) = write_files(tmp_path, [rows], file_settings(schema, indexed_columns=1))
     statistics = json.loads(file.statistics)
-    assert (statistics["minValues"], statistics["nullCount"]) == ({}, {"a.b": 0})
+    assert statistics == {"numRecords": 1, "nullCount": {"a.b": 0}}
 
 
-@pytest.mark.parametrize("values", [[1.0, math.nan], [math.nan], [1.0, math.inf], [-math.inf, 1.0]])
-def test_bounds_that_json_or_parquet_would_get_wrong_are_left_out(tmp_path: Path, values: list[float]) -> None:
+@pytest.mark.parametrize("values", [[1.0, math.inf], [-math.inf, 1.0], [math.inf, math.inf]])
+def test_infinities_are_bounds_as_delta_spark_writes_them(tmp_path: Path, values: list[float]) -> None:
     schema = pa.schema([("d", pa.float64())])
     (file,) = write_files(tmp_path, [pa.RecordBatch.from_pydict({"d": values})], file_settings(schema))
-    assert json.loads(file.statistics)["minValues"] == {}
+    found = json.loads(file.statistics)
+    assert [float(found["minValues"]["d"]), float(found["maxValues"]["d"])] == values
+
+
+@each_case(
+    "kind, number, value",
+    [
+        (pa.float64(), pa.float64(), math.nan),
+        (pa.float32(), pa.float32(), math.nan),
+        (pa.timestamp("us"), pa.int64(), 2**60),
+        (UTC, pa.int64(), -(2**60)),
+        (pa.date32(), pa.int32(), 10**7),
+    ],
+)
+def test_a_file_with_a_value_that_has_no_bound_has_none(
+    tmp_path: Path, kind: pa.DataType, number: pa.DataType, value: Any
+) -> None:
+    """Otherwise to_pyarrow_dataset of delta-rs 1.6 would skip it for every filter on that column."""
+    schema = pa.schema([("k", pa.int64()), ("x", kind)])
+    columns = [pa.array([1, 2]), pa.array([value, 0], number).cast(kind)]
+    (file,) = write_files(tmp_path, [pa.RecordBatch.from_arrays(columns, schema=schema)], file_settings(schema))
+    assert json.loads(file.statistics) == {"numRecords": 2, "nullCount": {"k": 0, "x": 0}}
+
+
+def test_a_struct_takes_no_bounds_from_other_columns(tmp_path: Path) -> None:
+    schema = pa.schema([("k", pa.int64()), ("s", pa.struct([("x", pa.float64())]))])
+    rows = pa.RecordBatch.from_pylist([{"k": 1, "s": {"x": math.nan}}], schema=schema)
+    (file,) = write_files(tmp_path, [rows], file_settings(schema))
+    assert json.loads(file.statistics)["minValues"] == {"k": 1}
+
+
+def test_texts_are_not_escaped(tmp_path: Path) -> None:
+    """delta-rs 1.6 reads the escapes of some characters beyond U+FFFF as others."""
+    schema = pa.schema([("𠮷", pa.string())])
+    (file,) = files = write_files(tmp_path, [pa.RecordBatch.from_pydict({"𠮷": ["𠮷野家"]})], file_settings(schema))
+    assert "\\u" not in file.statistics
+    assert json.loads(file.statistics)["maxValues"] == {"𠮷": "𠮷野家"}
+    load(tmp_path, files, schema)
+    table = DeltaTable(tmp_path)
+    assert table.to_pyarrow_table(filters=[("𠮷", "=", "𠮷野家")]).num_rows == 1
+    assert table.delete("`𠮷` = '𠮷野家'")["num_deleted_rows"] == 1
+
+
+def test_texts_that_are_too_long_for_a_footer_have_bounds(tmp_path: Path) -> None:
+    schema = pa.schema([("t", pa.string()), ("s", pa.struct([("t", pa.string())]))])
+    texts = ["b", "c" * 5000, "d", None, "a"]
+    rows = [{"t": text, "s": {"t": text}} for text in texts]
+    batch = pa.RecordBatch.from_pylist(rows, schema=schema)
+    (file,) = write_files(tmp_path, [batch.slice(0, 3), batch.slice(3)], file_settings(schema, row_group_rows=2))
+    assert row_groups(tmp_path, file) == [2, 2, 1]
+    found = json.loads(file.statistics)
+    assert found["minValues"] == {"t": "a", "s": {"t": "a"}}
+    assert found["maxValues"] == {"t": "d", "s": {"t": "d"}}
+
+
+def test_a_nan_or_a_negative_zero_begins_a_file_without_what_readers_skip_it_by(tmp_path: Path) -> None:
+    """In columns of their own and in structs; what comes before keeps its bounds and dictionaries."""
+    schema = pa.schema([("d", pa.float64()), ("s", pa.struct([("f", pa.float32())])), ("k", pa.int64())])
+
+    def batch(d: float, f: float) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist([{"d": d, "s": {"f": f}, "k": 1}] * 4, schema=schema)
+
+    batches = [batch(1.0, 1.0), batch(0.0, 1.0), batch(math.nan, 1.0), batch(math.nan, -0.0), batch(1.0, math.nan)]
+    files = write_files(tmp_path, [*batches, batch(-0.0, -0.0)], file_settings(schema, row_group_rows=4))
+    assert [file.rows for file in files] == [8, 4, 4, 4, 4]
+    seen = []
+    for file in files:
+        group = pq.read_metadata(tmp_path / file.path).row_group(0)
+        columns = [group.column(index) for index in range(3)]
+        bounds = "".join(each.path_in_schema[-1] for each in columns if each.statistics and each.statistics.has_min_max)
+        dictionaries = "".join(each.path_in_schema[-1] for each in columns if each.has_dictionary_page)
+        seen.append((bounds, dictionaries))
+    assert seen == [("dfk", "dfk"), ("fk", "dfk"), ("fk", "dk"), ("k", "dk"), ("k", "k")]
 
 
 SPECIALS = [
@@ -317,7 +400,7 @@ def test_split_keeps_every_row_once_in_order(pairs: list[tuple[str | None, int |
         seen.setdefault(values, []).extend(part.column("k").to_pylist())
     expected: dict[Any, list[int]] = {}
     for each in rows:
-        expected.setdefault((value_text(each["p"]), value_text(each["q"])), []).append(each["k"])
+        expected.setdefault((each["p"] or None, each["q"] and str(each["q"])), []).append(each["k"])
     assert {key: sorted(ks) for key, ks in seen.items()} == expected
 
 
@@ -415,7 +498,7 @@ def test_a_dictionary_is_kept_for_values_that_repeat() -> None:
 
 def test_a_null_in_a_required_column_is_refused() -> None:
     schema = pa.schema([("k", pa.int64())])
-    write = WriteSchema(schema, (0,), (), ("k",))
+    write = WriteSchema(schema, (0,), (), (Required(("k",), "k"),))
     with pytest.raises(SchemaError, match="column k is NOT NULL"):
         write.align(pa.RecordBatch.from_pydict({"k": pa.array([1, None], pa.int64())}))
 
@@ -426,9 +509,10 @@ def test_an_empty_string_in_a_required_partition_column_is_refused(named: pa.Sch
     physical = "k" if named is None else "col-1"
     schema = pa.schema([(physical, pa.string()), ("v", pa.int64())])
     empty = pa.RecordBatch.from_pydict({"k": ["x", ""], "v": [1, 2]})
+    required = (Required((physical,), "k"),)
     with pytest.raises(SchemaError, match=r"column k is NOT NULL .* an empty string in it"):
-        WriteSchema(schema, (0, 1), (physical,), (physical,), named).align(empty)
-    WriteSchema(schema, (0, 1), (), (physical,), named).align(empty)
+        WriteSchema(schema, (0, 1), (physical,), required, named).align(empty)
+    WriteSchema(schema, (0, 1), (), required, named).align(empty)
     WriteSchema(schema, (0, 1), (physical,), (), named).align(empty)
 
 
