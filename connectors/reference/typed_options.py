@@ -50,6 +50,7 @@ KafkaSource = TypedDict(
         "valueMessage": str,
         "valueSchemaId": int,
         "valueSubject": str,
+        "recursiveFieldMaxDepth": int,
         "schemaEvolution": Literal["none", "restart", "add-columns"],
         "includeDeadLetters": bool,
         "valueSchema": str,

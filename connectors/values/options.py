@@ -221,6 +221,8 @@ class SchemaOptions:
     """How values of JSON are decoded; its fields are those of ``schema``."""
 
 
+    most_within: int = 0
+    """How many times a type may be within itself, the outermost counted; 0 for schemas that are not recursive."""
 @dataclass(frozen=True, slots=True)
 class TextOptions:
     """Keys that are text."""
@@ -301,6 +303,15 @@ class RowOptions:
         STAY,
         "what happens when values come with a newer version of the subject's schema than values are read as: they are "
         "read as that all the same, without their new fields (none); the query stops before it writes them, and "
+    recursive_field_max_depth: int | None = integer(
+        None,
+        "with avro and protobuf, how many times a type may be within itself, itself counted: 1 leaves the fields out "
+        "that make a type recursive, and so on. As from_avro's option of this name, and from_protobuf's "
+        "recursive.fields.max.depth, which is at most 10",
+        least=1,
+        most=15,
+        default_text="recursive schemas are refused",
+    )
         "reads all as the newer one when it is started again (restart); or, with handOver=ranges and mergeSchema=true "
         "on delta_once, each batch is read as the latest version, and new columns are added to the table while the "
         "query runs (add-columns)",

@@ -39,6 +39,7 @@ from sparkonce.connectors.values.options import (
 from sparkonce.settings import camel_case, settings_of
 
 LETTERS, EVOLUTION, CORRUPT = "includeDeadLetters", "schemaEvolution", "columnNameOfCorruptRecord"
+DEPTH, MAX_PROTOBUF_DEPTH = "recursiveFieldMaxDepth", 10
 _ROWS, _JSON = settings_of(RowOptions, camel_case, "Values"), settings_of(JsonOptions, camel_case, "Values")
 _KEYS = settings_of(KeyOptions, camel_case, "Keys")
 _OF_DOCUMENTS = {name: each for name, each in _JSON.items() if name not in ("valueSchema", CORRUPT)}
@@ -139,6 +140,8 @@ def _check_used(table: SettingTable, parts: tuple[Part, Part], named: Set[str], 
         idle += [(name, _VALUES_OF_SCHEMAS) for name in (*value.of_schemas, EVOLUTION)]
     if key.format in (BINARY, STRING):
         idle += [(name, _KEYS_OF_SCHEMAS) for name in (key.name("Schema"), *key.of_schemas)]
+    if not {value.format, key.format} & {AVRO, PROTOBUF}:
+        idle.append((DEPTH, 'set option("valueFormat", "avro"), or protobuf'))
     if (value.format, key.format) == (BINARY, BINARY):
         idle += [(name, _ANY_VALUES) for name in ("mode", *(() if may_select else (LETTERS,)))]
     if value.format == BINARY and key.format in (BINARY, STRING):
@@ -229,7 +232,8 @@ def _by_schema(
     if registry is None and unneeded:
         raise OptionError(f"{table.format}: option {unneeded[0]} needs schemaRegistry.url, which has the schema")
     try:
-        schema = _column_type(part, reader)
+        depth = _depth(table, given, part)
+        schema = _column_type(part, reader, depth)
     except ValueError as error:
         hint = "" if part.format == PROTOBUF or _is_json(reader) else f". Of a schema in a file, set {option}=file:PATH"
         raise OptionError(f"{table.format}: the schema that {part.column}s are read as: {error}{hint}") from None
@@ -246,7 +250,20 @@ def _by_schema(
         format=part.format,
         message=part.message,
         column=part.column,
+        most_within=depth,
     )
+
+
+def _depth(table: SettingTable, given: Mapping[str, str], part: Part) -> int:
+    """Return how many times a type may be within itself; 0 if it may not.
+
+    Raises:
+        ValueError: the format does not take so many.
+    """
+    depth: int = table.values(given, {DEPTH: _ROWS[DEPTH]})["recursive_field_max_depth"] or 0
+    if part.format == PROTOBUF and depth > MAX_PROTOBUF_DEPTH:
+        raise ValueError(f"{DEPTH}={depth}: with {PROTOBUF} it is at most {MAX_PROTOBUF_DEPTH}")
+    return depth
 
 
 def _is_json(text: str) -> bool:
@@ -268,7 +285,7 @@ def _with_corrupt(table: SettingTable, options: SchemaOptions, corrupt: str) -> 
     return replace(options, schema=wider, corrupt_column=corrupt)
 
 
-def _column_type(part: Part, reader: str) -> DataType:
+def _column_type(part: Part, reader: str, depth: int) -> DataType:
     """Return the type of the column that a reader's schema makes.
 
     Raises:
@@ -277,7 +294,7 @@ def _column_type(part: Part, reader: str) -> DataType:
     if part.format != PROTOBUF and part.message is not None:
         raise ValueError(f"option {part.name('Message')} is for {part.name('Format')}=protobuf: leave it out")
     if part.format == AVRO:
-        return spark_type(parse(reader))
+        return spark_type(parse(reader, recursive=True), depth)
     try:
         if part.format == JSON_SCHEMA:
             return json_schema.spark_type(reader)
@@ -286,4 +303,4 @@ def _column_type(part: Part, reader: str) -> DataType:
         raise ValueError(
             f"{part.name('Format')}={part.format} needs pip install 'sparkonce[registry]' ({error})"
         ) from None
-    return types.spark_type(reading.message_of(reader, part.message))
+    return types.spark_type(reading.message_of(reader, part.message), most_within=depth)

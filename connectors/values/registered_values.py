@@ -80,12 +80,13 @@ class _Avro(Reading):
     kind = AVRO
 
     def __init__(self, options: SchemaOptions, wanted: DataType) -> None:
-        self._reader = avro.parse(options.reader)
-        self.type = common(avro_types.spark_type(self._reader), wanted)
+        self._reader = avro.parse(options.reader, recursive=True)
+        self.type = common(avro_types.spark_type(self._reader, options.most_within), wanted)
         self._decoder = AvroDecoder(self._reader, self.type)
 
     def add(self, schema: RegisteredSchema, path: Path) -> int:  # noqa: ARG002
-        writer, reader = avro.parse(schema.text, [each.text for each in schema.references]), self._reader
+        references = [each.text for each in schema.references]
+        writer, reader = avro.parse(schema.text, references, recursive=True), self._reader
         # Java reads records of any name at the root. Here a topic with several types of records would become rows of
         # one, with what fields they have in common.
         if isinstance(writer, avro.Record) and isinstance(reader, avro.Record) and not same_name(writer, reader):
@@ -111,7 +112,7 @@ class _Protobuf(Reading):
         from sparkonce.connectors.values.protobuf.decoder import ProtobufDecoder
 
         self._reader = reading.message_of(options.reader, options.message)
-        kind = common(types.spark_type(self._reader), wanted)
+        kind = common(types.spark_type(self._reader, most_within=options.most_within), wanted)
         assert isinstance(kind, StructType)
         self.type = kind
         self._decoder = ProtobufDecoder(self._reader, kind)

@@ -30,7 +30,8 @@ class AvroDecoder(PieceDecoder):
         bytes_here, rows = int((ends - starts).sum()), starts.shape[0]
         # An item takes a byte at least, and each value and item may have the items of all defaults.
         cells = self._cells.make(rows, bytes_here + (bytes_here + rows) * self._programs.items_of_defaults)
-        stack: Int64s = np.zeros(self._programs.deepest + 1, np.int64)
+        open_at_once = machine.MOST_LISTS + machine.MOST_OPEN if self._programs.skips else self._programs.deepest + 1
+        stack: Int64s = np.zeros(open_at_once, np.int64)
         values = machine.Values(data, starts, ends, entries, problems, stack)
         machine.run(self._programs.code, values, cells, np.zeros(self._layout.levels, np.int64))
         if isinstance(self._layout.root.kind, StructType):  # as from_avro, a record whose fields are null

@@ -48,7 +48,9 @@ WIDTH = 6
     JUMP,
     FAIL,
     END,
-) = range(26)
+    CALL,
+    RETURN,
+) = range(28)
 
 (
     FINE,
@@ -65,9 +67,14 @@ WIDTH = 6
     TOO_MANY_ITEMS,
     NOT_READABLE,
     NO_DIGITS,
-) = range(14)
+    TOO_DEEP,
+) = range(15)
 """What is wrong with a value; the other bits of a problem are the number of the operation."""
 PROBLEM_BITS = 4
+MOST_LISTS = 200
+"""Lists within each other in a schema, `schema.MAX_DEPTH`; records within themselves have more."""
+MOST_OPEN = 10_000
+"""Records, arrays and maps within each other that are skipped."""
 MAX_MILLIS = (2**63 - 1) // 1000
 _MAX_VARINT_BITS = 63
 
@@ -96,7 +103,7 @@ class Values(NamedTuple):
     problems: Int32s
     """By value, what is wrong with it; to be filled."""
     stack: Int64s
-    """How many items are left in the lists that are open."""
+    """How many items are left in the lists that are open, and where operations go on that have called others."""
 
 
 @compiled
@@ -347,6 +354,15 @@ def decode(code: Code, values: Values, cells: Cells, row: int) -> int:
             return FINE if at == end else at_operation(BYTES_LEFT, pc)
         elif op == FAIL:
             problem = NOT_READABLE
+        elif op == CALL:
+            if lists + MOST_LISTS >= values.stack.shape[0]:
+                problem = TOO_DEEP
+            else:
+                values.stack[lists] = following
+                lists, following = lists + 1, first
+        elif op == RETURN:
+            lists -= 1
+            following = values.stack[lists]
         if op in (DECIMAL, FIXED_DECIMAL) and read and problem == FINE:
             cell, problem = put_decimal(code, first, column, cell, data, cells)
         if problem != FINE:

@@ -40,6 +40,7 @@ _MEANING = {
     machine.OUT_OF_RANGE: "the number is too large for its type",
     machine.WRONG_LENGTH: "a length is negative",
     machine.TOO_MANY_ITEMS: "an array or map has more items than bytes",
+    machine.TOO_DEEP: "records, arrays and maps are too deep within each other",
 }
 
 
@@ -57,14 +58,22 @@ class Programs:
         self._pool = bytearray()
         self._depth = self.deepest = self._defaulted = self.items_of_defaults = 0
         """How deep lists are nested, and how many items the defaults of one value have at most."""
+        self.skips = False
+        """Whether records within themselves are skipped, however deep they are."""
+        self._skipped: dict[str, tuple[avro.Recursion, str]] = {}
+        """By name, such records of one writer's schema, and where they are first."""
+        self._calls: list[tuple[int, str]] = []
+        """The operations that skip such a record, with its name."""
         self._code: Code | None = None
 
     def add(self, writer: avro.Schema) -> int:
         """Compile the program of a writer's schema; return its first operation."""
         self._code = None
         first, self._depth, self._defaulted = len(self._operations), 0, 0
+        self._skipped, self._calls = {}, []
         self._value(writer, self._reader, self._layout.root, "")
         self._emit(machine.END, "")
+        self._skip_records()
         self.items_of_defaults = max(self.items_of_defaults, self._defaulted)
         return first
 
@@ -92,11 +101,29 @@ class Programs:
         meaning = self._reasons[at] if kind == machine.NOT_READABLE else _MEANING[kind]
         return f"{self._where[at]}: {meaning}" if self._where[at] else meaning
 
+    def _skip_records(self) -> None:
+        """Compile what skips each record that may be within itself, and have it called where one is skipped."""
+        begins: dict[str, int] = {}
+        while len(begins) < len(self._skipped):
+            name = next(each for each in self._skipped if each not in begins)
+            schema, where = self._skipped[name]
+            begins[name] = len(self._operations)
+            self._record(schema.record, None, None, where)
+            self._emit(machine.RETURN, where)
+        for call, name in self._calls:
+            self._operations[call][machine.FIRST] = begins[name]
+        self.skips = self.skips or bool(begins)
+
     # Each of these takes the writer's schema, the reader's (None where nobody reads it), the column, and the path.
 
     def _value(self, w: avro.Schema, r: avro.Schema | None, column: Column | None, where: str) -> None:
         if column is None:
             r = None
+            if isinstance(w, avro.Recursion):
+                self._skipped.setdefault(w.name, (w, where))
+                self._calls.append((self._emit(machine.CALL, where), w.name))
+                return
+        w, r = avro.expanded(w), None if r is None else avro.expanded(r)
         if isinstance(w, avro.Union):
             self._union(w, r, column, where)
         elif isinstance(r, avro.Union):
@@ -135,6 +162,7 @@ class Programs:
             self._operations[jump][AFTER] = len(self._operations)
 
     def _into_union(self, w: avro.Schema, r: avro.Union, column: Column | None, where: str) -> None:
+        r = avro.Union(tuple(avro.expanded(each) for each in r.branches))
         branch = matching_branch(w, r)
         if branch is None:
             self._fail(f"no branch of the reader's union takes {_name(w)}", where)
@@ -249,6 +277,7 @@ class Programs:
         """Write a default of the reader's schema, in the JSON form that schemas have."""
         if column is None or value is None:
             return
+        r = avro.expanded(r)
         if isinstance(r, avro.Union):
             branch = next(each for each in r.branches if avro.is_default(each, value))
             others = [each for each in r.branches if not is_null(each)]
@@ -399,7 +428,7 @@ def same_name(w: avro.Named, r: avro.Schema) -> bool:
 
 
 def least_bytes(schema: avro.Schema) -> int:
-    """Return how many bytes a value takes at least."""
+    """Return how many bytes a value takes at least; of a record within itself, a byte says whether there is one."""
     if isinstance(schema, avro.Record):
         return sum(least_bytes(each.type) for each in schema.fields)
     if isinstance(schema, avro.Fixed):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
@@ -119,17 +119,33 @@ class Record:
     fields: tuple[Field, ...]
 
 
-Schema = Primitive | Fixed | Enum | Array | Map | Union | Record
+@dataclass(frozen=True, slots=True)
+class Recursion:
+    """A record within itself: a tree has it in place of the record."""
+
+    name: str
+    known: Mapping[str, Named | None] = field(repr=False, compare=False)
+
+    @property
+    def record(self) -> Record:
+        """The record, which has this in it."""
+        found = self.known[self.name]
+        assert isinstance(found, Record)
+        return found
+
+
+Schema = Primitive | Fixed | Enum | Array | Map | Union | Record | Recursion
 Named = Fixed | Enum | Record
 
 
-def parse(text: str, references: Sequence[str] = ()) -> Schema:
+def parse(text: str, references: Sequence[str] = (), *, recursive: bool = False) -> Schema:
     """Return the tree of a schema; ``references`` are the texts of the schemas that it names, those before others.
 
     Raises:
-        AvroSchemaError: it is not a schema, names a type that is unknown, or is recursive, too deep or too large.
+        AvroSchemaError: it is not a schema, names a type that is unknown, is too deep or too large, or is recursive and
+            may not be.
     """
-    reader = _Reader()
+    reader = _Reader(recursive)
     try:
         for reference in references:
             reader.read(_json(reference), "", "the reference")
@@ -175,7 +191,8 @@ def _json(text: str) -> Any:
 class _Reader:
     """Reads schemas that may name each other's types."""
 
-    def __init__(self) -> None:
+    def __init__(self, recursive: bool) -> None:
+        self._recursive = recursive
         self._named: dict[str, Named | None] = {}
         """None while a type is being read: naming it there makes it recursive."""
 
@@ -198,9 +215,12 @@ class _Reader:
             return _logical(kind, part)
         return self.read(kind, space, where)
 
-    def _known(self, name: str, space: str, where: str) -> Named:
+    def _known(self, name: str, space: str, where: str) -> Named | Recursion:
         full = name if "." in name or not space else f"{space}.{name}"
-        found = self._named.get(full, self._named.get(name, NO_DEFAULT))
+        full = full if full in self._named else name
+        found = self._named.get(full, NO_DEFAULT)
+        if found is None and self._recursive:
+            return Recursion(full, self._named)
         if found is None:
             raise AvroSchemaError(f"{where}: {full} contains itself; columns cannot hold recursive types")
         if found is NO_DEFAULT:
@@ -311,9 +331,14 @@ def _shown(part: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+def expanded(schema: Schema) -> Primitive | Fixed | Enum | Array | Map | Union | Record:
+    """Return a schema, of a record within itself the record."""
+    return schema.record if isinstance(schema, Recursion) else schema
+
+
 def kind_of(schema: Schema) -> str:
     """Return what distinguishes the branches of a union: the full name of a named type, the type of others."""
-    if isinstance(schema, Named):
+    if isinstance(schema, Named | Recursion):
         return schema.name
     if isinstance(schema, Primitive):
         return schema.kind
@@ -322,6 +347,7 @@ def kind_of(schema: Schema) -> str:
 
 def is_default(schema: Schema, value: Any) -> bool:
     """Return whether a value of JSON is one of a schema's, as defaults are written."""
+    schema = expanded(schema)
     if isinstance(schema, Union):
         return any(is_default(each, value) for each in schema.branches)
     if isinstance(schema, Record):
@@ -366,7 +392,7 @@ def inlined(text: str, references: Sequence[str]) -> str:
     Raises:
         AvroSchemaError: as `parse`.
     """
-    parse(text, references)
+    parse(text, references, recursive=True)
     known: dict[str, Any] = {}
     for reference in references:
         _collect(_json(reference), "", known)

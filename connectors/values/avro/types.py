@@ -1,9 +1,12 @@
 """The Spark types of Avro's schemas, as ``from_avro`` has them: Spark, SchemaConverters.scala.
 
-What differs: every column may be null, since a value that does not parse has null in all.
+What differs: every column may be null, since a value that does not parse has null in all; a ``time-micros`` is a
+BIGINT, since tables cannot hold TIME(6); nanoseconds become timestamps, which are BIGINT there.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import types as t
 
@@ -19,41 +22,96 @@ _PRIMITIVES: dict[str, type[t.DataType]] = {
     "bytes": t.BinaryType,
     "string": t.StringType,
 }
+OPTION = "recursiveFieldMaxDepth"
+MAX_FIELDS = avro.MAX_PARTS
+"""Fields of all structs in a column: a schema that is twice within itself has twice as many at each depth."""
 _WIDER = ({"int", "long"}, {"float", "double"})
 """Unions of these are the wider type."""
 
 
-def spark_type(schema: avro.Schema, where: str = "the value") -> t.DataType:
+def spark_type(schema: avro.Schema, most_within: int = 0) -> t.DataType:
     """Return the type of the column for a schema.
+
+    With ``most_within``, a record is at most so many times within itself, the outermost counted; what would be deeper
+    has no column, as with ``recursiveFieldMaxDepth`` of Spark. Nor has what nothing is left of, unlike in Spark, where
+    it is a struct without fields.
 
     Raises:
         AvroSchemaError: no column can hold it.
     """
-    if isinstance(schema, avro.Record):
-        if not schema.fields:
+    found = _Types(most_within).type(schema, {}, "the value")
+    if found is None:
+        raise AvroSchemaError(f"of the value nothing is left with {OPTION}={most_within}")
+    return found
+
+
+class _Types:
+    """Each of these takes how often records are around a schema, and returns None for what is cut off."""
+
+    def __init__(self, most_within: int) -> None:
+        self._most_within = most_within
+        self._fields = 0
+
+    def type(self, schema: avro.Schema, around: Mapping[str, int], where: str) -> t.DataType | None:
+        if isinstance(schema, avro.Recursion | avro.Record):
+            return self._record(schema, around, where)
+        if isinstance(schema, avro.Array):
+            element = self.type(schema.items, around, _below(where, "element"))
+            return None if element is None else t.ArrayType(element)
+        if isinstance(schema, avro.Map):
+            value = self.type(schema.values, around, _below(where, "value"))
+            return None if value is None else t.MapType(t.StringType(), value)
+        if isinstance(schema, avro.Union):
+            return self._union(schema, around, where)
+        if isinstance(schema, avro.Enum):
+            return t.StringType()
+        if schema.decimal is not None:
+            return t.DecimalType(schema.decimal.precision, schema.decimal.scale)
+        if isinstance(schema, avro.Fixed):
+            return t.BinaryType()
+        return _primitive(schema, where)
+
+    def _record(
+        self, schema: avro.Recursion | avro.Record, around: Mapping[str, int], where: str
+    ) -> t.StructType | None:
+        times = around.get(schema.name, 0)
+        if times and not self._most_within:
+            raise AvroSchemaError(
+                f"{where} is the record {schema.name} within itself, which no column can hold. Set {OPTION} to the "
+                "number of times that it may be within itself, itself counted: what is deeper is left out"
+            )
+        if times and times >= self._most_within:
+            return None
+        record = avro.expanded(schema)
+        assert isinstance(record, avro.Record)
+        if not record.fields:
             raise AvroSchemaError(f"{where} is the record {schema.name} without fields, which no column can hold")
-        return t.StructType(
-            [t.StructField(each.name, spark_type(each.type, _below(where, each.name))) for each in schema.fields]
+        return self._struct(
+            [(each.name, each.type) for each in record.fields], {**around, schema.name: times + 1}, where
         )
-    if isinstance(schema, avro.Array):
-        return t.ArrayType(spark_type(schema.items, _below(where, "element")))
-    if isinstance(schema, avro.Map):
-        return t.MapType(t.StringType(), spark_type(schema.values, _below(where, "value")))
-    if isinstance(schema, avro.Union):
+
+    def _union(self, schema: avro.Union, around: Mapping[str, int], where: str) -> t.DataType | None:
         branches = [branch for branch in schema.branches if not is_null(branch)]
         if not branches:
             raise _always_null(where)
         if len(branches) == 1 or is_widened(branches):
-            return spark_type(widest(branches), where)
-        members = [(f"member{at}", branch) for at, branch in enumerate(branches)]
-        return t.StructType([t.StructField(name, spark_type(each, _below(where, name))) for name, each in members])
-    if isinstance(schema, avro.Enum):
-        return t.StringType()
-    if schema.decimal is not None:
-        return t.DecimalType(schema.decimal.precision, schema.decimal.scale)
-    if isinstance(schema, avro.Fixed):
-        return t.BinaryType()
-    return _primitive(schema, where)
+            return self.type(widest(branches), around, where)
+        return self._struct([(f"member{at}", branch) for at, branch in enumerate(branches)], around, where)
+
+    def _struct(
+        self, parts: Sequence[tuple[str, avro.Schema]], around: Mapping[str, int], where: str
+    ) -> t.StructType | None:
+        if where.count(".") > avro.MAX_DEPTH:
+            raise AvroSchemaError(f"{where[:40]}… is more than {avro.MAX_DEPTH} levels deep: set a smaller {OPTION}")
+        fields = []
+        for name, part in parts:
+            self._fields += 1
+            if self._fields > MAX_FIELDS:
+                raise AvroSchemaError(f"{where} has more than {MAX_FIELDS:,} fields: set a smaller {OPTION}")
+            kind = self.type(part, around, _below(where, name))
+            if kind is not None:
+                fields.append(t.StructField(name, kind))
+        return t.StructType(fields) if fields else None
 
 
 def _primitive(schema: avro.Primitive, where: str) -> t.DataType:

@@ -37,6 +37,7 @@ _SIGNED: dict[int, type[t.DataType]] = {
     F.TYPE_BYTES: t.BinaryType,
     F.TYPE_ENUM: t.StringType,
 }
+OPTION = "recursiveFieldMaxDepth"
 MAX_FIELDS = 10_000
 """Fields of a message and of all in it, a message counted wherever it is: a schema of one page may have billions."""
 UNSIGNED_LONG = t.DecimalType(20, 0)
@@ -55,15 +56,17 @@ class Choices:
     """``enums.as.ints``"""
 
 
-def spark_type(message: Descriptor, choices: Choices | None = None) -> t.StructType:
+def spark_type(message: Descriptor, choices: Choices | None = None, most_within: int = 0) -> t.StructType:
     """Return the type of the column for a message.
 
-    Fields whose messages have no fields are left out, as in Spark.
+    Fields whose messages have no fields are left out, as in Spark. With ``most_within``, a message is at most so many
+    times within itself, the outermost counted; what would be deeper is left out, as with Spark's
+    ``recursive.fields.max.depth``.
 
     Raises:
         ProtobufSchemaError: no column can hold it: it contains itself, or has no fields, or too many.
     """
-    found = _Types(choices or Choices()).message(message, (), "")
+    found = _Types(choices or Choices(), most_within).message(message, (), "")
     if found is None:
         raise ProtobufSchemaError(f"the message {message.full_name} has no fields, which no column can hold")
     return found
@@ -75,17 +78,20 @@ def is_map(field: FieldDescriptor) -> bool:
 
 
 class _Types:
-    def __init__(self, choices: Choices) -> None:
-        self._choices = choices
+    def __init__(self, choices: Choices, most_within: int) -> None:
+        self._choices, self._most_within = choices, most_within
         self._fields = 0
 
     def message(self, message: Descriptor, around: tuple[str, ...], where: str) -> t.StructType | None:
-        """Return the type of a message within others; None if it has no fields."""
-        if message.full_name in around:
+        """Return the type of a message within others; None if it has no fields, or is too deep within itself."""
+        times = around.count(message.full_name)
+        if times and not self._most_within:
             raise ProtobufSchemaError(
-                f"{where}: {message.full_name} contains itself; columns cannot hold recursive types. Leave the field "
-                "out of the schema that values are read with"
+                f"{where}: {message.full_name} contains itself, which no column can hold. Set {OPTION} to the number "
+                "of times that it may be within itself, itself counted: what is deeper is left out"
             )
+        if times and times >= self._most_within:
+            return None
         fields = []
         for field in message.fields:
             path = f"{where}.{field.name}" if where else field.name

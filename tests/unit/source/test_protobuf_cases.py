@@ -434,7 +434,7 @@ def test_types_of_columns() -> None:
 @pytest.mark.parametrize(
     ("text", "name", "reason"),
     [
-        (TWO, "Tree", "branches: two.Tree contains itself; columns cannot hold recursive types."),
+        (TWO, "Tree", "branches: two.Tree contains itself, which no column can hold. Set recursiveFieldMaxDepth"),
         (TWO, "Grown", "trees.branches: two.Tree contains itself"),
         (THREE, "Json", "google.protobuf.Struct contains itself"),
         (TWO, "Hollow", "the message two.Hollow has no fields, which no column can hold"),
