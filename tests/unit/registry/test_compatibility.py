@@ -41,6 +41,10 @@ def obj(closed: bool = False, required: tuple[str, ...] = (), **properties: Any)
     return json.dumps(made | ({"required": list(required)} if required else {}))
 
 
+def decimal(precision: int, scale: int) -> dict[str, Any]:
+    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+
+
 def js(**schema: Any) -> str:
     return json.dumps(schema)
 
@@ -59,6 +63,8 @@ def editions(body: str) -> str:
 
 DRAFT_2020 = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$defs": {"x": {"type": "string"}}}
 INT, STR, A = {"type": "integer"}, {"type": "string"}, ("a", "int")
+E_IN_X = {"type": "enum", "name": "E", "namespace": "x", "symbols": ["S"]}
+SPACED = record(("a", {**E_IN_X, "namespace": ""}), ("b", {**E_IN_X}), ("c", "E"), name="x.R")
 AVRO = [
     ("equal", record(A), record(A), True, True),
     *(
@@ -96,6 +102,33 @@ AVRO = [
     ("values changed", '{"type":"map","values":"int"}', '{"type":"map","values":"string"}', False, False),
     ("size changed", '{"type":"fixed","name":"F","size":2}', '{"type":"fixed","name":"F","size":3}', False, False),
     ("documentation changed", record(A), record(A, doc="text"), True, True),
+    ("two types E, one of them without a namespace", SPACED, SPACED, True, True),
+    ("out of the namespace around it", record(("e", E_IN_X)), record(("e", {**E_IN_X, "namespace": ""})), False, False),
+    ("a decimal of another scale", record(("d", decimal(6, 2))), record(("d", decimal(6, 3))), False, False),
+    ("a decimal with more digits", record(("d", decimal(6, 2))), record(("d", decimal(8, 2))), True, False),
+    (
+        "milliseconds to microseconds",
+        js(type="long", logicalType="timestamp-millis"),
+        js(type="long", logicalType="timestamp-micros"),
+        False,
+        False,
+    ),
+    ("a number to a date", '"int"', js(type="int", logicalType="date"), True, True),
+    (
+        "a default behind a record, where Java does not find it",
+        record(A),
+        record(A, ("b", [json.loads(enum("X")), "null"], {"default": None})),
+        False,
+        True,
+    ),
+    ("a default behind null", record(A), record(A, ("b", ["null", "int"], {"default": 3})), True, True),
+    (
+        "an alias that takes the value of a field that is still there",
+        record(A, ("b", "int", {"default": 1})),
+        record(A, ("b", "int", {"default": 1, "aliases": ["a"]})),
+        False,
+        True,
+    ),
 ]
 JSON = [
     ("equal", obj(a=INT), obj(a=INT), True, True),

@@ -15,6 +15,14 @@ from tests.unit.registry.rest import MemoryRegistry
 RECORD = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}'
 WIDER = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"},{"name":"b","type":"int","default":1}]}'
 NARROW = '{"type":"record","name":"R","fields":[{"name":"a","type":"string"}]}'
+SPACES = (
+    '{"type":"record","name":"x.R","fields":[{"name":"a","type":{"type":"enum","name":"E","namespace":"","symbols":["S"]}},'
+    '{"name":"b","type":{"type":"enum","name":"E","symbols":["T"]}}]}'
+)
+NORMAL_SPACES = (
+    '{"name":"x.R","type":"record","fields":[{"name":"a","type":{"name":"E","namespace":"","type":"enum","symbols":["S"]}},'
+    '{"name":"b","type":{"name":"x.E","type":"enum","symbols":["T"]}}]}'
+)
 PROTO = 'syntax = "proto3"; message M { int32 a = 1; }'
 Script = list[tuple[str, Any, int, Any]]
 """(request, body, status, what the answer has: a code of an error, or a part of the document)"""
@@ -87,6 +95,8 @@ SCRIPTS: dict[str, Script] = {
         ("POST /subjects/s/versions", schema(""), 422, 42201),
         ("POST /subjects/s/versions", {}, 422, 42201),
         ("POST /subjects/s/versions", schema('{"type":"recor"}'), 422, 42201),
+        ("POST /subjects/s/versions", schema(RECORD.replace('"int"', '"int","default":"x"')), 422, 42201),
+        ("POST /subjects/s/versions", schema(RECORD.replace('"R"', '"int"')), 422, 42201),
         ("POST /subjects/s/versions", schema("{", "JSON"), 422, 42201),
         ("POST /subjects/s/versions", schema('{"type":"strin"}', "JSON"), 422, 42201),
         ("POST /subjects/s/versions", schema('{"pattern":"("}', "JSON"), 422, 42201),
@@ -294,6 +304,8 @@ SCRIPTS: dict[str, Script] = {
             200,
             {"schema": '{"name":"x.R","type":"record","fields":[{"name":"a","type":"int"}]}'},
         ),
+        ("POST /subjects/spaces/versions", schema(SPACES), 200, {}),
+        ("POST /subjects/spaces/versions?normalize=true", schema(SPACES), 200, {"schema": NORMAL_SPACES}),
     ],
     "metadata and rules": [
         ("POST /subjects/s/versions", schema(RECORD, metadata={"properties": {"a": "1"}}), 200, {"id": 1}),
