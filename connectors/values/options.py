@@ -217,12 +217,12 @@ class SchemaOptions:
     unknown: Set[str] | None = None
     """Of a batch that is completed: the schemas that the registry did not have, by `RegisteredValues.unknown`."""
     column: str = VALUE
+    most_within: int = 0
+    """How many times a type may be within itself, the outermost counted; 0 for schemas that are not recursive."""
     json: JsonOptions | None = None
     """How values of JSON are decoded; its fields are those of ``schema``."""
 
 
-    most_within: int = 0
-    """How many times a type may be within itself, the outermost counted; 0 for schemas that are not recursive."""
 @dataclass(frozen=True, slots=True)
 class TextOptions:
     """Keys that are text."""
@@ -299,10 +299,6 @@ class RowOptions:
         default_text="TOPIC-value, where subscribe names one topic",
         value="subject",
     )
-    schema_evolution: str = text(
-        STAY,
-        "what happens when values come with a newer version of the subject's schema than values are read as: they are "
-        "read as that all the same, without their new fields (none); the query stops before it writes them, and "
     recursive_field_max_depth: int | None = integer(
         None,
         "with avro and protobuf, how many times a type may be within itself, itself counted: 1 leaves the fields out "
@@ -312,6 +308,10 @@ class RowOptions:
         most=15,
         default_text="recursive schemas are refused",
     )
+    schema_evolution: str = text(
+        STAY,
+        "what happens when values come with a newer version of the subject's schema than values are read as: they are "
+        "read as that all the same, without their new fields (none); the query stops before it writes them, and "
         "reads all as the newer one when it is started again (restart); or, with handOver=ranges and mergeSchema=true "
         "on delta_once, each batch is read as the latest version, and new columns are added to the table while the "
         "query runs (add-columns)",
