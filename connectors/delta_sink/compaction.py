@@ -25,6 +25,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
+from sparkonce.connectors.sinks.partition_values import outside, texts
 from sparkonce.offset_store.clock import now_ms
 from sparkonce.offset_store.delta_log import DeltaLog
 from sparkonce.offset_store.errors import CommitConflictError, plain
@@ -41,9 +42,22 @@ CLAIM_MS = 15 * 60 * 1000
 CLAIM_TXN_ID = "sparkonce-compaction"
 """Its version is the time, in milliseconds since 1970, until which the table is claimed."""
 _PARTITION = "partition."
+_UNREADABLE_VALUE = (
+    ". While the table has that partition, delta-rs (1.6) cannot choose files by partition: merge them with "
+    "delta-spark (OPTIMIZE), or delete its rows there"
+)
+"""What to do about a timestamp after the year 9999, which Spark writes."""
 
 PartitionValue = Any
+"""Of Python's types; a `FarTime` if that has no such date or time."""
 PartitionKey = tuple[PartitionValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FarTime:
+    """A date or time outside the years 1 to 9999, as Delta's protocol writes it."""
+
+    text: str
 
 
 class CompactionError(RuntimeError):
@@ -90,7 +104,7 @@ def _small(
     target_bytes: int,
     is_chosen: Callable[[tuple[str, ...], PartitionKey], bool],
 ) -> list[SmallFiles]:
-    values = [files[_PARTITION + column].to_pylist() for column in columns]
+    values = [_values(files[_PARTITION + column]) for column in columns]
     partitions = list(zip(*values, strict=True)) if columns else [()] * len(files)
     small: dict[PartitionKey, list[int]] = {}
     for partition, size in zip(partitions, files["size_bytes"].to_pylist(), strict=True):
@@ -98,6 +112,15 @@ def _small(
             small.setdefault(partition, []).append(size)
     found = [SmallFiles(partition, len(sizes), sum(sizes)) for partition, sizes in small.items() if len(sizes) > 1]
     return sorted(found, key=lambda each: [as_text(value) for value in each.partition])
+
+
+def _values(column: pa.ChunkedArray) -> list[PartitionValue]:
+    values = column.combine_chunks()
+    far = outside(values).tolist()
+    if not far:
+        return list(values.to_pylist())
+    times = {row: FarTime(text) for row, text in zip(far, texts(values.take(pa.array(far))), strict=True) if text}
+    return [times.get(row) or value.as_py() for row, value in enumerate(values)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +222,9 @@ class Compaction:
                 conflict = self._told(error)
                 continue
             except (DeltaError, OSError, ValueError) as error:
-                raise CompactionError(f"delta-rs cannot compact {self.location}: {self._told(error)}") from error
+                told = self._told(error)
+                instead = _UNREADABLE_VALUE if "Failed to parse value" in told else ""
+                raise CompactionError(f"delta-rs cannot compact {self.location}: {told}{instead}") from error
             rival = self._rival(attempt, read_version)
             if rival is not None:
                 conflict = f"version {rival} replaced the same files, so this compaction was undone"
@@ -267,6 +292,8 @@ def as_text(value: PartitionValue) -> str:
     """Write a partition's value as Delta's protocol does; null and the empty string are the same there."""
     if value is None:
         return ""
+    if isinstance(value, FarTime):
+        return value.text
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, datetime):

@@ -73,8 +73,6 @@ class _Comparer:
         if ours is None:
             self._left_out(name, theirs)
             return theirs
-        if path and ours.nullable and not theirs.nullable:
-            self._nulls_inside(name)
         kind = self._type(name, ours.dataType, theirs.dataType)
         return theirs if kind == theirs.dataType else t.StructField(theirs.name, kind, theirs.nullable, theirs.metadata)
 
@@ -82,13 +80,9 @@ class _Comparer:
         if isinstance(ours, t.StructType) and isinstance(theirs, t.StructType):
             return self.struct(f"{name}.", ours, theirs)
         if isinstance(ours, t.ArrayType) and isinstance(theirs, t.ArrayType):
-            if ours.containsNull and not theirs.containsNull:
-                self._nulls_inside(name)
             element = self._type(f"{name}.element", ours.elementType, theirs.elementType)
             return t.ArrayType(element, theirs.containsNull)
         if isinstance(ours, t.MapType) and isinstance(theirs, t.MapType):
-            if ours.valueContainsNull and not theirs.valueContainsNull:
-                self._nulls_inside(name)
             key = self._type(f"{name}.key", ours.keyType, theirs.keyType)
             value = self._type(f"{name}.value", ours.valueType, theirs.valueType)
             return t.MapType(key, value, theirs.valueContainsNull)
@@ -102,11 +96,22 @@ class _Comparer:
 
     def _left_out(self, name: str, theirs: t.StructField) -> None:
         reason = "" if theirs.nullable else ", and is NOT NULL in the table"
+        inside = _required_field(theirs)
+        if inside is not None:  # to Delta, a struct that is null has fields that are null
+            reason = f", and {name}{inside} is NOT NULL in the table"
         if DEFAULT in (theirs.metadata or {}):
             reason = ", and has a default in the table, which delta_once does not fill in"
         if reason:
             kind = theirs.dataType.simpleString()
             self.problems.append(f"column {name} ({kind}) is missing from the query{reason}")
 
-    def _nulls_inside(self, name: str) -> None:
-        self.problems.append(f"column {name} may hold nulls inside that the table does not allow")
+
+def _required_field(column: t.StructField) -> str | None:
+    """Return the path of the first field within structs that is NOT NULL, each step after a dot."""
+    if not isinstance(column.dataType, t.StructType):
+        return None
+    for each in column.dataType.fields:
+        inside = "" if not each.nullable else _required_field(each)
+        if inside is not None:
+            return f".{each.name}{inside}"
+    return None

@@ -8,15 +8,14 @@ both are read back as null, here as with delta-spark.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime
-from decimal import Decimal
 from hashlib import sha256
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from sparkonce.connectors.sinks.partition_values import texts
 
 NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
 MAX_NAME_CHARACTERS = 100
@@ -38,6 +37,7 @@ def split(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Parti
     if batch.num_rows == 0:
         return
     encoded = [pc.dictionary_encode(batch.column(name), null_encoding="encode") for name in columns]
+    written = [texts(column.dictionary) for column in encoded]
     codes = np.zeros(batch.num_rows, dtype=np.int64)
     for column in encoded:
         codes = codes * len(column.dictionary) + column.indices.to_numpy(zero_copy_only=False)
@@ -46,29 +46,8 @@ def split(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Parti
     is_whole = len(starts) == 2
     for start, end in pairwise(starts.tolist()):
         first = order[start]
-        values = tuple(value_text(column.dictionary[column.indices[first].as_py()].as_py()) for column in encoded)
+        values = tuple(known[column.indices[first].as_py()] for known, column in zip(written, encoded, strict=True))
         yield values, data if is_whole else data.take(pa.array(order[start:end]))
-
-
-def value_text(value: Any) -> str | None:
-    """Return a partition value as Delta's protocol writes it ("Partition Value Serialization")."""
-    if value is None or value == "":
-        return None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, datetime):
-        return _timestamp_text(value)
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    return str(value)
-
-
-def _timestamp_text(value: datetime) -> str:
-    if value.tzinfo is None:
-        return value.isoformat(sep=" ", timespec="microseconds")
-    return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def directory(columns: Sequence[str], values: PartitionValues) -> str:

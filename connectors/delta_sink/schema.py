@@ -11,8 +11,9 @@ narrower types cast, names replaced, and nulls for fields that the data lacks.
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,10 +31,24 @@ from sparkonce.connectors.delta_sink.types import (
     unsupported,
     unsupported_text,
 )
+from sparkonce.connectors.sinks.partition_values import outside, refusal
 
 
 class SchemaError(ValueError):
     """The query's rows do not fit the table; every column that differs is named."""
+
+
+INSTEAD = ". Correct what writes it, or leave such rows out (where)"
+
+
+@dataclass(frozen=True, slots=True)
+class Required:
+    """A column, or a field within one, that the table declares NOT NULL."""
+
+    path: tuple[str, ...]
+    """Its names as files have them; ``element``, ``key`` and ``value`` lead into arrays and maps."""
+    told: str = dataclasses.field(compare=False)
+    """Its name in messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +60,8 @@ class WriteSchema:
     source_positions: tuple[int, ...]
     """For each of them, its position in the query's batches."""
     partition_columns: tuple[str, ...]
-    required_columns: tuple[str, ...]
-    """Columns that the table declares NOT NULL."""
+    required: tuple[Required, ...]
+    """What the table declares NOT NULL."""
     named: pa.Schema | None = None
     """The same columns under their logical names, if the table's columns are mapped."""
 
@@ -64,24 +79,31 @@ class WriteSchema:
         """Bring a batch of the query into the table's shape.
 
         Raises:
-            SchemaError: if a column that the table declares NOT NULL has a null, or would have one as a partition.
+            SchemaError: if what the table declares NOT NULL has a null, or would have one as a partition, or if a
+                partition's date or time is of a year that not every reader has.
         """
-        columns = []
+        columns = {}
         for field, position, named in zip(self.arrow, self.source_positions, self.named or self.arrow, strict=True):
-            column = batch.column(position)
-            if field.name in self.required_columns:
-                self._check_required(field.name, named.name, column)
-            columns.append(reshape(column, named.type, field.type))
-        return pa.RecordBatch.from_arrays(columns, schema=self.arrow)
+            columns[field.name] = reshape(batch.column(position), named.type, field.type)
+            if field.name in self.partition_columns:
+                _check_years(named.name, columns[field.name], batch)
+        for required in self.required:
+            self._check_required(required, columns[required.path[0]], batch)
+        return pa.RecordBatch.from_arrays(list(columns.values()), schema=self.arrow)
 
-    def _check_required(self, name: str, told: str, column: pa.Array) -> None:
-        if column.null_count:
-            raise SchemaError(f"column {told} is NOT NULL in the table, and this batch has a null in it")
-        # No reader could load the table once such a file is in it.
-        if name in self.partition_columns and pa.types.is_string(column.type) and pc.any(pc.equal(column, "")).as_py():
+    def _check_required(self, required: Required, column: pa.Array, batch: pa.RecordBatch) -> None:
+        row = first_null(column, required.path[1:])
+        if row is not None:
             raise SchemaError(
-                f"column {told} is NOT NULL in the table, and this batch has an empty string in it, which Delta stores "
-                "as null in a partition column"
+                f"column {required.told} is NOT NULL in the table, and this batch has a null in it: "
+                f"{_record(batch, row)}{INSTEAD}"
+            )
+        # No reader could load the table once such a file is in it.
+        is_text = required.path[-1] in self.partition_columns and pa.types.is_string(column.type)
+        if is_text and pc.any(pc.equal(column, "")).as_py():
+            raise SchemaError(
+                f"column {required.told} is NOT NULL in the table, and this batch has an empty string in it, which "
+                f"Delta stores as null in a partition column: {_record(batch, pc.index(column, '').as_py())}{INSTEAD}"
             )
 
     def fits(self, now: WriteSchema) -> bool:
@@ -91,7 +113,7 @@ class WriteSchema:
             all(field.name in columns and is_part_of(field.type, columns[field.name]) for field in self.arrow)
             and self.partition_columns == now.partition_columns
             and self.is_mapped == now.is_mapped
-            and set(now.required_columns) <= set(self.required_columns)
+            and set(now.required) <= set(self.required)
         )
 
 
@@ -181,10 +203,65 @@ def fit(
         arrow=physical_schema(found.wanted, named) if mapped else named,
         source_positions=tuple(positions[column.name.lower()] for column in written),
         partition_columns=tuple(names[name] for name in partition_columns),
-        required_columns=tuple(names[column.name] for column in written if not column.nullable),
+        required=tuple(
+            each for column in written for each in _required((names[column.name],), column.name, column, mapped=mapped)
+        ),
         named=named if mapped else None,
     )
     return Fit(made, grown)
+
+
+def _required(path: tuple[str, ...], told: str, column: t.StructField, *, mapped: bool) -> Iterator[Required]:
+    """Yield a column if it is NOT NULL, and what is NOT NULL within it."""
+    if not column.nullable:
+        yield Required(path, told)
+    for step, inner in _inside(column.dataType):
+        name = physical_name(inner) if mapped and step == inner.name else step
+        yield from _required((*path, name), f"{told}.{step}", inner, mapped=mapped)
+
+
+def _inside(kind: t.DataType) -> Iterator[tuple[str, t.StructField]]:
+    """Yield the parts of a nested type, each as a field."""
+    if isinstance(kind, t.StructType):
+        yield from ((field.name, field) for field in kind.fields)
+    elif isinstance(kind, t.ArrayType):
+        yield "element", t.StructField("", kind.elementType, kind.containsNull)
+    elif isinstance(kind, t.MapType):
+        yield "key", t.StructField("", kind.keyType)
+        yield "value", t.StructField("", kind.valueType, kind.valueContainsNull)
+
+
+def first_null(column: pa.Array, path: Sequence[str]) -> int | None:
+    """Return the first row with a null at a path; None if there is none.
+
+    As to Delta, a struct that is null has fields that are null; an array or map that is null has no elements.
+    """
+    if not path:
+        return int(pc.index(column.is_null(), True).as_py()) if column.null_count else None
+    if pa.types.is_struct(column.type):
+        return first_null(pc.struct_field(column, [column.type.get_field_index(path[0])]), path[1:])
+    if pa.types.is_map(column.type):
+        offsets, entries = _entries(column)
+        below = entries.field(0 if path[0] == "key" else 1)
+    else:
+        offsets, below = _offsets(column), column.flatten()
+    found = first_null(below, path[1:])
+    return None if found is None else int(np.searchsorted(offsets.to_numpy(), found, side="right")) - 1
+
+
+def _check_years(name: str, column: pa.Array, batch: pa.RecordBatch) -> None:
+    wrong = outside(column)
+    if wrong.shape[0]:
+        row = int(wrong[0])
+        raise SchemaError(f"{refusal(name, column, row)}: {_record(batch, row)}{INSTEAD}")
+
+
+def _record(batch: pa.RecordBatch, row: int) -> str:
+    """Return which row it is: the record that it is of, if it says so."""
+    found = {name.lower(): batch.column(position)[row] for position, name in enumerate(batch.schema.names)}
+    if found.keys() >= {"topic", "partition", "offset"}:
+        return f"the record of topic {found['topic']}, partition {found['partition']}, at offset {found['offset']}"
+    return f"row {row + 1} of {batch.num_rows} that a task had at once"
 
 
 def reshape(column: pa.Array, named: pa.DataType, written: pa.DataType) -> pa.Array:

@@ -172,13 +172,16 @@ def test_append_only_tables_are_not_replaced(tmp_path: Path) -> None:
         query.writer().begin()
 
 
-def test_not_null_inside_a_struct_is_heeded(tmp_path: Path) -> None:
+def test_not_null_inside_a_struct_is_checked_by_row(tmp_path: Path) -> None:
     inner = t.StructType([column("x", nullable=False)])
     query = Query(tmp_path, schema=t.StructType([column("s", t.StructType([column("x")]))]))
     make_table(query.table, *table_actions(t.StructType([column("s", inner)])))
-    query.log(0, 10)
-    with pytest.raises(SchemaError, match=r"column s\.x may hold nulls inside"):
-        query.writer().begin()
+    query.write(0, [{"s": {"x": 1}}, {"s": {"x": 2}}])
+    assert DeltaTable(query.table).to_pyarrow_table()["s"].to_pylist() == [{"x": 1}, {"x": 2}]
+    for wrong in ({"s": {"x": None}}, {"s": None}):
+        query.log(1, 10)
+        with pytest.raises(SchemaError, match=r"column s\.x is NOT NULL in the table, .* row 2 of 2"):
+            query.tasks(rows=[{"s": {"x": 3}}, wrong])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,86 @@
+"""What a table declares NOT NULL, at any depth, is checked by the rows."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as t
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from sparkonce.connectors.delta_sink.schema import SchemaError, WriteSchema, fit
+from tests.required_fields import breaks, nullable, random_struct, random_value
+
+TABLES, ROWS = 120, 12
+
+
+def with_physical_names(kind: t.DataType, numbers: itertools.count[int]) -> t.DataType:
+    """Return a type as that of a table with mapped columns."""
+    if isinstance(kind, t.StructType):
+        fields = []
+        for field in kind:
+            number = next(numbers)
+            names = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"col-{number}"}
+            inner = with_physical_names(field.dataType, numbers)
+            fields.append(t.StructField(field.name, inner, field.nullable, names))
+        return t.StructType(fields)
+    if isinstance(kind, t.ArrayType):
+        return t.ArrayType(with_physical_names(kind.elementType, numbers), kind.containsNull)
+    if isinstance(kind, t.MapType):
+        return t.MapType(kind.keyType, with_physical_names(kind.valueType, numbers), kind.valueContainsNull)
+    return kind
+
+
+def refused_rows(write: WriteSchema, batch: pa.RecordBatch) -> set[int]:
+    """Return the numbers of the rows that are refused by themselves."""
+    found = set()
+    for row in range(batch.num_rows):
+        try:
+            write.align(batch.slice(row, 1))
+        except SchemaError:
+            found.add(row)
+    return found
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_rows_with_a_null_that_the_table_forbids_are_refused_and_no_others(mapped: bool) -> None:
+    refused = taken = 0
+    for seed in range(TABLES):
+        rng = random.Random(seed)
+        table = random_struct(rng, 4)
+        query = nullable(table)
+        assert isinstance(query, t.StructType)
+        theirs = with_physical_names(table, itertools.count(1)) if mapped else table
+        assert isinstance(theirs, t.StructType)
+        write = fit(query, theirs, [], mapped=mapped).write_schema
+        rows = [random_value(rng, table) or dict.fromkeys(table.names) for _ in range(ROWS)]
+        batch = pa.RecordBatch.from_pylist(rows, to_arrow_schema(query, timezone="UTC"))
+        wrong = {row for row, value in enumerate(rows) if breaks(value, table, may_be_null=True)}
+        assert refused_rows(write, batch) == wrong, (seed, table.simpleString())
+        good = batch.take(pa.array([row for row in range(ROWS) if row not in wrong], pa.int64()))
+        assert write.align(good).num_rows == good.num_rows
+        if wrong:
+            with pytest.raises(SchemaError) as error:
+                write.align(batch)
+            (named,) = re.findall(r"row (\d+) of 12", str(error.value))
+            assert int(named) - 1 in wrong, (seed, table.simpleString())
+        refused, taken = refused + len(wrong), taken + ROWS - len(wrong)
+    assert min(refused, taken) > TABLES
+
+
+def test_the_record_is_named_where_the_row_says_which_it_is() -> None:
+    table = t.StructType([t.StructField("v", t.StructType([t.StructField("x", t.LongType(), False)]))])
+    query = t.StructType(
+        [*table.fields, *(t.StructField(name, t.LongType()) for name in ("Topic", "partition", "offset"))]
+    )
+    plain = nullable(query)
+    assert isinstance(plain, t.StructType)
+    write = fit(plain, query, []).write_schema
+    rows = [{"v": {"x": value}, "Topic": 7, "partition": 3, "offset": 40 + row} for row, value in enumerate((1, None))]
+    with pytest.raises(
+        SchemaError, match=r"column v\.x .*: the record of topic 7, partition 3, at offset 41\. Correct"
+    ):
+        write.align(pa.RecordBatch.from_pylist(rows, to_arrow_schema(plain, timezone="UTC")))
