@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DateType, StructType, TimestampNTZType, TimestampType
 
 from sparkonce.connectors.kafka_source.hand_over import COLUMN, HandOver
 from sparkonce.connectors.kafka_source.options import SourceOptions
@@ -26,6 +26,8 @@ from sparkonce.exactly_once.coverage import Part
 from sparkonce.offset_store.offsets import TopicPartition
 
 SQL = "sql"
+PARTITIONED_BY_TIME = (DateType, TimestampType, TimestampNTZType)
+"""Types of which a table cannot have all values in a partition column."""
 Decoding = TypeVar("Decoding", bound=ValueOptions | KeyDecoding | None)
 
 
@@ -68,7 +70,10 @@ class DirectSource:
         noted, today, rows = Rules.parse(rules), Rules.parse(self.rules), self.options.rows
         decoding, read_as = rows.decoding, split_rules(rules)[1]
         if noted.digest != today.digest:
-            return None
+            # Written before the table was partitioned, or by a version that stopped at what no partition has.
+            rows = replace(rows, partitioned=())
+            if noted.digest != rows.digest():
+                return None
         if noted.read_as != today.read_as:
             if not isinstance(decoding, SchemaOptions) or decoding.registry is None or read_as is None:
                 return None
@@ -76,6 +81,13 @@ class DirectSource:
         keys = _lacking(rows.key_decoding, noted.unknown)
         rows = replace(rows, decoding=_lacking(decoding, noted.unknown), key_decoding=keys)
         return replace(self, options=replace(self.options, rows=rows), begun_by=rules)
+
+    def partitioned_by(self, columns: Sequence[str]) -> DirectSource:
+        """Return this source for rows of a table that is partitioned by columns."""
+        wanted = {name.lower() for name in columns}
+        timed = (field.name for field in self.schema if isinstance(field.dataType, PARTITIONED_BY_TIME))
+        rows = replace(self.options.rows, partitioned=tuple(name for name in timed if name.lower() in wanted))
+        return replace(self, options=replace(self.options, rows=rows))
 
     @property
     def begun_as(self) -> ReadAs | None:
@@ -90,7 +102,7 @@ class DirectSource:
         assert isinstance(own, SchemaOptions)
         assert isinstance(theirs, SchemaOptions)
         decoding = replace(own, stop_for=theirs.stop_for, version_of=theirs.version_of, is_begun=theirs.is_begun)
-        rows = replace(self.options.rows, decoding=decoding)
+        rows = replace(self.options.rows, decoding=decoding, partitioned=other.options.rows.partitioned)
         return replace(self, options=replace(self.options, rows=rows), begun_by=other.begun_by)
 
     def open(self, handed_over: Iterable[pa.RecordBatch]) -> DirectReading:

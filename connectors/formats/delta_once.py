@@ -9,15 +9,17 @@ import sparkonce.connectors.runtime.spark_version  # noqa: F401 - complains, bef
 
 # isort: split
 
+from collections.abc import Sequence
+
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from sparkonce.connectors.delta_sink.batch_writer import DeltaBatchWriter
 from sparkonce.connectors.delta_sink.options import FORMAT, BatchOptions, SinkOptions
 from sparkonce.connectors.delta_sink.schema import SchemaError
-from sparkonce.connectors.delta_sink.table import TableError
+from sparkonce.connectors.delta_sink.table import TableError, cached_store
 from sparkonce.connectors.delta_sink.target import DeltaTarget, last_rules
-from sparkonce.connectors.direct.source import DirectSource, find_source, reject_ranges
+from sparkonce.connectors.direct.source import PARTITIONED_BY_TIME, DirectSource, find_source, reject_ranges
 from sparkonce.connectors.formats.dead_letter_target import (
     DeadLetterTarget,
     check_column,
@@ -33,6 +35,7 @@ from sparkonce.connectors.sinks.target import Target
 from sparkonce.connectors.values.following import version_of_batch
 from sparkonce.connectors.values.options import ADD_COLUMNS
 from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError
 from sparkonce.shipping import Shipped
 
 
@@ -100,6 +103,8 @@ class DeltaOnceDataSource(DataSource, metaclass=Shipped):
 
         A newer schema may lack some of them. To begin a batch a second time changes nothing where that is exactly-once.
         """
+        if source is not None and any(isinstance(each.dataType, PARTITIONED_BY_TIME) for each in source.schema):
+            source = source.partitioned_by(_partition_columns(options))
         sink = stream_sink(options, schema, replace=replace, source=source)
         sink.begin()
         reader = sink.reader
@@ -138,6 +143,17 @@ def stream_sink(
     targets: list[Target] = [table] if options.dead_letters is None else [_letters(options), table]
     routing = None if options.dead_letters is None else split
     return StreamSink(FORMAT, options.checkpoint, options.app_id, targets, routing, options.storage_options, source)
+
+
+def _partition_columns(options: SinkOptions) -> Sequence[str]:
+    """Return the columns that the table is, or will be, partitioned by; none if it cannot be read, as others report."""
+    try:
+        columns: list[str] = cached_store(options).snapshot_unchecked().table.metadata().partition_columns
+    except StoreMissingError:
+        return options.partition_by
+    except OffsetStoreError:
+        return ()
+    return columns
 
 
 def _check_complete(options: SinkOptions) -> None:

@@ -31,12 +31,14 @@ from sparkonce.connectors.values.options import (
     KEY,
     OFFSET,
     PARTITION,
+    RAW_TIMESTAMP,
     TIMESTAMP,
     TIMESTAMP_TYPE,
     TOPIC,
     VALUE,
     arrow_schema,
 )
+from sparkonce.connectors.values.record_times import out_of_range
 
 MAX_ROWS_PER_ARROW_BATCH = 65_536
 MAX_BYTES_PER_ARROW_BATCH = 32 << 20
@@ -50,6 +52,7 @@ _WANTED = {
     VALUE: kernel.VALUES,
     OFFSET: kernel.OFFSETS,
     TIMESTAMP: kernel.TIMES,
+    RAW_TIMESTAMP: kernel.RAW_TIMES,
     TIMESTAMP_TYPE: kernel.TIME_TYPES,
     HEADERS: kernel.WITH_HEADERS,
 }
@@ -140,7 +143,7 @@ class RecordDecoder:
 
         Raises:
             CorruptBatchError: for a wrong checksum, bytes that do not inflate, or records that do not fit their batch.
-            TimestampRangeError: for a timestamp that does not fit into microseconds.
+            TimestampRangeError: for a timestamp that does not fit into microseconds, if that column is read.
 
         """
         table = self.visible(data, scanned, start_offset, end_offset, aborted)
@@ -246,6 +249,7 @@ class RecordDecoder:
             PARTITION: lambda: self._constants.partitions(count),
             OFFSET: lambda: fixed(pa.int64(), rows.offsets, count),
             TIMESTAMP: lambda: fixed(pa.timestamp("us", tz="UTC"), rows.times, count),
+            RAW_TIMESTAMP: lambda: fixed(pa.int64(), rows.times, count),
             TIMESTAMP_TYPE: lambda: fixed(pa.int32(), rows.time_types, count),
             HEADERS: lambda: header_lists(self._schema.field(HEADERS).type, rows.headers, count, state),
         }
@@ -253,10 +257,9 @@ class RecordDecoder:
 
     def _out_of_range(self, offset: int, timestamp: int) -> TimestampRangeError:
         return TimestampRangeError(
-            f"the record in topic {self._topic}, partition {self._partition}, at offset {offset} has the timestamp "
-            f"{timestamp}, which does not fit into Spark's range of microseconds. Kafka's timestamps are milliseconds "
-            "since 1970: its producer may have written microseconds or nanoseconds. Correct the producer; such records "
-            "can be read without the column timestamp (option columns)"
+            f"the record in topic {self._topic}, partition {self._partition}, at offset {offset} has "
+            f"{out_of_range(timestamp)}. Correct the producer; such records can be read without the column timestamp "
+            "(option columns), or be dead letters (includeDeadLetters=true)"
         )
 
     def corrupt(self, offset: int, what: str) -> CorruptBatchError:
@@ -340,7 +343,7 @@ def allocate(capacity: int, size: int, wanted: int) -> Rows:
     """
     return Rows(
         np.empty(capacity, np.int64) if wanted & kernel.OFFSETS else _NO_INT64S,
-        np.empty(capacity, np.int64) if wanted & kernel.TIMES else _NO_INT64S,
+        np.empty(capacity, np.int64) if wanted & (kernel.TIMES | kernel.RAW_TIMES) else _NO_INT64S,
         np.empty(capacity, np.int32) if wanted & kernel.TIME_TYPES else _NO_INT32S,
         _column(capacity, size) if wanted & kernel.KEYS else _NO_COLUMN,
         _column(capacity, size) if wanted & kernel.VALUES else _NO_COLUMN,

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sparkonce.connectors.runtime.compiled import Bytes, Int32s, Int64s, compiled, copy_bytes
+from sparkonce.connectors.values.record_times import MAX_TIMESTAMP_MS
 
 BATCH_HEADER_SIZE = 61
 """Bytes from the base offset to the first record."""
@@ -40,8 +41,6 @@ REASONS = {
 # Statuses of `scan_batches` besides OK.
 OLD_FORMAT, BAD_HEADER = 10, 11
 
-MAX_TIMESTAMP_MS = 9223372036854775
-
 # Slots of the state of `decode_batches`; the count of nulls follows the bytes used by the same column.
 STATUS, ROWS, FAILED_OFFSET, KEY_BYTES, KEY_NULLS, VALUE_BYTES, VALUE_NULLS = range(7)
 HEADERS, HEADER_LISTS, HEADER_KEY_BYTES, HEADER_KEY_NULLS, HEADER_VALUE_BYTES, HEADER_VALUE_NULLS = range(7, 13)
@@ -49,7 +48,7 @@ FAILED_TIME = 13
 STATE_SLOTS = 14
 
 # Which columns `decode_batches` writes; the others are skipped, and their buffers may be empty.
-KEYS, VALUES, OFFSETS, TIMES, TIME_TYPES, WITH_HEADERS = 1, 2, 4, 8, 16, 32
+KEYS, VALUES, OFFSETS, TIMES, TIME_TYPES, WITH_HEADERS, RAW_TIMES = 1, 2, 4, 8, 16, 32, 64
 
 
 class Column(NamedTuple):
@@ -74,6 +73,7 @@ class Rows(NamedTuple):
 
     offsets: Int64s
     times: Int64s
+    """Microseconds (`TIMES`), which not every time fits into, or milliseconds as Kafka has them (`RAW_TIMES`)."""
     time_types: Int32s
     keys: Column
     values: Column
@@ -249,12 +249,15 @@ def _decode_batch(
         if start_offset <= offset < end_offset:
             state[FAILED_OFFSET] = offset
             row = state[ROWS]
-            if wanted & TIMES:
+            if wanted & (TIMES | RAW_TIMES):
                 time = header[MAX_TIME] if appended else header[BASE_TIME] + time_delta
-                if time > MAX_TIMESTAMP_MS or time < -MAX_TIMESTAMP_MS:
+                if wanted & RAW_TIMES:
+                    rows.times[row] = time
+                elif time > MAX_TIMESTAMP_MS or time < -MAX_TIMESTAMP_MS:
                     state[FAILED_TIME] = time
                     return BAD_TIMESTAMP
-                rows.times[row] = time * 1000
+                else:
+                    rows.times[row] = time * 1000
             status = _decode_record(buffer, position, end, rows, wanted, row, state)
             if status != OK:
                 return status
@@ -280,7 +283,7 @@ def decode_batches(
     """Decode the records with ``start_offset <= offset < end_offset`` of the batches in ``table``.
 
     ``wanted`` selects the columns to write. ``rows`` must have room for them; its bits and the first element of its
-    offsets must be zero. Timestamps become microseconds; null is the length -1, as in Kafka. ``state``, zero on entry,
+    offsets must be zero. Null is the length -1, as in Kafka. ``state``, zero on entry,
     receives the slots named above.
     """
     for batch in range(table.shape[0]):

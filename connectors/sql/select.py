@@ -69,6 +69,8 @@ class Selected:
     """Of the SELECT's schema, exactly; in the order of the input."""
     failed: Sequence[Failure]
     """The rows of the input that an expression failed for, each with the reason; no row is made of these."""
+    taken: pa.Array | None = None
+    """By row of the output, the row of the input that it is made of; None if that is the same one."""
 
 
 def check_select(text: str, columns: StructType) -> Select:
@@ -109,7 +111,7 @@ class SelectRunner:
             return Selected(self._batch(rows, None, None), ())
         result, failed = run_without_failures(self._engine, computed, inputs_of(computed.inputs, rows))
         taken = None if computed.keeps_rows and not failed else result.column(ROW)
-        return Selected(self._batch(rows, result, taken), failed)
+        return Selected(self._batch(rows, result, taken), failed, taken)
 
     def _batch(self, rows: pa.RecordBatch, result: pa.RecordBatch | None, taken: pa.Array | None) -> pa.RecordBatch:
         """Return the output: columns of ``rows``, only the rows ``taken`` if that is given, and of ``result``."""

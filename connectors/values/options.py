@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 KEY, VALUE, TOPIC, PARTITION = "key", "value", "topic", "partition"
 OFFSET, TIMESTAMP, TIMESTAMP_TYPE, HEADERS = "offset", "timestamp", "timestampType", "headers"
+RAW_TIMESTAMP = "timestampMs"
+"""In place of `TIMESTAMP`, where any number must do: milliseconds as Kafka has them. Users cannot ask for it."""
 
 COLUMNS = (KEY, VALUE, TOPIC, PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE)
 """The columns that are read by default, in this order."""
@@ -52,6 +54,8 @@ _SPARK: dict[str, DataType] = {
     TIMESTAMP_TYPE: IntegerType(),
     HEADERS: ArrayType(_HEADER),
 }
+ALL_COLUMNS = tuple(_SPARK)
+_SPARK[RAW_TIMESTAMP] = LongType()
 _ARROW_HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 _ARROW: dict[str, pa.DataType] = {
     KEY: pa.binary(),
@@ -62,14 +66,14 @@ _ARROW: dict[str, pa.DataType] = {
     TIMESTAMP: pa.timestamp("us", tz="UTC"),
     TIMESTAMP_TYPE: pa.int32(),
     HEADERS: pa.list_(pa.field("element", _ARROW_HEADER)),
+    RAW_TIMESTAMP: pa.int64(),
 }
-ALL_COLUMNS = tuple(_SPARK)
 
 BINARY, STRING, JSON = "binary", "string", "json"
 AVRO, PROTOBUF, JSON_SCHEMA = "avro", "protobuf", "json-schema"
 STAY, RESTART, ADD_COLUMNS = "none", "restart", "add-columns"
 _LETTERS = "includeDeadLetters"
-_LETTERS_NEED = (KEY, VALUE, OFFSET, TIMESTAMP)
+_LETTERS_NEED = (KEY, VALUE, OFFSET, RAW_TIMESTAMP)
 """The columns of a dead letter besides topic and partition, which every task knows."""
 
 
@@ -329,6 +333,8 @@ class RowOptions:
     """How keys are."""
     select: Select | None = None
     """What makes rows of the decoded records, in a direct query with the option ``sql``."""
+    partitioned: tuple[str, ...] = ()
+    """Columns of dates and times, in a direct query, by which the table is partitioned that the rows go into."""
 
     def with_select(self, select: Select) -> RowOptions:
         """Return these options with a SELECT over such records, and without the columns and fields it does not read.
@@ -393,20 +399,27 @@ class RowOptions:
             chosen = {name: each for name, each in chosen.items() if name not in ("schema", "reader", "reader_id")}
         sql = "" if self.select is None else self.select.text
         of_keys = [] if self.key_decoding is None else [sorted(_chosen(self.key_decoding).items())]
-        text = repr([self.value_format, self.dead_letters, sorted(chosen.items()), sql, *of_keys])
+        limits: list[object] = []
+        if self.dead_letters:  # what else makes a record one
+            limits += [self.partitioned] if self.partitioned else []
+            limits += ["any time"] if self.select is None and TIMESTAMP not in self.columns else []
+        text = repr([self.value_format, self.dead_letters, sorted(chosen.items()), sql, *of_keys, *limits])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def decoded(self) -> tuple[str, ...]:
         """The columns that must be read to make the rows; those that are only for dead letters come last."""
-        more = [name for name in _LETTERS_NEED if name not in self.columns] if self.dead_letters else []
+        columns = self.columns
+        if self.dead_letters:  # a time that is no timestamp makes a dead letter, or is in one
+            columns = tuple(RAW_TIMESTAMP if name == TIMESTAMP else name for name in columns)
+        more = [name for name in _LETTERS_NEED if name not in columns] if self.dead_letters else []
         by_schema = [each for each in (self.decoding, self.key_decoding) if isinstance(each, SchemaOptions)]
         if any(each.registry is not None for each in by_schema) and HEADERS not in self.columns:
             more.append(HEADERS)  # they may name the schema
-        can_fail = self.select is not None or self.mode is ParseMode.FAILFAST
+        can_fail = self.select is not None or self.mode is ParseMode.FAILFAST or bool(self.partitioned)
         if can_fail and OFFSET not in (*self.columns, *more):
             more.append(OFFSET)  # to identify the record
-        return (*self.columns, *more)
+        return (*columns, *more)
 
     def record_schema(self) -> StructType:
         """Return the schema of the decoded records, without dead letters."""

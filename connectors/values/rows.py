@@ -16,6 +16,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from sparkonce.connectors.sinks.dead_letters import COLUMN as DEAD_LETTER
 from sparkonce.connectors.sinks.dead_letters import REASON
+from sparkonce.connectors.sinks.partition_values import unwritable
 from sparkonce.connectors.values.columns import Problems
 from sparkonce.connectors.values.evolution import UnknownWriterError
 from sparkonce.connectors.values.json_values import JsonDecoder
@@ -24,6 +25,7 @@ from sparkonce.connectors.values.options import (
     KEY,
     OFFSET,
     PARTITION,
+    RAW_TIMESTAMP,
     TIMESTAMP,
     TOPIC,
     VALUE,
@@ -35,6 +37,7 @@ from sparkonce.connectors.values.options import (
     TextOptions,
     ValueOptions,
 )
+from sparkonce.connectors.values.record_times import timestamps
 
 if TYPE_CHECKING:
     from sparkonce.connectors.sql.select import ConditionRunner, SelectRunner
@@ -121,9 +124,9 @@ class RowMaker:
 
         Raises:
             MalformedValueError: for the first value that does not parse in mode FAILFAST, or that makes ``sql`` fail,
-                unless such records are dead letters or are dropped.
+                or makes a row that cannot be in the table, unless such records are dead letters or are dropped.
         """
-        if self._options.mode is None and self._select is None and not self._options.dead_letters:
+        if self._passes_on:
             return batch
         if self._filter is not None:
             batch = self._filter.kept(batch)
@@ -134,6 +137,10 @@ class RowMaker:
         letters = self._reasons(batch, records, problems) if self._options.dead_letters else {}
         if self._select is not None:
             return self._selected(self._select, batch, records, letters)
+        unfit = unwritable(records, self._options.partitioned)
+        if unfit and not self._options.dead_letters:
+            raise self._unfit(batch, unfit)
+        letters = {**unfit, **letters}
         if not self._options.dead_letters:
             return records
         places: NDArray[np.int64] = np.full(batch.num_rows, -1, np.int64)
@@ -143,7 +150,12 @@ class RowMaker:
 
     def _decode(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Problems]:
         """Return the records with their values decoded, and why values do not parse."""
-        columns, problems = {name: batch.column(name) for name in self._options.columns}, Problems()
+        columns, problems = dict[str, pa.Array](), Problems()
+        for name in self._options.columns:
+            if name == TIMESTAMP and self._options.dead_letters:
+                columns[name], problems = timestamps(batch.column(RAW_TIMESTAMP))
+            else:
+                columns[name] = batch.column(name)
         headers = batch.column(HEADERS) if HEADERS in self._options.decoded else None
         try:
             if self._key_decoder is not None:
@@ -166,10 +178,18 @@ class RowMaker:
         kept = _others(batch, letters)
         selected = select.run(records.take(kept) if letters else records)
         failed = {int(kept[row]): reason for row, reason in selected.failed}
+        rows, unfit = selected.rows, unwritable(selected.rows, self._options.partitioned)
+        if unfit:
+            made_of = kept if selected.taken is None else kept[np.asarray(selected.taken)]
+            of_records = {int(made_of[row]): reason for row, reason in unfit.items()}
+            if not self._options.dead_letters:
+                raise self._unfit(batch, of_records)
+            failed |= of_records
+            rows = rows.take(_others(rows, unfit))
         if self._options.dead_letters:
             column = self._letters(batch, {**letters, **failed})
-            empty = [pa.nulls(len(column), field.type) for field in selected.rows.schema]
-            parts = [(*selected.rows.columns, pa.nulls(selected.rows.num_rows, column.type)), (*empty, column)]
+            empty = [pa.nulls(len(column), field.type) for field in rows.schema]
+            parts = [(*rows.columns, pa.nulls(rows.num_rows, column.type)), (*empty, column)]
             arrays = [pa.concat_arrays(each) for each in zip(*parts, strict=True)]
             return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         if failed and not self._drops_malformed:
@@ -179,7 +199,13 @@ class RowMaker:
                 "makes the option sql fail",
                 "includeDeadLetters=true on the source, or try_cast in the sql",
             )
-        return selected.rows
+        return rows
+
+    @property
+    def _passes_on(self) -> bool:
+        """Whether the rows are the records."""
+        options = self._options
+        return options.mode is None and options.select is None and not (options.dead_letters or options.partitioned)
 
     @property
     def _drops_malformed(self) -> bool:
@@ -189,6 +215,10 @@ class RowMaker:
         row, problem = min(problems.items())
         where = self._where(batch, row)
         return MalformedValueError(f"{where} {what}: {problem}. Correct what writes it, or use {instead}")
+
+    def _unfit(self, batch: pa.RecordBatch, problems: Problems) -> MalformedValueError:
+        what = "makes a row that the table cannot have"
+        return self._error(batch, problems, what, "includeDeadLetters=true on the source, or leave it out (sql)")
 
     def _where(self, batch: pa.RecordBatch, row: int) -> str:
         offset = batch.column(OFFSET)[row].as_py()
@@ -208,12 +238,16 @@ class RowMaker:
         kind = self._schema.field(DEAD_LETTER).type
         at = np.array(sorted(reasons), np.int64)
         taken = batch.take(at)
+        times, no_times = timestamps(taken.column(RAW_TIMESTAMP))
+        told = [reasons[row] for row in at.tolist()]
+        for row, why in no_times.items():
+            told[row] = why if told[row] == why else f"{told[row]}; {why}"
         parts = {
-            REASON: pa.array([reasons[row] for row in at.tolist()], pa.string()),
+            REASON: pa.array(told, pa.string()),
             TOPIC: pa.array([self._topic] * at.shape[0], pa.string()),
             PARTITION: pa.array([self._partition] * at.shape[0], pa.int32()),
         }
-        parts |= {name: taken.column(name) for name in (KEY, VALUE, OFFSET, TIMESTAMP)}
+        parts |= {TIMESTAMP: times, **{name: taken.column(name) for name in (KEY, VALUE, OFFSET)}}
         return pa.StructArray.from_arrays([parts[field.name] for field in kind], fields=list(kind))
 
 

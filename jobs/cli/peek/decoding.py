@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from sparkonce.broker_lite.protocol.records import NO_TIMESTAMP
 from sparkonce.connectors.schema_registry import wire
 from sparkonce.connectors.schema_registry.client import (
     AVRO,
@@ -299,7 +300,7 @@ def document(decoded: Decoded, topic: str) -> Mapping[str, Any]:
     """Return a record as a document of JSON; what is bytes is in base64, under a name that says so."""
     record = decoded.record
     made: dict[str, Any] = {"topic": topic, "partition": record.partition, "offset": record.offset}
-    made |= {"timestamp": iso(record.timestamp_us), "timestampType": record.timestamp_type}
+    made |= {"timestamp": iso(record.timestamp_ms), "timestampType": record.timestamp_type}
     for name, cell in (("key", decoded.key), ("value", decoded.value)):
         made |= _named(name, cell)
         made |= {} if cell.schema is None else {f"{name}SchemaId": cell.schema}
@@ -314,12 +315,12 @@ def _named(name: str, cell: Cell) -> dict[str, Any]:
     return {name: cell.content}
 
 
-def iso(timestamp_us: int) -> str | None:
-    """Return a time as ISO 8601 has it, in UTC with milliseconds; None if there is none."""
-    if timestamp_us < 0:
+def iso(timestamp_ms: int) -> str | None:
+    """Return a time as ISO 8601 has it, in UTC with milliseconds; the number if that has no such year, None for -1."""
+    if timestamp_ms == NO_TIMESTAMP:
         return None
     try:
-        found = datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=timestamp_us)
+        found = datetime.datetime(1970, 1, 1) + datetime.timedelta(milliseconds=timestamp_ms)
     except OverflowError:
-        return f"{timestamp_us // 1000} ms"
+        return f"{timestamp_ms} ms"
     return found.isoformat(timespec="milliseconds") + "Z"

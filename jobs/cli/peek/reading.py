@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 
 import pyarrow as pa
@@ -19,8 +19,9 @@ from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.ranges import FetchRange
 from sparkonce.connectors.kafka_source.reading import read_range
 from sparkonce.connectors.kafka_source.resolving import NO_MATCH
+from sparkonce.connectors.values.options import HEADERS, KEY, OFFSET, RAW_TIMESTAMP, TIMESTAMP_TYPE, VALUE
 
-COLUMNS = ("key", "value", "offset", "timestamp", "timestampType", "headers")
+COLUMNS = (KEY, VALUE, OFFSET, RAW_TIMESTAMP, TIMESTAMP_TYPE, HEADERS)
 FETCH_BYTES = 256 << 10
 """What one fetch asks for, unless the user says otherwise: a few records are wanted, not megabytes."""
 FETCH = "kafka.max.partition.fetch.bytes"
@@ -39,7 +40,8 @@ class Record:
 
     partition: int
     offset: int
-    timestamp_us: int
+    timestamp_ms: int
+    """As Kafka has it: any number."""
     timestamp_type: int
     key: bytes | None
     value: bytes | None
@@ -81,8 +83,9 @@ class TopicReader:
         Raises:
             OptionError: one cannot be used.
         """
-        given = {FETCH: str(FETCH_BYTES), **kafka, "columns": ",".join(COLUMNS), "failOnDataLoss": "false"}
-        self._options = SourceOptions.read({**given, "subscribe": topic})
+        given = {FETCH: str(FETCH_BYTES), **kafka, "failOnDataLoss": "false", "subscribe": topic}
+        options = SourceOptions.read(given)
+        self._options = replace(options, rows=replace(options.rows, columns=COLUMNS))
         self._topic = topic
         self._client = Client(self._options.settings)
         self._fetching = Client(self._options.settings)
@@ -185,12 +188,11 @@ def _in_order(records: Iterator[Record] | list[Record], partitions: int) -> list
     """Sort by time; in one partition the offsets are the order, whatever the timestamps are."""
     if partitions == 1:
         return list(records)
-    return sorted(records, key=lambda each: (each.timestamp_us, each.partition, each.offset))
+    return sorted(records, key=lambda each: (each.timestamp_ms, each.partition, each.offset))
 
 
 def _records(batch: pa.RecordBatch, partition: int) -> Iterator[Record]:
     columns = {name: batch.column(name) for name in COLUMNS}
-    columns["timestamp"] = columns["timestamp"].cast(pa.int64())
     for row in range(batch.num_rows):
         key, value, offset, timestamp, kind, headers = (columns[name][row].as_py() for name in COLUMNS)
         pairs = tuple((each["key"], each["value"]) for each in headers or ())

@@ -66,7 +66,7 @@ def table(rows: Sequence[Decoded], width: int | None, *, heading: bool = True) -
     for each in rows:
         record = each.record
         headers = [_cut(_headers(each), MAX_HEADERS)] if with_headers else []
-        at = [str(record.partition), str(record.offset), iso(record.timestamp_us) or "-"]
+        at = [str(record.partition), str(record.offset), iso(record.timestamp_ms) or "-"]
         lines.append([*at, _cut(one_line(each.key), MAX_KEY), *headers, one_line(each.value)])
     widths = [max(len(line[column]) for line in lines) for column in range(len(names) - 1)] if lines else []
     for line in lines:
@@ -89,7 +89,7 @@ def _headers(each: Decoded) -> str:
 def block(each: Decoded) -> Iterator[str]:
     """Yield the lines of one record, with its value as indented JSON."""
     record = each.record
-    yield f"── partition {record.partition}, offset {record.offset}, {iso(record.timestamp_us) or 'no timestamp'}"
+    yield f"── partition {record.partition}, offset {record.offset}, {iso(record.timestamp_ms) or 'no timestamp'}"
     yield f"key     {one_line(each.key)}"
     for key, value in record.headers:
         yield f"header  {safe(key)}: {one_line(guessed(value))}"

@@ -169,7 +169,7 @@ class GroupsLook:
             record = next(records, None)
         if record is None:
             return _Next(end, None, None)
-        return _Next(end, record.offset, None if record.timestamp_us < 0 else record.timestamp_us // 1000)
+        return _Next(end, record.offset, None if record.timestamp_ms < 0 else record.timestamp_ms)
 
     def _past_of(self, group_id: str, lag: int) -> tuple[tuple[float, int], ...]:
         points = self._trends.setdefault(group_id, deque(maxlen=MAX_POINTS))

@@ -206,7 +206,7 @@ def _chunk(at: int, extent: tuple[int, int], width: int, forward: bool) -> tuple
 
 
 def _time(record: Record) -> int:
-    return record.timestamp_us
+    return record.timestamp_ms
 
 
 def positions_text(positions: Positions) -> str:

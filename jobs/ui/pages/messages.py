@@ -167,7 +167,7 @@ def _row(each: Decoded) -> Row:
         f"m-{record.partition}-{record.offset}",
         record.partition,
         record.offset,
-        iso(record.timestamp_us) or "no timestamp",
+        iso(record.timestamp_ms) or "no timestamp",
         _cut(one_line(each.key), MAX_LINE),
         _cut(one_line(each.value), MAX_LINE),
         len(record.headers),

@@ -42,6 +42,7 @@ def made(values: list[bytes | None], **options: str) -> pa.RecordBatch:
         "partition": [3] * len(values),
         "offset": list(range(10, 10 + len(values))),
         "timestamp": list(range(len(values))),
+        "timestampMs": list(range(len(values))),
         "timestampType": [0] * len(values),
     }
     batch = pa.RecordBatch.from_pydict({name: columns[name] for name in rows.decoded}, arrow_schema(rows.decoded))
@@ -80,7 +81,7 @@ def test_dead_letters_hold_the_record_and_the_reason() -> None:
         "field a: 'no' is not of type int",
         "value is empty",
     ]
-    assert [letter["timestamp"].microsecond for letter in letters[1:]] == [1, 2, 3, 4]
+    assert [letter["timestamp"].microsecond for letter in letters[1:]] == [1000, 2000, 3000, 4000]
     fine = made(VALUES[:1], includeDeadLetters="true").column(COLUMN)
     assert fine.null_count == len(fine) == 1
 
@@ -137,7 +138,7 @@ def with_select(
     rows = whole.with_select(select) if narrowed else replace(whole, select=select)
     count = len(values)
     columns: dict[str, Any] = {"value": values, "offset": list(range(count)), "key": [b"k"] * count}
-    columns |= {"timestamp": [0] * count, "topic": ["t"] * count}
+    columns |= {"timestamp": [0] * count, "timestampMs": [0] * count, "topic": ["t"] * count}
     batch = pa.RecordBatch.from_pydict({name: columns[name] for name in rows.decoded}, arrow_schema(rows.decoded))
     maker = RowMaker(rows, "t", 0)
     if not early:
@@ -300,7 +301,7 @@ GOOD, CUT = b"\x02\x02x", b"\x02\x08x"
 def rows_of(values: list[bytes | None], **more: str) -> list[dict[str, Any]]:
     options = SourceOptions.read({**GIVEN, **AVRO, **more}).rows
     columns = {"value": values, "offset": list(range(len(values))), "key": [None] * len(values)}
-    columns |= {"timestamp": [0] * len(values), "topic": ["t"] * len(values)}
+    columns |= {"timestamp": [0] * len(values), "timestampMs": [0] * len(values), "topic": ["t"] * len(values)}
     schema = arrow_schema(options.decoded)
     batch = pa.RecordBatch.from_pydict({name: columns[name] for name in options.decoded}, schema)
     found: list[dict[str, Any]] = RowMaker(options, "t", 0).rows(batch).to_pylist()
@@ -328,7 +329,7 @@ def keyed(keys: list[bytes | None], **more: str) -> list[dict[str, Any]]:
     options = SourceOptions.read({"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t", **more}).rows
     count = len(keys)
     columns: dict[str, Any] = {"key": keys, "value": [GOOD] * count, "offset": list(range(count))}
-    columns |= {"timestamp": [0] * count, "topic": ["t"] * count}
+    columns |= {"timestamp": [0] * count, "timestampMs": [0] * count, "topic": ["t"] * count}
     batch = pa.RecordBatch.from_pydict({name: columns[name] for name in options.decoded}, arrow_schema(options.decoded))
     found: list[dict[str, Any]] = RowMaker(options, "t", 0).rows(batch).to_pylist()
     return found
