@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from sparkonce.exactly_once.audit_findings import Chain, CommitName, Finding, Findings, Problem
+from sparkonce.exactly_once.audit_names import Names
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.offset_store.administration import ChangeKind, ManualChange
 from sparkonce.offset_store.clones import CloneSource
@@ -158,6 +159,7 @@ class Auditor:
         self._first_version = 0
         """The oldest kept commit."""
         self._with_offsets: set[str] = set()
+        self._names = Names()
         self._findings = Findings()
         self._tally = Tally()
 
@@ -169,6 +171,8 @@ class Auditor:
         if self._tally.commits == 0:
             self._first_version = commit.version
         self._tally.commits += 1
+        if commit.entry.batch is not None and self._scope.has_app(commit.entry.batch.record.app_id):
+            self._names.add(commit, self._written, is_known=self._kept is None)
         self._written.update(commit.transactions)
         name = CommitName.of(commit)
         if commit.damage is not None:
@@ -212,6 +216,8 @@ class Auditor:
         self._note_epochs()
         self._judge_halves(found)
         chains = tuple(sorted(self._chains.values(), key=lambda chain: chain.order))
+        for each in self._names.judge(chains, self._written):
+            found.add(each.problem, each.message, each.commit, each.partition)
         return Report(chains, found.in_order(), found.counts, self._tally)
 
     # One commit

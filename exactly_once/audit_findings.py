@@ -21,6 +21,10 @@ class Problem(Enum):
 
     GAP = "gap"
     OVERLAP = "overlap"
+    COVERED_TWICE = "covered-twice"
+    """Two applications wrote rows of the same offsets of one topic, and no option says that it is meant."""
+    BEGINS_LATE = "begins-late"
+    """The first batch of an application follows others of its query that are not in the table; not meant either."""
     BATCH_ID = "batch-id-goes-back"
     TXN_MISMATCH = "txn-mismatch"
     """The ``txn`` actions of a commit are not what its record says."""

@@ -11,7 +11,7 @@ also says where the checkpoint began), of others both lines as they are, and for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cache, partial
 
@@ -45,6 +45,8 @@ class Batch:
     is_one_of_all: bool = False
     """Whether every batch of the query goes where this one does. Not if a function of foreachBatch may return early, or
     dead letters were switched off for a time."""
+    read_before: Mapping[PartitionKey, int] = field(default_factory=dict, compare=False)
+    """For each partition of which the query's checkpoint read records before this batch: where it began."""
     is_logged: Callable[[int, Fingerprint], bool] = field(default=_unknown, repr=False, compare=False)
     """Whether an earlier batch in the checkpoint is the one with this fingerprint, as far as Spark has kept its entry.
 
@@ -81,7 +83,7 @@ def read_batch(
     record = BatchRecord(app_id, query_id, batch_id, attempt_id, ranges, fingerprint=fingerprint)
     stateful = checkpoint.is_stateful()
     is_logged = cache(partial(_is_logged, checkpoint, stateful))  # asked again by every check of the store, read once
-    return Batch(record, stateful, found.is_foreign, is_logged=is_logged)
+    return Batch(record, stateful, found.is_foreign, read_before=found.read_before, is_logged=is_logged)
 
 
 def _is_logged(checkpoint: Checkpoint, stateful: bool, batch_id: int, known: Fingerprint) -> bool:
@@ -103,6 +105,7 @@ class _Inputs:
     fingerprint: Fingerprint
     is_foreign: bool
     hands_over_ranges: bool
+    read_before: dict[PartitionKey, int]
 
 
 def _read(checkpoint: Checkpoint, batch_id: int) -> _Inputs:
@@ -111,6 +114,7 @@ def _read(checkpoint: Checkpoint, batch_id: int) -> _Inputs:
     ends = _source_offsets(checkpoint, batch_id, logged.lines)
     starts = _source_offsets(checkpoint, batch_id - 1, before.lines)
     ranges = _ranges(checkpoint, batch_id, starts, ends)
+    taken_over = before.lines.keys() - starts.keys()
     others = {
         key: [before.lines.get(key), line, checkpoint.files_between(key, before.lines.get(key), line)]
         for key, line in logged.lines.items()
@@ -118,7 +122,22 @@ def _read(checkpoint: Checkpoint, batch_id: int) -> _Inputs:
     }
     moved = [[source, *tp, at.start, at.end] for (source, tp), at in sorted(ranges.items()) if at.end > at.start]
     hands_over_ranges = any(end.hands_over_ranges for end in ends.values())
-    return _Inputs(ranges, Fingerprint.of([batch_id, moved, others], logged.clock), bool(others), hands_over_ranges)
+    fingerprint = Fingerprint.of([batch_id, moved, others], logged.clock)
+    read_before = _read_before(ranges, ends, taken_over)
+    return _Inputs(ranges, fingerprint, bool(others), hands_over_ranges, read_before)
+
+
+def _read_before(
+    ranges: Mapping[PartitionKey, OffsetRange], ends: Mapping[str, SourceOffset], taken_over: Set[str]
+) -> dict[PartitionKey, int]:
+    """Return where the checkpoint began to read partitions, if that is before the batch; 0 behind another source."""
+    found: dict[PartitionKey, int] = {}
+    for line, end in ends.items():
+        for tp, position in end.positions.items():
+            key, origin = (end.source, tp), 0 if line in taken_over else position.origin
+            if key in ranges and ranges[key].start > origin:
+                found[key] = min(origin, found.get(key, origin))
+    return found
 
 
 def _ranges(

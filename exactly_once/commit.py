@@ -40,6 +40,7 @@ from sparkonce.exactly_once.refusals import THE_TABLE, Place, fenced, refusal, r
 from sparkonce.exactly_once.restored import restore_that_took_out
 from sparkonce.offset_store.administration import CommitEntry
 from sparkonce.offset_store.errors import CommitConflictError
+from sparkonce.offset_store.other_apps import OtherApps
 from sparkonce.offset_store.record import BatchRecord, CommittedBatch, Writes
 from sparkonce.offset_store.store import Commit, Snapshot
 
@@ -91,6 +92,17 @@ class RestorableSnapshot(Protocol):
 
     def due(self, query_id: str) -> int | None:
         """Return the batch of a query that must come next, if a restore ever removed batches of it."""
+
+
+@runtime_checkable
+class SharedSnapshot(Protocol):
+    """A snapshot of a table of rows, into which several applications may write."""
+
+    def others(self, batch: BatchRecord, *, keeps_offsets: bool) -> OtherApps | None:
+        """Return what it holds of other applications; None if it holds something of the batch's own.
+
+        ``keeps_offsets`` is whether the application's offsets are to be in it.
+        """
 
 
 @runtime_checkable
@@ -215,8 +227,7 @@ class Delivery:
     def _plan(self, batch: Batch) -> Plan:
         snapshot = self._offsets.snapshot()
         rows = snapshot if self.offsets is None else self.result.snapshot()
-        seen = look(snapshot, batch)
-        decision = decide(seen, batch)
+        decision = decide(look(snapshot, batch, rows), batch)
         if isinstance(decision, Refused):
             raise refusal(decision, batch, snapshot, self._place)
         if isinstance(decision, Replay) and isinstance(rows, LoggedSnapshot):
@@ -253,15 +264,17 @@ class Delivery:
         for _ in range(MAX_CONFLICTS):
             snapshot = self._offsets.snapshot()
             commit = replace(commit, in_sequence=_due(snapshot, batch) is not None)
-            if compare:
-                decision = decide(look(snapshot, batch), batch)
-                if not isinstance(decision, Fresh):
-                    raise fenced(decision, batch, snapshot, plan.version, self._place)
             rows = snapshot
             if self.offsets is not None and commit.writes == Writes.ROWS:
                 rows = self.result.snapshot()
             elif self.offsets is not None and commit.is_second:
                 rows = _to_see(self.result)
+            if compare:
+                seen = look(snapshot, batch, rows)
+                decision = decide(seen, batch)
+                if not isinstance(decision, Fresh):
+                    raise fenced(decision, batch, snapshot, plan.version, self._place)
+                commit = replace(commit, is_first=seen.others is not None)
             if commit.is_second:
                 _check_first_half(batch, plan, commit, snapshot, rows)
             if commit.writes == Writes.ROWS:
@@ -300,8 +313,8 @@ def _to_see(source: SnapshotSource) -> Snapshot:
     return source.snapshot_unchecked() if isinstance(source, CheckingSource) else source.snapshot()
 
 
-def look(snapshot: Snapshot, batch: Batch) -> Stored:
-    """Return what a snapshot has stored for a batch.
+def look(snapshot: Snapshot, batch: Batch, rows: Snapshot | None = None) -> Stored:
+    """Return what a snapshot has stored for a batch, whose rows go to ``rows`` if that is another one.
 
     Raises:
         RowsWithoutOffsetsError: if nothing is stored in a table whose rows were written by batches.
@@ -319,7 +332,10 @@ def look(snapshot: Snapshot, batch: Batch) -> Stored:
     due = _due(snapshot, batch)
     if last_batch_id is not None and _leaves_none_out(snapshot, batch):
         due = last_batch_id + 1
-    return Stored(snapshot.version, last_batch_id, next_offsets, fingerprint, due, is_other)
+    others, result = None, rows or snapshot
+    if last_batch_id is None and not next_offsets and isinstance(result, SharedSnapshot):
+        others = result.others(record, keeps_offsets=result is snapshot)
+    return Stored(snapshot.version, last_batch_id, next_offsets, fingerprint, due, is_other, others)
 
 
 def _leaves_none_out(snapshot: Snapshot, batch: Batch) -> bool:

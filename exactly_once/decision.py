@@ -28,6 +28,12 @@ A partition whose log was truncated since it was last read (`OffsetRange.cut_fro
 must be exactly what had been read before the truncation, so such a batch follows the stored offset as any other does.
 A higher stored offset does not prove that the batch is there: it may be from before the truncation.
 
+Before 3 says `Fresh` in a table of rows where the application has nothing at all, it looks at the other applications
+there, since this may be one of them under another name. Where one is stored past the batch's start, these records
+would be written twice: `CoveredByAnother`. Where the checkpoint has read records before the batch, they must be
+there: by another application that ends where the batch begins, or that wrote the query's batch before this one.
+Otherwise the checkpoint is that of another table: `BeginsLate`. The user can say of each that it is meant.
+
 Partitions that do not move carry no rows and are not compared: a commit would not conflict on them either. A stateful
 query is the exception: a watermark may write rows of records that were read before.
 
@@ -44,6 +50,7 @@ from dataclasses import dataclass
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.offset_store.fingerprint import RING, Fingerprint
 from sparkonce.offset_store.offsets import OffsetRange
+from sparkonce.offset_store.other_apps import OtherApps
 from sparkonce.offset_store.record import BatchRecord, PartitionKey
 
 
@@ -61,6 +68,8 @@ class Stored:
     is_other: bool = False
     """Whether the checkpoint of a later batch has another batch under the number of the last one; only for queries
     whose offsets do not show it."""
+    others: OtherApps | None = None
+    """The other applications of a table of rows in which this one has nothing; None for any other store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +155,28 @@ class PartitionNotStored:
 
 
 @dataclass(frozen=True, slots=True)
+class CoveredByAnother:
+    """The first batch of an application, over records that another application has written."""
+
+    key: PartitionKey
+    extent: OffsetRange
+    app_id: str
+    stored: int
+    """Where that one ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeginsLate:
+    """The first batch of an application, whose checkpoint has read records that are not in the table."""
+
+    key: PartitionKey | None
+    """None if no offset of ours shows it, only the number of the batch."""
+    extent: OffsetRange | None
+    origin: int = 0
+    """Where the checkpoint began to read the partition."""
+
+
+@dataclass(frozen=True, slots=True)
 class ForeignRowsUnknown:
     """The first partition of a batch whose range is written, but whose rows of other sources may not be."""
 
@@ -162,6 +193,8 @@ Refused = (
     | StatefulRestart
     | Mismatch
     | PartitionNotStored
+    | CoveredByAnother
+    | BeginsLate
     | ForeignRowsUnknown
 )
 Decision = Fresh | Replay | AlreadyWritten | Refused
@@ -186,7 +219,7 @@ def decide(stored: Stored, batch: Batch) -> Decision:
             return DivergedPredecessor(stored.last_batch_id)
         if stored.due is not None and record.batch_id > stored.due:
             return MissingPredecessor(stored.due)
-        return skipping or Fresh()
+        return skipping or _under_another_name(stored.others, batch) or Fresh()
     past_end = (
         extent.cut_from is None and stored.next_offsets.get(key, -1) >= extent.end for key, extent in compared.items()
     )
@@ -212,6 +245,26 @@ def _written_before(stored: Stored, last_batch_id: int, batch: Batch) -> Replay 
         ends_there = all(stored.next_offsets[key] == extent.end for key, extent in moved.items())
         is_same = record.batch_id == last_batch_id and not (batch.stateful or batch.foreign) and ends_there
     return Replay(last_batch_id) if is_same else DifferentBatch(last_batch_id, is_known=known is not None)
+
+
+def _under_another_name(others: OtherApps | None, batch: Batch) -> CoveredByAnother | BeginsLate | None:
+    """Compare the first batch of an application with the others of its table; all it reads, moved or not."""
+    if others is None:
+        return None
+    ranges = batch.record.ranges
+    for key, extent in sorted(ranges.items()):
+        past = {app_id: at for app_id, at in others.next_offsets.get(key, {}).items() if at > extent.start}
+        if past and not others.may_cover_twice:
+            app_id = max(past, key=lambda each: (past[each], each))
+            return CoveredByAnother(key, extent, app_id, past[app_id])
+    batch_id = batch.record.batch_id
+    if others.may_begin_late or not others.keeps_offsets or batch_id == 0 or others.last_batch == batch_id - 1:
+        return None
+    handed_over = {key for key, ends in others.next_offsets.items() if ranges[key].follows in ends.values()}
+    for key in sorted(batch.read_before.keys() - handed_over):
+        return BeginsLate(key, ranges[key], batch.read_before[key])
+    is_recorded = batch.is_one_of_all and not batch.is_determined_by_offsets
+    return BeginsLate(None, None) if is_recorded and not handed_over else None
 
 
 def _partition_not_stored(stored: Stored, record: BatchRecord) -> PartitionNotStored | None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.decision import (
+    BeginsLate,
+    CoveredByAnother,
     Decision,
     DifferentBatch,
     DivergedPredecessor,
@@ -48,11 +50,18 @@ _OTHERS_BEGIN = "The other sources begin where their own options say: rows that 
 THE_TABLE = Place("the table", "delta:<path of this table>", holds_rows=True)
 
 
+_BEGINS_LATE = " and beginsLate=true on the sink"
+
+
+def _beside(place: Place) -> str:
+    """Return what a new appId needs to write rows beside those that are there."""
+    return " and coveredTwice=true on the sink" if place.holds_rows else ""
+
+
 def fenced(decision: Decision, batch: Batch, snapshot: Snapshot, planned_version: int, place: Place) -> DeliveryError:
     """Explain why a batch that was planned as fresh can no longer be written."""
-    if isinstance(decision, StatefulRestart | MissingPredecessor | DivergedPredecessor) or (
-        isinstance(decision, Mismatch) and not decision.is_overlap
-    ):
+    found_first = StatefulRestart | MissingPredecessor | DivergedPredecessor | CoveredByAnother | BeginsLate
+    if isinstance(decision, found_first) or (isinstance(decision, Mismatch) and not decision.is_overlap):
         return refusal(decision, batch, snapshot, place)
     return FencedError(
         f"{batch} was free to be written at version {planned_version}; since then "
@@ -69,6 +78,8 @@ def refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) -
         return _missing_predecessor(decision, batch, place)
     if isinstance(decision, DivergedPredecessor):
         return _diverged_predecessor(decision, batch, snapshot, place)
+    if isinstance(decision, BeginsLate):
+        return _begins_late(decision, batch)
     source, tp = decision.key
     where = f"source {source!r}, {tp} (topic id {tp.topic_id})"
     if isinstance(decision, ReusedBatchId):
@@ -86,8 +97,10 @@ def refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) -
             f"{batch} is the first of a stateful query with a new checkpoint, but {place.name} already holds offsets "
             f"of this appId: {where} is stored at {decision.stored}. The state that belongs to those rows was in the "
             "old checkpoint. Start from the old checkpoint; or write to a new table; or, if results from an empty "
-            "state are what you want beside the old rows, use a new appId"
+            f"state are what you want beside the old rows, use a new appId{_beside(place)}"
         )
+    if isinstance(decision, CoveredByAnother):
+        return _covered(decision, where, batch)
     if isinstance(decision, PartitionNotStored):
         return _skipping(decision, where, batch, snapshot, place)
     if isinstance(decision, ForeignRowsUnknown):
@@ -164,7 +177,7 @@ def _missing_predecessor(decision: MissingPredecessor, batch: Batch, place: Plac
         f"{batch} follows batches that are no longer in {place.name}: it was reverted (sparkonce offsets rewind "
         f"--restore), or restored from a copy, batch {decision.due} was not written again, and the checkpoint is "
         "newer. Rows would be missing. Start from the checkpoint that matches the stored offsets, a copy of that "
-        "time; or, to continue without these rows, use a new appId"
+        f"time; or, to continue without these rows, use a new appId{_BEGINS_LATE if place.holds_rows else ''}"
     )
 
 
@@ -177,6 +190,35 @@ def _diverged_predecessor(
         "in the checkpoint: its offsets (of a file source: its files), its watermark or its time differ. So the "
         "checkpoint was restored from a copy, or the table was reverted. Rows would be duplicated, or missing. "
         f"{_other_ways(batch, snapshot, place, may_revert=False)}"
+    )
+
+
+def _covered(decision: CoveredByAnother, where: str, batch: Batch) -> OffsetMismatchError:
+    other, extent, place = decision.app_id, decision.extent, THE_TABLE
+    return OffsetMismatchError(
+        f"{batch} is the first of this appId in {place.name}, which has the records of another appId, {other!r}, up to "
+        f"offset {decision.stored}: {where}: batch start {extent.start}, batch end {extent.end}. Records "
+        f"[{extent.start}, {decision.stored}) would be written a second time. If this is that pipeline under a new "
+        f"name, set its name again: appId={other} on source and sink, with offsetStore={place.spec} and a new "
+        "checkpointLocation (an entry of sparkonce ingest: table_app_id). If both are to write these records, such "
+        "as queries that divide the topic by WHERE, set coveredTwice=true on the sink"
+    )
+
+
+def _begins_late(decision: BeginsLate, batch: Batch) -> OffsetMismatchError:
+    record, place = batch.record, THE_TABLE
+    if decision.key is None or decision.extent is None:
+        what = f"its checkpoint has run batches 0 to {record.batch_id - 1}"
+    else:
+        source, tp = decision.key
+        read = f"[{decision.origin}, {decision.extent.start})"
+        what = f"its checkpoint has read records {read} of source {source!r}, {tp} (topic id {tp.topic_id})"
+    return OffsetMismatchError(
+        f"{batch} is the first of this appId in {place.name}, and {what}, whose rows are not there: the checkpoint is "
+        f"that of another table, or of another appId, or {place.name} was deleted and created again. If these rows are "
+        f"to be in {place.name}, start with a new checkpointLocation, which begins at startingOffsets; or name the "
+        "table, and the appId, that the checkpoint belongs to. If they are to be left out, set beginsLate=true on the "
+        "sink"
     )
 
 
@@ -204,7 +246,7 @@ def _way_out(decision: Mismatch, batch: Batch, snapshot: Snapshot, place: Place)
         # After a gap the table is behind the checkpoint: reverting it further does not help.
         begin = _begin_at_stored(batch, snapshot, place, may_revert=decision.is_overlap)
         return f"{_why_known(decision, batch, snapshot, place)} {begin}"
-    beside = "To write these records beside the old rows on purpose, use another appId"
+    beside = f"To write these records beside the old rows on purpose, use another appId{_beside(place)}"
     if place.spec is None:
         return f"{_begin_at_stored(batch, snapshot, place)}. {beside}"
     return (
@@ -235,7 +277,8 @@ def _begin_at_stored(batch: Batch, snapshot: Snapshot, place: Place, may_revert:
         back = _revert_table(batch, snapshot, place) if may_revert else ""
         return (
             f"This query {what}, which a new checkpoint would begin without: start from the checkpoint that matches "
-            f"the stored offsets; {f'or {back}; ' if back else ''}or write to a new table; or use a new appId"
+            f"the stored offsets; {f'or {back}; ' if back else ''}or write to a new table with a new "
+            f"checkpoint; or use a new appId and a new checkpoint{_beside(place)}"
         )
     if place.spec is None:
         return (

@@ -40,6 +40,19 @@ def restore_that_took_out(record: BatchRecord, entries: Iterable[CommitEntry], *
     return taken_out_by or removed_by
 
 
+def restore_since(app_id: str, entries: Iterable[CommitEntry]) -> tuple[CommitEntry, int] | None:
+    """Return Delta's own RESTORE that removed an application's last batch, and that batch's version; None if none did.
+
+    ``entries`` are the newest commits of the table that holds the rows, newest first; they are read up to that batch.
+    """
+    for entry, removed_by in with_restores(entries):
+        if entry.change is not None and app_id in entry.change.app_ids:
+            return None  # a change by hand has taken care of it since
+        if entry.batch is not None and entry.batch.record.app_id == app_id:
+            return None if removed_by is None else (removed_by, entry.version)
+    return None
+
+
 def with_restores(entries: Iterable[CommitEntry]) -> Iterator[tuple[CommitEntry, CommitEntry | None]]:
     """Yield commits, newest first, each with the RESTORE after which its rows are not in the table, if there is one.
 

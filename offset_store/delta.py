@@ -35,6 +35,7 @@ from sparkonce.offset_store.secrets import hidden_secrets
 from sparkonce.offset_store.store import Commit, FileT, read_offsets
 from sparkonce.offset_store.tables import append, check_keeps_transaction_ids, load_table
 from sparkonce.offset_store.txn_ids import (
+    FIRST_TXN_ID,
     batch_due,
     manual_txn_id,
     query_txn_id,
@@ -226,7 +227,8 @@ class DeltaSnapshot:
         assert not adds or Writes.ROWS in commit.writes
         info = {COMMIT_INFO_KEY: commit.record.to_commit_info(commit.writes)}
         against_manual_changes = {manual_txn_id(commit.record.app_id): self.version} if commit.is_second else {}
-        self.write(self.transactions(commit) | against_manual_changes, info, adds)
+        against_first_commits = {FIRST_TXN_ID: self.version} if commit.is_first else {}
+        self.write(self.transactions(commit) | against_manual_changes | against_first_commits, info, adds)
 
     def write(self, transactions: Mapping[str, int], info: Mapping[str, Any], files: Sequence[AddAction]) -> None:
         """Make the commit itself: an append, unless a subclass replaces the table's rows."""

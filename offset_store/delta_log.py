@@ -310,6 +310,18 @@ class StoredTransactions:
             self._found.update(self.open_log().transactions(self._version))
             self._is_whole = True
 
+    def whole(self) -> dict[str, int]:
+        """Return all identifiers with their stored versions.
+
+        Raises:
+            OffsetStoreError: if the log cannot be read.
+        """
+        self._follow()
+        if not self._is_whole:
+            self._found.update(self.open_log().transactions(self._version))
+            self._is_whole = True
+        return {txn_id: version for txn_id, version in self._found.items() if version is not None}
+
     def _follow(self) -> None:
         """Follow the handle to its current version."""
         version = self.table.version()

@@ -29,6 +29,8 @@ class Commit(Generic[FileT]):
     """Whether the other half of the batch is already committed: no manual change may have undone it."""
     in_sequence: bool = False
     """Whether the batch that must come next is stored too, since a restore removed batches of the query."""
+    is_first: bool = False
+    """Whether the application has nothing in this table of rows: it must conflict with that of another application."""
 
 
 class Snapshot(Protocol):

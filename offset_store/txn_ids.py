@@ -47,6 +47,18 @@ LookUp = Callable[[str], int | None]
 """Returns the stored version of a transaction id, or None."""
 
 
+FIRST_TXN_ID = f"{PREFIX}/first"
+"""The id that each application's first commit into a table of rows writes, so that two first commits conflict. Its
+version says nothing."""
+COVERED_TWICE, BEGINS_LATE = "covered-twice", "begins-late"
+"""What an application may be meant to do, as audits name it: see `meant_txn_id`."""
+
+
+def meant_txn_id(app_id: str, what: str) -> str:
+    """Return the id that is stored once an option said that `COVERED_TWICE` or `BEGINS_LATE` is meant."""
+    return f"{PREFIX}/{_encode(app_id)}/meant/{what}"
+
+
 def offset_txn_id(app_id: str, source: str, partition: TopicPartition) -> str:
     """Return the id whose version is the next offset of ``partition``."""
     topic = partition.topic_id or f"name={partition.topic}"

@@ -20,6 +20,7 @@ from sparkonce.connectors.sinks.dead_letters import DOC, DeadLetterPlace, dead_l
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.offset_store import DELTA, GROUP, check_spec
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.txn_ids import BEGINS_LATE, COVERED_TWICE
 from sparkonce.settings import REQUIRED, Scope, boolean, camel_case, long, settings_of, text
 
 FORMAT = "delta_once"
@@ -207,6 +208,22 @@ class SinkOptions(TableOptions):
         group=_ONCE,
     )
     """A store separate from the table, or None."""
+    covered_twice: bool = boolean(
+        False,
+        "true: the query writes rows of records that the table has under another appId, on purpose: several queries "
+        "divide a topic by WHERE, or rows are to be there twice. false: the first batch of an appId over such records "
+        "stops the query. It is recorded in the table, for audits",
+        scope=Scope.STREAM,
+        group=_ONCE,
+    )
+    begins_late: bool = boolean(
+        False,
+        "true: the table holds nothing of what the query's checkpoint read before, on purpose. false: the first batch "
+        "of an appId stops the query then, since the checkpoint is that of another table. It is recorded in the table, "
+        "for audits",
+        scope=Scope.STREAM,
+        group=_ONCE,
+    )
     sql: str | None = text(
         None,
         SQL_DOC,
@@ -237,6 +254,12 @@ class SinkOptions(TableOptions):
     """The cluster of the consumer group with the offsets, and of the topic of dead letters."""
     producer: ProducerSettings | None = None
     """How dead letters are sent to a topic."""
+
+    @property
+    def meant(self) -> frozenset[str]:
+        """What of these is meant, as audits name it."""
+        said = {COVERED_TWICE: self.covered_twice, BEGINS_LATE: self.begins_late}
+        return frozenset(what for what, is_meant in said.items() if is_meant)
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> SinkOptions:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deltalake import CommitProperties, DeltaTable, Schema
@@ -32,14 +32,16 @@ from sparkonce.connectors.delta_sink.schema import (
 )
 from sparkonce.connectors.runtime.cache import LruCache
 from sparkonce.offset_store.accounted_rows import check_no_numbered_writes
+from sparkonce.offset_store.administration import CommitEntry, read_entry
 from sparkonce.offset_store.delta import DeltaOffsetStore, DeltaSnapshot
 from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError, plain
 from sparkonce.offset_store.locations import Location
-from sparkonce.offset_store.record import Writes
+from sparkonce.offset_store.other_apps import OtherApps, other_apps
+from sparkonce.offset_store.record import BatchRecord, Writes
 from sparkonce.offset_store.store import Commit, FileT
 from sparkonce.offset_store.store_hints import store_hint
 from sparkonce.offset_store.tables import append, check_keeps_transaction_ids
-from sparkonce.offset_store.txn_ids import merge_txn_id
+from sparkonce.offset_store.txn_ids import BEGINS_LATE, COVERED_TWICE, meant_txn_id, merge_txn_id
 
 _INSTEAD = (
     "let delta-spark write to it, with the same guarantee: sparkonce.AppendWriter, for foreachBatch "
@@ -87,6 +89,31 @@ class ResultSnapshot(DeltaSnapshot):
     """How the files that are to be committed were written."""
     replace: bool
     """Whether the rows of a commit replace all existing rows."""
+    meant: frozenset[str] | None = None
+    """Which of `COVERED_TWICE` and `BEGINS_LATE` are meant; None if other applications of the table do not matter."""
+
+    def others(self, batch: BatchRecord, *, keeps_offsets: bool) -> OtherApps | None:
+        """See `SharedSnapshot.others`.
+
+        Raises:
+            OffsetStoreError: if the log cannot be read.
+        """
+        if self.meant is None:
+            return None
+        found = other_apps(self.stored.whole(), batch.app_id, batch.query_id, batch.ranges)
+        if found is None or (not keeps_offsets and self.newest_of(batch.app_id) is not None):
+            return None
+        return replace(
+            found,
+            may_cover_twice=COVERED_TWICE in self.meant,
+            may_begin_late=BEGINS_LATE in self.meant,
+            keeps_offsets=keeps_offsets,
+        )
+
+    def transactions(self, commit: Commit[FileT]) -> dict[str, int]:
+        """See `DeltaSnapshot.transactions`; and what is meant, once, for audits."""
+        ids = (meant_txn_id(commit.record.app_id, what) for what in self.meant or ())
+        return DeltaSnapshot.transactions(self, commit) | {each: 1 for each in ids if self.look_up(each) is None}
 
     def commit(self, commit: Commit[FileT]) -> None:
         """See `Snapshot.commit`.
@@ -138,14 +165,19 @@ class ResultTable:
         written_as: WriteSchema | None = None,
         *,
         replace: bool = False,
+        meant: frozenset[str] | None = None,
     ) -> None:
-        """Use the table of ``options`` for rows of ``query``, which ``replace`` the existing rows or are appended."""
+        """Use the table of ``options`` for rows of ``query``, which ``replace`` the existing rows or are appended.
+
+        ``meant``: see `ResultSnapshot`.
+        """
         self._options = options
         self._query = query
         self._wanted_id = table_id
         self._written_as = written_as
         self.replaces = replace
         """See `ReplacingResult`."""
+        self._meant = meant
         self._store = cached_store(options)
         self._facts: TableFacts | None = None
         self._fit: Fit | None = None
@@ -181,6 +213,7 @@ class ResultTable:
             self.fit,
             self._written_as,
             self.replaces,
+            self._meant,
         )
 
     def snapshot_unchecked(self) -> DeltaSnapshot:
@@ -207,6 +240,11 @@ class ResultTable:
         if self._wanted_id not in (None, str(snapshot.table.metadata().id)):
             raise self._replaced()
         return snapshot
+
+    def entries(self, version: int) -> Iterator[CommitEntry]:
+        """Return the commits up to a version, newest first."""
+        infos = self._store.log().commit_infos(version)
+        return (read_entry(int(info["version"]), info) for info in infos)
 
     def __str__(self) -> str:
         return f"delta:{self._options.table}"

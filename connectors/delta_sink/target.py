@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from itertools import islice, takewhile
 from typing import cast
 
 import pyarrow as pa
@@ -33,7 +34,9 @@ from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.decision import Fresh, Stored, decide
 from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
 from sparkonce.exactly_once.refusals import THE_TABLE, Place
+from sparkonce.exactly_once.restored import RESTORE, restore_since
 from sparkonce.offset_store import DELTA
+from sparkonce.offset_store.delta import COMMITS_LOOKED_AT
 from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError, plain
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.record import BatchCounts, BatchRecord
@@ -42,6 +45,8 @@ from sparkonce.offset_store.store_hints import store_hint
 from sparkonce.offset_store.tables import join, table_filesystem
 
 _log = logging.getLogger(__name__)
+_searched: dict[tuple[Location, str], int] = {}
+"""For tables and applications: the version up to which this process has looked for a RESTORE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +89,9 @@ class DeltaTarget:
     def stored(self, batch: Batch) -> Stored:
         """See `Target.stored`."""
         table, delivery = self._delivery()
-        source = table if delivery.offsets is None else delivery.offsets
         with self._store_errors():
-            return look(source.snapshot(), batch)
+            rows = table.snapshot()
+            return look(rows if delivery.offsets is None else delivery.offsets.snapshot(), batch, rows)
 
     def begin(self, batch: Batch) -> DeltaPlan:
         """See `Target.begin`.
@@ -104,7 +109,35 @@ class DeltaTarget:
         if self._options.merge_schema and isinstance(decide(self.stored(batch), batch), Fresh):
             table.grow()
         plan = delivery.begin(batch)
+        self._warn_of_restore(table, plan.rows_version)
         return DeltaPlan(plan, file_settings(table, self._options), self._schema)
+
+    def _warn_of_restore(self, table: ResultTable, version: int) -> None:
+        """Log once that a RESTORE has removed rows since the query's last commit: offsets stay as they are."""
+        app_id, place = self._options.app_id, (self._options.table, self._options.app_id)
+        since = _searched.get(place, -1)
+        _searched[place] = version
+        news = takewhile(lambda entry: entry.version > since, islice(table.entries(version), COMMITS_LOOKED_AT))
+        if not any(entry.operation == RESTORE for entry in news):
+            return
+        found = restore_since(app_id, islice(table.entries(version), COMMITS_LOOKED_AT))
+        if found is not None:
+            restore, last = found
+            to = "an older version" if restore.restored_to is None else f"version {restore.restored_to}"
+            _log.warning(
+                "delta_once: version %d of the table %s is a RESTORE to %s, after the last commit of appId %s (version "
+                "%d). It removed the rows that were written after that version, and left the stored offsets: their "
+                "records are not read again. To write them again, stop the query, revert the offsets to match the rows "
+                "(sparkonce offsets rewind %s --to-version %s --restore), and start with a new checkpointLocation and "
+                "offsetStore",
+                restore.version,
+                self._options.table,
+                to,
+                app_id,
+                last,
+                self._options.table,
+                "<that version>" if restore.restored_to is None else restore.restored_to,
+            )
 
     def records(self, app_id: str) -> Iterator[BatchRecord]:
         """See `Target.records`: one for each commit that the log of the table keeps."""
@@ -170,7 +203,11 @@ class DeltaTarget:
     def _delivery(
         self, table_id: str | None = None, written_as: WriteSchema | None = None, query: StructType | None = None
     ) -> tuple[ResultTable, Delivery]:
-        table = ResultTable(self._options, query or self._schema, table_id, written_as, replace=self._replace)
+        # Dead letters of several applications share a table, each with those of its own rows.
+        meant = self._options.meant if self._place.holds_rows else None
+        table = ResultTable(
+            self._options, query or self._schema, table_id, written_as, replace=self._replace, meant=meant
+        )
         together = self._options.guarantee is Guarantee.EXACTLY_ONCE
         apart = None if together else separate_store(self._options)
         return table, Delivery(table, ORDERS[self._options.guarantee], apart, self._place)

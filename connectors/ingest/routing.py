@@ -50,13 +50,13 @@ _OWN_OF_SOURCE = {
     "includeDeadLetters": "set dead_letters",
     HAND_OVER: "set direct",
     "offsetStore": "a query without a checkpoint always begins where its table ends",
-    "appId": "set app_id and name",
+    "appId": "set app_id and name, or table_app_id",
 }
 _OWN_OF_SINK = {
     PATH: "set path",
     TABLE_NAME: "set table",
     SQL: "set sql",
-    "appId": "set app_id and name",
+    "appId": "set app_id and name, or table_app_id",
     "checkpointLocation": "set checkpoint",
     "deliveryGuarantee": "set delivery_guarantee",
     "partitionBy": "set partition_by",
@@ -144,16 +144,22 @@ class Route:
         """Check what stands in braces; return whether the place has any."""
         given = self._given
         groups = set() if self.pattern is None else _groups(self.pattern)
-        for name in ("table", "path", "name", "dead_letters"):
+        for name in ("table", "path", "name", "table_app_id", "dead_letters"):
             for key in _PLACEHOLDER.findall(getattr(given, name) or ""):
                 if key != "topic" and key not in groups:
                     known = ", ".join("{" + each + "}" for each in ("topic", *sorted(groups)))
                     raise OptionError(f"{name}={getattr(given, name)!r} has {{{key}}}; known: {known}")
         routed = bool(_PLACEHOLDER.search(given.table or given.path or ""))
-        if routed and given.name is not None and not _PLACEHOLDER.search(given.name):
-            raise OptionError(f"name={given.name!r} would be the same for all topics: add {{topic}}")
-        if not routed and _PLACEHOLDER.search(f"{given.name or ''}{given.dead_letters or ''}"):
-            raise OptionError("name and dead_letters have a topic only where table or path has: all topics go into one")
+        for name in ("name", "table_app_id") if routed else ():
+            text = getattr(given, name)
+            if text is not None and not _PLACEHOLDER.search(text):
+                raise OptionError(f"{name}={text!r} would be the same for all topics: add {{topic}}")
+        if not routed and _PLACEHOLDER.search(
+            f"{given.name or ''}{given.table_app_id or ''}{given.dead_letters or ''}"
+        ):
+            raise OptionError(
+                "name, table_app_id and dead_letters have a topic only where table or path has: all topics go into one"
+            )
         if routed and self.pattern is not None:
             _check_start(given)
         return routed
@@ -167,7 +173,7 @@ class Route:
         name = _NOT_IN_NAMES.sub("_", name)
         if name in ("", ".", ".."):
             raise OptionError(f"name={name!r} cannot be the name of a folder: set another")
-        app_id = f"{settings.app_id}.{name}"
+        app_id = _filled(given.table_app_id, values) if given.table_app_id else f"{settings.app_id}.{name}"
         checkpoint = f"{settings.checkpoint.rstrip('/')}/{name}"
         in_spark = given.sql if not self._direct else None
         return Flow(
@@ -261,11 +267,12 @@ def flows(made: Sequence[Route], existing: Iterable[str]) -> list[Flow]:
     """Return all flows, given the topics that exist.
 
     Raises:
-        OptionError: if two have one name, or one table.
+        OptionError: if two have one name, one appId, or one table.
     """
     topics = list(existing)
     found = [flow for route in made for flow in route.flows(topics)]
     by_name: dict[str, Flow] = {}
+    by_app_id: dict[str, Flow] = {}
     by_place: dict[str, Flow] = {}
     for flow in found:
         other = by_name.setdefault(flow.name, flow)
@@ -273,6 +280,9 @@ def flows(made: Sequence[Route], existing: Iterable[str]) -> list[Flow]:
             raise OptionError(
                 f"{flow} and {other} have the name {flow.name!r}, and so one appId: set another name for one of them"
             )
+        other = by_app_id.setdefault(flow.app_id, flow)
+        if other is not flow:
+            raise OptionError(f"{flow} and {other} have the appId {flow.app_id!r}: set another table_app_id for one")
         place = str(TableName.parse(flow.table)).lower() if flow.table else _real(flow.path or "")
         other = by_place.setdefault(place, flow)
         if other is not flow:

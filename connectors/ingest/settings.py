@@ -28,7 +28,7 @@ Transform = Callable[[DataFrame], DataFrame]
 
 _INTERVAL = re.compile(r"(?i)\s*\d+\s+(millisecond|second|minute|hour|day)s?\s*")
 _APP_ID = re.compile(r"[A-Za-z0-9._-]+")
-_OF_A_TABLE = ("topics", "topic_pattern", "table", "path", "name")
+_OF_A_TABLE = ("topics", "topic_pattern", "table", "path", "name", "table_app_id")
 """Entries that tables do not inherit."""
 
 
@@ -49,6 +49,8 @@ class IngestTable:
     """The path or URI of the table."""
     name: str | None = None
     """What appId and checkpoint are named after; by default the topic, or the last part of the table's name or path."""
+    table_app_id: str | None = None
+    """The whole appId, if it is to stay as it was although the table's path or name changes."""
     delivery_guarantee: str | None = None
     """exactly-once (the default), at-least-once or at-most-once."""
     starting_offsets: str | None = None
@@ -99,6 +101,7 @@ class TableEntries(TypedDict, total=False):
     table: str | None
     path: str | None
     name: str | None
+    table_app_id: str | None
     delivery_guarantee: str | None
     starting_offsets: str | None
     columns: Sequence[str] | str | None
@@ -121,7 +124,7 @@ class IngestSettings:
     """The whole of an ingestion; ``tables`` have inherited what they lack."""
 
     app_id: str
-    """Its name; a table's appId is this, a dot and the table's ``name``."""
+    """Its name; a table's appId is this, a dot and the table's ``name``, if it has no ``table_app_id``."""
     checkpoint: str
     """The folder of the tables' checkpoints."""
     kafka: Mapping[str, str] = field(repr=False)

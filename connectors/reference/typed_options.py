@@ -247,6 +247,8 @@ DeltaSink = TypedDict(
         "checkpointLocation": str,
         "deliveryGuarantee": Literal["at-most-once", "at-least-once", "exactly-once"],
         "offsetStore": str,
+        "coveredTwice": bool,
+        "beginsLate": bool,
         "idempotencyKey": str,
         "targetFileBytes": int,
         "rowGroupBytes": int,

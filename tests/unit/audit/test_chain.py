@@ -52,9 +52,12 @@ def good_logs(draw: st.DrawFn) -> list[LogCommit]:
             continue
         app = draw(st.sampled_from([APP, "other/app"]))
         keys = draw(st.lists(st.sampled_from([key(0), key(1), key(0, "second")]), unique=True))
+        if app != APP:  # of another topic: records that two applications cover are an error
+            keys = [(source, partition(tp.partition, "B" * 22, "payments")) for source, tp in keys]
         ranges = {}
         for each in keys:
-            start = ends.get((app, each), draw(st.integers(0, 50)))
+            # A first batch past number 1 must begin at 0: the sink would refuse it otherwise.
+            start = ends.get((app, each), draw(st.integers(0, 50)) if app in batch_ids else 0)
             ends[app, each] = start + draw(st.integers(1, 20))
             ranges[each] = (start, ends[app, each])
         batch_ids[app] = batch_ids.get(app, -1) + draw(st.integers(1, 3))
@@ -317,7 +320,7 @@ def rows_then_offsets(version: int, batch: BatchRecord) -> list[LogCommit]:
 def lost_halves(commits: list[LogCommit]) -> dict[int | None, str]:
     """The messages of rows whose offsets are lost, by version."""
     report = audit(commits)
-    assert report.proven
+    assert {each.problem for each in report.findings if each.problem.is_error} <= {Problem.COVERED_TWICE}
     found = (each for each in report.findings if each.problem is Problem.ROWS_WITHOUT_OFFSETS)
     return {each.commit.version if each.commit else None: each.message for each in found}
 

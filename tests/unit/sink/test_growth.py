@@ -37,7 +37,7 @@ def operations(query: Query) -> list[str]:
 
 
 def growing(root: Path, schema: t.StructType, query_id: str = "q", **options: Any) -> Query:
-    return Query(root, query_id, schema=schema, mergeSchema="true", **options)
+    return Query(root, query_id, schema=schema, mergeSchema="true", coveredTwice="true", **options)
 
 
 def begun(root: Path, schema: t.StructType = NARROW) -> None:
@@ -95,7 +95,7 @@ def test_fields_inside_are_added_too(tmp_path: Path, name: str) -> None:
 def test_fields_that_the_query_lacks_are_null(tmp_path: Path) -> None:
     """Inside structs as for whole columns; and order and case do not matter."""
     begun(tmp_path, row(k=LONG, s=row(a=LONG, b=LONG, c=TEXT)))
-    query = Query(tmp_path, schema=row(s=row(C=TEXT, a=t.IntegerType()), k=t.ShortType()))
+    query = Query(tmp_path, schema=row(s=row(C=TEXT, a=t.IntegerType()), k=t.ShortType()), coveredTwice="true")
     query.write(0, [{"k": 1, "s": {"C": "c", "a": 7}}])
     assert query.read("k")[1] == {"k": 1, "s": {"a": 7, "b": None, "c": "c"}}
 

@@ -1,0 +1,104 @@
+"""Two names for one table, in an audit: records that two applications cover, and chains whose beginning is elsewhere.
+
+The sink refuses both unless an option says that they are meant, which it stores in the table (`meant_txn_id`). Logs
+of earlier versions of sparkonce may have either. Only tables of rows are judged: those of offsets alone, and of dead
+letters, are shared by applications on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from sparkonce.exactly_once.audit_findings import Chain, CommitName, Finding, Problem
+from sparkonce.offset_store.commit_log import LogCommit
+from sparkonce.offset_store.offsets import OffsetRange
+from sparkonce.offset_store.other_apps import other_apps
+from sparkonce.offset_store.record import BatchRecord, Writes
+from sparkonce.offset_store.txn_ids import BEGINS_LATE, COVERED_TWICE, FIRST_TXN_ID, meant_txn_id
+
+
+@dataclass(slots=True)
+class Names:
+    """Follows the applications of one table."""
+
+    _rows: dict[str, bool] = field(default_factory=dict)
+    """Of each application of kept commits: whether it wrote rows that are no dead letters."""
+    _late: dict[str, list[Finding]] = field(default_factory=dict)
+    """Of each application whose first batch was seen: the partitions that begin late."""
+
+    def add(self, commit: LogCommit, before: Mapping[str, int], *, is_known: bool) -> None:
+        """Add a batch, before which these transaction ids were stored; ``is_known``: these are all."""
+        batch = commit.entry.batch
+        assert batch is not None, "only of batches"
+        app_id, counts = batch.record.app_id, batch.record.counts
+        has_rows = Writes.ROWS in batch.writes and (counts is None or counts.rows > 0)
+        self._rows[app_id] = has_rows or self._rows.get(app_id, False)
+        if app_id not in self._late and Writes.OFFSETS in batch.writes:
+            is_checked = not is_known or FIRST_TXN_ID in commit.transactions
+            self._late[app_id] = [] if is_checked else _begins_late(batch.record, CommitName.of(commit), before)
+
+    def judge(self, chains: Sequence[Chain], stored: Mapping[str, int]) -> Iterator[Finding]:
+        """Yield what is wrong, given all chains and the stored transaction ids."""
+        yield from self._covered_twice(chains, stored)
+        for app_id, late in sorted(self._late.items()):
+            if self._rows[app_id] and meant_txn_id(app_id, BEGINS_LATE) not in stored:
+                yield from late
+
+    def _covered_twice(self, chains: Sequence[Chain], stored: Mapping[str, int]) -> Iterator[Finding]:
+        of_place: dict[tuple[str, str, int], list[Chain]] = {}
+        for chain in chains:
+            topic = (chain.topic_id, "") if chain.topic_id else (chain.topic, chain.source)
+            of_place.setdefault((*topic, chain.partition), []).append(chain)
+        for one, other in (pair for together in of_place.values() for pair in combinations(together, 2)):
+            is_meant = any(meant_txn_id(each.app_id, COVERED_TWICE) in stored for each in (one, other))
+            if one.app_id == other.app_id or is_meant or not self._have_rows(one.app_id, other.app_id):
+                continue
+            twice = _common(_known(one), _known(other))
+            if twice is not None:
+                message = (
+                    f"{one}: appId {other.app_id} wrote rows of [{twice.start}, {twice.end}) too. If that is one "
+                    "pipeline under two names, its rows are there twice; if it is meant (queries that divide a topic "
+                    "by WHERE), set coveredTwice=true on the sink of one of them, which records it"
+                )
+                yield Finding(Problem.COVERED_TWICE, message, None, one)
+
+    def _have_rows(self, one: str, other: str) -> bool:
+        """Whether both write rows: one whose commits are no longer kept does as the other."""
+        known = [self._rows[each] for each in (one, other) if each in self._rows]
+        return bool(known) and all(known)
+
+
+def _begins_late(record: BatchRecord, name: CommitName, before: Mapping[str, int]) -> list[Finding]:
+    """Return the partitions of a first batch that do not begin where anything in the table ends.
+
+    A stream that begins at the newest records has an empty batch 0, which makes no commit: so batch 1 may be the first.
+    """
+    others = other_apps(before, record.app_id, record.query_id, record.moved)
+    if others is None or record.batch_id < 2 or others.last_batch == record.batch_id - 1:
+        return []
+    return [
+        Finding(
+            Problem.BEGINS_LATE,
+            f"{tp} (appId {record.app_id}, source {source}): its first batch here is batch {record.batch_id}, which "
+            f"begins at {extent.start}, and nothing shows where the batches before it were written: the checkpoint may "
+            "be that of another table. If it is meant, set beginsLate=true on the sink, which records it",
+            name,
+        )
+        for (source, tp), extent in sorted(record.moved.items())
+        if extent.start > 0 and extent.start not in others.next_offsets.get((source, tp), {}).values()
+    ]
+
+
+def _known(chain: Chain) -> list[OffsetRange]:
+    """Return what a chain certainly covers; of one that no kept commit moved, the last record."""
+    if chain.ranges or chain.end is None or chain.cloned:
+        return chain.ranges
+    return [OffsetRange(chain.end - 1, chain.end)] if chain.end > 0 else []
+
+
+def _common(one: Sequence[OffsetRange], other: Sequence[OffsetRange]) -> OffsetRange | None:
+    """Return the first offsets that are in both."""
+    found = (OffsetRange(max(mine.start, theirs.start), min(mine.end, theirs.end)) for mine in one for theirs in other)
+    return min((each for each in found if each.start < each.end), key=lambda each: each.start, default=None)

@@ -1,0 +1,87 @@
+"""Two names for one table: what an application finds that has nothing there yet."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from random import Random
+
+import pytest
+from deltalake import DeltaTable
+
+from sparkonce.connectors.delta_sink.options import SinkOptions
+from sparkonce.connectors.delta_sink.table import ResultTable
+from sparkonce.exactly_once.errors import OffsetMismatchError
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.offset_store.errors import CommitConflictError
+from sparkonce.offset_store.offsets import OffsetRange
+from sparkonce.offset_store.record import BatchRecord, Writes
+from sparkonce.offset_store.store import Commit
+from tests.unit.sink.query_by_hand import SCHEMA, TP, Query
+from tests.unit.sink.two_names import COVERED, LATE, WRITTEN, cases, outcome
+
+SAMPLE = 120
+"""Of all cases, always the same ones; the rest are in `make lab`."""
+
+
+def test_what_a_first_batch_finds(tmp_path: Path) -> None:
+    chosen = Random(41).sample(list(cases()), SAMPLE)
+    found = {case: outcome(case, tmp_path / str(number)) for number, case in enumerate(chosen)}
+    assert {case: what for case, what in found.items() if what != case.expected} == {}
+    assert {COVERED, LATE, WRITTEN} <= set(found.values())
+
+
+@pytest.mark.lab
+def test_what_every_first_batch_finds(tmp_path: Path) -> None:
+    found = {case: outcome(case, tmp_path / str(number)) for number, case in enumerate(cases())}
+    assert {case: what for case, what in found.items() if what != case.expected} == {}
+
+
+@pytest.mark.parametrize("guarantee", list(Guarantee))
+def test_of_two_names_that_begin_at_once_one_is_refused(tmp_path: Path, guarantee: Guarantee) -> None:
+    """Both find an empty table. Only with at-most-once is the first of the two commits before the tasks."""
+    one, two = (Query(tmp_path, name, guarantee.value, appId=name) for name in ("one", "two"))
+    one.log(0, 10)
+    two.log(0, 10)
+    begun = one.tasks()
+
+    def write_both() -> None:
+        theirs = two.tasks()
+        one.commit(0, begun)
+        two.commit(0, theirs)
+
+    with pytest.raises(OffsetMismatchError, match="another appId, 'one', up to offset 10"):
+        write_both()
+    assert DeltaTable(one.table).transaction_version("sparkonce/two/query/two") is None
+
+
+def test_two_first_commits_conflict(tmp_path: Path) -> None:
+    """Whatever they read: the second of them has not seen the first."""
+    snapshots = []
+    for name in ("one", "two"):
+        given = {"path": str(tmp_path / "t"), "appId": name, "checkpointLocation": "/nowhere"}
+        snapshots.append(ResultTable(SinkOptions.read(given), SCHEMA, meant=frozenset()).snapshot())
+    for name, snapshot in zip(("one", "two"), snapshots, strict=True):
+        record = BatchRecord(name, name, 0, name, {("kafka", TP): OffsetRange(0, 10)})
+        commit: Commit[object] = Commit(record, Writes.ROWS | Writes.OFFSETS, is_first=True)
+        if name == "one":
+            snapshot.commit(commit)
+        else:
+            with pytest.raises(CommitConflictError):
+                snapshot.commit(commit)
+
+
+def test_a_restore_is_said_once_and_only_if_it_removed_rows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    query = Query(tmp_path)
+    for batch_id in range(3):
+        query.write(batch_id, [{"v": batch_id}])
+    DeltaTable(query.table).optimize.compact()
+    DeltaTable(query.table).restore(3)
+    query.write(3, [{"v": 3}])
+    assert "RESTORE" not in caplog.text
+    DeltaTable(query.table).restore(2)
+    caplog.set_level(logging.WARNING)
+    for batch_id in (4, 5):
+        query.write(batch_id, [{"v": batch_id}])
+    assert caplog.text.count("is a RESTORE to version 2, after the last commit of appId app (version 6)") == 1
+    assert f"sparkonce offsets rewind {query.table} --to-version 2 --restore" in caplog.text

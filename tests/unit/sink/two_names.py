@@ -1,0 +1,116 @@
+"""The first batch of an application in a table, with all that may be there: a case, and what must become of it."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import types as t
+
+from sparkonce.connectors.delta_sink.options import SinkOptions
+from sparkonce.connectors.delta_sink.target import DeltaTarget
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.errors import OffsetMismatchError
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.exactly_once.refusals import THE_TABLE, Place
+from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.record import BatchRecord
+
+START = 10
+"""Where the batch begins."""
+WRITTEN, COVERED, LATE, OTHER = "written", "covered twice", "begins late", "as for any chain"
+_SAYS = {COVERED: "coveredTwice=true", LATE: "beginsLate=true"}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is in the table, and what comes."""
+
+    same_app: bool
+    same_topic: bool
+    other_end: int
+    """Where the application that is in the table ends."""
+    is_late: bool
+    """Whether the checkpoint of the batch has read records before it."""
+    kind: str
+    """What the shared table holds: rows, dead letters or offsets."""
+    may_cover: bool
+    may_begin_late: bool
+    guarantee: Guarantee
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the application has offsets where its batch is compared: then nothing of this is looked at."""
+        return self.same_app and not (self.kind == "offsets" and self.guarantee is Guarantee.EXACTLY_ONCE)
+
+    @property
+    def expected(self) -> str:
+        """What must become of the batch, by the records: which would be there twice, and which would be nowhere."""
+        is_apart = self.kind == "offsets"  # then the rows of each are in a table of its own
+        if self.goes_on:
+            return OTHER
+        if self.kind == "dead letters" or (is_apart and self.guarantee is not Guarantee.EXACTLY_ONCE):
+            return WRITTEN
+        there = set(range(self.other_end)) if self.same_topic and not is_apart else set[int]()
+        if there & set(range(START, START + 5)) and not self.may_cover:
+            return COVERED
+        missing = {START - 1} - there if self.is_late else set()
+        unknown = self.is_late and max(there, default=0) >= START  # these rows may be those of the other alone
+        return LATE if (missing or unknown) and not self.may_begin_late else WRITTEN
+
+
+def cases() -> Iterator[Case]:
+    """Return all."""
+    flags = (True, False)
+    ends, kinds = (START - 4, START, START + 4), ("rows", "dead letters", "offsets")
+    for values in itertools.product(flags, flags, ends, flags, kinds, flags, flags, Guarantee):
+        yield Case(*values)
+
+
+def outcome(case: Case, folder: Path) -> str:
+    """Let it happen in real tables; a batch that is written must be in the table with its offsets."""
+    try:
+        return _outcome(case, folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _outcome(case: Case, folder: Path) -> str:
+    _write(case, folder, "old", "old query", "id", (0, case.other_end), is_first=True)
+    app_id = "old" if case.same_app else "new"
+    topic_id = "id" if case.same_topic else "recreated"
+    try:
+        _write(case, folder, app_id, "new query", topic_id, (START, START + 5), is_first=False)
+    except OffsetMismatchError as error:
+        if case.goes_on and "is the first of this appId" not in str(error):
+            return OTHER
+        return next((what for what, says in _SAYS.items() if says in str(error)), str(error))
+    return OTHER if case.goes_on else WRITTEN
+
+
+def _write(
+    case: Case, folder: Path, app_id: str, query_id: str, topic_id: str, span: tuple[int, int], *, is_first: bool
+) -> None:
+    own = case.kind == "offsets"
+    options = SinkOptions(
+        table=Location.parse(str(folder / (f"rows of {query_id}" if own else "table"))),
+        app_id=app_id,
+        checkpoint="/nowhere",
+        guarantee=case.guarantee,
+        offset_store=f"delta:{folder / 'offsets'}" if own else None,
+        covered_twice=case.may_cover and not is_first,
+        begins_late=case.may_begin_late and not is_first,
+    )
+    place = Place("the table of dead letters", None) if case.kind == "dead letters" else THE_TABLE
+    key, extent = ("kafka", TopicPartition("topic", topic_id, 0)), OffsetRange(*span)
+    is_late = case.is_late and not is_first
+    record = BatchRecord(app_id, query_id, int(is_late), f"{query_id} 1", {key: extent}, Fingerprint.of([*span], 0))
+    batch = Batch(record, False, is_one_of_all=True, read_before={key: 0} if is_late else {})
+    target = DeltaTarget(options, t.StructType([t.StructField("v", t.LongType())]), place)
+    target.finish(batch, target.begin(batch), [])
+    assert target.stored(batch).next_offsets == {key: span[1]}
