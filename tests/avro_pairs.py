@@ -20,8 +20,12 @@ from tests.avro_documents import LOGICAL, PRIMITIVES, TEXTS, Json, Maker, bare, 
 
 NAMED = ("record", "enum", "fixed")
 MAX_DEPTH = 8
-JAVAS_FAULT = "Not an array: ["
-"""What Java's readers (1.12.1) say where a union's default is an empty array, as the specification lets it be."""
+JAVAS_FAULTS = (
+    "a value: org.apache.avro.AvroRuntimeException: Not an array: [",
+    "a value: org.apache.avro.AvroTypeException: Invalid default",
+)
+"""What Java's readers (1.12.1) say of schemas that are right: where the default of a union is an empty array, and where
+a reader's alias renames a field of the writer's, within a record that has a default there."""
 DEFAULTS: dict[str, Any] = {
     "null": None, "boolean": True, "int": 7, "long": 2**40, "float": 0.5, "double": 0.5, "bytes": "\u00ff",
     "string": "d",
@@ -371,7 +375,7 @@ def losses(some: Sequence[Pair], values: int = 4) -> list[str]:
     assert java.returncode == 0, java.stderr
     told = java.stdout.split("\n")[: len(some)]
     return [
-        f"Java: {theirs}" if theirs and JAVAS_FAULT not in theirs else _fastavros(pair, each_data)
+        f"Java: {theirs}" if theirs and not theirs.startswith(JAVAS_FAULTS) else _fastavros(pair, each_data)
         for pair, each_data, theirs in zip(some, data, told, strict=True)
     ]
 
