@@ -120,5 +120,8 @@ def _in_order(attributes: dict[str, Any]) -> dict[str, Any]:
 
 def incompatible(reader: tuple[str, References], writer: tuple[str, References]) -> list[str]:
     """Return why a reader cannot read all that a writer writes."""
-    found = Comparison(_schema(*reader), _schema(*writer)).problem()
+    try:
+        found = Comparison(_schema(*reader), _schema(*writer)).problem()
+    except (ValueError, TypeError, KeyError, AttributeError) as error:  # of a schema that another registry wrote
+        found = f"the schemas cannot be compared: {type(error).__name__}: {error}"
     return [] if found is None else [found]
