@@ -163,7 +163,7 @@ def test_the_batch_before_is_another_one_in_a_checkpoint_that_keeps_one(world: W
     world.set_back()
     (world.folder / "files/f3").unlink()
     world.file("f4")
-    run(world.files(), world.folder / "elsewhere", world.checkpoint)
+    run(world.files(), world.folder / "elsewhere", world.checkpoint, beginsLate="true")
     world.file("f5")
     error = world.refused(world.files())
     assert "batch 2, the last one there, is not the one in the checkpoint" in error, error

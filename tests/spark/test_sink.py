@@ -149,7 +149,7 @@ def test_a_recreated_topic_and_a_second_application_have_lives_of_their_own(
     run(numbers(spark, end=10), table, tmp_path / "one", appId="one/1")
     run(numbers(spark, end=10, topicId="BBBBBBBBBBBBBBBBBBBBBB"), table, tmp_path / "recreated", appId="one/1")
     assert rows(table) == expected(10) + expected(10)
-    run(numbers(spark, end=15), table, tmp_path / "two", appId="one%2F1")
+    run(numbers(spark, end=15), table, tmp_path / "two", appId="one%2F1", coveredTwice="true")
     assert rows(table) == expected(10) + expected(10) + expected(15)
 
 
@@ -166,7 +166,7 @@ def test_a_self_union_and_two_named_sources(spark: SparkSession, table: Path, tm
     run(one.union(one), table, tmp_path / "self")
     assert rows(table) == expected(10) + expected(10)
     left, right = numbers(spark, end=10, source="l"), numbers(spark, end=20, source="r")
-    run(left.union(right), table, tmp_path / "two", appId="two")
+    run(left.union(right), table, tmp_path / "two", appId="two", coveredTwice="true")
     assert rows(table) == expected(10) + expected(10) + expected(10) + expected(20)
 
 
@@ -347,14 +347,14 @@ def test_another_schema_is_refused_or_merged(
     files = sorted(table.rglob("*"))
     other = numbers(spark, end=10).selectExpr("cast(offset as string) as offset", "value", "1 as extra")
     with pytest.raises(StreamingQueryException) as error:
-        run(other, table, tmp_path / "other", appId="other")
+        run(other, table, tmp_path / "other", appId="other", coveredTwice="true")
     assert "column offset is bigint in the table and string in the query" in failure(error)
     assert "column extra (int) is not in the table" in failure(error)
     assert sorted(table.rglob("*")) == files
     wider = numbers(spark, end=20, perBatch=10).selectExpr(
         "offset", "value", "named_struct('x', offset, 'y', array(named_struct('z', value))) as extra"
     )
-    run(wider, table, tmp_path / "wider", appId="other", mergeSchema="true")
+    run(wider, table, tmp_path / "wider", appId="other", coveredTwice="true", mergeSchema="true")
     found = DeltaTable(table).to_pyarrow_table()
     assert found.num_rows == 60
     assert found.column("partition").null_count == 40
