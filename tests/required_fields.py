@@ -7,8 +7,12 @@ maps unless it is told not to enforce that; `breaks` has such a null break the r
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
 ABSENT = 0.3
@@ -77,3 +81,36 @@ def breaks(value: Any, kind: t.DataType, *, may_be_null: bool) -> bool:
     if isinstance(kind, t.MapType):
         return any(breaks(each, kind.valueType, may_be_null=kind.valueContainsNull) for each in value.values())
     return False
+
+
+def random_rows(seed: int, count: int) -> Iterator[tuple[t.StructType, dict[str, Any]]]:
+    """Yield a table of structs only, as delta-spark makes them, with some rows, of which no column is NOT NULL."""
+    rng = random.Random(seed)
+    table = random_struct(rng, 3, structs_only=True)
+    for _ in range(count):
+        yield table, {field.name: random_value(rng, field.dataType) for field in table}
+
+
+def delta_takes(spark: SparkSession, path: Path, table: t.StructType, row: dict[str, Any]) -> bool:
+    """Whether delta-spark writes a row into a new table."""
+    columns = ", ".join(f"{field.name} {_ddl(field)}" for field in table)
+    spark.sql(f"CREATE TABLE delta.`{path}` ({columns}) USING delta")
+    query = nullable(table)
+    assert isinstance(query, t.StructType)
+    try:
+        spark.createDataFrame([row], query).coalesce(1).write.format("delta").mode("append").save(str(path))
+    except Py4JJavaError as error:
+        if "DELTA_NOT_NULL_CONSTRAINT_VIOLATED" not in str(error):
+            raise
+        return False
+    return True
+
+
+def _ddl(field: t.StructField) -> str:
+    kind = field.dataType
+    inner = (
+        f"STRUCT<{', '.join(f'{each.name}: {_ddl(each)}' for each in kind)}>"
+        if isinstance(kind, t.StructType)
+        else "INT"
+    )
+    return inner if field.nullable else f"{inner} NOT NULL"
