@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
+from importlib import import_module
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -273,7 +274,7 @@ def write_partitions(root: Path) -> EdgeTable:
 
 
 def _write(
-    root: Path, rows: pa.Table, kinds: Sequence[Kind], files: Sequence[Sequence[int]], **options: str
+    root: Path, rows: pa.Table, kinds: Sequence[Kind], files: Sequence[Sequence[int]], **options: Any
 ) -> EdgeTable:
     """Write a table in one commit, with one task for each of ``files``."""
     query = Query(root, schema=from_arrow_schema(rows.schema, prefer_timestamp_ntz=True), **options)
@@ -547,7 +548,7 @@ class Polars(Reader):
     name = "Polars"
 
     def _expression(self, predicate: Predicate) -> Any:
-        import polars as pl
+        pl: Any = import_module("polars")
 
         kind = predicate.kind
         names = kind.column.split(".")
@@ -572,14 +573,14 @@ class Polars(Reader):
         return by[predicate.operator]
 
     def filtered(self, table: EdgeTable, asked: Sequence[Predicate]) -> Iterator[list[int]]:
-        import polars as pl
+        pl: Any = import_module("polars")
 
         frame = pl.scan_delta(str(table.path))
         for each in asked:
             yield sorted(frame.filter(self._expression(each)).select("id").collect()["id"].to_list())
 
     def computed(self, table: EdgeTable, asked: Sequence[Predicate]) -> Iterator[list[int]]:
-        import polars as pl
+        pl: Any = import_module("polars")
 
         frame = pl.read_delta(str(table.path))
         for each in asked:

@@ -20,11 +20,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable
+from deltalake import CommitProperties, DeltaTable, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
 
+from sparkonce.connectors.delta_sink.rewriting import writer_properties
 from sparkonce.connectors.sinks.partition_values import outside, texts
 from sparkonce.offset_store.clock import now_ms
 from sparkonce.offset_store.delta_log import DeltaLog
@@ -104,14 +106,18 @@ def _small(
     target_bytes: int,
     is_chosen: Callable[[tuple[str, ...], PartitionKey], bool],
 ) -> list[SmallFiles]:
-    values = [_values(files[_PARTITION + column]) for column in columns]
-    partitions = list(zip(*values, strict=True)) if columns else [()] * len(files)
     small: dict[PartitionKey, list[int]] = {}
-    for partition, size in zip(partitions, files["size_bytes"].to_pylist(), strict=True):
+    for partition, size in zip(_partitions(columns, files), files["size_bytes"].to_pylist(), strict=True):
         if size < target_bytes and is_chosen(columns, partition):
             small.setdefault(partition, []).append(size)
     found = [SmallFiles(partition, len(sizes), sum(sizes)) for partition, sizes in small.items() if len(sizes) > 1]
     return sorted(found, key=lambda each: [as_text(value) for value in each.partition])
+
+
+def _partitions(columns: tuple[str, ...], files: pa.Table) -> list[PartitionKey]:
+    """Return the partition of each file."""
+    values = [_values(files[_PARTITION + column]) for column in columns]
+    return list(zip(*values, strict=True)) if columns else [()] * len(files)
 
 
 def _values(column: pa.ChunkedArray) -> list[PartitionValue]:
@@ -217,7 +223,12 @@ class Compaction:
             read_version = table.version()
             properties = CommitProperties(custom_metadata={COMPACTION_INFO_KEY: {"run": run, "attempt": attempt}})
             try:
-                metrics = table.optimize.compact(filters, target_size=self.target_bytes, commit_properties=properties)
+                metrics = table.optimize.compact(
+                    filters,
+                    target_size=self.target_bytes,
+                    writer_properties=self._writer_properties(table, columns, partition),
+                    commit_properties=properties,
+                )
             except CommitFailedError as error:
                 conflict = self._told(error)
                 continue
@@ -234,6 +245,14 @@ class Compaction:
                 partition, metrics["numFilesRemoved"], metrics["numFilesAdded"], before["totalSize"], after["totalSize"]
             )
         return Merged(partition, conflict=conflict)
+
+    def _writer_properties(
+        self, table: DeltaTable, columns: tuple[str, ...], partition: PartitionKey
+    ) -> WriterProperties | None:
+        files = _files(table)
+        pairs = zip(files["path"].to_pylist(), _partitions(columns, files), strict=True)
+        paths = [unquote(path) for path, of in pairs if of == partition]
+        return writer_properties(table, paths, self.location, self.storage_options)
 
     def _rival(self, attempt: str, read_version: int) -> int | None:
         """Return the version of a commit that took out files which this attempt took out after it; it is undone then.

@@ -177,16 +177,17 @@ class StatisticsCollector:
             for path, kind in self.columns.items()
             if _has_bounds(kind) and dotted[name := ".".join(path)] == 1
         }
-        for path, pairs in self._long_texts.items():
-            lows[path], highs[path] = min(low for low, _ in pairs), max(high for _, high in pairs)
+        for text in self._long_texts.keys() & set(wanted.values()):
+            pairs = self._long_texts[text]
+            lows[text], highs[text] = min(low for low, _ in pairs), max(high for _, high in pairs)
         boundless: set[Path] = set()
         for group in (footer.row_group(index) for index in range(footer.num_row_groups)):
             for column in (group.column(index) for index in range(group.num_columns)):
                 path = wanted.get(column.path_in_schema)
                 if path is None:
                     continue
-                found = _footer_bounds(column, group.num_rows)
-                if found is _NO_BOUNDS:
+                found = footer_bounds(column, group.num_rows)
+                if found is NO_BOUNDS:
                     if path not in self._long_texts:
                         boundless.add(path)
                 elif found is not None:
@@ -199,7 +200,7 @@ class StatisticsCollector:
         return lows, highs
 
 
-_NO_BOUNDS: Any = object()
+NO_BOUNDS: Any = object()
 """A row group with values, but without bounds."""
 
 
@@ -211,19 +212,19 @@ def _names(footer: pq.FileMetaData) -> Counter[str]:
     return Counter(group.column(index).path_in_schema for index in range(group.num_columns))
 
 
-def _footer_bounds(column: pq.ColumnChunkMetaData, rows: int) -> tuple[Any, Any] | None:
-    """Return a column's bounds in one row group; None if it has no values, `_NO_BOUNDS` if it has no bounds."""
+def footer_bounds(column: pq.ColumnChunkMetaData, rows: int) -> tuple[Any, Any] | None:
+    """Return a column's bounds in one row group; None if it has no values, `NO_BOUNDS` if it has no bounds."""
     found = column.statistics
     if found is None:
-        return _NO_BOUNDS  # type: ignore[no-any-return]
+        return NO_BOUNDS  # type: ignore[no-any-return]
     if found.has_min_max:
         try:
             return found.min, found.max
         except (ValueError, OverflowError, UnicodeDecodeError, pa.ArrowException):
-            return _NO_BOUNDS  # type: ignore[no-any-return]
+            return NO_BOUNDS  # type: ignore[no-any-return]
     if found.has_null_count and found.null_count == rows:
         return None
-    return _NO_BOUNDS  # type: ignore[no-any-return]
+    return NO_BOUNDS  # type: ignore[no-any-return]
 
 
 def _descend(batch: pa.RecordBatch | pa.Table, path: Path) -> pa.Array:

@@ -314,6 +314,13 @@ def test_texts_that_are_too_long_for_a_footer_have_bounds(tmp_path: Path) -> Non
     assert found["maxValues"] == {"t": "d", "s": {"t": "d"}}
 
 
+def test_a_long_text_in_a_column_that_looks_like_another_has_no_bounds(tmp_path: Path) -> None:
+    schema = pa.schema([("a.b", pa.string()), ("a", pa.struct([("b", pa.string())]))])
+    rows = pa.RecordBatch.from_pylist([{"a.b": text, "a": {"b": text}} for text in ("b" * 5000, "c")], schema=schema)
+    (file,) = write_files(tmp_path, [rows.slice(0, 1), rows.slice(1)], file_settings(schema, row_group_rows=1))
+    assert "minValues" not in json.loads(file.statistics)
+
+
 def test_a_nan_or_a_negative_zero_begins_a_file_without_what_readers_skip_it_by(tmp_path: Path) -> None:
     """In columns of their own and in structs; what comes before keeps its bounds and dictionaries."""
     schema = pa.schema([("d", pa.float64()), ("s", pa.struct([("f", pa.float32())])), ("k", pa.int64())])
