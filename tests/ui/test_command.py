@@ -6,7 +6,7 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -84,7 +84,8 @@ def test_values_are_decoded_by_a_registry(kafka_broker: EmbeddedBroker) -> None:
     with EmbeddedRegistry(servers) as registry:
         schema = {"type": "record", "name": "C", "fields": [{"name": "n", "type": "int"}]}
         body = json.dumps({"schema": json.dumps(schema)}).encode()
-        with urlopen(f"{registry.url}/subjects/counted-value/versions", body) as response:
+        address = f"{registry.url}/subjects/counted-value/versions"
+        with urlopen(Request(address, body, {"Content-Type": "application/json"})) as response:
             number = json.load(response)["id"]
         produce(servers, "counted", [b"\0" + number.to_bytes(4, "big") + b"\x0a"])
         given = Given({"kafka.bootstrap.servers": servers}, registry={"schemaRegistry.url": registry.url})
