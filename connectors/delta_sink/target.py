@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from itertools import islice, takewhile
+from itertools import islice
 from typing import cast
 
 import pyarrow as pa
@@ -115,10 +115,10 @@ class DeltaTarget:
     def _warn_of_restore(self, table: ResultTable, version: int) -> None:
         """Log once that a RESTORE has removed rows since the query's last commit: offsets stay as they are."""
         app_id, place = self._options.app_id, (self._options.table, self._options.app_id)
-        since = _searched.get(place, -1)
+        since = _searched.get(place)
         _searched[place] = version
-        news = takewhile(lambda entry: entry.version > since, islice(table.entries(version), COMMITS_LOOKED_AT))
-        if not any(entry.operation == RESTORE for entry in news):
+        news = () if since is None else islice(table.entries(version), max(version - since, 0))
+        if since is not None and not any(entry.operation == RESTORE for entry in news):
             return
         found = restore_since(app_id, islice(table.entries(version), COMMITS_LOOKED_AT))
         if found is not None:

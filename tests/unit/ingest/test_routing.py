@@ -52,6 +52,16 @@ def test_names_in_a_catalog_have_no_dots_and_dashes_of_topics() -> None:
     assert (flow.table, flow.path, flow.name) == ("lake.shop_a_1", None, "raw-shop.a-1")
 
 
+def test_an_app_id_stays_as_it_was_although_the_path_changes() -> None:
+    pinned = IngestTable(topics="a,b", path="/new/{topic}", table_app_id="shop.old-{topic}")
+    found = made(pinned, IngestTable(topics="c", path="/c"))
+    assert [flow.app_id for flow in found] == ["shop.old-a", "shop.old-b", "shop.c"]
+    assert found[0].source["appId"] == found[0].sink["appId"] == "shop.old-a"
+    assert found[0].checkpoint == "/checkpoints/a"
+    with pytest.raises(OptionError, match=r"have the appId 'shop\.c': set another table_app_id for one"):
+        made(IngestTable(topics="a", path="/a", table_app_id="shop.c"), IngestTable(topics="c", path="/c"))
+
+
 def test_schemas_that_are_named_after_topics_are_looked_up_when_there_are_some() -> None:
     settings = IngestSettings.of(
         IngestTable(
@@ -107,6 +117,8 @@ def test_columns_that_are_added_need_no_further_entry() -> None:
         ({"topics": "a", "path": "/{tpoic}"}, "path='/{tpoic}' has {tpoic}; known: {topic}"),
         ({"topic_pattern": "^(.)", "path": "/{2}"}, "has {2}; known: {topic}, {1}"),
         ({"topics": "a", "path": "/{topic}", "name": "n"}, "name='n' would be the same for all topics: add {topic}"),
+        ({"topics": "a", "path": "/{topic}", "table_app_id": "n"}, "table_app_id='n' would be the same for all topics"),
+        ({"topics": "a", "path": "/a", "table_app_id": "{topic}"}, "have a topic only where table or path has"),
         ({"topics": "a", "path": "/a", "name": "{topic}"}, "have a topic only where table or path has"),
         ({"topics": "a", "path": "/"}, "name='' cannot be the name of a folder"),
         (
