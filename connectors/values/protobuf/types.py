@@ -105,6 +105,7 @@ class _Types:
         if self._fields > MAX_FIELDS:
             raise ProtobufSchemaError(
                 f"{where}: the message has more than {MAX_FIELDS:,} fields, which no column can hold"
+                + (f"; set a smaller {OPTION}" if self._most_within else "")
             )
         if is_map(field):
             key, value = (self._single(field.message_type.fields_by_number[at], around, where) for at in (1, 2))

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructField, StructType, TimestampType
 
+from sparkonce.connectors.schema_registry import wire
 from sparkonce.connectors.values.avro import schema as avro
 from sparkonce.connectors.values.avro.decoder import AvroDecoder
 from sparkonce.connectors.values.avro.encoder import AvroEncoder
@@ -151,6 +152,98 @@ def test_a_part_of_the_fields_is_read_and_the_others_are_skipped() -> None:
 def test_schemas_that_cannot_be_read(schema: str, part: str) -> None:
     with pytest.raises(avro.AvroSchemaError, match=re.escape(part)):
         avro.parse(schema)
+
+
+NODE = record(("v", "int"), ("next", ["null", "R"]), ("all", {"type": "array", "items": "R"}), ("w", "string"))
+
+
+def node(v: int, below: bytes = b"", *, listed: bool = True) -> bytes:
+    """Return a value of `NODE` with another in it, twice."""
+    rest = b"\2" + below + b"\0" if below and listed else b"\0"
+    return bytes([2 * v]) + (b"\2" + below if below else b"\0") + rest + b"\2" + b"abcde"[v : v + 1]
+
+
+def decoded_by(
+    writer: avro.Schema, reader: avro.Schema, kind: DataType, values: list[bytes]
+) -> tuple[pa.Array, Problems]:
+    decoder = AvroDecoder(reader, kind)
+    data, starts, ends = wire.bounds(pa.array(values, pa.binary()))
+    return decoder.decode(data, starts, ends, np.full(len(values), decoder.add(writer), np.int32))
+
+
+@each_case(
+    ("depth", "column"),
+    [
+        (1, "struct<v:int,w:string>"),
+        (2, "struct<v:int,next:struct<v:int,w:string>,all:array<struct<v:int,w:string>>,w:string>"),
+    ],
+)
+def test_a_record_within_itself_is_cut_at_a_depth_and_the_rest_is_skipped(depth: int, column: str) -> None:
+    """As Spark's from_avro cuts it: `tests/spark/test_recursive_schemas.py`."""
+    tree = avro.parse(json.dumps(NODE), recursive=True)
+    kind = spark_type(tree, depth)
+    assert kind.simpleString() == column
+    value = node(4, node(3, node(2, node(1, node(0)))))
+    array, problems = decoded_by(tree, tree, kind, [value, value + b"x", value[:-1]])
+    below = {"v": 3, "w": "d"}
+    whole = {"v": 4, "w": "e"} if depth == 1 else {"v": 4, "next": below, "all": [below], "w": "e"}
+    assert (array[0].as_py(), problems) == (
+        whole,
+        {1: "bytes are left after the value: it was written with another schema", 2: "w: the value ends too early"},
+    )
+
+
+def test_a_writers_record_within_itself_is_skipped_where_the_reader_has_none() -> None:
+    writer, reader = avro.parse(json.dumps(NODE), recursive=True), avro.parse(json.dumps(record(("w", "string"))))
+    deep, too_deep = node(1), node(1)
+    for at in range(12_000):
+        deep = node(2, deep, listed=False) if at < 9_000 else deep
+        too_deep = node(2, too_deep, listed=False)
+    array, problems = decoded_by(writer, reader, spark_type(reader), [deep, too_deep, node(4, node(3, node(2)))])
+    assert ([each["w"] for each in array.to_pylist()], problems) == (
+        ["c", None, "e"],
+        {1: "next.next: records, arrays and maps are too deep within each other"},
+    )
+
+
+def test_a_recursive_schema_is_refused_without_a_depth_and_where_too_much_or_nothing_is_left() -> None:
+    with pytest.raises(avro.AvroSchemaError, match=r"next is the record R within itself.*Set recursiveFieldMaxDepth"):
+        spark_type(avro.parse(json.dumps(NODE), recursive=True))
+    again: list[tuple[str, Any]] = [(f"f{at}", ["null", "R"]) for at in range(8)]
+    with pytest.raises(avro.AvroSchemaError, match="nothing is left with recursiveFieldMaxDepth=1"):
+        spark_type(avro.parse(json.dumps(record(*again)), recursive=True), 1)
+    with pytest.raises(avro.AvroSchemaError, match="set a smaller recursiveFieldMaxDepth"):
+        spark_type(avro.parse(json.dumps(record(*again, ("v", "int"))), recursive=True), 15)
+
+
+def test_a_default_of_a_record_within_itself() -> None:
+    given = {"v": 7, "next": {"v": 8, "next": None}}
+    inner = record(("v", "int"), ("next", ["R", "null"]))
+    reader = avro.parse(json.dumps(record(("a", "int"), ("r", inner, given), name="O")), recursive=True)
+    writer = avro.parse(json.dumps(record(("a", "int"), name="O")))
+    array, problems = decoded_by(writer, reader, spark_type(reader, 2), [b"\2"])
+    assert (array.to_pylist(), problems) == ([{"a": 1, "r": {"v": 7, "next": {"v": 8}}}], {})
+
+
+CLOUD_EVENT = record(
+    ("attribute", {"type": "map", "values": ["null", "boolean", "int", "string", "bytes"]}),
+    ("data", ["bytes", "null", "boolean", {"type": "map", "values": ["null", "boolean", record(
+        ("value", {"type": "map", "values": ["null", "boolean", {"type": "map", "values": "Data"},
+                                             {"type": "array", "items": "Data"}, "double", "string"]}),
+        name="Data", doc="any JSON")]}, {"type": "array", "items": "Data"}, "double", "string"]),
+    name="CloudEvent", namespace="io.cloudevents", version="1.0",
+)  # fmt: skip
+"""In the form of CloudEvents' format of Avro."""
+
+
+def test_events_of_a_recursive_format_are_read() -> None:
+    tree = avro.parse(json.dumps(CLOUD_EVENT), recursive=True)
+    kind = spark_type(tree, 1)
+    assert kind["data"].dataType.simpleString().startswith("struct<member0:binary,member1:boolean,member2:map<string,")
+    value = b"\2\4id" + b"\6" + b"\4" + b"01" + b"\0" + b"\0" + b"\4{}"
+    array, problems = decoded_by(tree, tree, kind, [value])
+    assert problems == {}
+    assert array[0].as_py()["data"]["member0"] == b"{}"
 
 
 def test_only_an_unknown_symbol_is_reported_as_one() -> None:

@@ -44,6 +44,10 @@ message Tree { optional int32 x = 1; repeated Tree branches = 2; }
 message Grown { optional int32 x = 1; map<string, Tree> trees = 2; }
 extend Case { optional int32 more = 100; }
 """
+LIST = """
+syntax = "proto3";
+message Node { int32 v = 1; Node next = 2; repeated Node all = 3; map<string, Node> by = 4; }
+"""
 THREE = """
 syntax = "proto3"; package three;
 import "google/protobuf/any.proto"; import "google/protobuf/duration.proto"; import "google/protobuf/struct.proto";
@@ -429,6 +433,20 @@ def test_types_of_columns() -> None:
         "wrapped_text:string,wrapped_many:array<bigint>,times:array<timestamp>,wrapped_map:map<bigint,boolean>,"
         "zigzag:int,long_zigzag:bigint,far:bigint,colors:array<string>,last:int>"
     )
+
+
+@each_case(
+    ("text", "name", "depth", "column"),
+    [
+        (LIST, "Node", 1, "struct<v:int>"),
+        (LIST, "Node", 2, "struct<v:int,next:struct<v:int>,all:array<struct<v:int>>,by:map<string,struct<v:int>>>"),
+        (THREE, "Json", 1, "struct<x:int,anything:struct<fields:map<string,struct<null_value:string,"
+         "number_value:double,string_value:string,bool_value:boolean>>>>"),
+    ],
+)  # fmt: skip
+def test_messages_within_themselves_are_cut_at_a_depth(text: str, name: str, depth: int, column: str) -> None:
+    """As ``recursive.fields.max.depth`` cuts them: compared with Avro in `tests/spark/test_recursive_schemas.py`."""
+    assert spark_type(message(text, name), most_within=depth).simpleString() == column
 
 
 @pytest.mark.parametrize(

@@ -63,3 +63,44 @@ def test_an_id_that_is_no_number_is_not_replaced_by_the_latest(column: str, numb
 def test_an_id_may_have_spaces_around_it() -> None:
     resolved = registered.resolved(OPTIONS, {**GIVEN, "valueFormat": "avro", "VALUESCHEMAID": " 5 "})
     assert SourceOptions.read(resolved).rows.value_schema_id == 5
+
+
+LIST = (
+    '{"type": "record", "name": "R", "fields": [{"name": "v", "type": "int"}, {"name": "next", "type": ["null", "R"]}]}'
+)
+MESSAGE = 'syntax = "proto3"; message R { int32 v = 1; R next = 2; }'
+
+
+@pytest.mark.parametrize("column", ["value", "key"])
+@pytest.mark.parametrize(("form", "schema"), [("avro", LIST), ("protobuf", MESSAGE)])
+def test_a_recursive_schema_is_cut_where_an_option_says(column: str, form: str, schema: str) -> None:
+    options = {**GIVEN, f"{column}Format": form, f"{column}Schema": schema, "columns": column}
+    del options["schemaRegistry.url"]
+    with pytest.raises(OptionError, match="Set recursiveFieldMaxDepth"):
+        KafkaOnceDataSource(options).schema()
+    cut = KafkaOnceDataSource({**options, "recursiveFieldMaxDepth": "2"}).schema()
+    assert cut.simpleString() == f"struct<{column}:struct<v:int,next:struct<v:int>>>"
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"valueFormat": "avro", "valueSchema": LIST, "recursiveFieldMaxDepth": "16"}, "must be at most 15"),
+        ({"valueFormat": "avro", "valueSchema": LIST, "recursiveFieldMaxDepth": "0"}, "must be at least 1"),
+        ({"valueFormat": "protobuf", "valueSchema": MESSAGE, "recursiveFieldMaxDepth": "11"}, "it is at most 10"),
+        ({"recursiveFieldMaxDepth": "2"}, "recursiveFieldMaxDepth is for decoded values"),
+        ({"valueFormat": "json", "valueSchema": "a INT", "recursiveFieldMaxDepth": "2"}, "is for decoded values"),
+    ],
+)
+def test_a_depth_that_no_format_has(options: dict[str, str], part: str) -> None:
+    given = {name: each for name, each in GIVEN.items() if name != "schemaRegistry.url"}
+    with pytest.raises(OptionError, match=part):
+        KafkaOnceDataSource({**given, **options}).schema()
+
+
+def test_another_depth_makes_other_rows() -> None:
+    given = {**GIVEN, "valueFormat": "avro", "valueSchema": LIST}
+    digests = {
+        SourceOptions.read({**given, "recursiveFieldMaxDepth": depth}).rows.digest() for depth in ("1", "2", "3")
+    }
+    assert len(digests) == 3
