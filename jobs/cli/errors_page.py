@@ -89,7 +89,9 @@ WAYS_OUT: dict[str, dict[str, str]] = {
         "CorruptBatchError": (
             "Look at the broker's disk and the log with `kafka-dump-log.sh`; the offset is in the message."
         ),
-        "TimestampRangeError": "Correct the producer; records of that time cannot be read as Spark's timestamps.",
+        "TimestampRangeError": (
+            "Correct the producer. Read without the column `timestamp`, or set `includeDeadLetters` on the source."
+        ),
     },
     "connectors.kafka_source.java_regex": {
         "PatternError": "Write the pattern in the part of Java's syntax that Python has, or use `subscribe`.",

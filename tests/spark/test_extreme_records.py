@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -15,11 +14,12 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from sparkonce.broker_lite.protocol.records import Record
-from tests.partition_edges import DAYS, TIMES_US
+from tests.partition_edges import DAYS, TIMES_US, readings
 from tests.record_times import ANY_TIME, FIT, TIMES_MS, send
 from tests.required_fields import breaks, delta_takes, random_rows
 from tests.spark.sink_support import run
 from tests.spark.source_support import Topics, batch, stream
+from tests.unit.sink.query_by_hand import make_table, table_actions
 
 pytestmark = pytest.mark.spark
 
@@ -140,24 +140,10 @@ def test_rows_that_no_partition_can_have_stop_the_query_until_they_are_left_out(
 @pytest.mark.java
 def test_each_reader_has_the_same_partition_values(delta_spark: SparkSession, tmp_path: Path) -> None:
     """Of dates, points in time, and local times, in one table."""
-    place, count = str(tmp_path / "table"), min(len(DAYS), len(TIMES_US))
-    times = pa.array(TIMES_US[:count], pa.int64())
-    columns = [pa.array(DAYS[:count], pa.int32()).cast(pa.date32())]
-    columns += [times.cast(pa.timestamp("us", "UTC")), times.cast(pa.timestamp("us")), pa.array(range(count))]
-    schema = t.StructType.fromDDL("d DATE, t TIMESTAMP, l TIMESTAMP_NTZ, v BIGINT")
-    rows = delta_spark.createDataFrame(pa.Table.from_arrays(columns, ["d", "t", "l", "v"]), schema).coalesce(1)
-    rows.write.format("delta_once").mode("append").options(path=place, partitionBy="d,t,l").save()
-    local = "timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01', l)"
-    found = delta_spark.read.format("delta").load(place).selectExpr("v", "unix_date(d)", "unix_micros(t)", local)
+    count = min(len(DAYS), len(TIMES_US))
     expected = [*zip(range(count), DAYS, TIMES_US, TIMES_US, strict=False)]
-    assert sorted(map(tuple, found.collect())) == expected
-    table = DeltaTable(place)
-    with duckdb.connect() as connection:
-        connection.register("rows", table.to_pyarrow_dataset())
-        by_duckdb = connection.sql("SELECT v, d, t, l FROM rows").to_arrow_table()
-    for reader, each in (("delta-rs", table.to_pyarrow_table()), ("DuckDB", by_duckdb)):
-        numbers = [each["v"], each["d"].cast(pa.int32()), each["t"].cast(pa.int64()), each["l"].cast(pa.int64())]
-        assert sorted(zip(*(column.to_pylist() for column in numbers), strict=True)) == expected, reader
+    for reader, found in readings(delta_spark, tmp_path / "table", DAYS, TIMES_US[:count]).items():
+        assert found == expected, reader
 
 
 @pytest.mark.java
@@ -165,8 +151,28 @@ def test_delta_refuses_the_nulls_that_the_generator_says(delta_spark: SparkSessi
     """What is refused here is compared with the generator: tests/unit/sink/test_required.py."""
     compared = [
         (delta_takes(delta_spark, tmp_path / f"{seed}-{number}", table, row), not breaks(row, table, may_be_null=True))
-        for seed in range(4)
+        for seed in (0, 6)
         for number, (table, row) in enumerate(random_rows(seed, 2))
     ]
     assert {ours for _, ours in compared} == {True, False}
     assert [theirs for theirs, _ in compared] == [ours for _, ours in compared]
+
+
+@pytest.mark.parametrize("hand_over", ["ranges", "rows"])
+def test_documents_go_into_a_table_with_a_required_field(
+    spark: SparkSession, topics: Topics, tmp_path: Path, hand_over: str
+) -> None:
+    topic, place = topics.create(1), tmp_path / "table"
+    x = t.StructField("x", t.IntegerType(), False)
+    s = t.StructType([x, t.StructField("y", t.IntegerType())])
+    make_table(place, *table_actions(t.StructType([t.StructField("s", s)])))
+    rows = stream(spark, topics, topic, handOver=hand_over, valueFormat="json", valueSchema="s STRUCT<x: INT, y: INT>")
+    given = {"sql": "SELECT value.s FROM records"} if hand_over == "ranges" else {}
+    rows = rows if given else rows.select("value.s")
+    topics.produce(topic, [b'{"s":{"x":1}}', b'{"s":{"y":3,"x":2}}'])
+    run(rows, place, tmp_path / "checkpoint", **given)
+    assert DeltaTable(place).to_pyarrow_table()["s"].to_pylist() == [{"x": 1, "y": None}, {"x": 2, "y": 3}]
+    topics.produce(topic, [b'{"s":{"x":4}}', b'{"s":{"y":5}}'])
+    with pytest.raises(StreamingQueryException, match=r"column s\.x is NOT NULL in the table, .*row \d of \d"):
+        run(rows, place, tmp_path / "checkpoint", **given)
+    assert DeltaTable(place).to_pyarrow_table().num_rows == 2

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import re
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 
 from sparkonce.connectors.delta_sink.schema import SchemaError, WriteSchema, fit
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.values.ddl import parse_schema
+from sparkonce.connectors.values.encoding import make_encoder, schema_for
+from sparkonce.connectors.values.options import AVRO, JSON, PROTOBUF
+from sparkonce.connectors.values.rows import RowMaker
 from tests.required_fields import breaks, nullable, random_struct, random_value
 
 TABLES, ROWS = 120, 12
@@ -84,3 +91,58 @@ def test_the_record_is_named_where_the_row_says_which_it_is() -> None:
         SchemaError, match=r"column v\.x .*: the record of topic 7, partition 3, at offset 41\. Correct"
     ):
         write.align(pa.RecordBatch.from_pylist(rows, to_arrow_schema(plain, timezone="UTC")))
+
+
+QUERY = "s STRUCT<x: INT, i: STRUCT<z: INT>>, l ARRAY<STRUCT<q: INT>>, m MAP<STRING, INT>"
+VALUES: list[tuple[dict[str, Any], str | None]] = [
+    ({"s": {"x": 1, "i": {"z": 2}}, "l": [{"q": 3}], "m": {"k": 4}}, None),
+    ({"s": {"x": 1, "i": {"z": 2}}, "l": [], "m": {}}, None),
+    ({"s": {"x": None, "i": {"z": 2}}, "l": [], "m": {}}, "s.x"),
+    ({"s": {"x": 1, "i": {"z": None}}, "l": [], "m": {}}, "s.i.z"),
+    ({"s": {"x": 1, "i": None}, "l": [], "m": {}}, "s.i.z"),
+    ({"s": None, "l": [], "m": {}}, "s.x"),
+    ({"s": {"x": 1, "i": {"z": 2}}, "l": [{"q": 3}, {"q": None}], "m": {}}, "l.element.q"),
+]
+
+
+def required_table() -> t.StructType:
+    inner = t.StructType([t.StructField("z", t.IntegerType(), False)])
+    s = t.StructType([t.StructField("x", t.IntegerType(), False), t.StructField("i", inner)])
+    q = t.StructType([t.StructField("q", t.IntegerType(), False)])
+    fields = [t.StructField("s", s), t.StructField("l", t.ArrayType(q))]
+    return t.StructType([*fields, t.StructField("m", t.MapType(t.StringType(), t.IntegerType()))])
+
+
+@pytest.mark.parametrize("form", [JSON, AVRO, PROTOBUF])
+def test_values_of_each_format_are_checked_by_what_they_have(form: str) -> None:
+    kind = parse_schema(QUERY)
+    write = fit(kind, required_table(), []).write_schema
+    rows = pa.array([value for value, _ in VALUES], to_arrow_type(kind, timezone="UTC"))
+    if form == JSON:
+        schema, values = QUERY, pa.array([_without_nulls(value) for value, _ in VALUES], pa.binary())
+    else:
+        schema = schema_for(form, kind)
+        values = make_encoder(form, schema, kind).encode(rows)
+    given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "valueFormat": form, "valueSchema": schema}
+    options = SourceOptions.read({**given, "columns": "value"}).rows
+    decoded = RowMaker(options, "t", 0).rows(pa.RecordBatch.from_pydict({"value": values})).column("value")
+    batch = pa.RecordBatch.from_struct_array(decoded)
+    found = []
+    for row in range(len(VALUES)):
+        try:
+            write.align(batch.slice(row, 1))
+            found.append(None)
+        except SchemaError as error:
+            found.append(str(error).split()[1])
+    assert found == [column for _, column in VALUES]
+
+
+def _without_nulls(value: dict[str, Any]) -> bytes:
+    """Return a document of JSON in which fields that are null are absent."""
+
+    def kept(part: Any) -> Any:
+        if isinstance(part, list):
+            return [kept(each) for each in part]
+        return {name: kept(each) for name, each in part.items() if each is not None} if isinstance(part, dict) else part
+
+    return json.dumps(kept(value)).encode()
