@@ -1,112 +1,155 @@
-"""Casts, as Spark does them: which pairs of types there are, and the engine's expression for each.
+"""Casts, as Spark does them: the pairs of types that there are, and the engine's expression for each.
 
-The engine alone would round where Spark truncates (1.9 to a whole number), accept text that Spark rejects ('1.5' as a
-whole number), and show bytes where Spark decodes them.
+The engine alone would round where Spark truncates (1.9 to a whole number), accept text that Spark rejects ('1_000'),
+and reject what Spark accepts. ``$1`` is the value, ``$T`` the engine's type; CAST is TRY_CAST in a ``TRY_CAST``.
 """
 
 from __future__ import annotations
 
-import re
+from dataclasses import dataclass
 
-BYTES, TEXT, BOOLEAN, WHOLE, REAL, DECIMAL = "bytes", "text", "boolean", "whole", "real", "decimal"
-DATE, TIMESTAMP, LOCAL, INTERVAL = "date", "timestamp", "timestamp_ntz", "interval"
-LIST, MAP, NULL, OTHER = "list", "map", "null", "other"
+from pyspark.sql.types import DataType, DecimalType, StringType
 
-_TYPES = {
-    "binary": ("BLOB", BYTES), "blob": ("BLOB", BYTES), "bytea": ("BLOB", BYTES),
-    "string": ("VARCHAR", TEXT), "varchar": ("VARCHAR", TEXT), "text": ("VARCHAR", TEXT),
-    "boolean": ("BOOLEAN", BOOLEAN), "bool": ("BOOLEAN", BOOLEAN),
-    "tinyint": ("TINYINT", WHOLE), "byte": ("TINYINT", WHOLE),
-    "smallint": ("SMALLINT", WHOLE), "short": ("SMALLINT", WHOLE),
-    "int": ("INTEGER", WHOLE), "integer": ("INTEGER", WHOLE),
-    "bigint": ("BIGINT", WHOLE), "long": ("BIGINT", WHOLE),
-    "float": ("FLOAT", REAL), "real": ("FLOAT", REAL), "double": ("DOUBLE", REAL),
-    "date": ("DATE", DATE),
-    "timestamp": ("TIMESTAMPTZ", TIMESTAMP), "timestamp_ltz": ("TIMESTAMPTZ", TIMESTAMP),
-    "timestamptz": ("TIMESTAMPTZ", TIMESTAMP), "timestamp with time zone": ("TIMESTAMPTZ", TIMESTAMP),
-    "timestamp_ntz": ("TIMESTAMP", LOCAL),
-}  # fmt: skip
-"""The engine's type for Spark's names, and some of its own. ``TIMESTAMP`` is Spark's: a point in time."""
+from sparkonce.connectors.sql.kinds import MOST_DIGITS, REAL, TIMES, WHOLE, in_engine, kind_of, simple
 
+MOST_EXACT_DIGITS = 15
+"""Of a decimal that the engine's own cast makes the nearest DOUBLE; of longer ones, by their text."""
 NAMES = (
     "BINARY, STRING, BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p, s), DATE, TIMESTAMP, "
     "TIMESTAMP_NTZ"
 )
 """The types that a value can be cast to."""
-
-_KINDS = {
-    "BLOB": BYTES, "VARCHAR": TEXT, "BOOLEAN": BOOLEAN, "TINYINT": WHOLE, "SMALLINT": WHOLE, "INTEGER": WHOLE,
-    "BIGINT": WHOLE, "HUGEINT": WHOLE, "FLOAT": REAL, "DOUBLE": REAL, "DATE": DATE, "TIMESTAMP": LOCAL,
-    "TIMESTAMP WITH TIME ZONE": TIMESTAMP, "INTERVAL": INTERVAL, "NULL": NULL,
+_TYPES = {
+    "binary": "binary", "string": "string", "varchar": "string", "text": "string", "blob": "binary",
+    "boolean": "boolean", "bool": "boolean", "tinyint": "tinyint", "byte": "tinyint", "smallint": "smallint",
+    "short": "smallint", "int": "int", "integer": "int", "bigint": "bigint", "long": "bigint", "float": "float",
+    "real": "float", "double": "double", "date": "date", "timestamp": "timestamp", "timestamp_ltz": "timestamp",
+    "timestamp with time zone": "timestamp", "timestamptz": "timestamp", "timestamp_ntz": "timestamp_ntz",
 }  # fmt: skip
-
-_PLAIN = "CAST($1 AS $T)"
-
-
-def _unless(pattern: str, what: str) -> str:
-    """Return the cast of text that fails, saying what was expected, if the text matches a pattern as a whole."""
-    return f"CAST(regexp_replace($1, '^({pattern})$', '\\1 (not {what})', 's') AS $T)"
+"""Spark's names, and what the parser makes of some of them. ``TIMESTAMP`` is Spark's: a point in time."""
 
 
-_WHOLE = _unless(r"\s*[^\s0-9+-].*|.*[0-9+-].*[^\s0-9].*", "a whole number")
-_NUMBER = _unless(".*_.*", "a number")  # the engine takes 1_000
-_TIME = _unless(r"\s*[^\s0-9+-].*", "a time")  # the engine takes infinity, and returns a number for it
-_TRUNCATED = "CAST(trunc($1) AS $T)"
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """How a value is cast."""
 
-_TEMPLATES: dict[tuple[str, str], str] = {
-    **{(kind, kind): _PLAIN for kind in (TEXT, BOOLEAN, WHOLE, REAL, DECIMAL, DATE, TIMESTAMP, LOCAL)},
-    (BYTES, BYTES): "$1",
-    **{(NULL, kind): _PLAIN for kind in (BYTES, TEXT, BOOLEAN, WHOLE, REAL, DECIMAL, DATE, TIMESTAMP, LOCAL)},
-    (TEXT, BOOLEAN): "CAST(trim($1) AS $T)",
-    **{(TEXT, kind): _NUMBER for kind in (REAL, DECIMAL)},
-    **{(TEXT, kind): _TIME for kind in (DATE, TIMESTAMP, LOCAL)},
-    **{(kind, TEXT): _PLAIN for kind in (BOOLEAN, WHOLE, REAL, DECIMAL, DATE, LOCAL)},
-    (TEXT, BYTES): "encode($1)",
-    (BYTES, TEXT): "decode($1)",
-    (TEXT, WHOLE): _WHOLE,
-    (TIMESTAMP, TEXT): "CAST(CAST($1 AS TIMESTAMP) AS $T)",
-    (REAL, WHOLE): _TRUNCATED,
-    (DECIMAL, WHOLE): _TRUNCATED,
-    **{(WHOLE, kind): _PLAIN for kind in (BOOLEAN, REAL, DECIMAL)},
-    **{(BOOLEAN, kind): _PLAIN for kind in (WHOLE, REAL, DECIMAL)},
-    (REAL, DECIMAL): _PLAIN,
-    (DECIMAL, REAL): _PLAIN,
-    **{(kind, DATE): _PLAIN for kind in (TIMESTAMP, LOCAL)},
-    **{(kind, TIMESTAMP): _PLAIN for kind in (DATE, LOCAL)},
-    **{(kind, LOCAL): _PLAIN for kind in (DATE, TIMESTAMP)},
+    engine: str
+    stricter: str = ""
+    """Which rows fail that Spark accepts: not possible where what fails is null."""
+
+
+_PLAIN = Cast("CAST($1 AS $T)")
+_SPACE = r"[\x00-\x20\x7F]*"
+
+
+def _of_text(pattern: str, what: str, stricter: str = "") -> Cast:
+    """Return the cast of text that matches a pattern as a whole, spaces aside; other text fails."""
+    whole = f"'{_SPACE}({pattern}){_SPACE}'"
+    inner = f"regexp_extract($1, '^{_SPACE}({pattern}){_SPACE}$', 1)"
+    return Cast(
+        f"CAST(CASE WHEN regexp_full_match($1, {whole}) THEN {inner} ELSE $1 || ' (not {what})' END AS $T)", stricter
+    )
+
+
+_NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
+_DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_TIME = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
+_ZONE = "(?:Z|[+-](?:0[0-9]|1[0-4]):[0-5][0-9])?"
+_DATES_OF_TEXT = "text other than yyyy-MM-dd"
+_TIMES_OF_TEXT = "text other than yyyy-MM-dd HH:mm:ss, with a fraction or zone"
+_NUMBERS_OF_TEXT = "text such as 1.5d, 0x1p3 or NaN"
+_FAR_YEARS = "years before 1 or after 9999"
+
+_BOOLEAN_OF_TEXT = _of_text(
+    "[tT]|[tT][rR][uU][eE]|[yY]|[yY][eE][sS]|1|[fF]|[fF][aA][lL][sS][eE]|[nN]|[nN][oO]|0", "a boolean"
+)
+_WHOLE_OF_TEXT = _of_text("[+-]?[0-9]+", "a whole number")
+_REAL_OF_TEXT = _of_text(rf"{_NUMBER}(?:[eE][+-]?[0-9]+)?", "a number", _NUMBERS_OF_TEXT)
+_DECIMAL_OF_TEXT = _of_text(_NUMBER, "a number", "text with an exponent")
+
+
+def _dated(engine: str, year_of: str) -> Cast:
+    """Return the cast to text of a day or time: the engine writes years of other than four digits differently."""
+    fails = f"CAST('year ' || year({year_of}) || ' (not 1 to 9999)' AS INTEGER)"
+    return Cast(
+        f"CASE WHEN year({year_of}) BETWEEN 1 AND 9999 THEN {engine} "
+        f"WHEN $1 IS NOT NULL THEN CAST({fails} AS VARCHAR) END",
+        _FAR_YEARS,
+    )
+
+
+_CASTS: dict[tuple[str, str], Cast] = {
+    **{(kind, kind): Cast("$1") for kind in ("binary", "string", "boolean", "float", "double", "date", *TIMES)},
+    **{(kind, other): _PLAIN for kind in WHOLE for other in (*WHOLE, "boolean", *REAL, "decimal", "string")},
+    **{("boolean", other): _PLAIN for other in (*WHOLE, *REAL, "decimal", "string")},
+    **{("decimal", other): Cast("CAST(trunc($1) AS $T)") for other in WHOLE},
+    ("decimal", "decimal"): _PLAIN,
+    **{("float", other): Cast("CAST(trunc($1) AS $T)") for other in WHOLE},
+    **{("double", other): Cast("CAST(trunc($1) AS $T)") for other in WHOLE},
+    ("float", "double"): _PLAIN,
+    ("double", "float"): _PLAIN,
+    ("string", "binary"): Cast("encode($1)"),
+    ("binary", "string"): Cast("decode($1)", "bytes that are not UTF-8"),
+    ("string", "boolean"): _BOOLEAN_OF_TEXT,
+    **{("string", other): _WHOLE_OF_TEXT for other in WHOLE},
+    **{("string", other): _REAL_OF_TEXT for other in REAL},
+    ("string", "decimal"): _DECIMAL_OF_TEXT,
+    ("string", "date"): _of_text(_DAY, "a date yyyy-MM-dd", _DATES_OF_TEXT),
+    ("string", "timestamp"): _of_text(f"{_DAY}(?:[ T]{_TIME}{_ZONE})?", "a time yyyy-MM-dd HH:mm:ss", _TIMES_OF_TEXT),
+    ("string", "timestamp_ntz"): _of_text(f"{_DAY}(?:[ T]{_TIME})?", "a time yyyy-MM-dd HH:mm:ss", _TIMES_OF_TEXT),
+    ("date", "string"): _dated("CAST($1 AS VARCHAR)", "$1"),
+    ("timestamp_ntz", "string"): _dated("CAST($1 AS VARCHAR)", "$1"),
+    ("timestamp", "string"): _dated("CAST(CAST($1 AS TIMESTAMP) AS VARCHAR)", "CAST($1 AS TIMESTAMP)"),
+    **{(kind, "date"): _PLAIN for kind in TIMES},
+    **{("date", kind): _PLAIN for kind in TIMES},
+    ("timestamp", "timestamp_ntz"): _PLAIN,
+    ("timestamp_ntz", "timestamp"): _PLAIN,
 }
 
 
-def engine_type(name: str, digits: tuple[int, ...]) -> tuple[str, str] | None:
-    """Return the engine's type and its kind for a name in a SELECT; None for one that is not supported."""
+def named_type(name: str, digits: tuple[int, ...]) -> DataType | None:
+    """Return the type that a SELECT casts to; None for one that is not supported."""
     lower = name.lower()
     if lower in ("decimal", "dec", "numeric"):
         precision, scale = (*digits, 0)[:2] if digits else (10, 0)
-        return f"DECIMAL({precision}, {scale})", DECIMAL
-    if lower == "varchar" or not digits:
-        return _TYPES.get(lower)
-    return None
+        return DecimalType(precision, scale) if 0 < precision <= 38 and 0 <= scale <= precision else None
+    return simple(_TYPES[lower]) if lower in _TYPES and not digits else None
 
 
-def kind_of(shown: str) -> str:
-    """Return the kind of a type as the engine shows it."""
-    if re.fullmatch(r"DECIMAL\(\d+,\s*\d+\)", shown):
-        return DECIMAL
-    if shown.endswith("[]"):
-        return LIST
-    if shown.startswith("MAP("):
-        return MAP
-    return _KINDS.get(shown.strip('"'), OTHER)
-
-
-def cast_template(source: str, target: str, target_type: str, *, to_null: bool) -> str | None:
-    """Return the expression that casts ``$1``, of one kind, to another; None where Spark has no such cast.
-
-    With ``to_null``, of ``try_cast``: what cannot be cast is null.
-    """
-    template = _TEMPLATES.get((source, target))
-    if template is None:
+def _shown(source: DataType) -> Cast | None:
+    """Return the text of a decimal; one without whole digits gets one, since the engine leaves out the 0."""
+    assert isinstance(source, DecimalType)
+    if source.precision > source.scale:
+        return _PLAIN
+    if source.precision == MOST_DIGITS:
         return None
+    return Cast(f"CAST(CAST($1 AS DECIMAL({source.precision + 1}, {source.scale})) AS $T)")
+
+
+def cast_of(source: DataType, target: DataType, *, to_null: bool = False) -> Cast | None:
+    """Return how ``$1`` is cast; None where there is no cast, or none that is as Spark's.
+
+    With ``to_null``, of ``TRY_CAST``: what cannot be cast is null.
+    """
+    kinds = kind_of(source), kind_of(target)
+    if kinds[0] == "void":
+        return Cast(f"CAST($1 AS {in_engine(target)})")
+    if kinds[0] == "decimal" and kinds[1] in REAL:
+        assert isinstance(source, DecimalType)
+        short = source.precision <= MOST_EXACT_DIGITS and kinds[1] == "double"
+        found: Cast | None = _PLAIN if short else Cast("CAST(CAST($1 AS VARCHAR) AS $T)")
+    elif kinds == ("decimal", "string"):
+        found = _shown(source)
+    else:
+        found = _CASTS.get(kinds)
+    if found is None or (to_null and found.stricter):
+        return None
+    engine = found.engine.replace("$T", in_engine(target))
     if to_null:
-        template = template.replace("CAST(", "TRY_CAST(").replace("decode($1)", "TRY(decode($1))")
-    return template.replace("$T", target_type)
+        engine = engine.replace("CAST(", "TRY_CAST(")
+    return Cast(engine, found.stricter)
+
+
+def text_of(source: DataType) -> Cast | None:
+    """Return how a value becomes text by itself, as in concat; None if it does not."""
+    return None if kind_of(source) == "binary" else cast_of(source, StringType())

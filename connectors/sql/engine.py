@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparkonce.connectors.settings.options import OptionError
+from sparkonce.connectors.sql.letters import lower_of, upper_of
 from sparkonce.connectors.sql.tree import Node
 
 if TYPE_CHECKING:
@@ -88,6 +89,10 @@ class Engine:
             raise OptionError(_MISSING) from error
         self._duckdb = duckdb
         self._connection: duckdb.DuckDBPyConnection = duckdb.connect(":memory:", config=_CONFIG)
+        for function in (lower_of, upper_of):
+            self._connection.create_function(  # type: ignore[call-overload]  # the kind by its name
+                function.__name__, function, ["VARCHAR"], "VARCHAR", type="arrow"
+            )
         for setting in _SETTINGS:
             self._connection.execute(f"SET {setting}")
         self._row_errors: tuple[type[Exception], ...] = (
@@ -140,15 +145,15 @@ class Engine:
         text: str = found[0][0]
         return text
 
-    def types(self, query: str, rows: pa.RecordBatch) -> list[str]:
-        """Return the engine's types of a query's columns, over rows of the schema of ``rows``.
+    def schema_of(self, query: str, rows: pa.RecordBatch) -> pa.Schema:
+        """Return the columns that a query returns, over ``rows``, which are none.
 
         Raises:
-            OptionError: the query cannot be bound, such as a function with arguments of wrong types.
+            OptionError: it cannot be bound, or a constant in it fails.
         """
         self._connection.register(ROWS, pa.table(rows))
         try:
-            return [str(kind) for kind in self._connection.sql(query).types]
+            return self._connection.sql(query).to_arrow_table().schema
         except self._duckdb.Error as error:
             raise OptionError(f"sql: {message_of(error)}") from None
         finally:

@@ -9,11 +9,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sql.paths import TABLE
 
 _TOKEN = re.compile(
     r"""\s+|--[^\n]*|/\*.*?\*/
-    |(?P<word>[A-Za-z_]\w*)|"(?P<quoted>(?:[^"]|"")+)"|`(?P<ticked>(?:[^`]|``)+)`|(?P<sign>[.,*;])""",
+    |(?P<word>[A-Za-z_]\w*)|`(?P<ticked>(?:[^`]|``)+)`|(?P<sign>[.,*;])""",
     re.VERBOSE | re.DOTALL,
 )
 _WORDS = (
@@ -76,9 +77,8 @@ def _tokens(text: str) -> Iterator[_Token]:
         found = _TOKEN.match(text, place)
         if found is None:
             raise _NotPlainError
-        if found["quoted"] or found["ticked"]:
-            name = found["quoted"].replace('""', '"') if found["quoted"] else found["ticked"].replace("``", "`")
-            yield _Token(name, is_name=True)
+        if found["ticked"]:
+            yield _Token(found["ticked"].replace("``", "`"), is_name=True)
         elif found["word"] or found["sign"]:
             yield _Token(found[0])
         place = found.end()
@@ -86,25 +86,47 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 _SPARK_ONLY = re.compile(
-    r"""(?P<other>e'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`
-    |--[^\n]*|/\*.*?\*/|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$|\w+\b(?<!\boffset)(?<!\barray))
-    |(?P<call>(?<!\.)array(?=\s*\())|(?P<name>offset\b|array\b(?!\s*\[))""",
+    r"""(?P<other>`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/)
+    |(?P<raw>\br'(?P<inside>[^']*)'(?!'))|(?P<text>(?<!\w)'(?P<escaped>(?:[^'\\]|\\.|'')*)')
+    |(?P<refused>\be'|"|\$\w*\$)
+    |(?P<call>(?<!\.)\barray(?=\s*\())|(?P<name>\b(?:offset\b|array\b(?!\s*\[)))""",
     re.DOTALL | re.IGNORECASE | re.VERBOSE,
 )
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "%": "\\%", "_": "\\_"}
+"""What follows a backslash in Spark's text."""
 
 
 def for_engine(text: str) -> str:
-    """Return the SELECT with words that the engine reserves as it takes them; quoted text stays as it is.
+    """Return the SELECT with what Spark writes differently as the engine takes it.
 
-    These are ``offset``, a column of Kafka's records, and ``array``: a function, or a name.
+    These are text with backslashes, ``r'...'``, and words that the engine reserves: ``offset``, a column of Kafka's
+    records, and ``array``: a function, or a name.
+
+    Raises:
+        OptionError: the text has quotes that mean something else to Spark.
     """
     return _SPARK_ONLY.sub(_for_engine, text)
 
 
 def _for_engine(found: re.Match[str]) -> str:
+    if found["refused"]:
+        raise OptionError(f"sql: {found[0]}: text has single quotes, with a \\ as in Spark, names have backquotes")
+    if found["raw"]:
+        return f"'{found['inside']}'"
+    if found["text"]:
+        return f"'{_unescaped(found['escaped'])}'"
     if found["call"]:
         return "list_value"
     return f'"{found[0]}"' if found["name"] else found[0]
+
+
+def _unescaped(text: str) -> str:
+    def replaced(found: re.Match[str]) -> str:
+        if found[1] not in _ESCAPES:
+            raise OptionError(f"sql: {found[0]} in a text: write \\{found[0]} as in Spark, or r'{found[0]}'")
+        return _ESCAPES[found[1]].replace("'", "''")
+
+    return re.sub(r"\\(.)", replaced, text, flags=re.DOTALL)
 
 
 class _Reader:

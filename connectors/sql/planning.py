@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructField, StructType
 
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sql import tree
-from sparkonce.connectors.sql.engine import ROWS, Engine, engine_here, message_of
+from sparkonce.connectors.sql.engine import ROWS, Engine, engine_here
+from sparkonce.connectors.sql.kinds import kind_of
 from sparkonce.connectors.sql.paths import Path, every, find, within
 from sparkonce.connectors.sql.plain import Item, PlainSelect, for_engine, read_plain
-from sparkonce.connectors.sql.tree import Inputs, Node, Rewriter, case, operator, refused
-from sparkonce.connectors.sql.types import arrow_schema, spark_type
+from sparkonce.connectors.sql.rewriting import Rewriter
+from sparkonce.connectors.sql.tree import Inputs, Node, case, operator, refused
+from sparkonce.connectors.sql.types import arrow_schema, check_type, same_kinds
 
 ROW = "row"
 """The engine's column with the number of the input's row."""
@@ -131,7 +132,7 @@ class _Planner:
     def plan(self, text: str) -> tuple[list[Output], Computed | None]:
         node, self._table = tree.check_statements(self._engine.statements(for_engine(text)))
         self._inputs = Inputs(self._columns, self._table)
-        self._rewriter = Rewriter(self._inputs, self._engine.expression, self._type_of, self._engine.is_aggregate)
+        self._rewriter = Rewriter(self._inputs, self._engine.expression, self._engine.is_aggregate)
         self._items: list[Node] = []
         self._guarded: list[tuple[Node, bool]] = []
         """The same, each as one value of each row that is null if it fails; and whether it unnests."""
@@ -144,10 +145,9 @@ class _Planner:
         if where is None and not self._items:
             return drafts, None
         query = self._query(where)
-        kinds = self._kinds(query)
-        outputs = [draft if draft.path else self._typed(draft, kinds) for draft in drafts]
+        self._check_kinds(query, drafts)
         names = [draft.name for draft in drafts if draft.path is None]
-        return outputs, Computed(
+        return drafts, Computed(
             query,
             self._failing(where),
             tuple((["WHERE"] if where else []) + names),
@@ -158,10 +158,9 @@ class _Planner:
 
     def _where(self, node: Node) -> Node:
         rewritten = self._rewriter.expression(node)
-        shown = self._type_of(rewritten)
-        if shown != "BOOLEAN":
-            raise refused(f"WHERE takes a condition, found a value of the engine's type {shown}")
-        return rewritten
+        if kind_of(rewritten.type) != "boolean":
+            raise refused(f"WHERE takes a condition, found a value of the type {rewritten.type.simpleString()}")
+        return rewritten.node
 
     def _item(self, node: Node) -> list[Output]:
         """Return the columns of an item of the list, those that are computed without their types."""
@@ -172,8 +171,9 @@ class _Planner:
             return _taken(_star(node), self._columns, self._table)
         if not alias:
             raise refused(f"column {len(self._items) + 1} of those that are computed has no name; give it one with AS")
-        rewritten = self._rewriter.item(node)
-        guarded = rewritten
+        typed = self._rewriter.item(node)
+        rewritten = guarded = typed.node
+        check_type(alias, typed.type)
         if self._rewriter.unnested is not None:
             self._unnests += 1
             self._elements = operator("OPERATOR_TRY", self._rewriter.has_elements(self._rewriter.unnested))
@@ -183,7 +183,7 @@ class _Planner:
         name = f"x{len(self._items)}"
         self._items.append({**rewritten, "alias": name})
         self._guarded.append((tree.guarded(guarded), guarded is not rewritten))
-        return [Output(alias, StructField(alias, StringType()), None, name)]
+        return [Output(alias, StructField(alias, typed.type), None, name)]
 
     def _query(self, where: Node | None) -> str:
         return self._engine.text_of(tree.select([tree.column(ROW), *self._items], ROWS, where))
@@ -203,16 +203,15 @@ class _Planner:
         named = [{**check, "alias": f"f{place}"} for place, check in enumerate(checks)]
         return self._engine.text_of(tree.select([tree.column(ROW), *named], ROWS))
 
-    def _type_of(self, node: Node) -> str:
-        query = self._engine.text_of(tree.select([node], ROWS))
-        return self._engine.types(query, self._no_rows())[0]
-
-    def _kinds(self, query: str) -> pa.Schema:
-        self._engine.types(query, self._no_rows())
-        try:
-            return self._engine.run(query, self._no_rows()).schema
-        except self._engine.row_errors as error:
-            raise OptionError(f"sql: {message_of(error)}") from None
+    def _check_kinds(self, query: str, outputs: Sequence[Output]) -> None:
+        """Check that the engine returns the types that the rules say."""
+        kinds = self._engine.schema_of(query, self._no_rows())
+        for output in outputs:
+            if output.path is None:
+                found = kinds.field(output.name_in_engine).type
+                wanted = arrow_schema(StructType([output.field])).field(0).type
+                if not same_kinds(found, wanted):
+                    raise refused(f"column {output.name}: the engine returns {found}, Spark {wanted}; cast it")
 
     def _no_rows(self) -> pa.RecordBatch:
         fields = [pa.field(ROW, pa.int32())]
@@ -220,11 +219,6 @@ class _Planner:
             StructType([StructField(name, path.field.dataType) for name, path in self._inputs.paths.values()])
         )
         return pa.RecordBatch.from_pylist([], pa.schema([*fields, *schema]))
-
-    @staticmethod
-    def _typed(draft: Output, kinds: pa.Schema) -> Output:
-        kind = spark_type(draft.name, kinds.field(draft.name_in_engine).type)
-        return Output(draft.name, StructField(draft.name, kind), None, draft.name_in_engine)
 
 
 def _star(node: Node) -> Item:

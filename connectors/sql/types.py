@@ -1,67 +1,37 @@
-"""Types of the engine's columns, as Arrow shows them: Spark's types for them."""
+"""Types of the engine's columns, as Arrow shows them, and Spark's."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql.types import DataType, StructType
 
 from sparkonce.connectors.settings.options import OptionError
-
-_SIMPLE: dict[pa.DataType, DataType] = {
-    pa.binary(): BinaryType(),
-    pa.string(): StringType(),
-    pa.bool_(): BooleanType(),
-    pa.int8(): ByteType(),
-    pa.int16(): ShortType(),
-    pa.int32(): IntegerType(),
-    pa.int64(): LongType(),
-    pa.float32(): FloatType(),
-    pa.float64(): DoubleType(),
-    pa.date32(): DateType(),
-    pa.timestamp("us", tz="UTC"): TimestampType(),
-    pa.timestamp("us"): TimestampNTZType(),
-}
+from sparkonce.connectors.sql.kinds import kind_of
 
 
-def spark_type(name: str, kind: pa.DataType) -> DataType:
-    """Return Spark's type of an output column.
+def check_type(name: str, kind: DataType) -> None:
+    """Check that a column can have a type.
 
     Raises:
-        OptionError: Spark and Delta have none.
+        OptionError: it cannot.
     """
-    if kind in _SIMPLE:
-        return _SIMPLE[kind]
-    if pa.types.is_decimal128(kind):
-        return DecimalType(kind.precision, kind.scale)
-    if pa.types.is_list(kind):
-        return ArrayType(spark_type(name, kind.value_type))
-    if pa.types.is_map(kind):
-        return MapType(spark_type(name, kind.key_type), spark_type(name, kind.item_type))
-    if pa.types.is_struct(kind):
-        return StructType([StructField(field.name, spark_type(name, field.type)) for field in kind])
-    if pa.types.is_null(kind):
+    if kind_of(kind) == "void":
         raise OptionError(f"sql: column {name} has no type: cast NULL, as in CAST(NULL AS STRING)")
-    raise OptionError(f"sql: column {name}: Spark and Delta have no equivalent of the type {kind}; cast it")
+    if kind_of(kind) == "interval":
+        raise OptionError(f"sql: column {name}: an interval is added to a date or a time, and is no column")
+
+
+def same_kinds(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Return whether two types are the same, but for what may be null in them and how lists are named."""
+    if pa.types.is_list(found) and pa.types.is_list(wanted):
+        return same_kinds(found.value_type, wanted.value_type)
+    if pa.types.is_map(found) and pa.types.is_map(wanted):
+        return same_kinds(found.key_type, wanted.key_type) and same_kinds(found.item_type, wanted.item_type)
+    if pa.types.is_struct(found) and pa.types.is_struct(wanted):
+        names = [field.name for field in found] == [field.name for field in wanted]
+        return names and all(same_kinds(one.type, two.type) for one, two in zip(found, wanted, strict=True))
+    return bool(found == wanted)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

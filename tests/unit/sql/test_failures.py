@@ -46,7 +46,6 @@ def test_one_row_that_fails_is_left_out_with_its_reason() -> None:
         ("CAST(CASE n WHEN 2 THEN '1_0' END AS DOUBLE)", "not a number"),
         ("CAST(n * 100 AS TINYINT)", "out of range|cast"),
         ("element_at([1], CASE n WHEN 2 THEN 5 ELSE 1 END)", "no element 5 in an array of 1"),
-        ("sqrt(1 - CASE n WHEN 2 THEN 2 ELSE 1 END)", "square root"),
     ],
 )
 def test_what_fails(expression: str, reason: str) -> None:
@@ -119,7 +118,7 @@ def test_failures_that_only_the_whole_query_has_are_found_by_halves(monkeypatch:
 
 def test_what_is_not_a_rows_fault_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "_engines", {})
-    checked = check_select("SELECT repeat(s, 12000000) AS x FROM records", COLUMNS)
+    checked = check_select("SELECT repeat(repeat(s, 10000), 1200) AS x FROM records", COLUMNS)
     runner = checked.runner()
     with pytest.raises(duckdb.Error):
         runner.run(batch(rows_of(["0123456789" * 10]), COLUMNS))

@@ -1,0 +1,95 @@
+"""What is said of an expression that is refused: its types, and the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from pyspark.sql.types import DataType
+
+from sparkonce.connectors.settings.options import OptionError
+from sparkonce.connectors.sql.casts import cast_of
+from sparkonce.connectors.sql.kinds import INTERVALS
+from sparkonce.connectors.sql.meanings import Argument
+from sparkonce.connectors.sql.rules import NAMES
+from sparkonce.connectors.sql.tree import refused
+
+INTERNAL = frozenset(["and", "or", "not", "in", "between", "case", "coalesce", "second_with_fraction"])
+"""Names in the table that no function has."""
+_SPECIAL = frozenset(["transform", "filter", "explode", "unnest", "named_struct", "date_part", "coalesce"])
+FUNCTIONS = sorted({name for name in NAMES - INTERNAL if name.isidentifier() and name != "list_value"} | _SPECIAL)
+"""What a SELECT may call, for the page and for suggestions."""
+
+_NOT_REPEATABLE = frozenset(
+    [
+        "current_date",
+        "current_localtime",
+        "current_localtimestamp",
+        "current_time",
+        "current_timestamp",
+        "gen_random_uuid",
+        "get_current_time",
+        "get_current_timestamp",
+        "localtimestamp",
+        "now",
+        "rand",
+        "randn",
+        "random",
+        "today",
+        "transaction_timestamp",
+        "uuid",
+        "uuidv4",
+        "uuidv7",
+    ]
+)
+"""Functions that give another result when a batch is written again: nothing similar is suggested for them."""
+_INSTEAD = {
+    "ilike": "lower(x) LIKE 'pattern' in lower case",
+    "map": "map_from_arrays(array(keys), array(values))",
+    "regexp_matches": "regexp_like",
+    "encode": "CAST(x AS BINARY)",
+    "decode": "CAST(x AS STRING)",
+    "starts_with": "startswith",
+    "ends_with": "endswith",
+    "position": "locate",
+    "~~*": "lower(x) LIKE 'pattern' in lower case",
+    "!~~*": "lower(x) NOT LIKE 'pattern' in lower case",
+    "list_apply": "transform(array, x -> ...)",
+    "list_filter": "filter(array, x -> ...)",
+    "list_transform": "transform(array, x -> ...)",
+    "<=>": "IS NOT DISTINCT FROM",
+}
+"""What to write for names that Spark does not have, or has with another meaning."""
+
+
+def unknown(name: str, *, is_aggregate: bool) -> OptionError:
+    """Return the error that a function is unknown or not allowed."""
+    if is_aggregate:
+        name = name.removesuffix("_star")
+        return refused(f"{name}: aggregates are not possible: each record is processed on its own")
+    if name in _NOT_REPEATABLE:
+        why = "a batch that is written again must have the same rows (timestamp is the record's time)"
+        return refused(f"function {name} is unknown or not allowed: {why}")
+    near = [_INSTEAD[name]] if name in _INSTEAD else get_close_matches(name, FUNCTIONS, n=3, cutoff=0.6)
+    hint = f"did you mean {' or '.join(near)}?" if near else "docs/direct_sql.md lists what there is"
+    return refused(f"function {name} is unknown or not allowed; {hint}")
+
+
+def not_possible(name: str, arguments: Sequence[Argument], way_out: str) -> str:
+    """Return what is said of a function or operator that is not possible for these arguments."""
+    if name in INTERVALS:
+        return "the number of an interval is a constant: INTERVAL 1 DAY"
+    types = ", ".join(each.type.simpleString() for each in arguments) or "no arguments"
+    return (
+        f"{name}({types}) is not possible here: no form of it is known to return what Spark returns; "
+        f"cast an argument, write a constant, or leave it to Spark: {way_out}"
+    )
+
+
+def no_cast(source: DataType, target: DataType, way_out: str, *, to_null: bool) -> str:
+    """Return what is said of a cast that is not possible."""
+    shown = f"{source.simpleString()} cannot be cast to {target.simpleString()} here"
+    plain = cast_of(source, target)
+    if to_null and plain is not None:
+        return f"TRY_CAST: {shown}: {plain.stricter} would be null, and Spark has a value; CAST fails there; {way_out}"
+    return f"{shown}: the engine and Spark may differ; {way_out}"
