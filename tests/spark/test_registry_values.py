@@ -157,6 +157,23 @@ def test_schemas_that_refer_to_others(
     assert (row.color, row.other) == ("BLUE", "RED")
 
 
+def test_a_recursive_schema_is_cut_at_a_depth(
+    spark: SparkSession, topics: Topics, registry: EmbeddedRegistry, client: SchemaRegistryClient
+) -> None:
+    topic = topics.create(1)
+    fields = [{"name": "id", "type": "long"}, {"name": "next", "type": ["null", "List"]}]
+    schema = json.dumps({"type": "record", "name": "List", "fields": fields})
+    value: dict[str, Any] = {"id": 3, "next": None}
+    for number in (2, 1):
+        value = {"id": number, "next": value}
+    serializer = AvroSerializer(client, schema)
+    topics.produce(topic, [serializer(value, SerializationContext(topic, MessageField.VALUE))])
+    with pytest.raises(PySparkException, match=r"next is the record List within itself.*Set recursiveFieldMaxDepth"):
+        batch(spark, topics, topic, **options(registry))
+    (row,) = batch(spark, topics, topic, **options(registry, recursiveFieldMaxDepth="2")).select("value").collect()
+    assert row.value.asDict(recursive=True) == {"id": 1, "next": {"id": 2}}
+
+
 def test_java_reads_what_we_read(spark: SparkSession) -> None:
     """Each rule of schema resolution by Apache Avro's own reader, of which Spark has the classes."""
     differing = []

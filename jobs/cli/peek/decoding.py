@@ -34,6 +34,8 @@ from sparkonce.jobs.cli.peek.reading import Record
 if TYPE_CHECKING:
     from sparkonce.connectors.values.protobuf.decoder import ProtobufDecoder
 
+MOST_WITHIN = 3
+"""How many times a type may be within itself; what is deeper is not shown."""
 _HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 
@@ -201,8 +203,8 @@ class _AvroReader:
     """Decodes Avro by the schema that it was written with."""
 
     def __init__(self, schema: RegisteredSchema) -> None:
-        tree = parse(schema.text, [each.text for each in schema.references])
-        self._decoder = AvroDecoder(tree, spark_type(tree))
+        tree = parse(schema.text, [each.text for each in schema.references], recursive=True)
+        self._decoder = AvroDecoder(tree, spark_type(tree, MOST_WITHIN))
         self._entry = self._decoder.add(tree)
 
     def __call__(self, parts: Parts, rows: Sequence[int]) -> list[Cell]:
@@ -240,7 +242,7 @@ class _ProtobufReader:
 
         if path not in self._decoders:
             message = message_by_path(self._file, path)
-            decoder = ProtobufDecoder(message, spark_type(message))
+            decoder = ProtobufDecoder(message, spark_type(message, most_within=MOST_WITHIN))
             self._decoders[path] = decoder, decoder.add(message)
         return self._decoders[path]
 

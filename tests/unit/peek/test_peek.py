@@ -289,6 +289,26 @@ def test_protobuf_by_the_registry(
     assert others[1]["valueProblem"] == "the path to its message cannot be read"
 
 
+def test_types_within_themselves_are_shown_three_deep(
+    peek: Peek, send: Send, topic: str, registry: EmbeddedRegistry, client: SchemaRegistryClient
+) -> None:
+    fields = [{"name": "v", "type": "int"}, {"name": "n", "type": ["null", "R"]}]
+    tree = json.dumps({"type": "record", "name": "R", "fields": fields})
+    numbers = [
+        client.register_schema(f"{topic}-avro", Schema(tree)),
+        client.register_schema(
+            f"{topic}-low", Schema('syntax = "proto3"; message R { R n = 1; int32 v = 2; }', "PROTOBUF")
+        ),
+    ]
+    value, message = b"\2\0", b"\x10\1"
+    for _ in range(4):
+        value, message = b"\2\2" + value, b"\x0a" + bytes([len(message)]) + message + b"\x10\1"
+    send(topic, wire.frame(numbers[0]) + value)
+    send(topic, wire.frame(numbers[1], (0,)) + message, at=1)
+    found = [each["value"] for each in peek.documents(topic, "--registry", registry.url)]
+    assert found == [{"v": 1, "n": {"v": 1, "n": {"v": 1}}}] * 2
+
+
 def test_a_registry_in_the_properties_file(
     peek: Peek, send: Send, topic: str, broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
