@@ -1,8 +1,8 @@
 """Whether a reader's schema of Avro reads all that a writer's writes.
 
 Source: the specification of Avro 1.12, "Schema Resolution" and "Aliases", and where it leaves something open, what
-Java's readers do: enums and fixed are matched by their full names, and a field that takes over another's name by an
-alias must leave it without a field of its own.
+Java's readers do: an enum or fixed in a union that changes keeps its full name, and a field that takes over another's
+name by an alias must leave it without a field of its own.
 
 Two types with logical types are compatible only if these are the same: readers take the number as it is.
 """
@@ -57,9 +57,9 @@ class Comparison:
     def _compare(self, r: Any, w: Any, at: str) -> str | None:
         r, w = definition(r, self._reader.defined), definition(w, self._writer.defined)
         if kind_of(w) == "union":
-            return next((found for each in w if (found := self._compare(r, each, at))), None)
+            return self._branches(r, w, at)
         if kind_of(r) == "union":
-            return self._branch(r, w, at)
+            return self._among(r, w, at, by_full_name=True)
         if kind_of(r) != kind_of(w):
             if kind_of(r) in _PROMOTED.get(kind_of(w), ()):
                 return _logical(r, w, at)
@@ -73,13 +73,24 @@ class Comparison:
                 return self._compare(r["values"], w["values"], f"{at}/values")
         return _logical(r, w, at)
 
-    def _branch(self, branches: Any, w: Any, at: str) -> str | None:
+    def _branches(self, r: Any, w: Any, at: str) -> str | None:
+        """Compare with each of the writer's branches."""
+        theirs = [definition(each, self._writer.defined) for each in w]
+        if kind_of(r) != "union":
+            return next((found for each in theirs if (found := self._compare(r, each, at))), None)
+        changes = [*map(_form, theirs)] != [_form(definition(each, self._reader.defined)) for each in r]
+        return next((found for each in theirs if (found := self._among(r, each, at, by_full_name=changes))), None)
+
+    def _among(self, branches: Any, w: Any, at: str, *, by_full_name: bool) -> str | None:
+        """Look for a branch of the reader's that reads a type of the writer's."""
         problems: dict[str, str] = {}
-        for each in branches:
+        for each in (definition(branch, self._reader.defined) for branch in branches):
             found = self._compare(each, w, at)
+            if found is None and by_full_name and kind_of(w) in ("enum", "fixed") and not _have_one_name(each, w):
+                found = _other_name(each, w, at)
             if found is None:
                 return None
-            problems.setdefault(kind_of(definition(each, self._reader.defined)), found)
+            problems.setdefault(kind_of(each), found)
         missing = _said("missing_union_branch", at, f"the reader has no branch for the writer's {_shown(w)}")
         return problems.get(kind_of(w), missing)
 
@@ -94,10 +105,8 @@ class Comparison:
 
     @staticmethod
     def _of_names(r: Any, w: Any, at: str) -> str | None:
-        short = r["name"].rpartition(".")[2] == w["name"].rpartition(".")[2] and kind_of(r) in ("record", "error")
-        if short or _have_one_name(r, w):
-            return None
-        return _said("name_mismatch", at, f"the writer's {w['name']} is neither {r['name']} nor an alias of it")
+        short = r["name"].rpartition(".")[2] == w["name"].rpartition(".")[2]
+        return None if short or _have_one_name(r, w) else _other_name(r, w, at)
 
     def _of_kind(self, r: Any, w: Any, at: str) -> str | None:
         if kind_of(r) == "fixed":
@@ -137,6 +146,18 @@ class Comparison:
             if problem is not None:
                 return problem
         return None
+
+
+def _form(schema: Any) -> Any:
+    """Return what is equal for branches that Java takes to be the same by their numbers; of others nothing is."""
+    kind = kind_of(schema)
+    if kind in ("record", "error", "array", "map"):
+        return object()
+    return (kind, schema.get("symbols"), schema.get("size")) if kind in NAMED else kind
+
+
+def _other_name(r: Any, w: Any, at: str) -> str:
+    return _said("name_mismatch", at, f"the writer's {w['name']} is neither {r['name']} nor an alias of it")
 
 
 def _have_one_name(r: Any, w: Any) -> bool:

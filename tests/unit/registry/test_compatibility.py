@@ -103,7 +103,15 @@ AVRO = [
     ("size changed", '{"type":"fixed","name":"F","size":2}', '{"type":"fixed","name":"F","size":3}', False, False),
     ("documentation changed", record(A), record(A, doc="text"), True, True),
     ("two types E, one of them without a namespace", SPACED, SPACED, True, True),
-    ("out of the namespace around it", record(("e", E_IN_X)), record(("e", {**E_IN_X, "namespace": ""})), False, False),
+    ("in no namespace", record(("e", E_IN_X)), record(("e", {**E_IN_X, "namespace": ""})), True, True),
+    ("one of a union", record(("e", E_IN_X)), record(("e", ["null", E_IN_X])), True, False),
+    (
+        "one of a union, and in no namespace",
+        record(("e", E_IN_X)),
+        record(("e", ["null", {**E_IN_X, "namespace": ""}])),
+        False,
+        False,
+    ),
     ("a decimal of another scale", record(("d", decimal(6, 2))), record(("d", decimal(6, 3))), False, False),
     ("a decimal with more digits", record(("d", decimal(6, 2))), record(("d", decimal(8, 2))), True, False),
     (
