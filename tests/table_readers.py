@@ -554,7 +554,7 @@ class Polars(Reader):
         names = kind.column.split(".")
         field = pl.col(names[0]) if len(names) == 1 else pl.col(names[0]).struct.field(names[1])
         if predicate.operator == "IN":
-            return field.is_in(pl.Series(column(kind, predicate.values)))
+            return field.is_in(pl.Series(column(kind, predicate.values)).implode())
         if predicate.operator == "starts with":
             return field.str.starts_with(predicate.values[0])
         if not predicate.values:
