@@ -118,7 +118,7 @@ def _moved(sign: str, arguments: Arguments) -> Meaning | None:
     target = TimestampType() if kind_of(start.type) == "date" and by.type.kind == "time" else start.type
     # Without a zone, which is UTC: with one, the engine's calendar has Julian years.
     local = "$1" if kind_of(start.type) in ("date", "timestamp_ntz") else "CAST($1 AS TIMESTAMP)"
-    return Meaning(f"CAST({local} {sign} $2 AS {in_engine(target)})", target)
+    return Meaning(f"CAST({local} {sign} $2 AS {in_engine(target)})", target, ("years beyond 290,000",))
 
 
 def _divided(arguments: Arguments) -> Meaning | None:

@@ -60,6 +60,13 @@ _TIMES_OF_TEXT = "text other than yyyy-MM-dd HH:mm:ss, with a fraction or zone"
 _NUMBERS_OF_TEXT = "text such as 1.5d, 0x1p3 or NaN"
 _FAR_YEARS = "years before 1 or after 9999"
 
+_TO_BIGINT = Cast(f"CASE WHEN $1 = {2.0**63!r} THEN {2**63 - 1} ELSE CAST(trunc($1) AS $T) END")
+"""Java compares with 2^63 - 1 as a DOUBLE, which is 2^63."""
+_TO_FLOAT = Cast(
+    "CASE WHEN isnan($1) THEN CAST($1 AS $T) WHEN $1 >= 3.4028235677973366e38 THEN CAST('Infinity' AS $T) "
+    "WHEN $1 <= -3.4028235677973366e38 THEN CAST('-Infinity' AS $T) ELSE CAST($1 AS $T) END"
+)
+"""What is nearer to infinity than to the largest FLOAT; it is half a unit of the last place beyond that."""
 _BOOLEAN_OF_TEXT = _of_text(
     "[tT]|[tT][rR][uU][eE]|[yY]|[yY][eE][sS]|1|[fF]|[fF][aA][lL][sS][eE]|[nN]|[nN][oO]|0", "a boolean"
 )
@@ -84,10 +91,10 @@ _CASTS: dict[tuple[str, str], Cast] = {
     **{("boolean", other): _PLAIN for other in (*WHOLE, *REAL, "decimal", "string")},
     **{("decimal", other): Cast("CAST(trunc($1) AS $T)") for other in WHOLE},
     ("decimal", "decimal"): _PLAIN,
-    **{("float", other): Cast("CAST(trunc($1) AS $T)") for other in WHOLE},
-    **{("double", other): Cast("CAST(trunc($1) AS $T)") for other in WHOLE},
+    **{(kind, other): Cast("CAST(trunc($1) AS $T)") for kind in REAL for other in WHOLE},
+    **{(kind, "bigint"): _TO_BIGINT for kind in REAL},
     ("float", "double"): _PLAIN,
-    ("double", "float"): _PLAIN,
+    ("double", "float"): _TO_FLOAT,
     ("string", "binary"): Cast("encode($1)"),
     ("binary", "string"): Cast("decode($1)", "bytes that are not UTF-8"),
     ("string", "boolean"): _BOOLEAN_OF_TEXT,
@@ -140,6 +147,8 @@ def cast_of(source: DataType, target: DataType, *, to_null: bool = False) -> Cas
         found: Cast | None = _PLAIN if short else Cast("CAST(CAST($1 AS VARCHAR) AS $T)")
     elif kinds == ("decimal", "string"):
         found = _shown(source)
+    elif kinds[0] == "boolean" and isinstance(target, DecimalType) and target.precision == target.scale:
+        found = None  # the engine casts true to the smallest fraction
     else:
         found = _CASTS.get(kinds)
     if found is None or (to_null and found.stricter):

@@ -45,7 +45,6 @@ _NOT_REPEATABLE = frozenset(
 """Functions that give another result when a batch is written again: nothing similar is suggested for them."""
 _INSTEAD = {
     "ilike": "lower(x) LIKE 'pattern' in lower case",
-    "map": "map_from_arrays(array(keys), array(values))",
     "regexp_matches": "regexp_like",
     "encode": "CAST(x AS BINARY)",
     "decode": "CAST(x AS STRING)",

@@ -334,17 +334,6 @@ def _array(arguments: Arguments) -> Meaning | None:
     return Meaning(f"list_value({', '.join(found.parts)})", ArrayType(found.type))
 
 
-def _map(arguments: Arguments) -> Meaning | None:
-    """Of map_from_arrays."""
-    types = [each.type for each in arguments]
-    if len(types) != 2 or not all(isinstance(each, ArrayType) for each in types):
-        return None
-    keys, values = (each.elementType for each in types if isinstance(each, ArrayType))
-    if kind_of(keys) not in (*WHOLE, "string", "boolean", "date"):
-        return None
-    return Meaning("map($1, $2)", MapType(keys, values))
-
-
 _NO_ELEMENT = "CAST('element_at: no element ' || $2 || ' in an array of ' || len($1) AS INTEGER)"
 COMPARISONS = ("=", "<>", "<", ">", "<=", ">=", "IS DISTINCT FROM", "IS NOT DISTINCT FROM")
 RULES: Mapping[str, Rule] = {
@@ -381,7 +370,6 @@ RULES: Mapping[str, Rule] = {
     "map_keys": _of_map("map_keys($1)", lambda given: ArrayType(given.keyType)),
     "map_values": _of_map("map_values($1)", lambda given: ArrayType(given.valueType)),
     "map_entries": _of_map("map_entries($1)", _entries),
-    "map_from_arrays": _map,
     "list_value": _array,
 }
 

@@ -15,14 +15,14 @@ from tests.spark.sql_pairs import EXTRA, Pair, edge_rows, pairs
 
 pytestmark = pytest.mark.spark
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "direct_sql.md").read_text()
-ONE_IN = 40
+ONE_IN = 400
 """Expressions of the table that are taken here; tests/lab/sql takes all."""
 ROWS = 120
 SEED = 20
 
 
 def sample() -> list[Pair]:
-    """Return every 40th expression, and one of each function."""
+    """Return every 400th expression, and one of each function."""
     every = list(pairs())
     of_names = {re.sub(r"\w+_[abc]\b|r?'[^']*'|-?\d+", "x", pair.ours): pair for pair in every if pair not in EXTRA}
     return list(dict.fromkeys([*of_names.values(), *every[::ONE_IN]]))

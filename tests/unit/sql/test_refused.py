@@ -179,7 +179,7 @@ REFUSED = [
     ("SELECT TRY(CAST(topic AS DATE)) AS x FROM records", "TRY would be null where Spark has a value"),
     ("SELECT reverse(topic) AS x FROM records", "reverse is unknown or not allowed"),
     ("SELECT topic ILIKE 'a' AS x FROM records", "LIKE 'pattern' in lower case"),
-    ("SELECT map(['a'], [1]) AS x FROM records", "map_from_arrays"),
+    ("SELECT map(['a'], [1]) AS x FROM records", "map is unknown or not allowed"),
     ("SELECT trim(topic, 'a') AS x FROM records", r"trim\(string, string\) is not possible"),
     ("SELECT exp(value.amount) AS x FROM records", "exp is unknown or not allowed"),
     ("SELECT 99999999999999999999 AS x FROM records", "is not possible: numbers"),

@@ -149,7 +149,7 @@ def test_array_and_offset_may_be_names_too() -> None:
 def test_the_schema_is_as_declared_for_any_batch() -> None:
     text = (
         "SELECT value.*, key, value.id + 1 AS a, [value.name] AS b, {'x': value.price, 'y': [offset]} AS c, "
-        "map_from_arrays(['k'], [value.at]) AS d, value.local + INTERVAL 1 DAY AS e, "
+        "value.counts AS d, value.local + INTERVAL 1 DAY AS e, "
         "CAST(value.id AS DECIMAL(20, 1)) AS f, "
         "value.day AS g, value.items AS h, CAST(NULL AS DATE) AS i, CAST(topic AS BINARY) AS j, "
         "transform(value.items, x -> x) AS k "
