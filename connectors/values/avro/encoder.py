@@ -90,6 +90,7 @@ class _Compiler:
         self.deepest = self._depth = self.fixed_bytes = 0
 
     def value(self, schema: avro.Schema, column: Column, where: str) -> None:
+        assert not isinstance(schema, avro.Recursion), "such schemas are refused"
         if isinstance(schema, avro.Union):
             self._union(schema, column, where)
         elif isinstance(schema, avro.Record):

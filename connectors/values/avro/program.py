@@ -304,7 +304,7 @@ class Programs:
             self._constant_into(r, value, column, where)
 
     def _constant_into(self, r: avro.Schema, value: Any, column: Column, where: str) -> None:
-        assert not isinstance(r, avro.Record | avro.Array | avro.Map | avro.Union)
+        assert not isinstance(r, avro.Record | avro.Array | avro.Map | avro.Union | avro.Recursion)
         if isinstance(r, avro.Enum) or (isinstance(r, avro.Primitive) and r.kind == "string"):
             cell = self._text(value.encode())
         elif r.decimal is not None:

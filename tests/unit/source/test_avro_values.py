@@ -239,7 +239,7 @@ CLOUD_EVENT = record(
 def test_events_of_a_recursive_format_are_read() -> None:
     tree = avro.parse(json.dumps(CLOUD_EVENT), recursive=True)
     kind = spark_type(tree, 1)
-    assert kind["data"].dataType.simpleString().startswith("struct<member0:binary,member1:boolean,member2:map<string,")
+    assert ",data:struct<member0:binary,member1:boolean,member2:map<string," in kind.simpleString()
     value = b"\2\4id" + b"\6" + b"\4" + b"01" + b"\0" + b"\0" + b"\4{}"
     array, problems = decoded_by(tree, tree, kind, [value])
     assert problems == {}
