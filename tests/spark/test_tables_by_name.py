@@ -168,7 +168,9 @@ def test_a_dropped_table_is_not_created_beside_the_catalog(
     with pytest.raises(StreamingQueryException, match="is not there, and createTable=false"):
         writer(rows, tmp_path).start(str(path), createTable=False).awaitTermination()
     assert not path.exists()
-    writer(rows, tmp_path).toTable(name).awaitTermination()
+    with pytest.raises(StreamingQueryException, match="beginsLate=true"):
+        writer(rows, tmp_path).toTable(name).awaitTermination()
+    writer(rows, tmp_path).toTable(name, beginsLate="true").awaitTermination()
     assert values(delta_spark.table(name)) == expected(40) - expected(30)
 
 
