@@ -28,8 +28,8 @@ DRAFTS: dict[int, tuple[str, Any]] = {
     2019: ("https://json-schema.org/draft/2019-09/schema", Draft201909Validator),
     2020: ("https://json-schema.org/draft/2020-12/schema", Draft202012Validator),
 }
-NAMES = ("a", "b", "ab", "a/b", "~", "")
-PATTERNS = ("^a", "b", "^b$", "^(a|b)*$", "", "(?=a)", "[^a]")
+NAMES = ("a", "b", "ab", "a", "b", "ab", "a/b", "~", "", "b\n")
+PATTERNS = ("^a", "b", "^a", "b", "^b$", "^(a|b)*$", "(?=a)", "(?=b)", "[^a]")
 TYPES = ("null", "boolean", "object", "array", "number", "string", "integer")
 VALUES = (None, True, False, 0, 1, 1.0, 1.5, 2, 3, -1, "", "a", "ab", "abc", [], [1], [True], [1, 1.0], {}, {"a": 1})
 VALUES += ({"a": True}, {"a": [1.0]}, [0, False], ["a"], ["a", 1], {"a": "a", "b": 1}, {"b": None}, {"a/b": 1, "": "a"})
@@ -40,33 +40,24 @@ ONE = ("not", "contains", "additionalProperties", "propertyNames", "if", "then",
 ONE += ("unevaluatedProperties", "additionalItems", "items")
 SEVERAL = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
 NAMED = ("properties", "patternProperties", "dependentSchemas", "dependencies")
+SIMPLE = ({}, {"type": "integer"}, {"type": "string"}, {"enum": [1]}, {"enum": [1, "a"]}, {"not": {}})
+"""Of which each has a chance to take what another takes, and to reject it."""
 KEYWORDS = (*SCALAR, "minContains", "maxContains", *ONE, *SEVERAL, *NAMED)
 TOGETHER = (
     ("properties", "additionalProperties", "patternProperties", "required", "unevaluatedProperties"),
-    (
-        "items",
-        "prefixItems",
-        "additionalItems",
-        "contains",
-        "minContains",
-        "maxContains",
-        "unevaluatedItems",
-        "maxItems",
-    ),
-    ("if", "then", "else", "properties"),
+    ("properties", "additionalProperties", "patternProperties"),
+    ("items", "prefixItems", "additionalItems", "unevaluatedItems", "maxItems"),
+    ("contains", "minContains", "maxContains", "maxItems", "unevaluatedItems"),
+    ("contains", "minContains", "maxContains"),
+    ("if", "then", "else", "properties", "required", "type"),
+    ("dependencies", "dependentSchemas", "dependentRequired", "required"),
+    ("propertyNames", "properties", "maxProperties", "not"),
     ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "type"),
     ("type", "enum", "const"),
     ("allOf", "anyOf", "oneOf", "unevaluatedProperties", "unevaluatedItems"),
 )
-REFERENCES = (
-    "#/definitions/x",
-    "#/definitions/a~1b",
-    "#/definitions//definitions/",
-    "#here",
-    "urn:x:part",
-    "#/allOf/0",
-)
-REFERENCES += ("#", "#/definitions/t%7E0", "other.json", "other.json#/definitions/y")
+REFERENCES = ("#/definitions/x", "#/definitions/a~1b", "#/definitions//definitions/", "#here", "urn:x:part")
+REFERENCES += ("#/allOf/0", "#", "#/definitions/t%7E0", "other.json", "other.json#/definitions/y")
 
 
 @dataclass(frozen=True)
@@ -83,6 +74,14 @@ class Schemas:
 
     def __init__(self, chance: random.Random, draft: int) -> None:
         self._chance, self._draft = chance, draft
+
+    def small(self) -> dict[str, Any]:
+        """Return a schema of neighbours, with simple schemas in it: then a difference hardly hides behind another."""
+        made: dict[str, Any] = {}
+        group = self._chance.choice(TOGETHER)
+        for name in self._chance.sample(group, self._chance.randint(2, min(4, len(group)))):
+            self.set(made, name, 1)
+        return made
 
     def whole(self) -> dict[str, Any]:
         made = self.part(3)
@@ -110,8 +109,8 @@ class Schemas:
                 made.setdefault("properties", {})[self._chance.choice(NAMES)] = reference
 
     def part(self, depth: int) -> Any:
-        if self._draft > 4 and self._chance.random() < 0.12:
-            return self._chance.random() < 0.5
+        if self._draft > 4 and self._chance.random() < (0.1 if depth > 0 else 0.4):
+            return self._chance.random() < 0.3
         if depth <= 0:
             return self.leaf()
         made: dict[str, Any] = {}
@@ -124,6 +123,8 @@ class Schemas:
         return made
 
     def leaf(self) -> dict[str, Any]:
+        if self._chance.random() < 0.7:
+            return copy.deepcopy(self._chance.choice(SIMPLE))
         made: dict[str, Any] = {}
         for name in self._chance.choices(SCALAR, k=self._chance.choice((0, 1, 1, 2))):
             self.set(made, name, 0)
@@ -173,7 +174,7 @@ class Schemas:
         if name == "uniqueItems":
             return choose((True, False))
         if name == "required":
-            return self._chance.sample(NAMES, choose((1, 1, 2)))
+            return sorted(set(self._chance.sample(NAMES, choose((1, 1, 2)))))
         if name == "dependentRequired":
             return {choose(NAMES): [choose(NAMES)]}
         return "text" if name in ("title", "x-unknown") else choose((0, 1, 2, 3))
@@ -182,10 +183,15 @@ class Schemas:
         """Return a copy with a few changes."""
         new = copy.deepcopy(schema)
         for _ in range(more):
-            place = self._chance.choice([each for each in parts(new) if isinstance(each, dict)])
+            places = [each for each in parts(new) if isinstance(each, dict)]
+            place = places[0] if self._chance.random() < 0.5 else self._chance.choice(places)
             here = [name for name in place if name not in ("$schema", "definitions", "id", "$id", "$anchor")]
-            action = self._chance.choice(("drop", "replace", "add", "inside", "neighbour"))
-            if here and action == "drop":
+            action = self._chance.choice(
+                ("drop", "replace", "add", "inside", "twin", "neighbour", "neighbour", "neighbour")
+            )
+            if action == "twin":
+                place.update({name: twin(place[name]) for name in ("enum", "const") if name in place})
+            elif here and action == "drop":
                 del place[self._chance.choice(here)]
             elif here and action == "replace" and (name := self._chance.choice(here)) in KEYWORDS:
                 self.set(place, name, 1)
@@ -210,6 +216,17 @@ class Schemas:
                 inside.append(self.leaf())
         elif isinstance(inside, dict) and len(inside) > 1 and set(inside) <= {*NAMES, *PATTERNS}:
             del inside[self._chance.choice(sorted(inside))]
+
+
+def twin(value: Any) -> Any:
+    """Return what Python takes for the same value: true for 1, 1 for true."""
+    if isinstance(value, list):
+        return [twin(each) for each in value]
+    if isinstance(value, dict):
+        return {name: twin(each) for name, each in value.items()}
+    if isinstance(value, bool):
+        return int(value)
+    return bool(value) if value in (0, 1) else value
 
 
 def parts(schema: Any) -> Iterator[Any]:
@@ -241,16 +258,16 @@ def random_pair(seed: int) -> Pair:
 
 
 def _pair(chance: random.Random) -> Pair:
-    before = after = chance.choice(sorted(DRAFTS))
+    before = after = chance.choice((*DRAFTS, 2019, 2020))
     schemas = Schemas(chance, before)
-    old = schemas.whole()
+    old = schemas.small() if chance.random() < 0.6 else schemas.whole()
     other = {"type": chance.choice(TYPES), "definitions": {"y": schemas.part(1)}}
     new, other_new = old, copy.deepcopy(other)
     how = chance.random()
     if how < 0.65:
         new = schemas.changed(old, chance.choice((1, 1, 2, 3)))
     elif how < 0.75:
-        new = schemas.whole()
+        new = schemas.small()
     elif how < 0.85:
         new = {chance.choice(("anyOf", "oneOf", "allOf", "not")): [copy.deepcopy(old), schemas.part(1)]}
         new = {"not": new["not"][0]} if "not" in new else new
@@ -266,9 +283,10 @@ def random_documents(pair: Pair, seed: int, count: int) -> list[Any]:
     """Return documents that make a difference for such schemas, some from what the schemas say themselves."""
     chance = random.Random(seed)
     made: list[Any] = list(VALUES)
+    atoms = [None, True, 1, 1.0, 2, "a", "b", "ab", *made]
     for schema in (pair.old, pair.new):
         made += [value for part in parts(schema) if isinstance(part, dict) for value in part.get("enum", ())]
-    atoms = [*made, "aaaa", 4, 6, "2020-01-01"]
+    atoms += [*made, "aaaa", 4, 6, "2020-01-01"]
     for _ in range(count):
         if chance.random() < 0.6:
             names = chance.sample((*NAMES, "c"), chance.choice((1, 1, 2, 3)))

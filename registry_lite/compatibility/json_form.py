@@ -226,10 +226,10 @@ def _of_values(part: Part, draft: int) -> Conjunct:
     if "type" in part:
         names = [part["type"]] if isinstance(part["type"], str) else part["type"]
         unit["type"] = frozenset(kind for name in names for kind in _kinds_named(name, draft))
-    if "enum" in part:
-        unit["values"] = part["enum"]
-    if "const" in part:
-        unit["values"] = [each for each in unit.get("values", [part["const"]]) if equal(each, part["const"])]
+    lists = [each for each in (part.get("enum"), [part["const"]] if "const" in part else None) if each is not None]
+    if lists:
+        first, *others = ({canonical(each): each for each in values} for values in lists)
+        unit["values"] = {key: each for key, each in first.items() if all(key in values for values in others)}
     for name, exclusive, strongest in (("minimum", "exclusiveMinimum", 1), ("maximum", "exclusiveMaximum", -1)):
         bounds = [Bound(part[name], draft == 4 and bool(part.get(exclusive)))] if name in part else []
         bounds += [Bound(part[exclusive], True)] if draft > 4 and exclusive in part else []
@@ -268,16 +268,8 @@ def _of_objects(part: Part, place: Place) -> Conjunct:
         unit["required"] = frozenset(part["required"])
     if "propertyNames" in part:
         unit["propertyNames"] = place.below(part["propertyNames"])
-    dependent = part.get("dependencies", {})
-    lists = {name: each for name, each in dependent.items() if isinstance(each, list)} | part.get(
-        "dependentRequired", {}
-    )
-    schemas = {name: each for name, each in dependent.items() if not isinstance(each, list)}
-    schemas |= part.get("dependentSchemas", {})
-    if lists:
-        unit["dependentRequired"] = lists
-    if schemas:
-        unit["dependentSchemas"] = {name: place.below(each) for name, each in schemas.items()}
+    if "dependentSchemas" in part:
+        unit["dependentSchemas"] = {name: place.below(each) for name, each in part["dependentSchemas"].items()}
     return unit
 
 
@@ -299,6 +291,9 @@ def _conditional(part: Part, place: Place) -> Conjunct:
     unit: Conjunct = {}
     if "if" in part and {"then", "else"} & part.keys():
         unit["if"] = tuple(place.below(part.get(name, True)) for name in ("if", "then", "else"))
+    if dependent := part.get("dependencies", {}) | part.get("dependentRequired", {}):
+        parts = {name: {"required": each} if isinstance(each, list) else each for name, each in dependent.items()}
+        unit["dependentSchemas"] = {name: place.below(each) for name, each in parts.items()}
     if "not" in part:
         unit["not"] = place.below(part["not"])
     return unit
@@ -308,13 +303,13 @@ def _as_it_stands(part: Part, place: Place) -> Conjunct:
     return {name: place.below(part[name]) for name in _SCALARS if name in part and part[name] is not False}
 
 
-def equal(a: Any, b: Any) -> bool:
-    """Return whether two values of JSON are equal: 1 and 1.0 are, 1 and true are not."""
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(equal(each, b[name]) for name, each in a.items())
-    if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(equal, a, b))
-    return isinstance(a, bool) == isinstance(b, bool) and bool(a == b)
+def canonical(value: Any) -> Any:
+    """Return what is equal for equal values of JSON: 1 and 1.0 are, 1 and true are not."""
+    if isinstance(value, bool):
+        return "boolean", value
+    if isinstance(value, list):
+        return "array", *map(canonical, value)
+    return frozenset((name, canonical(each)) for name, each in value.items()) if isinstance(value, dict) else value
 
 
 def same(a: Place, b: Place, assumed: set[tuple[int, int]] | None = None) -> bool:
@@ -323,7 +318,7 @@ def same(a: Place, b: Place, assumed: set[tuple[int, int]] | None = None) -> boo
     References that lead back to a pair that is being compared add nothing to it.
     """
     if not isinstance(a.part, dict | list) or type(a.part) is not type(b.part):
-        return equal(a.part, b.part)
+        return bool(canonical(a.part) == canonical(b.part))
     if not a.documents.draft or a.documents.draft != b.documents.draft:
         return False
     assumed = set() if assumed is None else assumed

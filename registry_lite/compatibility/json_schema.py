@@ -72,10 +72,10 @@ def _dump(document: Any, *, sort: bool = False) -> str:
 def incompatible(reader: tuple[str, Any], writer: tuple[str, Any]) -> list[str]:
     """Return why a reader cannot read all that a writer writes."""
     from sparkonce.registry_lite.compatibility.json_comparison import MAX_COMPARISONS, Comparison, TooComplexError
-    from sparkonce.registry_lite.compatibility.json_form import Documents, equal
+    from sparkonce.registry_lite.compatibility.json_form import Documents, canonical
 
     ours, theirs = Documents(*reader), Documents(*writer)
-    if equal([ours.names, ours.contents], [theirs.names, theirs.contents]):
+    if canonical([ours.names, ours.contents]) == canonical([theirs.names, theirs.contents]):
         return []
     try:
         return Comparison().takes(ours.root, [theirs.root], "#")
