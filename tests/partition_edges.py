@@ -10,7 +10,6 @@ import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from pyspark.sql import types as t
 
 from sparkonce.connectors.sinks.partition_values import DATES, TIMES
 
@@ -49,7 +48,7 @@ def readings(
     us, count = pa.array(times, pa.int64()), len(times)
     columns = [pa.array(days[:count], pa.int32()).cast(pa.date32())]
     columns += [us.cast(pa.timestamp("us", "UTC")), us.cast(pa.timestamp("us")), pa.array(range(count), pa.int64())]
-    schema = t.StructType.fromDDL("d DATE, t TIMESTAMP, l TIMESTAMP_NTZ, v BIGINT")
+    schema = "d DATE, t TIMESTAMP, l TIMESTAMP_NTZ, v BIGINT"
     rows = spark.createDataFrame(pa.Table.from_arrays(columns, ["d", "t", "l", "v"]), schema).coalesce(1)
     rows.write.format("delta_once").mode("append").options(path=str(place), partitionBy="d,t,l").save()
     local = "timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01', l)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from sparkonce.broker_lite.protocol import produce
 from sparkonce.broker_lite.protocol.apis import ApiKey
@@ -16,7 +17,7 @@ FIT = (-1, -2, -62_135_596_800_001, -MAX_TIMESTAMP_MS, 0, 1, 1_700_000_000_000, 
 """These are timestamps of Spark; one of them was written in microseconds."""
 TIMES_MS = (*FIT, MAX_TIMESTAMP_MS + 1, -MAX_TIMESTAMP_MS - 1, 1_700_000_000_000_000_000, 2**63 - 1, -(2**63))
 """One of the others was written in nanoseconds."""
-ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"}
+ANY_TIME: dict[str, Any] = {"message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"}
 """Settings of topics that take them."""
 DEADLINE_S = 30
 
