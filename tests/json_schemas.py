@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jsonschema import Draft4Validator, Draft6Validator, Draft7Validator, Draft201909Validator, Draft202012Validator
-from referencing import Registry, Resource
+from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import specification_with
 
@@ -43,7 +43,7 @@ NAMED = ("properties", "patternProperties", "dependentSchemas", "dependencies")
 SIMPLE = ({}, {"type": "integer"}, {"type": "string"}, {"enum": [1]}, {"enum": [1, "a"]}, {"not": {}})
 """Of which each has a chance to take what another takes, and to reject it."""
 KEYWORDS = (*SCALAR, "minContains", "maxContains", *ONE, *SEVERAL, *NAMED)
-TOGETHER = (
+TOGETHER: tuple[tuple[str, ...], ...] = (
     ("properties", "additionalProperties", "patternProperties", "required", "unevaluatedProperties"),
     ("properties", "additionalProperties", "patternProperties"),
     ("items", "prefixItems", "additionalItems", "unevaluatedItems", "maxItems"),
@@ -320,5 +320,5 @@ def judge(seed: int, documents: int) -> tuple[bool, list[str]]:
 
 def _validator(schema: Any, other: Any, draft: int) -> Any:
     uri, kind = DRAFTS[draft]
-    resource = Resource(contents=other, specification=specification_with(uri))
+    resource = specification_with(uri).create_resource(other)
     return kind(schema, registry=Registry().with_resource("other.json", resource))
