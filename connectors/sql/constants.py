@@ -114,6 +114,12 @@ def _part(text: str, _before: Sequence[str]) -> str:
     return _within(-LONGEST, LONGEST)(text, ())
 
 
+def _characters(text: str, _before: Sequence[str]) -> str:
+    if "\x00" in text:
+        raise ConstantError("the character NUL is not possible: Spark deletes what it stands for")
+    return quoted(text)
+
+
 UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
 
 
@@ -159,6 +165,7 @@ def time_text(text: str, *, zoned: bool) -> str:
 
 
 KINDS: dict[str, Constant] = {
+    "characters": Constant("characters", _characters, ("'abc'", "'日a'", "''", "'aab'", "'xyz'", "'É👍'")),
     "regex": Constant(
         "a regular expression",
         _regex,

@@ -10,6 +10,7 @@ in UTC, decimals, structs, arrays, maps, nulls.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import threading
@@ -74,6 +75,14 @@ def engine_here() -> Engine:
     return _engines[key]
 
 
+@atexit.register
+def _close_engines() -> None:
+    """Close this process's engines: one that has functions of Python prints warnings if the interpreter closes it."""
+    for (process, _), engine in _engines.items():
+        if process == os.getpid():
+            engine.close()
+
+
 class Engine:
     """One locked, empty database in memory; of one thread."""
 
@@ -108,6 +117,10 @@ class Engine:
     def row_errors(self) -> tuple[type[Exception], ...]:
         """The errors that a row's values cause; others are of the engine or the machine."""
         return self._row_errors
+
+    def close(self) -> None:
+        """Close the database; it is not used again."""
+        self._connection.close()
 
     def statements(self, text: str) -> list[Node]:
         """Return the parse tree of each statement in ``text``.

@@ -98,7 +98,7 @@ TEXT: Mapping[str, tuple[Form, ...]] = {
     "startswith": (_form("string, string", "boolean", "starts_with($1, $2)"),),
     "endswith": (_form("string, string", "boolean", "ends_with($1, $2)"),),
     "replace": (_form("string, string, string", "string", "replace($1, $2, $3)"),),
-    "translate": (_form("string, string, string", "string", "translate($1, $2, $3)"),),
+    "translate": (_form("string, characters, characters", "string", "translate($1, $2, $3)"),),
     "left": (_form("string, int", "string", f"left($1, {_least_0(2)})"),),
     "right": (_form("string, int", "string", f"right($1, {_least_0(2)})"),),
     "lpad": _padded("lpad"),
