@@ -38,6 +38,8 @@ class SetBack(Enum):
     """The checkpoint stays, and `sparkonce offsets rewind --restore` takes the table back behind it."""
     TABLE_COPY = "table-from-a-copy"
     """The checkpoint stays, and the table's folder is put back from a copy of two batches ago."""
+    TABLE_DELETED = "table-deleted"
+    """The checkpoint stays, and the table's folder is deleted: a new table, or another one, under an old checkpoint."""
 
 
 class Query(Enum):
@@ -84,7 +86,7 @@ class Sink(Enum):
 
 SINKS_BY_DELTA_SPARK = frozenset({Sink.MERGE, Sink.APPEND_WRITER, Sink.DELTA_SPARK})
 STATELESS_QUERIES = frozenset({Query.STATELESS, Query.UNION, Query.FILES})
-OF_THE_TABLE = frozenset({SetBack.REWOUND, SetBack.TABLE_COPY})
+OF_THE_TABLE = frozenset({SetBack.REWOUND, SetBack.TABLE_COPY, SetBack.TABLE_DELETED})
 """What leaves the checkpoint as it is."""
 WITH_WATERMARK = frozenset({Query.WINDOW, Query.WINDOW_UPDATE, Query.DEDUPLICATED, Query.JOIN})
 """Queries for which Spark runs batches without data, when the watermark has moved."""

@@ -145,6 +145,15 @@ class Running:
         self.set_back = True
         self.note("checkpoint", "stays, and the table is put back from a copy")
 
+    def delete_table(self) -> Path:
+        """Delete the table; returns the checkpoint that goes with it, an empty folder."""
+        shutil.rmtree(self.setup().table)
+        self.set_back = True
+        self.note("checkpoint", "stays, and the table is deleted")
+        empty = self.folder / "empty"
+        empty.mkdir()
+        return empty
+
     def newest(self, log: str) -> int:
         """Return the number of the newest batch in ``offsets`` or ``commits``; -1 if there is none."""
         folder = self.checkpoint / log
@@ -190,6 +199,8 @@ def course(one: Running) -> Course:
     elif one.cell.setback is SetBack.TABLE_COPY:
         one.put_table_back(table)
         fits, again = copy, one.setup()
+    elif one.cell.setback is SetBack.TABLE_DELETED:
+        fits, again = one.delete_table(), one.setup()
     else:
         fits, again = one.save("newest"), _set_back(one, copy)
     error = None
