@@ -202,12 +202,14 @@ WAYS_OUT: dict[str, dict[str, str]] = {
 NOT_SEEN = frozenset(
     {
         "CommitConflictError",
+        "ConstantError",
         "JsonError",
         "LeadersChangedError",
         "LogFileMissingError",
         "LogReplacedError",
         "MissingEntryError",
         "OffsetOutOfRangeError",
+        "RegexError",
         "UnknownOptionError",
     }
 )

@@ -248,6 +248,6 @@ def test_a_schema_for_values() -> None:
     assert again.decoding.schema == rows.decoding.schema
     more = read(valueFormat="json", valueSchema="id BIGINT", columns="value", includeDeadLetters="true").rows
     assert (more.decoded, more.spark_schema().names) == (
-        ("value", "key", "offset", "timestamp"),
+        ("value", "key", "offset", "timestampMs"),
         ["value", "_dead_letter"],
     )
