@@ -333,8 +333,8 @@ def test_without_a_subject_there_is_nothing_to_follow(registry: EmbeddedRegistry
 def rows_of(registry: EmbeddedRegistry, topic: str, value: bytes, **more: str) -> pa.RecordBatch:
     rows = SourceOptions.read(resolved(OPTIONS, options(registry, topic, schemaEvolution="none", **more))).rows
     columns: dict[str, Any] = {
-        "key": [None], "value": [value], "topic": [topic], "partition": [0], "offset": [7], "timestamp": [0], "timestampMs": [0],
-        "timestampType": [0], "headers": [[]],
+        "key": [None], "value": [value], "topic": [topic], "partition": [0], "offset": [7], "timestamp": [0],
+        "timestampMs": [0], "timestampType": [0], "headers": [[]],
     }  # fmt: skip
     batch = pa.RecordBatch.from_pydict({name: columns[name] for name in rows.decoded}, arrow_schema(rows.decoded))
     return RowMaker(rows, topic, 0).rows(batch)
