@@ -159,6 +159,10 @@ class Documents:
                 return None
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
                 return None  # the package cannot read what the reference or the schema says
+            except BaseException as error:
+                if type(error).__name__ != "PanicException":
+                    raise
+                raise RecursionError from None  # Rust's maps panic where Python's stack ends
             return Place(found.contents, found.resolver, self) if self._validator.is_valid(found.contents) else None
         known = reference.startswith(_METASCHEMAS) and not self.dynamic
         return Place(reference.removesuffix("#"), None, self) if known else None
