@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparkonce.connectors.sql.engine import Engine, message_of, one_batch
 from sparkonce.connectors.sql.planning import ROW, Computed
@@ -13,6 +14,7 @@ from sparkonce.connectors.sql.planning import ROW, Computed
 Failure = tuple[int, str]
 """The number of a row in the input, and why it failed."""
 
+_INFINITE = "sql: a date or time is the last or first that there is, which the engine cannot compute with"
 EXACT_REASONS = 100
 """The failures of a batch that have the engine's own message: each takes a query of 1 to 3 ms. The others name the
 column that failed."""
@@ -26,6 +28,11 @@ def run_without_failures(
     Raises:
         duckdb.Error: the engine fails for another reason than a row's values.
     """
+    infinite = infinite_rows(inputs)
+    if infinite:
+        result, more = run_without_failures(engine, computed, _without(inputs, infinite))
+        numbers = inputs.column(ROW).to_pylist()
+        return result, sorted([*((numbers[row], _INFINITE) for row in infinite), *more])
     try:
         return engine.run(computed.query, inputs), ()
     except engine.row_errors:
@@ -35,7 +42,22 @@ def run_without_failures(
     failed = [each for each in found if each is not None]
     rest = _without(inputs, [row for row, _ in failed])
     result, more = _halved(engine, computed, rest)
-    return result, sorted([*failed, *more])
+    numbers = inputs.column(ROW).to_pylist()
+    return result, sorted([*((numbers[row], reason) for row, reason in failed), *more])
+
+
+def infinite_rows(inputs: pa.RecordBatch) -> list[int]:
+    """Return the places of rows with the last day or time there is, or its opposite: to the engine, infinity."""
+    found: set[int] = set()
+    for column in inputs.columns:
+        bits = 32 if pa.types.is_date32(column.type) else 64 if pa.types.is_timestamp(column.type) else 0
+        if bits:
+            last = 2 ** (bits - 1) - 1
+            numbers = column.view(pa.int32() if bits == 32 else pa.int64())
+            bounds = pc.min_max(numbers).as_py()
+            if last in (bounds["max"], -(bounds["min"] or 0)):
+                found.update(row for row, number in enumerate(numbers.to_pylist()) if number in (last, -last))
+    return sorted(found)
 
 
 def _failing(engine: Engine, computed: Computed, inputs: pa.RecordBatch) -> list[tuple[int, str, bool]]:

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructField, StructType
 
 from sparkonce.connectors.sql import planning
 from sparkonce.connectors.sql.engine import engine_here
-from sparkonce.connectors.sql.failures import Failure, run_without_failures
+from sparkonce.connectors.sql.failures import Failure, infinite_rows, run_without_failures
 from sparkonce.connectors.sql.planning import ROW, Computed, Condition, Output, inputs_of
 from sparkonce.connectors.sql.types import arrow_schema
 
@@ -137,8 +137,11 @@ class ConditionRunner:
 
     def run(self, rows: pa.RecordBatch) -> NDArray[np.int32] | None:
         """Return the numbers of the rows that remain; None if WHERE fails for one of them."""
+        inputs = inputs_of(self._condition.inputs, rows)
+        if infinite_rows(inputs):
+            return None
         try:
-            result = self._engine.run(self._condition.query, inputs_of(self._condition.inputs, rows))
+            result = self._engine.run(self._condition.query, inputs)
         except self._engine.row_errors:
             return None
         return np.asarray(result.column(ROW))

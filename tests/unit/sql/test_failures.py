@@ -7,7 +7,16 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DateType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
 from sparkonce.connectors.sql import engine, failures
 from sparkonce.connectors.sql.select import Selected, check_select
@@ -222,3 +231,15 @@ def test_a_condition_guards_what_follows(condition: str, expected: list[bool | N
         failed = [3] if "y" in item and 3 in kept else []
         assert [row for row, _ in selected.failed] == failed
         assert selected.rows.column("n").to_pylist() == [row for row in kept if row not in failed]
+
+
+def test_the_last_day_and_time_fail_since_they_are_infinite_to_the_engine() -> None:
+    columns = StructType().add("t", TimestampType()).add("d", DateType())
+    times = pa.array([2**63 - 1, 5, -(2**63) + 1, 5, None], pa.int64()).view(pa.timestamp("us", tz="UTC"))
+    days = pa.array([5, 2**31 - 1, 5, 5, None], pa.int32()).view(pa.date32())
+    rows = pa.RecordBatch.from_arrays([times, days], names=["t", "d"])
+    selected = run("SELECT year(t) AS t, year(d) AS d FROM records", rows, columns)
+    assert selected.rows.to_pylist() == [{"t": 1970, "d": 1970}, {"t": None, "d": None}]
+    assert [row for row, _ in selected.failed] == [0, 1, 2]
+    selected = run("SELECT year(t) AS t, 1 / (day(d) - 6) AS d FROM records", rows, columns)
+    assert [row for row, _ in selected.failed] == [0, 1, 2, 3]
