@@ -89,7 +89,7 @@ REFUSED = [
     ("SELECT upper(a := topic) AS x FROM records", "arguments are not named"),
     (
         "SELECT upper(value.tags) AS x FROM records",
-        r"upper\(array<string>\) is not possible here: .*without the option sql",
+        r"upper\(array<string>\) is not possible here: .*without the options sql and handOver=ranges",
     ),
     ("SELECT offset; DROP TABLE records", "expected one SELECT"),
     ("SELECT offset FROM records; SELECT offset FROM records", "found 2 statements"),
