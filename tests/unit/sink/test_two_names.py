@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -16,7 +17,8 @@ from sparkonce.connectors.delta_sink.target import DeltaTarget
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.errors import FencedError, OffsetMismatchError, StatefulRestartError
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.offset_store.errors import CommitConflictError
+from sparkonce.offset_store.administration import CommitEntry
+from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.offsets import OffsetRange
 from sparkonce.offset_store.record import BatchRecord, Writes
@@ -135,3 +137,33 @@ def test_a_restore_is_said_once_and_only_if_it_removed_rows(tmp_path: Path, capl
         query.write(batch_id, [{"v": batch_id}])
     assert caplog.text.count("is a RESTORE to version 2, after the last commit of appId app (version 6)") == 1
     assert f"sparkonce offsets rewind {query.table} --to-version 2 --restore" in caplog.text
+
+
+def test_a_log_that_cannot_be_searched_for_a_restore_stops_no_batch(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said, and the next batch looks again; once that was done, no batch reads the commits a second time."""
+    query, entries, asked = Query(tmp_path), ResultTable.entries, list[int]()
+    for batch_id in range(2):
+        query.write(batch_id, [{"v": batch_id}])
+    DeltaTable(query.table).restore(1)
+    caplog.set_level(logging.WARNING)
+
+    def fails_once(table: ResultTable, version: int) -> Iterator[CommitEntry]:
+        asked.append(version)
+        if len(asked) == 1:
+            raise OffsetStoreError("the store is away")
+        return entries(table, version)
+
+    monkeypatch.setattr(ResultTable, "entries", fails_once)
+    query.log(2, 30)
+    begun = query.tasks()
+    assert "is unknown: the store is away" in caplog.text
+    assert "is a RESTORE" not in caplog.text
+    begun = query.tasks()  # as Spark does it again after a failure
+    assert caplog.text.count("is a RESTORE to version 1") == 1
+    query.commit(2, begun)
+    for batch_id in (3, 4):
+        query.write(batch_id, [{"v": batch_id}])
+    assert len(asked) == 2
+    assert caplog.text.count("is a RESTORE") == 1
