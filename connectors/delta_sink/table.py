@@ -351,7 +351,9 @@ class ResultTable:
     def _may_be_numbered(self, txn_id: str, followed: Followed, version: int) -> bool:
         """Whether what was committed since may have this id; each commit is read once, for RESTOREs, too."""
         since = followed.version
-        if since is not None and since <= version:
+        if since == version:
+            return False
+        if since is not None and since < version:
             try:
                 news = list(self._store.log().actions_of(range(since + 1, version + 1), ("txn", "commitInfo")))
             except OffsetStoreError:  # cleaned up meanwhile
