@@ -87,7 +87,7 @@ def _begins_late(record: BatchRecord, name: CommitName, before: Mapping[str, int
             name,
         )
         for (source, tp), extent in sorted(record.moved.items())
-        if extent.start > 0 and extent.start not in others.next_offsets.get((source, tp), {}).values()
+        if extent.start > 0 and extent.follows not in others.next_offsets.get((source, tp), {}).values()
     ]
 
 

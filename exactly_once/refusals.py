@@ -53,9 +53,11 @@ THE_TABLE = Place("the table", "delta:<path of this table>", holds_rows=True)
 _BEGINS_LATE = " and beginsLate=true on the sink"
 
 
-def _beside(place: Place) -> str:
-    """Return what a new appId needs to write rows beside those that are there."""
-    return " and coveredTwice=true on the sink" if place.holds_rows else ""
+def _beside(place: Place, batch: Batch | None = None) -> str:
+    """Return what a new appId needs to write rows beside those there, from this batch or with a new checkpoint."""
+    is_late = batch is not None and batch.record.batch_id > 0
+    both = "coveredTwice=true and beginsLate=true" if is_late else "coveredTwice=true"
+    return f" and {both} on the sink" if place.holds_rows else ""
 
 
 def fenced(decision: Decision, batch: Batch, snapshot: Snapshot, planned_version: int, place: Place) -> DeliveryError:
@@ -66,7 +68,8 @@ def fenced(decision: Decision, batch: Batch, snapshot: Snapshot, planned_version
     return FencedError(
         f"{batch} was free to be written at version {planned_version}; since then "
         f"{_winner(batch.record, snapshot, place) or _NOBODY}. "
-        "Another driver runs with the same appId: stop one of the two, or give each its own appId"
+        "Another driver runs with the same appId: stop one of the two, or give each its own "
+        f"appId{_beside(place, batch)}"
     )
 
 
@@ -97,7 +100,7 @@ def refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) -
             f"{batch} is the first of a stateful query with a new checkpoint, but {place.name} already holds offsets "
             f"of this appId: {where} is stored at {decision.stored}. The state that belongs to those rows was in the "
             "old checkpoint. Start from the old checkpoint; or write to a new table; or, if results from an empty "
-            f"state are what you want beside the old rows, use a new appId{_beside(place)}"
+            f"state are what you want beside the old rows, use a new appId{_beside(place, batch)}"
         )
     if isinstance(decision, CoveredByAnother):
         return _covered(decision, where, batch)
@@ -214,11 +217,11 @@ def _begins_late(decision: BeginsLate, batch: Batch) -> OffsetMismatchError:
         read = f"[{decision.origin}, {decision.extent.start})"
         what = f"its checkpoint has read records {read} of source {source!r}, {tp} (topic id {tp.topic_id})"
     return OffsetMismatchError(
-        f"{batch} is the first of this appId in {place.name}, and {what}, whose rows are not there: the checkpoint is "
-        f"that of another table, or of another appId, or {place.name} was deleted and created again. If these rows are "
-        f"to be in {place.name}, start with a new checkpointLocation, which begins at startingOffsets; or name the "
-        "table, and the appId, that the checkpoint belongs to. If they are to be left out, set beginsLate=true on the "
-        "sink"
+        f"{batch} is the first of this appId in {place.name}, and {what}, and nothing shows that their rows are there: "
+        f"the checkpoint is that of another table, or of another appId, or {place.name} was deleted and created again. "
+        f"If these rows are to be in {place.name}, start with a new checkpointLocation, which begins at "
+        "startingOffsets; or name the table, and the appId, that the checkpoint belongs to. If they are to be left "
+        "out, set beginsLate=true on the sink"
     )
 
 
@@ -231,7 +234,7 @@ def _skipping(
         words = f"{at} --app-id {batch.record.app_id} --source {source} --topic {tp.topic} --topic-id {tp.topic_id}"
         leave_out = f": sparkonce offsets set {words} --partition {tp.partition} --offset {start} --apply"
     else:
-        leave_out = " there by hand" if kind else "; or use another appId"
+        leave_out = " there by hand" if kind else f"; or use another appId{_beside(place, batch)}"
     return OffsetMismatchError(
         f"{batch} is the first of this query in {place.name}, which has offsets of other partitions of this source and "
         f"none of one: {where}: stored none, batch start {start}, batch end {decision.extent.end}; records "
@@ -246,7 +249,7 @@ def _way_out(decision: Mismatch, batch: Batch, snapshot: Snapshot, place: Place)
         # After a gap the table is behind the checkpoint: reverting it further does not help.
         begin = _begin_at_stored(batch, snapshot, place, may_revert=decision.is_overlap)
         return f"{_why_known(decision, batch, snapshot, place)} {begin}"
-    beside = f"To write these records beside the old rows on purpose, use another appId{_beside(place)}"
+    beside = f"To write these records beside the old rows on purpose, use another appId{_beside(place, batch)}"
     if place.spec is None:
         return f"{_begin_at_stored(batch, snapshot, place)}. {beside}"
     return (

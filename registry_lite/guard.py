@@ -51,7 +51,11 @@ class Guard:
             return None
         origin = headers.get("origin")
         if origin is not None and not (host is not None and _place(origin) == host.lower() and self._is_ours(host)):
-            return 403, f"A page of {shown(origin)} may not change anything here"
+            name = name_in(host or "")
+            # Not because it is of the same origin alone: so is a page elsewhere whose name was made to resolve to us.
+            is_named = name and _place(origin) == (host or "").lower()
+            hint = f". If {shown(name)} is a name of this registry, start it with --name {shown(name)}"
+            return 403, f"A page of {shown(origin)} may not change anything here{hint if is_named else ''}"
         kind = headers.get("content-type")
         if kind is not None and kind.partition(";")[0].strip().lower() not in ACCEPTED:
             return 415, f"HTTP 415 Unsupported Media Type: {shown(kind)}; use {ACCEPTED[0]} or application/json"

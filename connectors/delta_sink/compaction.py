@@ -232,7 +232,7 @@ class Compaction:
             except CommitFailedError as error:
                 conflict = self._told(error)
                 continue
-            except (DeltaError, OSError, ValueError) as error:
+            except (DeltaError, OSError, ValueError, pa.ArrowException) as error:
                 told = self._told(error)
                 instead = _UNREADABLE_VALUE if "Failed to parse value" in told else ""
                 raise CompactionError(f"delta-rs cannot compact {self.location}: {told}{instead}") from error

@@ -116,6 +116,16 @@ def _has_bounds(kind: pa.DataType) -> bool:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class LongTexts:
+    """Bounds of a column in rows among which are texts that a footer has no bounds of."""
+
+    start: int
+    end: int
+    low: str
+    high: str
+
+
 @dataclass(slots=True)
 class StatisticsCollector:
     """Counts what the footer does not have, while a file is written."""
@@ -124,8 +134,9 @@ class StatisticsCollector:
     rows: int = 0
     null_counts: dict[Path, int] = field(default_factory=dict)
     specials: set[SpecialFloat] = field(default_factory=set)
-    _long_texts: dict[Path, list[tuple[str, str]]] = field(default_factory=dict)
-    """Bounds of rows among which are texts that a footer has no bounds of."""
+    _grouped: int = 0
+    """How many rows are in row groups."""
+    _long_texts: dict[Path, list[LongTexts]] = field(default_factory=dict)
 
     def observe(self, batch: pa.RecordBatch, specials: set[SpecialFloat]) -> None:
         """Count the rows of a batch, which has these `special_floats`."""
@@ -135,13 +146,15 @@ class StatisticsCollector:
             self.null_counts[path] = self.null_counts.get(path, 0) + _descend(batch, path).null_count
 
     def observe_groups(self, rows: pa.Table) -> None:
-        """Note what the footer will not have of rows that become whole row groups."""
+        """Note what the footer will not have of rows that become the next row groups."""
+        start, self._grouped = self._grouped, self._grouped + rows.num_rows
         for path, kind in self.columns.items():
             if pa.types.is_string(kind):
                 column = _descend(rows, path)
                 if (pc.max(pc.binary_length(column)).as_py() or 0) > FOOTER_TEXT_BYTES:
                     found = pc.min_max(column).as_py()
-                    self._long_texts.setdefault(path, []).append((found["min"], found["max"]))
+                    noted = LongTexts(start, self._grouped, found["min"], found["max"])
+                    self._long_texts.setdefault(path, []).append(noted)
 
     def to_json(self, footer: pq.FileMetaData) -> str:
         """Return Delta's statistics of the file whose footer this is."""
@@ -178,17 +191,20 @@ class StatisticsCollector:
             if _has_bounds(kind) and dotted[name := ".".join(path)] == 1
         }
         for text in self._long_texts.keys() & set(wanted.values()):
-            pairs = self._long_texts[text]
-            lows[text], highs[text] = min(low for low, _ in pairs), max(high for _, high in pairs)
+            noted = self._long_texts[text]
+            lows[text], highs[text] = min(each.low for each in noted), max(each.high for each in noted)
         boundless: set[Path] = set()
+        start = end = 0
         for group in (footer.row_group(index) for index in range(footer.num_row_groups)):
+            start, end = end, end + group.num_rows
             for column in (group.column(index) for index in range(group.num_columns)):
                 path = wanted.get(column.path_in_schema)
                 if path is None:
                     continue
                 found = footer_bounds(column, group.num_rows)
                 if found is NO_BOUNDS:
-                    if path not in self._long_texts:
+                    noted = self._long_texts.get(path, [])
+                    if not any(each.start <= start and end <= each.end for each in noted):
                         boundless.add(path)
                 elif found is not None:
                     low, high = found

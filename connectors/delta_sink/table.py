@@ -31,6 +31,7 @@ from sparkonce.connectors.delta_sink.schema import (
     table_schema,
 )
 from sparkonce.connectors.runtime.cache import LruCache
+from sparkonce.exactly_once.restored import RESTORE
 from sparkonce.offset_store.accounted_rows import check_no_numbered_writes
 from sparkonce.offset_store.administration import CommitEntry, read_entry
 from sparkonce.offset_store.delta import DeltaOffsetStore, DeltaSnapshot
@@ -61,8 +62,20 @@ class TableError(ValueError):
     """A table that this sink must not write to; the message names the reason and what to do."""
 
 
-_with_own_offsets: dict[tuple[Location, str, str], int] = {}
-"""For tables, by location and id, and applications: the version up to which delta-spark has not written their rows."""
+@dataclass(slots=True)
+class Followed:
+    """How far this process has read a table's log for an application."""
+
+    version: int | None = None
+    """Up to which delta-spark has not written the application's rows."""
+    may_be_restored: bool = True
+    """Whether there may be a RESTORE that nobody has looked for."""
+
+
+MAX_FOLLOWED = 10_000
+"""Of how many applications and tables a process knows this; of any other, it reads more of the log."""
+_followed: LruCache[tuple[Location, str, str], Followed] = LruCache(MAX_FOLLOWED)
+"""For tables, by location and id, and applications."""
 
 _kept_stores: LruCache[tuple[str, str, tuple[tuple[str, str], ...]], DeltaOffsetStore] = LruCache()
 
@@ -181,6 +194,8 @@ class ResultTable:
         self._store = cached_store(options)
         self._facts: TableFacts | None = None
         self._fit: Fit | None = None
+        self.followed = Followed()
+        """How far its log has been read, as of the last snapshot."""
 
     def snapshot(self) -> ResultSnapshot:
         """Return a snapshot of the table, which is created first if it is missing.
@@ -327,20 +342,29 @@ class ResultTable:
 
     def _check_offsets_are_here(self, table: DeltaTable) -> None:
         """Check the whole table once in each process, and then what was committed since: an id's look-up is slow."""
-        app_id, version = self._options.app_id, table.version()
-        place = self._options.table, str(table.metadata().id), app_id
-        since = _with_own_offsets.get(place)
-        if since is None or self._may_be_numbered(merge_txn_id(app_id), since, version):
+        app_id = self._options.app_id
+        self.followed = _followed.get((self._options.table, str(table.metadata().id), app_id), Followed)
+        if self._may_be_numbered(merge_txn_id(app_id), self.followed, table.version()):
             check_no_numbered_writes(table, self._options.table, app_id)
-        _with_own_offsets[place] = version
+        self.followed.version = table.version()
 
-    def _may_be_numbered(self, txn_id: str, since: int, version: int) -> bool:
-        if version <= since:
-            return version < since
-        try:
-            return txn_id in self._store.log().transactions(version, since)
-        except OffsetStoreError:  # cleaned up meanwhile
-            return True
+    def _may_be_numbered(self, txn_id: str, followed: Followed, version: int) -> bool:
+        """Whether what was committed since may have this id; each commit is read once, for RESTOREs, too."""
+        since = followed.version
+        if since == version:
+            return False
+        if since is not None and since < version:
+            try:
+                news = list(self._store.log().actions_of(range(since + 1, version + 1), ("txn", "commitInfo")))
+            except OffsetStoreError:  # cleaned up meanwhile
+                pass
+            else:
+                followed.may_be_restored |= any(
+                    info.get("operation") == RESTORE for each in news for info in each["commitInfo"]
+                )
+                return any(txn["appId"] == txn_id for each in news for txn in each["txn"])
+        followed.may_be_restored = True
+        return True
 
     def _check(self, facts: TableFacts) -> Fit:
         where = self._options.table

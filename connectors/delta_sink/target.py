@@ -34,7 +34,7 @@ from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.decision import Fresh, Stored, decide
 from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
 from sparkonce.exactly_once.refusals import THE_TABLE, Place
-from sparkonce.exactly_once.restored import RESTORE, restore_since
+from sparkonce.exactly_once.restored import restore_since
 from sparkonce.offset_store import DELTA
 from sparkonce.offset_store.delta import COMMITS_LOOKED_AT
 from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError, plain
@@ -45,8 +45,6 @@ from sparkonce.offset_store.store_hints import store_hint
 from sparkonce.offset_store.tables import join, table_filesystem
 
 _log = logging.getLogger(__name__)
-_searched: dict[tuple[Location, str], int] = {}
-"""For tables and applications: the version up to which this process has looked for a RESTORE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +107,20 @@ class DeltaTarget:
         if self._options.merge_schema and isinstance(decide(self.stored(batch), batch), Fresh):
             table.grow()
         plan = delivery.begin(batch)
-        self._warn_of_restore(table, plan.rows_version)
+        self._warn_of_restore(table)
         return DeltaPlan(plan, file_settings(table, self._options), self._schema)
 
-    def _warn_of_restore(self, table: ResultTable, version: int) -> None:
+    def _warn_of_restore(self, table: ResultTable) -> None:
         """Log once that a RESTORE has removed rows since the query's last commit: offsets stay as they are."""
-        app_id, place = self._options.app_id, (self._options.table, self._options.app_id)
-        since = _searched.get(place)
-        _searched[place] = version
-        news = () if since is None else islice(table.entries(version), max(version - since, 0))
-        if since is not None and not any(entry.operation == RESTORE for entry in news):
+        app_id, followed = self._options.app_id, table.followed
+        if followed.version is None or not followed.may_be_restored:
             return
-        found = restore_since(app_id, islice(table.entries(version), COMMITS_LOOKED_AT))
+        try:
+            found = restore_since(app_id, islice(table.entries(followed.version), COMMITS_LOOKED_AT))
+        except OffsetStoreError as error:  # the next batch looks again
+            _log.warning("delta_once: whether a RESTORE has removed rows of appId %s is unknown: %s", app_id, error)
+            return
+        followed.may_be_restored = False
         if found is not None:
             restore, last = found
             to = "an older version" if restore.restored_to is None else f"version {restore.restored_to}"

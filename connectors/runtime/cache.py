@@ -10,13 +10,15 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 ValueT = TypeVar("ValueT")
 
 MAX_KEPT = 8
-"""How many of a kind one process keeps."""
+"""How many of a kind one process keeps, unless said otherwise."""
 
 
 class LruCache(Generic[KeyT, ValueT]):
-    """The `MAX_KEPT` most recently used objects of a kind, by key."""
+    """The most recently used objects of a kind, by key."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = MAX_KEPT) -> None:
+        """Keep at most ``limit``."""
+        self._limit = limit
         self._by_key: OrderedDict[KeyT, ValueT] = OrderedDict()
 
     def get(self, key: KeyT, make: Callable[[], ValueT]) -> ValueT:
@@ -24,7 +26,7 @@ class LruCache(Generic[KeyT, ValueT]):
         if key not in self._by_key:
             self._by_key[key] = make()
         self._by_key.move_to_end(key)
-        while len(self._by_key) > MAX_KEPT:
+        while len(self._by_key) > self._limit:
             self._by_key.popitem(last=False)
         return self._by_key[key]
 

@@ -388,8 +388,10 @@ class RowOptions:
         key_decoding = self.key_decoding if KEY in columns else None
         return replace(self, columns=columns, decoding=decoding, key_decoding=key_decoding)
 
-    def digest(self) -> str:
+    def digest(self, *, any_time: bool = True) -> str:
         """Return a digest of all that decides which rows and dead letters a record becomes: 16 hexadecimal digits.
+
+        Without ``any_time``, as versions have noted it that stopped at each time of a record that is no timestamp.
 
         The reader's schema is not in it where the registry has it: its id says which it is.
         Settings at their defaults are left out, so that new ones change no digest.
@@ -402,7 +404,7 @@ class RowOptions:
         limits: list[object] = []
         if self.dead_letters:  # what else makes a record one
             limits += [self.partitioned] if self.partitioned else []
-            limits += ["any time"] if self.select is None and TIMESTAMP not in self.columns else []
+            limits += ["any time"] if any_time and self.select is None and TIMESTAMP not in self.columns else []
         text = repr([self.value_format, self.dead_letters, sorted(chosen.items()), sql, *of_keys, *limits])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -29,17 +29,17 @@ _WIDER = ({"int", "long"}, {"float", "double"})
 """Unions of these are the wider type."""
 
 
-def spark_type(schema: avro.Schema, most_within: int = 0) -> t.DataType:
+def spark_type(schema: avro.Schema, most_within: int = 0, too_large: str = f"set a smaller {OPTION}") -> t.DataType:
     """Return the type of the column for a schema.
 
     With ``most_within``, a record is at most so many times within itself, the outermost counted; what would be deeper
     has no column, as with ``recursiveFieldMaxDepth`` of Spark. Nor has what nothing is left of, unlike in Spark, where
-    it is a struct without fields.
+    it is a struct without fields. ``too_large`` is what an error says of a schema with too many fields or levels.
 
     Raises:
         AvroSchemaError: no column can hold it.
     """
-    found = _Types(most_within).type(schema, {}, "the value")
+    found = _Types(most_within, too_large).type(schema, {}, "the value")
     if found is None:
         raise AvroSchemaError(f"of the value nothing is left with {OPTION}={most_within}")
     return found
@@ -48,8 +48,8 @@ def spark_type(schema: avro.Schema, most_within: int = 0) -> t.DataType:
 class _Types:
     """Each of these takes how often records are around a schema, and returns None for what is cut off."""
 
-    def __init__(self, most_within: int) -> None:
-        self._most_within = most_within
+    def __init__(self, most_within: int, too_large: str) -> None:
+        self._most_within, self._too_large = most_within, too_large
         self._fields = 0
 
     def type(self, schema: avro.Schema, around: Mapping[str, int], where: str) -> t.DataType | None:
@@ -102,12 +102,12 @@ class _Types:
         self, parts: Sequence[tuple[str, avro.Schema]], around: Mapping[str, int], where: str
     ) -> t.StructType | None:
         if where.count(".") > avro.MAX_DEPTH:
-            raise AvroSchemaError(f"{where[:40]}… is more than {avro.MAX_DEPTH} levels deep: set a smaller {OPTION}")
+            raise AvroSchemaError(f"{where[:40]}… is more than {avro.MAX_DEPTH} levels deep: {self._too_large}")
         fields = []
         for name, part in parts:
             self._fields += 1
             if self._fields > MAX_FIELDS:
-                raise AvroSchemaError(f"{where} has more than {MAX_FIELDS:,} fields: set a smaller {OPTION}")
+                raise AvroSchemaError(f"{where} has more than {MAX_FIELDS:,} fields: {self._too_large}")
             kind = self.type(part, around, _below(where, name))
             if kind is not None:
                 fields.append(t.StructField(name, kind))

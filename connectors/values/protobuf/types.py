@@ -56,17 +56,22 @@ class Choices:
     """``enums.as.ints``"""
 
 
-def spark_type(message: Descriptor, choices: Choices | None = None, most_within: int = 0) -> t.StructType:
+def spark_type(
+    message: Descriptor,
+    choices: Choices | None = None,
+    most_within: int = 0,
+    too_large: str = f"set a smaller {OPTION}",
+) -> t.StructType:
     """Return the type of the column for a message.
 
     Fields whose messages have no fields are left out, as in Spark. With ``most_within``, a message is at most so many
     times within itself, the outermost counted; what would be deeper is left out, as with Spark's
-    ``recursive.fields.max.depth``.
+    ``recursive.fields.max.depth``; ``too_large`` is what an error says if that has too many fields.
 
     Raises:
         ProtobufSchemaError: no column can hold it: it contains itself, or has no fields, or too many.
     """
-    found = _Types(choices or Choices(), most_within).message(message, (), "")
+    found = _Types(choices or Choices(), most_within, too_large).message(message, (), "")
     if found is None:
         raise ProtobufSchemaError(f"the message {message.full_name} has no fields, which no column can hold")
     return found
@@ -78,8 +83,8 @@ def is_map(field: FieldDescriptor) -> bool:
 
 
 class _Types:
-    def __init__(self, choices: Choices, most_within: int) -> None:
-        self._choices, self._most_within = choices, most_within
+    def __init__(self, choices: Choices, most_within: int, too_large: str) -> None:
+        self._choices, self._most_within, self._too_large = choices, most_within, too_large
         self._fields = 0
 
     def message(self, message: Descriptor, around: tuple[str, ...], where: str) -> t.StructType | None:
@@ -105,7 +110,7 @@ class _Types:
         if self._fields > MAX_FIELDS:
             raise ProtobufSchemaError(
                 f"{where}: the message has more than {MAX_FIELDS:,} fields, which no column can hold"
-                + (f"; set a smaller {OPTION}" if self._most_within else "")
+                + (f"; {self._too_large}" if self._most_within else "")
             )
         if is_map(field):
             key, value = (self._single(field.message_type.fields_by_number[at], around, where) for at in (1, 2))

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 MOST_WITHIN = 3
 """How many times a type may be within itself; what is deeper is not shown."""
+_TOO_LARGE = "too large to show"
 _HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 
@@ -204,7 +205,7 @@ class _AvroReader:
 
     def __init__(self, schema: RegisteredSchema) -> None:
         tree = parse(schema.text, [each.text for each in schema.references], recursive=True)
-        self._decoder = AvroDecoder(tree, spark_type(tree, MOST_WITHIN))
+        self._decoder = AvroDecoder(tree, spark_type(tree, MOST_WITHIN, _TOO_LARGE))
         self._entry = self._decoder.add(tree)
 
     def __call__(self, parts: Parts, rows: Sequence[int]) -> list[Cell]:
@@ -242,7 +243,7 @@ class _ProtobufReader:
 
         if path not in self._decoders:
             message = message_by_path(self._file, path)
-            decoder = ProtobufDecoder(message, spark_type(message, most_within=MOST_WITHIN))
+            decoder = ProtobufDecoder(message, spark_type(message, most_within=MOST_WITHIN, too_large=_TOO_LARGE))
             self._decoders[path] = decoder, decoder.add(message)
         return self._decoders[path]
 

@@ -53,6 +53,15 @@ def saying(commit: LogCommit, *txn_ids: str) -> LogCommit:
     return replace(commit, transactions={**commit.transactions, **dict.fromkeys(txn_ids, 1)})
 
 
+def truncated(commits: Sequence[LogCommit], read_to: int) -> list[LogCommit]:
+    """The log was truncated to where the first batch begins, after it had been read up to ``read_to``."""
+    first = commits[0].entry.batch
+    assert first is not None
+    ranges = {each: replace(extent, cut_from=read_to) for each, extent in first.record.ranges.items()}
+    batch = replace(first, record=replace(first.record, ranges=ranges))
+    return [replace(commits[0], entry=replace(commits[0].entry, batch=batch)), *commits[1:]]
+
+
 def of(report: Report, problem: Problem) -> list[Finding]:
     return [finding for finding in report.findings if finding.problem is problem]
 
@@ -123,6 +132,12 @@ def test_a_chain_whose_beginning_is_elsewhere_is_named(commits: list[LogCommit],
     report = audit(in_order(commits))
     assert [finding.commit is not None for finding in of(report, Problem.BEGINS_LATE)] == [True] * is_late
     assert report.proven is not is_late
+
+
+def test_a_chain_behind_a_truncated_log_begins_where_it_had_been_read_to() -> None:
+    after = truncated(chain(APP, 5, 9, first_batch=2), 7)
+    assert not of(audit(in_order(chain(OTHER, 0, 7) + after)), Problem.BEGINS_LATE)
+    assert of(audit(in_order(chain(OTHER, 0, 5) + after)), Problem.BEGINS_LATE)
 
 
 def test_what_was_before_the_kept_commits_is_not_known_to_begin_late() -> None:

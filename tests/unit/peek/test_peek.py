@@ -309,6 +309,22 @@ def test_types_within_themselves_are_shown_three_deep(
     assert found == [{"v": 1, "n": {"v": 1, "n": {"v": 1}}}] * 2
 
 
+@pytest.mark.parametrize("kind", ["AVRO", "PROTOBUF"])
+def test_a_schema_that_is_too_large_to_show(
+    peek: Peek, send: Send, topic: str, client: SchemaRegistryClient, registry: EmbeddedRegistry, kind: str
+) -> None:
+    """No option of a query is of use here."""
+    fields = [{"name": f"f{at}", "type": ["null", "R"]} for at in range(60)]
+    avro = {"type": "record", "name": "R", "fields": [*fields, {"name": "v", "type": "int"}]}
+    protobuf = "".join(f"R f{at} = {at + 1}; " for at in range(60))
+    protobuf = f'syntax = "proto3"; message R {{ {protobuf} int32 v = 99; }}'
+    number = client.register_schema(f"{topic}-value", Schema(json.dumps(avro) if kind == "AVRO" else protobuf, kind))
+    send(topic, wire.frame(number) + (b"\0" if kind == "PROTOBUF" else b"\0" * 60 + b"\2"))
+    shown = peek(topic, "--registry", registry.url, "-o", "pretty")
+    assert shown.count("too large to show") == 1
+    assert "recursiveFieldMaxDepth" not in shown
+
+
 def test_a_registry_in_the_properties_file(
     peek: Peek, send: Send, topic: str, broker: EmbeddedBroker, tmp_path: Path
 ) -> None:

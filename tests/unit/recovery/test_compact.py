@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
@@ -156,6 +157,22 @@ def test_conflicts(
     assert compact(pipeline.path) == int(gives_up)
     assert ("planted: a file was removed" in capsys.readouterr().out) == gives_up
     assert files(pipeline.path) == (5 if gives_up else 1)
+
+
+def test_a_footer_that_arrow_does_not_support_is_an_error_of_compaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not all of Arrow's errors are a ValueError or OSError."""
+
+    def not_implemented(*words: object, **named: object) -> None:
+        raise pa.ArrowNotImplementedError("planted: not supported")
+
+    write_deltalake(str(tmp_path / "f"), pa.table({"x": [1.5]}))
+    write_deltalake(str(tmp_path / "f"), pa.table({"x": [2.5]}), mode="append")
+    monkeypatch.setattr(pq, "read_metadata", not_implemented)
+    assert compact(tmp_path / "f") == 1
+    assert "delta-rs cannot compact" in (shown := capsys.readouterr().err)
+    assert "planted: not supported" in shown
 
 
 def race(monkeypatch: pytest.MonkeyPatch, rival: Callable[[], object]) -> None:

@@ -151,5 +151,16 @@ def test_names_on_loopback_and_elsewhere(broker: EmbeddedBroker) -> None:
         address = registry.url.replace("0.0.0.0", "127.0.0.1")
         assert _status(address, "registry.svc.cluster.local:8081") == 200
         assert _status(address, "evil.example", "POST", "/subjects/s/versions", **rebound) == 403
+        here = {"Host": "registry.svc:8081", "Origin": "http://registry.svc:8081", "Content-Type": "application/json"}
+        told = ask(address, "DELETE /subjects/s", headers=here).body["message"]
+        assert told.endswith(
+            "may not change anything here. If registry.svc is a name of this registry, start it with "
+            "--name registry.svc"
+        )
+        elsewhere = {**here, "Origin": "http://evil.example"}
+        assert "--name" not in ask(address, "DELETE /subjects/s", headers=elsewhere).body["message"]
+    with EmbeddedRegistry(servers, topic="_names", host="0.0.0.0", names=["registry.svc"]) as registry:
+        address = registry.url.replace("0.0.0.0", "127.0.0.1")
+        assert ask(address, "DELETE /subjects/s", headers=here).status == 404
         plain = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
         assert _status(address, "registry.svc.cluster.local", "POST", "/subjects/s/versions", **plain) == 200

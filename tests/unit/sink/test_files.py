@@ -23,7 +23,7 @@ from sparkonce.connectors.delta_sink import parquet
 from sparkonce.connectors.delta_sink.parquet import DataFile, FileSettings, TableWriter, repeating_columns
 from sparkonce.connectors.delta_sink.partitions import directory, split
 from sparkonce.connectors.delta_sink.schema import Required, SchemaError, WriteSchema, is_part_of, reshape
-from sparkonce.connectors.delta_sink.statistics import parse_paths
+from sparkonce.connectors.delta_sink.statistics import StatisticsCollector, parse_paths
 from tests.cases import each_case
 from tests.chance import examples
 
@@ -206,6 +206,21 @@ def test_long_texts_are_cut_where_delta_cuts_them(tmp_path: Path, text: str, low
     found = json.loads(file.statistics)
     assert (found["minValues"]["t"], found["maxValues"]["t"]) == (low, high)
     assert low.encode() <= text.encode() <= high.encode()
+
+
+@pytest.mark.parametrize("all_noted", [True, False])
+def test_bounds_of_long_texts_stand_in_for_their_own_row_groups_only(tmp_path: Path, *, all_noted: bool) -> None:
+    """The last row group has no bounds in the footer; unless its own were noted, the file must have none."""
+    found, path = StatisticsCollector({("t",): pa.string()}), tmp_path / "texts.parquet"
+    texts = (["a" * 5000, "b"], ["m"], ["c", "z" * 5000])
+    with pq.ParquetWriter(path, pa.schema([("t", pa.string())])) as writer:
+        for each in texts:
+            if all_noted or each is not texts[-1]:
+                found.observe_groups(pa.table({"t": each}))
+            writer.write_table(pa.table({"t": each}), row_group_size=1)
+    statistics = json.loads(found.to_json(pq.read_metadata(path)))
+    assert statistics["minValues"] == ({"t": "a" * 32} if all_noted else {})
+    assert statistics["maxValues"] == ({"t": "z" * 32 + "\x7f"} if all_noted else {})
 
 
 def test_zero_has_two_signs(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -11,9 +13,13 @@ from deltalake import DeltaTable
 
 from sparkonce.connectors.delta_sink.options import SinkOptions
 from sparkonce.connectors.delta_sink.table import ResultTable
-from sparkonce.exactly_once.errors import OffsetMismatchError
+from sparkonce.connectors.delta_sink.target import DeltaTarget
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.errors import FencedError, OffsetMismatchError, StatefulRestartError
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.offset_store.errors import CommitConflictError
+from sparkonce.offset_store.administration import CommitEntry
+from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError
+from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.offsets import OffsetRange
 from sparkonce.offset_store.record import BatchRecord, Writes
 from sparkonce.offset_store.store import Commit
@@ -55,6 +61,52 @@ def test_of_two_names_that_begin_at_once_one_is_refused(tmp_path: Path, guarante
     assert DeltaTable(one.table).transaction_version("sparkonce/two/query/two") is None
 
 
+def _batch(app_id: str, query_id: str, batch_id: int, start: int, end: int, *, stateful: bool = False) -> Batch:
+    extent, number = OffsetRange(start, end), f"{query_id} {batch_id}"
+    record = BatchRecord(app_id, query_id, batch_id, number, {("kafka", TP): extent}, Fingerprint.of([start, end], 0))
+    read_before = {("kafka", TP): 0} if batch_id and start else {}
+    return Batch(record, stateful, is_one_of_all=True, read_before=read_before)
+
+
+def _write(table: Path, batch: Batch, *advised: str) -> None:
+    """Write a batch into a table, with the options that a message gives, such as ``coveredTwice=true``."""
+    options = {"path": str(table), "appId": batch.record.app_id, "checkpointLocation": "/nowhere"}
+    target = DeltaTarget(SinkOptions.read(options | dict(each.split("=") for each in advised)), SCHEMA)
+    target.finish(batch, target.begin(batch), [])
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+@pytest.mark.parametrize("batch_id", [0, 3])
+def test_another_name_works_with_the_options_that_the_error_gives(
+    tmp_path: Path, batch_id: int, *, stateful: bool
+) -> None:
+    """From batch 0 the one, and past it the other, too, whether the checkpoint has read before what is there or not."""
+    _write(tmp_path, _batch("old", "q", 0, 0, 30))
+    with pytest.raises((OffsetMismatchError, StatefulRestartError)) as found:
+        _write(tmp_path, _batch("old", "q2", batch_id, 20, 45, stateful=stateful))
+    (advised,) = re.findall(r"appId and (\w+=true(?: and \w+=true)*) on the sink", str(found.value))
+    assert ("beginsLate=true" in advised) is (batch_id > 0)
+    _write(tmp_path, _batch("new", "q2", batch_id, 20, 45, stateful=stateful), *advised.split(" and "))
+    assert DeltaTable(tmp_path).transaction_version("sparkonce/new/query/q2") == batch_id
+
+
+def test_rows_that_another_name_may_have_are_not_said_to_be_missing(tmp_path: Path) -> None:
+    _write(tmp_path, _batch("old", "q", 0, 0, 30))
+    with pytest.raises(OffsetMismatchError, match=r"\[0, 20\) .* and nothing shows that their rows are there"):
+        _write(tmp_path, _batch("new", "q2", 3, 20, 45), "coveredTwice=true")
+
+
+def test_two_drivers_are_given_the_options_of_a_second_name(tmp_path: Path) -> None:
+    one = _batch("app", "q", 0, 0, 20)
+    target = DeltaTarget(
+        SinkOptions.read({"path": str(tmp_path), "appId": "app", "checkpointLocation": "/nowhere"}), SCHEMA
+    )
+    plan = target.begin(one)
+    _write(tmp_path, _batch("app", "q2", 0, 0, 30))
+    with pytest.raises(FencedError, match=r"give each its own appId and coveredTwice=true on the sink$"):
+        target.finish(one, plan, [])
+
+
 def test_two_first_commits_conflict(tmp_path: Path) -> None:
     """Whatever they read: the second of them has not seen the first."""
     snapshots = []
@@ -85,3 +137,33 @@ def test_a_restore_is_said_once_and_only_if_it_removed_rows(tmp_path: Path, capl
         query.write(batch_id, [{"v": batch_id}])
     assert caplog.text.count("is a RESTORE to version 2, after the last commit of appId app (version 6)") == 1
     assert f"sparkonce offsets rewind {query.table} --to-version 2 --restore" in caplog.text
+
+
+def test_a_log_that_cannot_be_searched_for_a_restore_stops_no_batch(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said, and the next batch looks again; once that was done, no batch reads the commits a second time."""
+    query, entries, asked = Query(tmp_path), ResultTable.entries, list[int]()
+    for batch_id in range(2):
+        query.write(batch_id, [{"v": batch_id}])
+    DeltaTable(query.table).restore(1)
+    caplog.set_level(logging.WARNING)
+
+    def fails_once(table: ResultTable, version: int) -> Iterator[CommitEntry]:
+        asked.append(version)
+        if len(asked) == 1:
+            raise OffsetStoreError("the store is away")
+        return entries(table, version)
+
+    monkeypatch.setattr(ResultTable, "entries", fails_once)
+    query.log(2, 30)
+    begun = query.tasks()
+    assert "is unknown: the store is away" in caplog.text
+    assert "is a RESTORE" not in caplog.text
+    begun = query.tasks()  # as Spark does it again after a failure
+    assert caplog.text.count("is a RESTORE to version 1") == 1
+    query.commit(2, begun)
+    for batch_id in (3, 4):
+        query.write(batch_id, [{"v": batch_id}])
+    assert len(asked) == 2
+    assert caplog.text.count("is a RESTORE") == 1

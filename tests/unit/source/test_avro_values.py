@@ -214,6 +214,8 @@ def test_a_recursive_schema_is_refused_without_a_depth_and_where_too_much_or_not
         spark_type(avro.parse(json.dumps(record(*again)), recursive=True), 1)
     with pytest.raises(avro.AvroSchemaError, match="set a smaller recursiveFieldMaxDepth"):
         spark_type(avro.parse(json.dumps(record(*again, ("v", "int"))), recursive=True), 15)
+    with pytest.raises(avro.AvroSchemaError, match=r"fields: too large to show$"):
+        spark_type(avro.parse(json.dumps(record(*again, ("v", "int"))), recursive=True), 15, "too large to show")
 
 
 def test_a_default_of_a_record_within_itself() -> None:

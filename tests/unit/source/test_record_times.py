@@ -163,3 +163,15 @@ def test_what_the_table_is_partitioned_by_is_in_the_rules_of_dead_letters_only()
     assert before.with_rules(now.rules) is None
     without = DirectSource(SourceOptions.read({**given, "includeDeadLetters": "false"}), HandOver.of(given))
     assert without.partitioned_by(["timestamp"]).rules == without.rules
+
+
+def test_a_batch_from_before_times_were_in_the_rules_is_completed() -> None:
+    """The digest is what an earlier version made of these options; a batch that it began had no such time."""
+    older, given = "d6c7cce89714a076", {**GIVEN, "handOver": "ranges", "includeDeadLetters": "true", "columns": "value"}
+    now = DirectSource(SourceOptions.read(given), HandOver.of(given))
+    again = now.with_rules(older)
+    assert now.rules != older
+    assert again is not None
+    assert again.rules == older
+    other = DirectSource(SourceOptions.read({**given, "columns": "value,timestamp"}), HandOver.of(given))
+    assert other.with_rules(now.rules) is None
