@@ -8,6 +8,7 @@ fields.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -231,6 +232,8 @@ TEXTS = [
     "2020-03-29 02:30:00",
     "12:00",
     "a b",
+    "a$3b$1c$2",
+    "$2$1",
 ]
 BYTES = [
     b"",
@@ -459,9 +462,8 @@ def _pair(name: str, arguments: Sequence[tuple[str, Argument]]) -> Iterator[Pair
     written = OPERATORS.get(name) or (f"{name}({', '.join(f'${place}' for place in range(1, len(texts) + 1))})",) * 2
     if len(texts) == 1 and name in ("+", "-"):
         written = (f"{name}$1",) * 2
-    ours, spark = written
-    for place, text in enumerate(texts, 1):
-        ours, spark = ours.replace(f"${place}", text), spark.replace(f"${place}", text)
+    # At once: a constant may have a $ and a digit in it.
+    ours, spark = (re.sub(r"\$(\d)", lambda found: texts[int(found[1]) - 1], each) for each in written)
     yield Pair(ours, spark, found.stricter)
 
 
