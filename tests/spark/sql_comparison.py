@@ -104,9 +104,12 @@ def _different(pair: Pair, rows: pa.RecordBatch, expected: pa.StructArray) -> It
     seen: set[tuple[bool, bool]] = set()
     for row, (one, other) in enumerate(zip(ours, spark, strict=True)):
         kind = one == FAILS, other == FAILS
-        if one != other and kind not in seen and not (one == FAILS and _is_stricter(pair)):
+        if one != other and kind not in seen:
             seen.add(kind)
-            yield Difference(pair, _read(pair, rows, row), one, other)
+            if one != FAILS or not _is_stricter(pair):
+                yield Difference(pair, _read(pair, rows, row), one, other)
+            elif not any(one == other and one not in (None, FAILS) for one, other in zip(ours, spark, strict=True)):
+                yield Difference(pair, {}, FAILS, "not one row that is the same in both and not null")
 
 
 def _is_stricter(pair: Pair) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,15 +18,28 @@ pytestmark = pytest.mark.spark
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "direct_sql.md").read_text()
 ONE_IN = 400
 """Expressions of the table that are taken here; tests/lab/sql takes all."""
+_ARGUMENT = r"\w+_[abc]\b|r?'[^']*'|-?\d+"
 ROWS = 120
 SEED = 20
 
 
 def sample() -> list[Pair]:
-    """Return every 400th expression, and one of each function."""
-    every = list(pairs())
-    of_names = {re.sub(r"\w+_[abc]\b|r?'[^']*'|-?\d+", "x", pair.ours): pair for pair in every if pair not in EXTRA}
-    return list(dict.fromkeys([*of_names.values(), *every[::ONE_IN]]))
+    """Return every 400th expression, one of each function, and of each function one with each constant."""
+    every, seen, found = list(pairs()), set[object](), list[Pair]()
+    for pair in every[: -len(EXTRA)]:
+        parts = set(_parts(pair)) - seen
+        seen |= parts
+        found += [pair] if parts else []
+    return list(dict.fromkeys([*found, *every[::ONE_IN]]))
+
+
+def _parts(pair: Pair) -> Iterator[object]:
+    """Yield the expression without its arguments, and with it each constant and its place."""
+    shape = re.sub(_ARGUMENT, "x", pair.ours)
+    yield shape
+    for place, each in enumerate(re.findall(_ARGUMENT, pair.ours)):
+        if not re.fullmatch(r"\w+_[abc]", each):
+            yield shape, place, each
 
 
 def test_a_sample_of_what_is_allowed_is_as_in_spark(
