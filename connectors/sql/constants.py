@@ -204,7 +204,7 @@ KINDS: dict[str, Constant] = {
     "group pattern": Constant(
         "a regular expression with a group",
         _first_group,
-        ("'([a-c])'", r"r'(\d+)'", "'a(b|é)?c'", "'(.)b'", r"r'([$]2)'"),
+        ("'([a-c])'", r"r'(\d+)'", "'a((?:b|é)?)c'", "'(.)b'", r"r'([$]2)'"),
     ),
     "replacement": Constant("a replacement", _replacement, ("''", "'<$0>'", "'x'", "'$2$1'")),
     "group": Constant("the number of a group", _group, ("0",), is_text=False),

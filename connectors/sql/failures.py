@@ -14,7 +14,7 @@ from sparkonce.connectors.sql.planning import ROW, Computed
 Failure = tuple[int, str]
 """The number of a row in the input, and why it failed."""
 
-_INFINITE = "sql: a date or time is the last or one of the first that there are, which the engine cannot compute with"
+INFINITE = "sql: a date or time is the last or one of the first that there are, which the engine cannot compute with"
 _FIRST_TIME = -9_223_372_022_400_000_000
 """Of the engine, four hours after Spark's."""
 EXACT_REASONS = 100
@@ -34,7 +34,7 @@ def run_without_failures(
     if infinite:
         result, more = run_without_failures(engine, computed, _without(inputs, infinite))
         numbers = inputs.column(ROW).to_pylist()
-        return result, sorted([*((numbers[row], _INFINITE) for row in infinite), *more])
+        return result, sorted([*((numbers[row], INFINITE) for row in infinite), *more])
     try:
         return engine.run(computed.query, inputs), ()
     except engine.row_errors:

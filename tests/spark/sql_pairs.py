@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
     DataType,
+    DateType,
     DecimalType,
     DoubleType,
     IntegerType,
@@ -27,6 +28,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 
 from sparkonce.connectors.sql import rules
@@ -299,7 +301,13 @@ def _nested() -> dict[str, Column]:
     ]
     inner = StructType([StructField("a", IntegerType()), StructField("b", StringType())])
     structs: list[Any] = [{"a": 1, "b": "x"}, {"a": None, "b": None}, {"a": -5, "b": ""}, {"a": 2147483647, "b": "日"}]
+    last_day, last_time = 2**31 - 1, 2**63 - 1  # to the engine, infinity
+    days: list[Any] = [[], [0], [18_321, None], [last_day], [5, -last_day], [-last_day - 1], [DAY_1, DAY_9999 + 1]]
+    times = [[], [0, -1], [None], [last_time], [-last_time - 1], [-last_time + 1, 5], TIMES[5:12]]
+    moment = StructType([StructField("at", TimestampType())])
     return {
+        "days": Column(ArrayType(DateType()), days),
+        "moments": Column(ArrayType(moment), [[{"at": each} for each in some] for some in times]),
         "ints": Column(ArrayType(IntegerType()), ints),
         "texts": Column(ArrayType(StringType()), texts),
         "doubles": Column(ArrayType(DoubleType()), doubles),

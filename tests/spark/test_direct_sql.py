@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sparkonce.connectors.sql import failures
+from sparkonce.connectors.sql.constants import KINDS
 from sparkonce.connectors.sql.names import FUNCTIONS
 from tests.spark.sql_comparison import differences, spark_rows, with_settings
 from tests.spark.sql_pairs import EXTRA, Pair, edge_rows, pairs
@@ -50,6 +51,19 @@ def test_a_sample_of_what_is_allowed_is_as_in_spark(
     with with_settings(spark):
         found = list(differences(spark_rows(spark, rows, tmp_path / "rows.parquet"), rows, sample()))
     assert not found, "\n".join(map(str, found))
+
+
+def test_the_sample_has_every_constant() -> None:
+    texts = "\n".join(pair.ours for pair in sample())
+    assert not [each for kind in KINDS.values() for each in kind.samples if each not in texts]
+
+
+def test_what_is_stricter_is_no_excuse_for_failing_always(spark: SparkSession, tmp_path: Path) -> None:
+    rows = edge_rows(ROWS, SEED)
+    pair = Pair("CAST(concat(int_a, '.5d') AS DOUBLE)", "CAST(concat(int_a, '.5d') AS DOUBLE)", ("text such as 1.5d",))
+    with with_settings(spark):
+        (found,) = differences(spark_rows(spark, rows, tmp_path / "rows.parquet"), rows, [pair])
+    assert "not one row" in str(found)
 
 
 def test_the_page_lists_what_there_is() -> None:
