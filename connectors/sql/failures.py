@@ -63,7 +63,7 @@ def _infinite(column: pa.Array) -> set[int]:
         return set().union(*map(_infinite, lists))
     if pa.types.is_list(kind):
         elements = _infinite(pc.list_flatten(column))
-        parents = pc.list_parent_indices(column) if elements else None
+        parents = pc.list_parent_indices(column)
         return {parents[element].as_py() for element in elements}
     bits = 32 if pa.types.is_date32(kind) else 64 if pa.types.is_timestamp(kind) else 0
     if not bits:

@@ -303,7 +303,7 @@ def _nested() -> dict[str, Column]:
     structs: list[Any] = [{"a": 1, "b": "x"}, {"a": None, "b": None}, {"a": -5, "b": ""}, {"a": 2147483647, "b": "日"}]
     last_day, last_time = 2**31 - 1, 2**63 - 1  # to the engine, infinity
     days: list[Any] = [[], [0], [18_321, None], [last_day], [5, -last_day], [-last_day - 1], [DAY_1, DAY_9999 + 1]]
-    times = [[], [0, -1], [None], [last_time], [-last_time - 1], [-last_time + 1, 5], TIMES[5:12]]
+    times: list[list[Any]] = [[], [0, -1], [None], [last_time], [-last_time - 1], [-last_time + 1, 5], TIMES[5:12]]
     moment = StructType([StructField("at", TimestampType())])
     return {
         "days": Column(ArrayType(DateType()), days),
