@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pyspark.sql.types import DataType, IntegerType
+
 from sparkonce.connectors.sql.regex import RegexError, read_regex
 
 LONGEST = 10_000
@@ -36,6 +38,16 @@ class Constant:
     samples: tuple[str, ...]
     """As a SELECT has them."""
     is_text: bool = True
+
+    def engine(self, given: DataType, text: str, before: Sequence[str]) -> str:
+        """Return the engine's SQL for a constant of a type.
+
+        Raises:
+            ConstantError: it is not allowed.
+        """
+        if not self.is_text and given != IntegerType():
+            raise ConstantError(f"{self.what} is a constant INT, found {text}, a {given.simpleString()}")
+        return self.check(text, before)
 
 
 def quoted(text: str) -> str:
@@ -165,7 +177,7 @@ def time_text(text: str, *, zoned: bool) -> str:
 
 
 KINDS: dict[str, Constant] = {
-    "characters": Constant("characters", _characters, ("'abc'", "'日a'", "''", "'aab'", "'xyz'", "'É👍'")),
+    "characters": Constant("characters", _characters, ("'abc'", "'日a'", "''", "'aab'", "'xyz'", "'É👍'", "'a$3$1'")),
     "regex": Constant(
         "a regular expression",
         _regex,
@@ -180,26 +192,45 @@ KINDS: dict[str, Constant] = {
             "'^(?:a|)b*?c'",
             r"r'[.\-a-z]{2,3}\z'",
             "'👍'",
+            r"r'[$][1-3]'",
+            r"r'\$2'",
         ),
     ),
     "replaced": Constant(
         "a regular expression that matches at least a character",
         _replaced,
-        ("'a'", r"r'\d+'", "'([a-c])(.)'", r"r'\s+'", "'[^a-z]'", "'.'", "'日|👍'"),
+        ("'a'", r"r'\d+'", "'([a-c])(.)'", r"r'\s+'", "'[^a-z]'", "'.'", "'日|👍'", r"r'\$3'", r"r'[$1]'"),
     ),
     "group pattern": Constant(
-        "a regular expression with a group", _first_group, ("'([a-c])'", r"r'(\d+)'", "'a(b|é)?c'", "'(.)b'")
+        "a regular expression with a group",
+        _first_group,
+        ("'([a-c])'", r"r'(\d+)'", "'a((?:b|é)?)c'", "'(.)b'", r"r'([$]2)'"),
     ),
-    "replacement": Constant("a replacement", _replacement, ("''", "'<$0>'", "'x'")),
+    "replacement": Constant("a replacement", _replacement, ("''", "'<$0>'", "'x'", "'$2$1'")),
     "group": Constant("the number of a group", _group, ("0",), is_text=False),
     "like": Constant(
         "a pattern",
         _like,
-        ("'a%'", "'%b%'", "'_'", "'%_c'", r"'%\%%'", r"'%\_b%'", "''", "'%'", "'é%'", "'%日%'", r"'%\\\\%'", "'a_c%'"),
+        (
+            "'a%'",
+            "'%b%'",
+            "'_'",
+            "'%_c'",
+            r"'%\%%'",
+            r"'%\_b%'",
+            "''",
+            "'%'",
+            "'é%'",
+            "'%日%'",
+            r"'%\\\\%'",
+            "'a_c%'",
+            "'%$3%'",
+            "'a_3%$2'",
+        ),
     ),
-    "separator": Constant("a separator", _separator, ("','", "'X'", "'ab'", "'.'", "'é'", "' '")),
+    "separator": Constant("a separator", _separator, ("','", "'X'", "'ab'", "'.'", "'é'", "' '", "'$3'", "'$1'")),
     "split separator": Constant(
-        "a separator", _split_separator, ("','", "'X'", r"r'\.'", r"r'\|'", "'ab'", "'日'", "' '")
+        "a separator", _split_separator, ("','", "'X'", r"r'\.'", r"r'\|'", "'ab'", "'日'", "' '", r"r'\$3'")
     ),
     "part": Constant("the number of a part", _part, ("1", "2", "-1", "9", "-3"), is_text=False),
     "count": Constant(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,8 @@ _MISSING = (
 )
 _NOT_SHOWN = ("\n\n", "\nLINE ", " in expression (", ". You might need to add", "\n\tCandidate functions")
 _NO_STATEMENT = {"error": True, "error_message": "there is no statement"}
+_NEGATIVE_INTERVAL = re.compile(r"\binterval\s*-\s*\d+\s*\Z", re.IGNORECASE)
+"""What the parser takes for a subtraction: the error is at the unit after it."""
 _ONLY_SELECT = "expected one SELECT ... FROM records"
 
 
@@ -100,7 +103,7 @@ class Engine:
         self._connection: duckdb.DuckDBPyConnection = duckdb.connect(":memory:", config=_CONFIG)
         for function in (lower_of, upper_of):
             self._connection.create_function(  # type: ignore[call-overload]  # the kind by its name
-                function.__name__, function, ["VARCHAR"], "VARCHAR", type="arrow"
+                function.__name__, function, ["VARCHAR"], "VARCHAR", type="arrow", null_handling="special"
             )
         for setting in _SETTINGS:
             self._connection.execute(f"SET {setting}")
@@ -249,4 +252,5 @@ def _where(tree: dict[str, Any], text: str) -> str:
         return str(tree["error_message"])
     before = text[: int(position)]
     line, place = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
-    return f"{tree['error_message']} (line {line}, character {place})"
+    hint = ": write INTERVAL '-1' DAY" if _NEGATIVE_INTERVAL.search(before) else ""
+    return f"{tree['error_message']} (line {line}, character {place}){hint}"

@@ -14,7 +14,9 @@ from sparkonce.connectors.sql.planning import ROW, Computed
 Failure = tuple[int, str]
 """The number of a row in the input, and why it failed."""
 
-_INFINITE = "sql: a date or time is the last or first that there is, which the engine cannot compute with"
+INFINITE = "sql: a date or time is the last or one of the first that there are, which the engine cannot compute with"
+_FIRST_TIME = -9_223_372_022_400_000_000
+"""Of the engine, four hours after Spark's."""
 EXACT_REASONS = 100
 """The failures of a batch that have the engine's own message: each takes a query of 1 to 3 ms. The others name the
 column that failed."""
@@ -32,7 +34,7 @@ def run_without_failures(
     if infinite:
         result, more = run_without_failures(engine, computed, _without(inputs, infinite))
         numbers = inputs.column(ROW).to_pylist()
-        return result, sorted([*((numbers[row], _INFINITE) for row in infinite), *more])
+        return result, sorted([*((numbers[row], INFINITE) for row in infinite), *more])
     try:
         return engine.run(computed.query, inputs), ()
     except engine.row_errors:
@@ -47,17 +49,32 @@ def run_without_failures(
 
 
 def infinite_rows(inputs: pa.RecordBatch) -> list[int]:
-    """Return the places of rows with the last day or time there is, or its opposite: to the engine, infinity."""
-    found: set[int] = set()
-    for column in inputs.columns:
-        bits = 32 if pa.types.is_date32(column.type) else 64 if pa.types.is_timestamp(column.type) else 0
-        if bits:
-            last = 2 ** (bits - 1) - 1
-            numbers = column.view(pa.int32() if bits == 32 else pa.int64())
-            bounds = pc.min_max(numbers).as_py()
-            if last in (bounds["max"], -(bounds["min"] or 0)):
-                found.update(row for row, number in enumerate(numbers.to_pylist()) if number in (last, -last))
-    return sorted(found)
+    """Return the places of rows with the last day or time there is, or the first: to the engine, infinity or none."""
+    return sorted(set().union(*map(_infinite, inputs.columns)))
+
+
+def _infinite(column: pa.Array) -> set[int]:
+    """As `infinite_rows`, of a column: at any depth."""
+    kind = column.type
+    if pa.types.is_struct(kind):
+        return set().union(*map(_infinite, column.flatten()))
+    if pa.types.is_map(kind):
+        lists = (pa.ListArray.from_arrays(column.offsets, each) for each in (column.keys, column.items))
+        return set().union(*map(_infinite, lists))
+    if pa.types.is_list(kind):
+        elements = _infinite(pc.list_flatten(column))
+        parents = pc.list_parent_indices(column)
+        return {parents[element].as_py() for element in elements}
+    bits = 32 if pa.types.is_date32(kind) else 64 if pa.types.is_timestamp(kind) else 0
+    if not bits:
+        return set()
+    last = 2 ** (bits - 1) - 1
+    first = -last if bits == 32 else _FIRST_TIME - 1
+    numbers = column.view(pa.int32() if bits == 32 else pa.int64())
+    bounds = pc.min_max(numbers).as_py()
+    if bounds["max"] is None or (bounds["max"] < last and bounds["min"] > first):
+        return set()
+    return {row for row, number in enumerate(numbers.to_pylist()) if number is not None and not first < number < last}
 
 
 def _failing(engine: Engine, computed: Computed, inputs: pa.RecordBatch) -> list[tuple[int, str, bool]]:

@@ -12,7 +12,7 @@ from sparkonce.connectors.sql.casts import cast_of
 from sparkonce.connectors.sql.kinds import INTERVALS
 from sparkonce.connectors.sql.meanings import Argument
 from sparkonce.connectors.sql.rules import NAMES
-from sparkonce.connectors.sql.tree import refused
+from sparkonce.connectors.sql.tree import NO_INTERVAL, refused
 
 INTERNAL = frozenset(["and", "or", "not", "in", "between", "case", "coalesce", "second_with_fraction"])
 """Names in the table that no function has."""
@@ -46,6 +46,7 @@ _NOT_REPEATABLE = frozenset(
 _INSTEAD = {
     "ilike": "lower(x) LIKE 'pattern' in lower case",
     "regexp_matches": "regexp_like",
+    "regexp_full_match": r"regexp_like(x, r'^(?:pattern)\z') for SIMILAR TO",
     "encode": "CAST(x AS BINARY)",
     "decode": "CAST(x AS STRING)",
     "starts_with": "startswith",
@@ -77,7 +78,7 @@ def unknown(name: str, *, is_aggregate: bool) -> OptionError:
 def not_possible(name: str, arguments: Sequence[Argument], way_out: str) -> str:
     """Return what is said of a function or operator that is not possible for these arguments."""
     if name in INTERVALS:
-        return "the number of an interval is a constant: INTERVAL 1 DAY"
+        return NO_INTERVAL
     types = ", ".join(each.type.simpleString() for each in arguments) or "no arguments"
     return (
         f"{name}({types}) is not possible here: no form of it is known to return what Spark returns; "

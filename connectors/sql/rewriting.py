@@ -7,6 +7,7 @@ structs; lambdas' parameters get names that hide none of these.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -181,9 +182,8 @@ class Rewriter:
             return Typed(plain, NullType() if kind == "NULL_LITERAL" else BooleanType())
         found = rules.constant_type(kind, text)
         if found is None:
-            raise refused(
-                f"the constant {text} is not possible: numbers have at most 38 digits, whole ones fit a BIGINT"
-            )
+            limits = "numbers have at most 38 digits, whole ones fit a BIGINT, those with an exponent a DOUBLE"
+            raise refused(f"the constant {text} is not possible: {limits}")
         return Typed(self._filled(found[1], []), found[0], text)
 
     def _comparison(self, node: Node) -> Typed:
@@ -319,15 +319,10 @@ class Rewriter:
         return self._struct([each["literal"].get("text", "") for each in given[::2]], given[1::2])
 
     def _interval(self, name: str, node: Node) -> Typed:
-        """Return an interval; the parser has casts around its number."""
-        while "literal" not in node:
-            inner = node.get("child") or (node.get("arguments") or [{}])[0].get("expression")
-            if inner is None:
-                raise refused("the number of an interval is a constant: INTERVAL 1 DAY")
-            node = inner
-        text = str(node["literal"].get("text", ""))
+        """Return an interval."""
+        text = tree.number_of_interval(node)
         unit, kind = INTERVALS[name]
-        if not text.lstrip("-").isdecimal() or abs(int(text)) > _MOST_UNITS:
+        if not re.fullmatch(r"-?[0-9]{1,7}", text) or abs(int(text)) > _MOST_UNITS:
             raise refused(f"an interval has a whole number of {unit}, at most {_MOST_UNITS}, found {text}")
         if name in _MICROSECONDS:
             engine = f"to_microseconds(CAST({int(text) * _MICROSECONDS[name]} AS BIGINT))"
@@ -406,7 +401,8 @@ def _target(node: Node) -> DataType:
     name, parts = str(node.get("type_name")), node.get("children", [])
     digits = [part.get("literal", {}).get("text", "") for part in parts]
     known = {"type_name", "children", "qualified_name", *tree.ANYWHERE}
-    if not {part for part, value in node.items() if value} - known and all(each.isdigit() for each in digits):
+    are_digits = all(re.fullmatch("[0-9]{1,2}", each) for each in digits)
+    if are_digits and not {part for part, value in node.items() if value} - known:
         target = casts.named_type(name, tuple(map(int, digits)))
         if target is not None:
             return target

@@ -6,8 +6,10 @@ its arguments: arithmetic, comparisons, choices, arrays, maps.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from math import isinf
 
 from pyspark.sql.types import (
     ArrayType,
@@ -59,20 +61,20 @@ def meaning(name: str, arguments: Arguments) -> Meaning | None:
 def _of_form(form: Form, arguments: Arguments) -> Meaning | None:
     if len(form.takes) != len(arguments):
         return None
-    engine, constants = form.engine, list[str]()
+    values, constants = list[str](), list[str]()
     for place, (wanted, given) in enumerate(zip(form.takes, arguments, strict=True), 1):
         if wanted in KINDS:
-            kind = KINDS[wanted]
-            if given.constant is None or (given.type == StringType()) != kind.is_text:
+            if given.constant is None or (given.type == StringType()) != KINDS[wanted].is_text:
                 return None
-            value = kind.check(given.constant, constants)
+            values.append(KINDS[wanted].engine(given.type, given.constant, constants))
             constants.append(given.constant)
         else:
             cast = _as_parameter(given.type, wanted)
             if cast is None:
                 return None
-            value = cast.replace("$1", f"${place}")
-        engine = engine.replace(f"${place}", value)
+            values.append(put(cast, place))
+    # At once: a constant may have a $ and a digit in it.
+    engine = re.sub(r"\$(\d)", lambda found: values[int(found[1]) - 1], form.engine)
     return Meaning(engine, _returned(form.returns), (form.stricter,) if form.stricter else ())
 
 
@@ -378,16 +380,20 @@ ALIASES = {"ceiling": "ceil", "signum": "sign", "array": "list_value"}
 NAMES = frozenset([*FORMS, *RULES, *ALIASES])
 
 
+_LONGEST_WHOLE = 100
+"""Characters of a whole constant; Python reads no more than some thousands."""
+
+
 def constant_type(kind: str, text: str) -> tuple[DataType, str] | None:
     """Return Spark's type of a constant, and the engine's text of it; None if there is none."""
     if kind == "INTEGER":
-        if not -(2**63) <= int(text) < 2**63 or "_" in text:
+        if len(text) > _LONGEST_WHOLE or not -(2**63) <= int(text) < 2**63 or "_" in text:
             return None
         found: DataType = IntegerType() if -(2**31) <= int(text) < 2**31 else LongType()
         return found, f"CAST({text} AS {in_engine(found)})"
     if kind == "NUMERIC" and "_" not in text:
         if "e" in text.lower():
-            return DoubleType(), f"CAST('{text}' AS DOUBLE)"
+            return None if isinf(float(text)) else (DoubleType(), f"CAST('{text}' AS DOUBLE)")
         number = Decimal(text).as_tuple()
         assert isinstance(number.exponent, int)
         scale = max(-number.exponent, 0)

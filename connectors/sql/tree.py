@@ -66,6 +66,7 @@ ORDERS = {"type": "ORDER_MODIFIER"}
 
 _LIKE = ("~~", "!~~")
 TOO_LARGE = "an expression is too large: a function that reads an argument twice doubles what is in it"
+NO_INTERVAL = "the number of an interval is a constant: INTERVAL 1 DAY, INTERVAL '-1' DAY"
 JOINED = "only one table can be read: FROM records; unnest(array) in the list makes a row of each element"
 
 
@@ -243,6 +244,23 @@ def size(part: Any) -> int:
     if isinstance(part, list):
         return sum(map(size, part))
     return 1 + sum(map(size, part.values())) if isinstance(part, dict) else 0
+
+
+def number_of_interval(node: Node) -> str:
+    """Return the constant in an interval; the parser has put casts and ``trunc`` around it.
+
+    Raises:
+        OptionError: it is none.
+    """
+    while node.get("class") != "CONSTANT":
+        given = node.get("arguments", [])
+        if node.get("class") == "CAST" and node["type_expr"].get("type_name") in ("INTEGER", "BIGINT", "DOUBLE"):
+            node = node["child"]
+        elif node.get("function_name") == "trunc" and len(given) == 1:
+            node = given[0]["expression"]
+        else:
+            raise refused(NO_INTERVAL)
+    return str(node["literal"].get("text", ""))
 
 
 def is_text(node: Node) -> bool:

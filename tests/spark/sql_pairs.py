@@ -8,6 +8,7 @@ fields.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -19,6 +20,7 @@ import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
     DataType,
+    DateType,
     DecimalType,
     DoubleType,
     IntegerType,
@@ -26,6 +28,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 
 from sparkonce.connectors.sql import rules
@@ -231,6 +234,8 @@ TEXTS = [
     "2020-03-29 02:30:00",
     "12:00",
     "a b",
+    "a$3b$1c$2",
+    "$2$1",
 ]
 BYTES = [
     b"",
@@ -296,7 +301,13 @@ def _nested() -> dict[str, Column]:
     ]
     inner = StructType([StructField("a", IntegerType()), StructField("b", StringType())])
     structs: list[Any] = [{"a": 1, "b": "x"}, {"a": None, "b": None}, {"a": -5, "b": ""}, {"a": 2147483647, "b": "日"}]
+    last_day, last_time = 2**31 - 1, 2**63 - 1  # to the engine, infinity
+    days: list[Any] = [[], [0], [18_321, None], [last_day], [5, -last_day], [-last_day - 1], [DAY_1, DAY_9999 + 1]]
+    times: list[list[Any]] = [[], [0, -1], [None], [last_time], [-last_time - 1], [-last_time + 1, 5], TIMES[5:12]]
+    moment = StructType([StructField("at", TimestampType())])
     return {
+        "days": Column(ArrayType(DateType()), days),
+        "moments": Column(ArrayType(moment), [[{"at": each} for each in some] for some in times]),
         "ints": Column(ArrayType(IntegerType()), ints),
         "texts": Column(ArrayType(StringType()), texts),
         "doubles": Column(ArrayType(DoubleType()), doubles),
@@ -459,9 +470,8 @@ def _pair(name: str, arguments: Sequence[tuple[str, Argument]]) -> Iterator[Pair
     written = OPERATORS.get(name) or (f"{name}({', '.join(f'${place}' for place in range(1, len(texts) + 1))})",) * 2
     if len(texts) == 1 and name in ("+", "-"):
         written = (f"{name}$1",) * 2
-    ours, spark = written
-    for place, text in enumerate(texts, 1):
-        ours, spark = ours.replace(f"${place}", text), spark.replace(f"${place}", text)
+    # At once: a constant may have a $ and a digit in it.
+    ours, spark = (re.sub(r"\$(\d)", lambda found: texts[int(found[1]) - 1], each) for each in written)
     yield Pair(ours, spark, found.stricter)
 
 

@@ -233,6 +233,13 @@ def test_a_condition_guards_what_follows(condition: str, expected: list[bool | N
         assert selected.rows.column("n").to_pylist() == [row for row in kept if row not in failed]
 
 
+def test_a_sigma_beside_unknown_letters_fails_and_says_so() -> None:
+    selected = select("SELECT n, lower(s) AS x FROM records", ["Σ\u0378", "É", None, "ΑΣ"])
+    assert selected.rows.to_pydict() == {"n": [1, 2, 3], "x": ["é", None, "ας"]}
+    ((row, reason),) = selected.failed
+    assert (row, "no lower case is known: Σ\u0378" in reason) == (0, True)
+
+
 def test_the_last_day_and_time_fail_since_they_are_infinite_to_the_engine() -> None:
     columns = StructType().add("t", TimestampType()).add("d", DateType())
     times = pa.array([2**63 - 1, 5, -(2**63) + 1, 5, None], pa.int64()).view(pa.timestamp("us", tz="UTC"))
@@ -243,3 +250,27 @@ def test_the_last_day_and_time_fail_since_they_are_infinite_to_the_engine() -> N
     assert [row for row, _ in selected.failed] == [0, 1, 2]
     selected = run("SELECT year(t) AS t, 1 / (day(d) - 6) AS d FROM records", rows, columns)
     assert [row for row, _ in selected.failed] == [0, 1, 2, 3]
+
+
+def test_days_and_times_that_are_infinite_to_the_engine_fail_at_any_depth() -> None:
+    days = pa.array([1, 2**31 - 1, 5, -(2**31) + 1], pa.int32()).view(pa.date32())
+    times = pa.array([1, 5, -(2**63), 2**63 - 1], pa.int64()).view(pa.timestamp("us", tz="UTC"))
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3, 3, 4, 4], pa.int32()), days)
+    maps = pa.MapArray.from_arrays(pa.array([0, 1, 1, 2, 3, 3, 4], pa.int32()), pa.array(["a"] * 4), times)
+    rows = pa.RecordBatch.from_arrays([pa.StructArray.from_arrays([lists, maps], ["l", "m"])], names=["s"])
+    inner = StructType().add("l", ArrayType(DateType())).add("m", MapType(StringType(), TimestampType()))
+    text = "SELECT transform(s.l, d -> year(d)) AS l, transform(map_values(s.m), t -> year(t)) AS m FROM records"
+    columns = StructType().add("s", inner)
+    selected = run(text, rows, columns)
+    assert selected.rows.to_pylist() == [{"l": [1970], "m": [1970]}, {"l": [1970], "m": [1970]}]
+    assert [row for row, _ in selected.failed] == [1, 3, 4, 5]
+    assert [row for row, _ in run(text, rows.slice(2), columns).failed] == [1, 2, 3]
+
+
+def test_times_before_the_engines_first_fail() -> None:
+    columns = StructType().add("t", TimestampType())
+    first = -9_223_372_022_400_000_000
+    times = pa.array([first, first - 1, -(2**63), None], pa.int64()).view(pa.timestamp("us", tz="UTC"))
+    selected = run("SELECT TRY(year(t)) AS x FROM records", pa.RecordBatch.from_arrays([times], names=["t"]), columns)
+    assert selected.rows.column("x").to_pylist() == [-290308, None]
+    assert [row for row, _ in selected.failed] == [1, 2]

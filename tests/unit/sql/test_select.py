@@ -219,3 +219,21 @@ def test_text_is_taken_as_it_is_written(expression: str, expected: str) -> None:
     rows = batch([{"offset": 7, "value": {"array": [1]}}], columns)
     found = run(f"SELECT {expression} AS array FROM records WHERE offset > 0", rows, columns)
     assert found.rows.to_pydict() == {"array": [expected]}
+
+
+@each_case(
+    ("expression", "expected"),
+    [
+        ("split_part(s, '$3', 1)", "a"),
+        ("regexp_extract(s, r'a[$3]', 0)", "a$"),
+        (r"regexp_replace(s, r'\$3', 'x')", "axb"),
+        ("translate(s, 'a$3', 'x')", "xb"),
+        ("s LIKE '%$2%' OR s LIKE '%$3%'", True),
+        ("rpad(s, 6, '$1')", "a$3b$1"),
+        ("concat_ws('$2', s, s)", "a$3b$2a$3b"),
+        ("array_join(array(s, s), '$2')", "a$3b$2a$3b"),
+    ],
+)
+def test_constants_may_look_like_places_of_arguments(expression: str, expected: Any) -> None:
+    columns = StructType().add("s", StringType())
+    assert values(f"SELECT {expression} AS x FROM records", batch([{"s": "a$3b"}], columns), columns) == [(expected,)]
