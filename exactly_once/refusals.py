@@ -204,7 +204,8 @@ def _covered(decision: CoveredByAnother, where: str, batch: Batch) -> OffsetMism
         f"[{extent.start}, {decision.stored}) would be written a second time. If this is that pipeline under a new "
         f"name, set its name again: appId={other} on source and sink, with offsetStore={place.spec} and a new "
         "checkpointLocation (an entry of sparkonce ingest: name as it was; or table_app_id, and without the checkpoint "
-        "of this start). If both are to write these records, such as queries that divide the topic by WHERE, set coveredTwice=true on the sink"
+        "of this start). If both are to write these records, such as queries that divide the topic by WHERE, set "
+        "coveredTwice=true on the sink"
     )
 
 

@@ -41,7 +41,9 @@ _COMPARED = {
     "COMPARE_DISTINCT_FROM": "IS DISTINCT FROM",
     "COMPARE_NOT_DISTINCT_FROM": "IS NOT DISTINCT FROM",
 }
-_WAY_OUT = "without the options sql and handOver=ranges, Spark evaluates it in selectExpr (sparkonce ingest: direct=false)"
+_WAY_OUT = (
+    "without the options sql and handOver=ranges, Spark evaluates it in selectExpr (sparkonce ingest: direct=false)"
+)
 _LAMBDAS = ("transform", "filter")
 """Functions of an array and a lambda over its elements."""
 _MOST_UNITS = 1_000_000
