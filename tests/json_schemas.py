@@ -56,6 +56,13 @@ TOGETHER: tuple[tuple[str, ...], ...] = (
     ("type", "enum", "const"),
     ("allOf", "anyOf", "oneOf", "unevaluatedProperties", "unevaluatedItems"),
 )
+BETWEEN_DRAFTS: tuple[tuple[str, ...], ...] = (
+    ("contains", "minContains", "maxContains"),
+    ("type", "enum", "minLength", "minimum", "required", "maxProperties"),
+    ("dependencies", "dependentRequired", "dependentSchemas", "required"),
+    ("items", "prefixItems", "additionalItems", "maxItems"),
+)
+"""What drafts read in different ways, and what may be beside a ``$ref``."""
 REFERENCES = ("#/definitions/x", "#/definitions/a~1b", "#/definitions//definitions/", "#here", "urn:x:part")
 REFERENCES += ("#/allOf/0", "#", "#/definitions/t%7E0", "other.json", "other.json#/definitions/y")
 
@@ -77,12 +84,20 @@ class Schemas:
     def __init__(self, chance: random.Random, draft: int) -> None:
         self._chance, self._draft = chance, draft
 
-    def small(self) -> dict[str, Any]:
+    def small(self, groups: tuple[tuple[str, ...], ...] = TOGETHER) -> dict[str, Any]:
         """Return a schema of neighbours, with simple schemas in it: then a difference hardly hides behind another."""
         made: dict[str, Any] = {}
-        group = self._chance.choice(TOGETHER)
+        group = self._chance.choice(groups)
         for name in self._chance.sample(group, self._chance.randint(2, min(4, len(group)))):
             self.set(made, name, 1)
+        return made
+
+    def between_drafts(self) -> dict[str, Any]:
+        """Return a schema that drafts read in different ways, perhaps with something beside a ``$ref``."""
+        made = self.small(BETWEEN_DRAFTS)
+        if self._chance.random() < 0.5:
+            self._chance.choice([each for each in parts(made) if isinstance(each, dict)])["$ref"] = "#/$defs/x"
+            made["$defs"] = {"x": self.leaf()}
         return made
 
     def whole(self) -> dict[str, Any]:
@@ -187,7 +202,7 @@ class Schemas:
         for _ in range(more):
             places = [each for each in parts(new) if isinstance(each, dict)]
             place = places[0] if self._chance.random() < 0.5 else self._chance.choice(places)
-            here = [name for name in place if name not in ("$schema", "definitions", "id", "$id", "$anchor")]
+            here = [name for name in place if name not in ("$schema", "definitions", "$defs", "id", "$id", "$anchor")]
             action = self._chance.choice(
                 ("drop", "replace", "add", "inside", "twin", "neighbour", "neighbour", "neighbour")
             )
@@ -270,12 +285,13 @@ def _judges(pair: Pair) -> list[tuple[int, int]]:
 
 
 def _pair(chance: random.Random) -> Pair:
-    before = after = chance.choice((*DRAFTS, 2019, 2020, None, None))
+    before = after = chance.choice((*DRAFTS, 2019, 2020, None, None, None))
     silent = before is None
     if before is None or after is None:
         before = after = 7
     schemas = Schemas(chance, chance.choice((7, 2020)) if silent else before)
     old = schemas.small() if chance.random() < 0.6 else schemas.whole()
+    old = schemas.between_drafts() if silent and chance.random() < 0.6 else old
     other = {"type": chance.choice(TYPES), "definitions": {"y": schemas.part(1)}}
     new, other_new = old, copy.deepcopy(other)
     how = chance.random()
