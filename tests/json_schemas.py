@@ -56,6 +56,13 @@ TOGETHER: tuple[tuple[str, ...], ...] = (
     ("type", "enum", "const"),
     ("allOf", "anyOf", "oneOf", "unevaluatedProperties", "unevaluatedItems"),
 )
+BETWEEN_DRAFTS: tuple[tuple[str, ...], ...] = (
+    ("contains", "minContains", "maxContains"),
+    ("type", "enum", "minLength", "minimum", "required", "maxProperties"),
+    ("dependencies", "dependentRequired", "dependentSchemas", "required"),
+    ("items", "prefixItems", "additionalItems", "maxItems"),
+)
+"""What drafts read in different ways, and what may be beside a ``$ref``."""
 REFERENCES = ("#/definitions/x", "#/definitions/a~1b", "#/definitions//definitions/", "#here", "urn:x:part")
 REFERENCES += ("#/allOf/0", "#", "#/definitions/t%7E0", "other.json", "other.json#/definitions/y")
 
@@ -67,6 +74,8 @@ class Pair:
     others: tuple[dict[str, Any], dict[str, Any]]
     """What ``other.json`` is for each of them."""
     draft: tuple[int, int]
+    silent: bool = False
+    """Whether neither has ``$schema``: they are of draft 7, and may be read as the newest that they are valid for."""
 
 
 class Schemas:
@@ -75,12 +84,20 @@ class Schemas:
     def __init__(self, chance: random.Random, draft: int) -> None:
         self._chance, self._draft = chance, draft
 
-    def small(self) -> dict[str, Any]:
+    def small(self, groups: tuple[tuple[str, ...], ...] = TOGETHER) -> dict[str, Any]:
         """Return a schema of neighbours, with simple schemas in it: then a difference hardly hides behind another."""
         made: dict[str, Any] = {}
-        group = self._chance.choice(TOGETHER)
+        group = self._chance.choice(groups)
         for name in self._chance.sample(group, self._chance.randint(2, min(4, len(group)))):
             self.set(made, name, 1)
+        return made
+
+    def between_drafts(self) -> dict[str, Any]:
+        """Return a schema that drafts read in different ways, perhaps with something beside a ``$ref``."""
+        made = self.small(BETWEEN_DRAFTS)
+        if self._chance.random() < 0.5:
+            self._chance.choice([each for each in parts(made) if isinstance(each, dict)])["$ref"] = "#/$defs/x"
+            made["$defs"] = {"x": self.leaf()}
         return made
 
     def whole(self) -> dict[str, Any]:
@@ -185,7 +202,7 @@ class Schemas:
         for _ in range(more):
             places = [each for each in parts(new) if isinstance(each, dict)]
             place = places[0] if self._chance.random() < 0.5 else self._chance.choice(places)
-            here = [name for name in place if name not in ("$schema", "definitions", "id", "$id", "$anchor")]
+            here = [name for name in place if name not in ("$schema", "definitions", "$defs", "id", "$id", "$anchor")]
             action = self._chance.choice(
                 ("drop", "replace", "add", "inside", "twin", "neighbour", "neighbour", "neighbour")
             )
@@ -249,18 +266,32 @@ def random_pair(seed: int) -> Pair:
     chance = random.Random(seed)
     while True:
         pair = _pair(chance)
-        if all(
-            DRAFTS[draft][1](DRAFTS[draft][1].META_SCHEMA).is_valid(schema)
-            for draft, schemas in zip(pair.draft, ((pair.old, pair.others[0]), (pair.new, pair.others[1])), strict=True)
-            for schema in schemas
-        ):
+        if _is_of(pair, pair.draft):
             return pair
 
 
+def _is_of(pair: Pair, drafts: tuple[int, int]) -> bool:
+    return all(
+        DRAFTS[draft][1](DRAFTS[draft][1].META_SCHEMA).is_valid(schema)
+        for draft, schemas in zip(drafts, ((pair.old, pair.others[0]), (pair.new, pair.others[1])), strict=True)
+        for schema in schemas
+    )
+
+
+def _judges(pair: Pair) -> list[tuple[int, int]]:
+    """Return the drafts that the two schemas may be read as."""
+    newest = [(draft, draft) for draft in (2020, 2019) if pair.silent and _is_of(pair, (draft, draft))]
+    return [pair.draft, *newest[:1]]
+
+
 def _pair(chance: random.Random) -> Pair:
-    before = after = chance.choice((*DRAFTS, 2019, 2020))
-    schemas = Schemas(chance, before)
+    before = after = chance.choice((*DRAFTS, 2019, 2020, None, None, None))
+    silent = before is None
+    if before is None or after is None:
+        before = after = 7
+    schemas = Schemas(chance, chance.choice((7, 2020)) if silent else before)
     old = schemas.small() if chance.random() < 0.6 else schemas.whole()
+    old = schemas.between_drafts() if silent and chance.random() < 0.6 else old
     other = {"type": chance.choice(TYPES), "definitions": {"y": schemas.part(1)}}
     new, other_new = old, copy.deepcopy(other)
     how = chance.random()
@@ -271,12 +302,12 @@ def _pair(chance: random.Random) -> Pair:
     elif how < 0.85:
         new = {chance.choice(("anyOf", "oneOf", "allOf", "not")): [copy.deepcopy(old), schemas.part(1)]}
         new = {"not": new["not"][0]} if "not" in new else new
-    elif how < 0.95:
+    elif how < 0.95 and not silent:
         after = chance.choice(sorted(DRAFTS))
     else:
         other_new = {"type": chance.choice(TYPES), "definitions": {"y": schemas.part(1)}}
-    whole = [{"$schema": DRAFTS[draft][0], **each} for draft, each in ((before, old), (after, new))]
-    return Pair(whole[0], whole[1], (other, other_new), (before, after))
+    named = [{} if silent else {"$schema": DRAFTS[draft][0]} for draft in (before, after)]
+    return Pair({**named[0], **old}, {**named[1], **new}, (other, other_new), (before, after), silent)
 
 
 def random_documents(pair: Pair, seed: int, count: int) -> list[Any]:
@@ -305,19 +336,21 @@ def judge(seed: int, documents: int) -> tuple[bool, list[str]]:
     if incompatible("JSON", "BACKWARD", (texts[1], others[1]), [(texts[0], others[0])]):
         equal = json.dumps([texts[0], others[0]]) == json.dumps([texts[1], others[1]])
         return False, [f"seed {seed}: incompatible with itself: {texts[0]}"] if equal else []
-    before, after = (
-        _validator(schema, other, draft)
-        for schema, other, draft in zip((pair.old, pair.new), pair.others, pair.draft, strict=True)
-    )
-    for document in random_documents(pair, seed, documents):
-        try:
-            if before.is_valid(document) and not after.is_valid(document):
-                return True, [f"seed {seed}: {json.dumps(document)}\n  old {texts[0]}\n  new {texts[1]}\n  {others}"]
-        except (Unresolvable, RecursionError, TypeError):
-            continue  # a reference that leads nowhere, or to itself; or what the package trips over: items: true
-        except BaseException as error:
-            if type(error).__name__ != "PanicException":
-                raise  # Rust's maps panic where Python's stack ends
+    for drafts in _judges(pair):
+        before, after = (
+            _validator(schema, other, draft)
+            for schema, other, draft in zip((pair.old, pair.new), pair.others, drafts, strict=True)
+        )
+        for document in random_documents(pair, seed, documents):
+            try:
+                if before.is_valid(document) and not after.is_valid(document):
+                    said = f"seed {seed}: {json.dumps(document)} of {drafts}"
+                    return True, [f"{said}\n  old {texts[0]}\n  new {texts[1]}\n  {others}"]
+            except (Unresolvable, RecursionError, TypeError):
+                continue  # a reference that leads nowhere, or to itself; or what the package trips over: items: true
+            except BaseException as error:
+                if type(error).__name__ != "PanicException":
+                    raise  # Rust's maps panic where Python's stack ends
     return True, []
 
 

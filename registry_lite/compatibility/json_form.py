@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import urldefrag, urljoin
 
@@ -115,14 +116,23 @@ class Items:
 
 
 class Documents:
-    """A schema and those that it refers to."""
+    """A schema and those that it refers to, read as one draft: that of ``$schema``, else the first of those supposed.
 
-    def __init__(self, text: str, references: Sequence[tuple[str, str]]) -> None:
+    Keywords of the others supposed say nothing here: they are compared as those drafts.
+    """
+
+    def __init__(
+        self, text: str, references: Sequence[tuple[str, str]], supposed: Sequence[Any] = (Draft7Validator,)
+    ) -> None:
         self.names = [name for name, _ in references]
         self.contents = [json.loads(each) for each in (text, *(reference for _, reference in references))]
-        kind = validator_for(self.contents[0], default=Draft7Validator)
+        kind = validator_for(self.contents[0], default=supposed[0])
+        self.silent = validator_for(self.contents[0], default=None) is None
+        """Whether nothing says the draft."""
+        self._others = [_DRAFTS[each][0] for each in supposed if self.silent and each is not kind]
         said = (part for part in _mappings(self.contents) if isinstance(part.get("$schema"), str))
-        mixed = any(validator_for(part, default=kind) is not kind for part in said)
+        alike = {kind, Draft7Validator} if self.silent else {kind}
+        mixed = any(validator_for(part, default=kind) not in alike for part in said)
         self._validator = kind(kind.META_SCHEMA)
         number, self.specification = _DRAFTS.get(kind, (0, DRAFT7))
         self.draft = 0 if mixed else number
@@ -137,6 +147,7 @@ class Documents:
             registry = registry.with_resource(self._addresses[name], other)
         self.root = Place(self.contents[0], registry.resolver_with_root(root), self)
         self._targets: dict[tuple[int, str], Place | None] = {}
+        self._valid: dict[int, bool] = {}
         self._conjuncts: dict[int, list[Conjunct]] = {}
 
     def target(self, place: Place, keyword: str) -> Place | None:
@@ -160,10 +171,11 @@ class Documents:
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
                 return None  # the package cannot read what the reference or the schema says
             except BaseException as error:
-                if type(error).__name__ != "PanicException":
-                    raise
-                raise RecursionError from None  # Rust's maps panic where Python's stack ends
-            return Place(found.contents, found.resolver, self) if self._validator.is_valid(found.contents) else None
+                raise _of_stack(error) from None
+            key = id(found.contents)
+            if key not in self._valid:
+                self._valid[key] = _is_valid(self._validator, found.contents)
+            return Place(found.contents, found.resolver, self) if self._valid[key] else None
         known = reference.startswith(_METASCHEMAS) and not self.dynamic
         return Place(reference.removesuffix("#"), None, self) if known else None
 
@@ -185,8 +197,10 @@ class Documents:
         if "$ref" in part and self.draft < 2019:
             part = {"$ref": part["$ref"]}
         for name in list(part):
-            if not _SINCE.get(name, 4) <= self.draft <= _UNTIL.get(name, 2020):
-                yield {f"other_draft_{name}": place.below(part.pop(name))}
+            if not _has(self.draft, name):
+                each = place.below(part.pop(name))
+                if not any(_has(draft, name) for draft in self._others):
+                    yield {f"other_draft_{name}": each}
         for name in ("unevaluatedProperties", "unevaluatedItems"):
             if name in part and _EVALUATES[name] & part.keys() and part[name] not in (True, {}):
                 yield {name: place.below(part)}
@@ -208,6 +222,44 @@ class Documents:
 
 
 NEVER: Conjunct = {"type": frozenset()}
+
+
+def in_each_draft(*schemas: tuple[str, Sequence[tuple[str, str]]]) -> Iterator[list[Documents]]:
+    """Yield the schemas as each draft that they may be of.
+
+    Without ``$schema`` that is draft 7, as in Confluent's registry, and 2020-12, as for validators; or 2019-09 if they
+    are not valid for that, as with an array as ``items``. What is valid for neither is of draft 7 alone.
+    """
+    supposed: list[Any] = [Draft7Validator]
+    silent = [schema for schema in schemas if Documents(*schema).silent]
+    texts = {text for first, others in silent for text in (first, *(other for _, other in others))}
+    for kind in (Draft202012Validator, Draft201909Validator) if silent else ():
+        if len(supposed) == 1 and all(_is_of(kind, text) for text in texts):
+            supposed.append(kind)
+    for order in [supposed, supposed[::-1]][: len(supposed)]:
+        yield [Documents(*schema, order) for schema in schemas]
+
+
+@lru_cache(256)
+def _is_of(kind: Any, text: str) -> bool:
+    """Return whether a schema is valid for a draft: that takes longer than all else, so it is kept."""
+    return _is_valid(kind(kind.META_SCHEMA), json.loads(text))
+
+
+def _is_valid(validator: Any, part: Part) -> bool:
+    try:
+        return bool(validator.is_valid(part))
+    except BaseException as error:
+        raise _of_stack(error) from None
+
+
+def _of_stack(error: BaseException) -> BaseException:
+    """Return an error, RecursionError for a panic: Rust's maps panic where Python's stack ends."""
+    return RecursionError() if type(error).__name__ == "PanicException" else error
+
+
+def _has(draft: int, keyword: str) -> bool:
+    return _SINCE.get(keyword, 4) <= draft <= _UNTIL.get(keyword, 2020)
 
 
 def _id(resource: Resource[Any]) -> str:

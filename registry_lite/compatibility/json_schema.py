@@ -18,6 +18,10 @@ import pyarrow.compute as pc
 
 from sparkonce.registry_lite.compatibility.strict_json import strict_json
 
+_NEWEST = {
+    draft: f" as draft {name}, since no $schema names another" for draft, name in ((2019, "2019-09"), (2020, "2020-12"))
+}
+
 
 def check(text: str, references: Sequence[tuple[str, str]]) -> str:
     """Return the text without spaces; raise ValueError if it is no schema."""
@@ -72,12 +76,16 @@ def _dump(document: Any, *, sort: bool = False) -> str:
 def incompatible(reader: tuple[str, Any], writer: tuple[str, Any]) -> list[str]:
     """Return why a reader cannot read all that a writer writes."""
     from sparkonce.registry_lite.compatibility.json_comparison import MAX_COMPARISONS, Comparison, TooComplexError
-    from sparkonce.registry_lite.compatibility.json_form import Documents, canonical
+    from sparkonce.registry_lite.compatibility.json_form import canonical, in_each_draft
 
-    ours, theirs = Documents(*reader), Documents(*writer)
-    if canonical([ours.names, ours.contents]) == canonical([theirs.names, theirs.contents]):
-        return []
-    try:
-        return Comparison().takes(ours.root, [theirs.root], "#")
-    except TooComplexError:
-        return [f"the schemas are too complex: more than {MAX_COMPARISONS} pairs of their parts would be compared"]
+    for ours, theirs in in_each_draft(reader, writer):
+        if canonical([ours.names, ours.contents]) == canonical([theirs.names, theirs.contents]):
+            return []
+        try:
+            found = Comparison().takes(ours.root, [theirs.root], "#")
+        except TooComplexError:
+            return [f"the schemas are too complex: more than {MAX_COMPARISONS} pairs of their parts would be compared"]
+        if found:
+            newest = next((_NEWEST.get(each.draft, "") for each in (ours, theirs) if each.silent), "")
+            return [f"{each}{newest}" for each in found]
+    return []

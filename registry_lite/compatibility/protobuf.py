@@ -83,6 +83,7 @@ class _Schema:
         self._pool = DescriptorPool()
         for each in files.file:
             self._pool.AddSerializedFile(each.SerializeToString())
+        self._editions = {each.name for each in files.file if each.syntax == "editions"}
         self.package: str = files.file[-1].package
         self._main = self._pool.FindFileByName(files.file[-1].name)
 
@@ -97,6 +98,10 @@ class _Schema:
     def fields(self, message: Descriptor) -> Mapping[int, FieldDescriptor]:
         """Return the fields of a message by number, extensions included."""
         return {each.number: each for each in (*message.fields, *self._pool.FindAllExtensions(message))}
+
+    def takes_any_bytes(self, found: FieldDescriptor) -> bool:
+        """Return whether an edition's schema says that a text need not be UTF-8. In proto2 it has to be, unverified."""
+        return found.file.name in self._editions and not _verifies(found)
 
 
 @dataclass
@@ -151,6 +156,8 @@ class _Comparison:
         if r.type != w.type and not _holds(r, w):
             scalar = not {r.type, w.type} & {_MESSAGE, _GROUP, _ENUM}
             self._say("FIELD_SCALAR_KIND_CHANGED" if scalar else "FIELD_KIND_CHANGED", at)
+        elif r.type == w.type == _STRING and self.writer.takes_any_bytes(w) and _verifies(r):
+            self._say("FIELD_UTF8_VALIDATION_ADDED", at)
         elif _is_map(r) != _is_map(w):
             self._say("FIELD_KIND_CHANGED", at)
         elif r.is_repeated != w.is_repeated and (w.is_repeated or r.type not in (_STRING, _BYTES, _MESSAGE)):
@@ -196,6 +203,12 @@ def _holds(r: FieldDescriptor, w: FieldDescriptor) -> bool:
 
 def _is_map(found: FieldDescriptor) -> bool:
     return found.message_type is not None and bool(found.message_type.GetOptions().map_entry)
+
+
+def _verifies(found: FieldDescriptor) -> bool:
+    """Return whether a parser rejects a text that is not UTF-8; the features of proto2 and proto3 say it, too."""
+    features = found._GetFeatures()  # there is no public way
+    return bool(features.utf8_validation == features.VERIFY)
 
 
 def _numbers(found: FieldDescriptor) -> set[int]:

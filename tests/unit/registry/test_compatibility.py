@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
 
+from sparkonce.connectors.schema_registry.protobuf_text import descriptor_set
 from sparkonce.registry_lite.compatibility import MODES, format_of, incompatible
 from tests.cases import each_case
 
@@ -254,6 +258,7 @@ JSON = [
     ),
     ("pattern for names added", js(type="object"), js(type="object", patternProperties={"^a": INT}), False, True),
 ]
+PROTO3_TEXT = 'syntax = "proto3"; message M { optional string a = 1; }'
 PROTOBUF = [
     ("equal", proto("int32 a = 1;"), proto("int32 a = 1; /* text */"), True, True),
     ("field added", proto("int32 a = 1;"), proto("int32 a = 1; string b = 2;"), True, True),
@@ -370,6 +375,28 @@ PROTOBUF = [
         False,
     ),
     (
+        "a text that has to be UTF-8",
+        editions("string a = 1 [features.utf8_validation = NONE];"),
+        editions("string a = 1;"),
+        False,
+        True,
+    ),
+    (
+        "a text in a map that has to be UTF-8",
+        editions("map<int32, string> a = 1 [features.utf8_validation = NONE];"),
+        editions("map<int32, string> a = 1;"),
+        False,
+        True,
+    ),
+    (
+        "a text that need not be UTF-8, as bytes",
+        editions("string a = 1 [features.utf8_validation = NONE];"),
+        editions("bytes a = 1;"),
+        True,
+        False,
+    ),
+    ("a text of proto2, which has to be UTF-8", proto2("optional string a = 1;"), PROTO3_TEXT, True, True),
+    (
         "an extension of another type",
         proto2("extensions 9; } extend M { optional int32 x = 9;"),
         proto2("extensions 9; } extend M { optional string x = 9;"),
@@ -468,3 +495,23 @@ def test_differences_are_named() -> None:
     assert "reader_field_missing_default_value" in found
     (found,) = incompatible("JSON", "BACKWARD", (obj(a=STR), ()), [(obj(a=INT), ())])
     assert found == "TYPE_CHANGED at #/properties/a"
+
+
+def test_what_googles_parser_says_of_texts_that_are_not_utf_8() -> None:
+    """An edition's reader that verifies them takes none; proto2 to proto3 is accepted since its texts are UTF-8."""
+    parsed = {}
+    for name, text in {
+        "unverified": editions("string a = 1 [features.utf8_validation = NONE];"),
+        "verified": editions("string a = 1;"),
+        "proto2": proto2("optional string a = 1;"),
+        "proto3": PROTO3_TEXT,
+    }.items():
+        pool = DescriptorPool()
+        for file in descriptor_set(text, ()).file:
+            pool.AddSerializedFile(file.SerializeToString())
+        try:
+            GetMessageClass(pool.FindMessageTypeByName("M")).FromString(b"\n\1\xff")
+            parsed[name] = True
+        except DecodeError:
+            parsed[name] = False
+    assert parsed == {"unverified": True, "verified": False, "proto2": True, "proto3": False}

@@ -81,6 +81,28 @@ NARROWED: list[tuple[str, Any, Any]] = [
         {"$ref": "urn:x", "definitions": {"a": {"$id": "urn:x", **INT}}},
         {"$ref": "urn:x", "definitions": {"a": {"$id": "urn:x", **STR}}},
     ),
+    (
+        "what is beside a $ref, since 2019-09",
+        {"$ref": "#/$defs/a", "$defs": {"a": STR}},
+        {"$ref": "#/$defs/a", "$defs": {"a": STR}, "minLength": 5},
+    ),
+    (
+        "what is beside a $ref that is added",
+        {"properties": {"a": STR}},
+        {"properties": {"a": {"$ref": "#/$defs/s", "enum": ["x"]}}, "$defs": {"s": STR}},
+    ),
+    ("minContains without $schema", {"minContains": 0, "contains": STR}, {"contains": {}}),
+    (
+        "maxContains without $schema",
+        {"contains": INT, "maxContains": 1},
+        {"contains": {"type": "number"}, "maxContains": 1},
+    ),
+    (
+        "what is beside a $ref, and a tuple elsewhere, as 2019-09 has it",
+        {"$ref": "#/$defs/a", "$defs": {"a": STR, "t": {"items": [STR]}}},
+        {"$ref": "#/$defs/a", "$defs": {"a": STR, "t": {"items": [STR]}}, "minLength": 5},
+    ),
+    ("what draft 7 alone has", {"dependencies": {"a": ["b"]}}, {"dependencies": {"a": ["b", "c"]}}),
     ("a default does not make up for it", {"required": []}, {"required": ["a"], "properties": {"a": {"default": 1}}}),
 ]
 """What each new schema rejects of what the old one takes."""
@@ -123,6 +145,30 @@ WIDENED: list[tuple[str, Any, Any]] = [
         {"$ref": "#/definitions/x", "definitions": {"x": INT}},
         {"$ref": "#/definitions/y", "definitions": {"y": INT}},
     ),
+    ("a tuple's element, without $schema", {"items": [INT, STR]}, {"items": [{"type": "number"}, STR]}),
+    (
+        "a tuple continued, without $schema",
+        {"items": [STR], "additionalItems": False},
+        {"items": [STR, INT], "additionalItems": False},
+    ),
+    ("a tuple with a wider rest", {"items": [STR], "additionalItems": INT}, {"items": [STR], "additionalItems": {}}),
+    (
+        "a tuple that is added",
+        {"properties": {}, "additionalProperties": False},
+        {"properties": {"a": {"items": [INT]}}, "additionalProperties": False},
+    ),
+    ("a rest of no tuple", {"additionalItems": INT}, {"additionalItems": STR}),
+    ("a wider element of prefixItems", {"prefixItems": [INT]}, {"prefixItems": [{"type": "number"}]}),
+    (
+        "what 2019-09 calls the dependencies",
+        {"dependentRequired": {"a": ["b", "c"]}},
+        {"dependentRequired": {"a": ["b"]}},
+    ),
+    (
+        "what is beside a $ref, and is wider",
+        {"properties": {"a": {"$ref": "#/definitions/x", "maxLength": 3}}, "definitions": {"x": STR}},
+        {"properties": {"a": {"$ref": "#/definitions/x", "maxLength": 5}}, "definitions": {"x": STR}},
+    ),
     ("annotations", {"x-unit": "m", "title": "a"}, {"x-unit": "km", "deprecated": True, "readOnly": True}),
 ]
 
@@ -131,6 +177,18 @@ WIDENED: list[tuple[str, Any, Any]] = [
 def test_usual_changes_are_taken(case: tuple[str, Any, Any]) -> None:
     _, old, new = case
     assert incompatible("JSON", "BACKWARD", (json.dumps(new), ()), [(json.dumps(old), ())]) == []
+
+
+ONE_DRAFT = [each for each in WIDENED if "$schema" in each[1] and each[1]["$schema"] == each[2].get("$schema")]
+
+
+@each_case("case", ONE_DRAFT, ids=lambda case: case[0])
+def test_usual_changes_are_taken_without_a_draft(case: tuple[str, Any, Any]) -> None:
+    """Draft 7 ignores keywords of newer ones; without ``unevaluatedProperties`` an object is open for it."""
+    name, old, new = case
+    texts = [json.dumps({name: part for name, part in each.items() if name != "$schema"}) for each in (old, new)]
+    found = incompatible("JSON", "BACKWARD", (texts[1], ()), [(texts[0], ())])
+    assert bool(found) == (name == "unevaluated as additional")
 
 
 REFERRING: list[tuple[str, Any]] = [
