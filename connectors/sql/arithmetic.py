@@ -28,7 +28,7 @@ def _operands(arguments: Arguments) -> list[DataType]:
     if any(isinstance(each, DecimalType) for each in types):
         for place, each in enumerate(arguments):
             if kind_of(each.type) in WHOLE and each.constant is not None:
-                types[place] = DecimalType(len(each.constant.lstrip("-")), 0)
+                types[place] = DecimalType(len(str(abs(int(each.constant)))), 0)
     return types
 
 
