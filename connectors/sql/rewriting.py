@@ -46,6 +46,11 @@ _WAY_OUT = (
 )
 _LAMBDAS = ("transform", "filter")
 """Functions of an array and a lambda over its elements."""
+_ROUNDED = (
+    "CAST(x AS FLOAT) of an INT or BIGINT within another expression: Spark leaves it out before a DOUBLE: "
+    "write CAST(x AS DOUBLE)"
+)
+_LETTERS = ("upper", "lower")
 _MOST_UNITS = 1_000_000
 """Of an interval."""
 _MICROSECONDS = {"to_hours": 3_600_000_000, "to_minutes": 60_000_000, "to_seconds": 1_000_000}
@@ -65,6 +70,8 @@ class Typed:
     type: DataType
     constant: str | None = None
     """Its text, of a constant."""
+    is_rounded: bool = False
+    """Whether it is a whole number cast to FLOAT: Spark leaves this cast out where a DOUBLE is made of it."""
 
     @property
     def argument(self) -> Argument:
@@ -144,6 +151,8 @@ class Rewriter:
         Raises:
             OptionError: it is not possible for them.
         """
+        if any(each.is_rounded for each in arguments):
+            raise refused(_ROUNDED)
         try:
             found = rules.meaning(name, [each.argument for each in arguments])
         except ConstantError as error:
@@ -189,6 +198,7 @@ class Rewriter:
         return Typed(self._filled(found[1], []), found[0], text)
 
     def _comparison(self, node: Node) -> Typed:
+        tree.check_precedence(node)
         both = self._all([node["left"], node["right"]])
         (left, right), kind = self._parts(_COMPARED[node["type"]], both)
         return Typed(tree.comparison(node["type"], left, right), kind)
@@ -203,12 +213,12 @@ class Rewriter:
 
     def _between(self, node: Node) -> Typed:
         three = [self.expression(node[part]) for part in ("input", "lower", "upper")]
-        (value, lower, upper), kind = self._parts("between", three)
-        if not tree.may_fail(upper):
+        (value, lower, again, upper), kind = self._parts("between", three)
+        if value == again and not tree.may_fail(upper):
             return Typed({**node, "alias": "", "input": value, "lower": lower, "upper": upper}, kind)
         both = [
             tree.comparison("COMPARE_GREATERTHANOREQUALTO", value, lower),
-            tree.comparison("COMPARE_LESSTHANOREQUALTO", value, upper),
+            tree.comparison("COMPARE_LESSTHANOREQUALTO", again, upper),
         ]
         within = tree.from_the_left("CONJUNCTION_AND", both)
         return Typed(within if node["type"] == "COMPARE_BETWEEN" else operator("OPERATOR_NOT", within), kind)
@@ -272,11 +282,14 @@ class Rewriter:
                 return Typed(self._filled(rules.constant_time(child.constant, kind_of(target)), []), target)
             except ConstantError as error:
                 raise refused(str(error)) from None
+        if child.is_rounded:
+            raise refused(_ROUNDED)
         cast = casts.cast_of(child.type, target, to_null=to_null)
         if cast is None:
             raise refused(names.no_cast(child.type, target, _WAY_OUT, to_null=to_null))
         self._stricter.extend([cast.stricter] if cast.stricter else [])
-        return Typed(self._filled(cast.engine, [child.node]), target)
+        is_rounded = kind_of(child.type) in ("int", "bigint") and kind_of(target) == "float"
+        return Typed(self._filled(cast.engine, [child.node]), target, is_rounded=is_rounded)
 
     def _function(self, node: Node) -> Typed:
         name, arguments = node["function_name"].lower(), node.get("arguments", [])
@@ -301,6 +314,8 @@ class Rewriter:
             raise names.unknown(name, is_aggregate=self._is_aggregate(name))
         if name == "||" and given[1].get("is_operator") and given[1].get("function_name") in ("+", "-"):
             raise refused("a || b + c: Spark joins first, the engine adds first: write concat(a, b + c)")
+        if name in _LETTERS and given and given[0].get("function_name", "").lower() in _LETTERS:
+            raise refused(f"{name} of upper or lower: Spark leaves out the inner one, which differs for some letters")
         return self._applied(name, self._all(given))
 
     def _struct(self, fields: Sequence[str], given: Sequence[Node]) -> Typed:

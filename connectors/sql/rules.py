@@ -114,6 +114,16 @@ def _compared(arguments: Arguments) -> Meaning | None:
     return Meaning("", BooleanType(), parts=tuple(cast))
 
 
+def _between(arguments: Arguments) -> Meaning | None:
+    """Return the value and its lower bound as they are compared, then the value and its upper bound."""
+    if len(arguments) != 3:
+        return None
+    lower, upper = (_compared([arguments[0], bound]) for bound in arguments[1:])
+    if lower is None or upper is None:
+        return None
+    return Meaning("", BooleanType(), parts=(*lower.parts, upper.parts[0], upper.parts[1].replace("$2", "$3")))
+
+
 def _dated(arguments: Arguments) -> tuple[list[Argument], list[str]]:
     """Return the arguments with text constants beside dates and times as these, and the engine's text of such."""
     kinds = {kind_of(each.type) for each in arguments}
@@ -340,7 +350,8 @@ _NO_ELEMENT = "CAST('element_at: no element ' || $2 || ' in an array of ' || len
 COMPARISONS = ("=", "<>", "<", ">", "<=", ">=", "IS DISTINCT FROM", "IS NOT DISTINCT FROM")
 RULES: Mapping[str, Rule] = {
     **ARITHMETIC,
-    **dict.fromkeys((*COMPARISONS, "in", "between"), _compared),
+    **dict.fromkeys((*COMPARISONS, "in"), _compared),
+    "between": _between,
     **dict.fromkeys(("and", "or", "not"), _logical),
     **dict.fromkeys(("coalesce", "case"), _chosen),
     "nvl": _first,

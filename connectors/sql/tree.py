@@ -110,6 +110,32 @@ def comparison(kind: str, left: Node, right: Node) -> Node:
     return {"class": "COMPARISON", "type": kind, "left": left, "right": right}
 
 
+def check_precedence(node: Node) -> None:
+    """Refuse a comparison beside what Spark would take it into: the tree does not show parentheses.
+
+    Raises:
+        OptionError: it is ``x = y IN (...)`` or the like.
+    """
+    if "DISTINCT" in node["type"]:
+        return
+    left, right = _without_not(node["left"]), _without_not(node["right"])
+    if _is_condition(right) or (_is_condition(left) and left["class"] != "OPERATOR"):
+        raise refused(
+            "x = y IN (...), or BETWEEN or LIKE: Spark compares x with y first, the engine afterwards: "
+            "write (y IN (...)) = x or (x = y) IN (...); for BETWEEN and LIKE, IS NOT DISTINCT FROM in place of ="
+        )
+
+
+def _without_not(node: Node) -> Node:
+    return _without_not(node["children"][0]) if node.get("type") == "OPERATOR_NOT" else node
+
+
+def _is_condition(node: Node) -> bool:
+    """Return whether it is IN, BETWEEN or LIKE."""
+    is_in, is_like = node.get("type") in ("COMPARE_IN", "COMPARE_NOT_IN"), node.get("function_name") in _LIKE
+    return is_in or is_like or node.get("class") == "BETWEEN"
+
+
 def from_the_left(kind: str, conditions: Sequence[Node]) -> Node:
     """Return AND or OR of conditions, of which none is evaluated once those before it decide."""
     *firsts, rest = conditions

@@ -82,7 +82,8 @@ def _by_spark(frame: DataFrame, texts: Sequence[str]) -> list[pa.StructArray]:
     jvm = session._jvm.org.apache.spark.sql
 
     def guarded(text: str) -> Column:
-        expression = parser.parseExpression(f"named_struct('v', {text})")
+        # CASE makes the value one that may be null, or Arrow does not take the null of a row that fails.
+        expression = parser.parseExpression(f"named_struct('v', CASE WHEN n >= 0 THEN {text} END)")
         return Column(jvm.classic.ExpressionUtils.column(jvm.catalyst.expressions.TryEval(expression)))
 
     columns = [guarded(text).alias(f"x{place}") for place, text in enumerate(texts)]

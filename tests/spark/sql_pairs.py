@@ -31,12 +31,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sql import rules
 from sparkonce.connectors.sql.casts import cast_of
 from sparkonce.connectors.sql.constants import KINDS, ConstantError
 from sparkonce.connectors.sql.forms import FORMS
 from sparkonce.connectors.sql.kinds import simple
 from sparkonce.connectors.sql.meanings import Argument
+from sparkonce.connectors.sql.select import check_select
 from sparkonce.connectors.sql.types import arrow_schema
 
 DAY_1, DAY_9999 = -719_162, 2_932_896
@@ -409,6 +411,8 @@ ARITIES = {
     "round": (1, 2),
     **dict.fromkeys(("negative", "abs"), (1,)),
 }
+MIXED = ("between", "in")
+"""Rules with three arguments of any types."""
 THREE = {"if": ("boolean", None, None), "nvl2": ("int", None, None), "concat_ws": ("string", None, None)}
 """Of rules with three arguments: the type of the first. Others have the third of the second's type."""
 
@@ -422,6 +426,7 @@ def pairs() -> Iterator[Pair]:
         for arity in ARITIES.get(name, (2,) if name in OPERATORS else (1, 2)):
             yield from _of_rule(name, arity)
     yield from _casts()
+    yield from _composed()
     yield from EXTRA
 
 
@@ -443,7 +448,9 @@ def _of_rule(name: str, arity: int) -> Iterator[Pair]:
     # Spark's element_at reads beyond the array, and its JVM crashes, for the smallest INT: so no column of INT.
     places = ("tinyint", "smallint") if "element_at" in name else tuple(COLUMNS)
     chosen: Iterator[tuple[str, ...]] = product(*(COLUMNS, places)[:arity])
-    if arity == 3:
+    if name in MIXED:
+        chosen = product(COLUMNS, repeat=3)
+    elif arity == 3:
         first = THREE.get(name, (None,))[0]
         chosen = ((one, two, two) if first is None else (first, one, two) for one, two in product(COLUMNS, repeat=2))
     for columns in chosen:
@@ -473,6 +480,41 @@ def _pair(name: str, arguments: Sequence[tuple[str, Argument]]) -> Iterator[Pair
     # At once: a constant may have a $ and a digit in it.
     ours, spark = (re.sub(r"\$(\d)", lambda found: texts[int(found[1]) - 1], each) for each in written)
     yield Pair(ours, spark, found.stricter)
+
+
+COMPUTED = (
+    "$ + 1", "$ - 1", "1 - $", "$ * 2", "$ * -2", "-$", "2147483647 - $", "($ + 1) + 1", "CAST($ + 1 AS BIGINT)",
+    "abs($)", "$ + CAST(1 AS TINYINT)", "$ // 2", "$ % 2",
+)  # fmt: skip
+COMPARED = (
+    "$ > 5", "$ < 5", "5 >= $", "$ = 4", "$ <> 3", "$ IN (1, 3)", "$ BETWEEN -1 AND 5", "$ IS NULL",
+    "$ IS NOT DISTINCT FROM 3", "CASE WHEN $ > 5 THEN 1 ELSE 2 END",
+)  # fmt: skip
+
+
+def _composed() -> Iterator[Pair]:
+    """Return comparisons of what is computed with constants: an engine may move the constants across."""
+    for name, computed, compared in product(("tinyint", "int", "bigint", "dec10_0", "double"), COMPUTED, COMPARED):
+        if "//" not in computed or "int" in name:
+            text = compared.replace("$", f"({computed.replace('$', f'{name}_a')})")
+            yield Pair(text, text.replace("//", "div"), ())
+
+
+def unparenthesised() -> Iterator[Pair]:
+    """Return two operators after one another, which ours allows: it may refuse what the engine groups differently."""
+    after = (
+        "= boolean_b", "<> boolean_b", "IN (true)", "NOT IN (true)", "BETWEEN boolean_b AND boolean_c",
+        "NOT BETWEEN boolean_b AND true", "IS NULL", "IS NOT NULL", "IS TRUE", "IS DISTINCT FROM boolean_c",
+        "IS NOT DISTINCT FROM boolean_b", "AND boolean_b", "OR boolean_c", "LIKE 'a%'", "= string_a LIKE 'a%'",
+        "< boolean_c", "|| string_b",
+    )  # fmt: skip
+    for first, one, two in product(("boolean_a", "string_a"), after, after):
+        text = f"{first} {one} {two}"
+        try:
+            check_select(f"SELECT {text} AS x FROM records", schema())
+        except OptionError:
+            continue
+        yield Pair(text, text, ())
 
 
 def _casts() -> Iterator[Pair]:

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, SparkSession
 
 from sparkonce.connectors.sql import failures
 from sparkonce.connectors.sql.constants import KINDS
 from sparkonce.connectors.sql.names import FUNCTIONS
 from tests.spark.sql_comparison import differences, spark_rows, with_settings
-from tests.spark.sql_pairs import EXTRA, Pair, edge_rows, pairs
+from tests.spark.sql_pairs import EXTRA, Pair, edge_rows, pairs, unparenthesised
 
 pytestmark = pytest.mark.spark
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "direct_sql.md").read_text()
@@ -64,6 +65,25 @@ def test_what_is_stricter_is_no_excuse_for_failing_always(spark: SparkSession, t
     with with_settings(spark):
         (found,) = differences(spark_rows(spark, rows, tmp_path / "rows.parquet"), rows, [pair])
     assert "not one row" in str(found)
+
+
+def test_what_has_no_parentheses_is_grouped_as_in_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Or refused, by either."""
+    rows = edge_rows(ROWS, SEED)
+    with with_settings(spark):
+        frame = spark_rows(spark, rows, tmp_path / "rows.parquet")
+        both = [pair for pair in unparenthesised() if _is_allowed(frame, pair.spark)]
+        found = list(differences(frame, rows, both))
+    assert len(both) > 50
+    assert not found, "\n".join(map(str, found))
+
+
+def _is_allowed(frame: DataFrame, expression: str) -> bool:
+    try:
+        frame.selectExpr(expression)
+    except (ParseException, AnalysisException):
+        return False
+    return True
 
 
 def test_the_page_lists_what_there_is() -> None:

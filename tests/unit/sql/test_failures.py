@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import (
     ArrayType,
     DateType,
+    DoubleType,
     IntegerType,
     LongType,
     MapType,
@@ -64,6 +65,48 @@ def test_what_fails(expression: str, reason: str) -> None:
     assert row == 2
     assert text.startswith("sql: x: ")
     assert reason.split("|")[0].lower() in text.lower() or reason.split("|")[-1].lower() in text.lower()
+
+
+@each_case(
+    "condition",
+    [
+        "b + 1 > 5",
+        "b - -1 > 5",
+        "b * 2 >= 4",
+        "b * 2 = 4",
+        "b * 2 <> 3",
+        "b * -3 < 10",
+        "-2 - b < 5",
+        "(b + 1) + 1 > 5",
+        "b + 1 BETWEEN 1 AND 5",
+        "b + 1 IS DISTINCT FROM 5",
+        "NOT b + 1 > 5",
+        "CAST(CAST(b AS INT) + 1 AS BIGINT) > 5",
+        "CASE WHEN b + 1 > 5 THEN true ELSE true END",
+    ],
+)
+def test_an_overflow_fails_in_a_comparison_with_a_constant(condition: str) -> None:
+    """The engine would compare b with 4."""
+    columns = StructType().add("b", LongType())
+    rows = batch([{"b": 2**63 - 1}, {"b": None}], columns)
+    for text in (f"SELECT b FROM records WHERE {condition}", f"SELECT {condition} AS x FROM records"):
+        assert [row for row, _ in run(text, rows, columns).failed] == [0]
+
+
+@each_case(
+    ("bounds", "expected"),
+    [
+        ("lo AND d", [False, True]),  # in one type for all three, DOUBLE, 2^53 is at least 2^53 + 1
+        ("9007199254740993 AND d", [False, True]),
+        ("0 AND d", [True, True]),
+    ],
+)
+def test_between_compares_with_each_bound_in_the_type_of_both(bounds: str, expected: list[bool]) -> None:
+    columns = StructType().add("b", LongType()).add("lo", LongType()).add("d", DoubleType())
+    lo = 2**53 + 1
+    rows = batch([{"b": lo - 1, "lo": lo, "d": 1e300}, {"b": lo, "lo": lo, "d": 1e300}], columns)
+    selected = run(f"SELECT b BETWEEN {bounds} AS x, b NOT BETWEEN {bounds} AS y FROM records", rows, columns)
+    assert selected.rows.to_pydict() == {"x": expected, "y": [not each for each in expected]}
 
 
 def test_bytes_that_are_no_text_fail() -> None:
