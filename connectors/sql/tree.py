@@ -64,11 +64,12 @@ LARGEST = 5_000
 ORDERS = {"type": "ORDER_MODIFIER"}
 """What a function call without ORDER BY has."""
 
-_OF_NULL = (
+_NULL_TO_VALUE = (
     "nvl ifnull nvl2 if nullif isnull isnotnull concat_ws list_value struct_pack named_struct transform filter "
     "greatest least CASE CONJUNCTION OPERATOR_COALESCE OPERATOR_IS_NULL OPERATOR_IS_NOT_NULL COMPARE_IN COMPARE_NOT_IN "
     "COMPARE_DISTINCT_FROM COMPARE_NOT_DISTINCT_FROM"
-).split()
+)
+_OF_NULL = frozenset(_NULL_TO_VALUE.split())
 """Functions, classes and types of nodes that make a value of null."""
 _LIKE = ("~~", "!~~")
 TOO_LARGE = "an expression is too large: a function that reads an argument twice doubles what is in it"
