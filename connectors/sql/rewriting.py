@@ -232,6 +232,11 @@ class Rewriter:
         if kind == "OPERATOR_TRY" and self._stricter[before:]:
             fails = self._stricter[before]
             raise refused(f"TRY would be null where Spark has a value ({fails} fails here): leave TRY out; {_WAY_OUT}")
+        if kind == "OPERATOR_TRY" and tree.may_skip(children):
+            raise refused(
+                "TRY would be null where Spark has a value (it skips an operand if another is null): put TRY around "
+                f"what fails; {_WAY_OUT}"
+            )
         if kind == "OPERATOR_TRY":
             return Typed(operator(kind, given[0].node), given[0].type)
         if kind in ("OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL"):

@@ -64,6 +64,13 @@ LARGEST = 5_000
 ORDERS = {"type": "ORDER_MODIFIER"}
 """What a function call without ORDER BY has."""
 
+_NULL_TO_VALUE = (
+    "nvl ifnull nvl2 if nullif isnull isnotnull concat_ws list_value struct_pack named_struct transform filter "
+    "greatest least CASE CONJUNCTION OPERATOR_COALESCE OPERATOR_IS_NULL OPERATOR_IS_NOT_NULL COMPARE_IN COMPARE_NOT_IN "
+    "COMPARE_DISTINCT_FROM COMPARE_NOT_DISTINCT_FROM"
+)
+_OF_NULL = frozenset(_NULL_TO_VALUE.split())
+"""Functions, classes and types of nodes that make a value of null."""
 _LIKE = ("~~", "!~~")
 TOO_LARGE = "an expression is too large: a function that reads an argument twice doubles what is in it"
 NO_INTERVAL = "the number of an interval is a constant: INTERVAL 1 DAY, INTERVAL '-1' DAY"
@@ -161,6 +168,34 @@ def may_fail(part: Any) -> bool:
         return False  # checked when the query starts
     is_like = kind == "FUNCTION" and part["function_name"] in _LIKE
     return (kind in ("FUNCTION", "CAST") and not is_like) or any(map(may_fail, part.values()))
+
+
+def may_skip(part: Any, *, hidden: bool = False) -> bool:
+    """Return whether Spark may have a value where an operand fails here.
+
+    It skips an operand if another one is null. That shows if something around it, such as ``coalesce``, makes a value
+    of null; ``IN`` is true for the first that is equal.
+    """
+    if isinstance(part, list):
+        return any(may_skip(each, hidden=hidden) for each in part)
+    if not isinstance(part, dict):
+        return False
+    hides = part.get("function_name") in _OF_NULL or part.get("type") in _OF_NULL or part.get("class") in _OF_NULL
+    if (hidden or part.get("type") in ("COMPARE_IN", "COMPARE_NOT_IN")) and _has_operand_that_fails(part):
+        return True
+    return any(may_skip(each, hidden=hidden or hides) for each in part.values())
+
+
+def _has_operand_that_fails(node: Node) -> bool:
+    operands = [each["expression"] for each in node.get("arguments", [])]
+    if node.get("class") == "COMPARISON":
+        operands = [node["left"], node["right"]]
+    elif node.get("class") == "BETWEEN":
+        operands = [node["input"], node["lower"], node["upper"]]
+    elif node.get("type") in ("COMPARE_IN", "COMPARE_NOT_IN"):
+        operands = node["children"]
+    varying = [each for each in operands if each.get("class") != "CONSTANT"]
+    return len(varying) > 1 and any(map(may_fail, varying))
 
 
 def guarded(node: Node) -> Node:

@@ -160,6 +160,20 @@ def test_a_try_that_fails_is_null() -> None:
     assert not selected.failed
 
 
+@each_case(
+    ("expression", "expected"),
+    [
+        ("TRY(n + CAST(s AS INT))", [1, None]),
+        ("coalesce(TRY(n + CAST(s AS INT)), 5)", [1, 5]),
+        ("TRY(coalesce(CAST(s AS INT), 5))", [1, None]),
+        ("TRY(CASE WHEN CAST(s AS INT) > 0 THEN n / n END)", [None, None]),
+    ],
+)
+def test_a_try_that_is_null_for_what_spark_does_not_skip(expression: str, expected: list[int | None]) -> None:
+    selected = select(f"SELECT {expression} AS x FROM records", ["1", "x"])
+    assert selected.rows.column("x").to_pylist() == expected
+
+
 def test_failures_that_only_the_whole_query_has_are_found_by_halves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failures, "_failing", lambda *_: [])
     texts = [str(number) if number % 7 else "x" for number in range(100)]
