@@ -194,14 +194,24 @@ def _diverged_predecessor(
 
 
 def _covered(decision: CoveredByAnother, where: str, batch: Batch) -> OffsetMismatchError:
-    other, extent, place = decision.app_id, decision.extent, THE_TABLE
+    app_id, extent, place, old = decision.app_id, decision.extent, THE_TABLE, repr(decision.source)
+    again = f"offsetStore={place.spec} and a new checkpointLocation"
+    if app_id == batch.record.app_id:
+        whose = f"another source of this appId, {old}"
+        remedy = f"If this is that source under a new name, set its name again: source={decision.source}, with {again}"
+        both = ""
+    else:
+        whose = f"another appId, {app_id!r}"
+        remedy = (
+            f"If this is that pipeline under a new name, set its name again: appId={app_id} on source and sink, with "
+            f"{again} (an entry of sparkonce ingest: table_app_id)"
+        )
+        both = ", such as queries that divide the topic by WHERE"
     return OffsetMismatchError(
-        f"{batch} is the first of this appId in {place.name}, which has the records of another appId, {other!r}, up to "
-        f"offset {decision.stored}: {where}: batch start {extent.start}, batch end {extent.end}. Records "
-        f"[{extent.start}, {decision.stored}) would be written a second time. If this is that pipeline under a new "
-        f"name, set its name again: appId={other} on source and sink, with offsetStore={place.spec} and a new "
-        "checkpointLocation (an entry of sparkonce ingest: table_app_id). If both are to write these records, such "
-        "as queries that divide the topic by WHERE, set coveredTwice=true on the sink"
+        f"{batch} is the first of this appId in {place.name} that reads {where}, and {place.name} has its records of "
+        f"{whose}, up to offset {decision.stored}: batch start {extent.start}, batch end {extent.end}. Records "
+        f"[{extent.start}, {decision.stored}) would be written a second time. {remedy}. If both are to write these "
+        f"records{both}, set coveredTwice=true on the sink"
     )
 
 
