@@ -246,7 +246,8 @@ class Delivery:
     def _place(self) -> Place:
         if self.offsets is None:
             return self.place
-        return Place(f"the offset store {self.offsets}", str(self.offsets))
+        said = self.place.covered_twice
+        return Place(f"the offset store {self.offsets}", str(self.offsets), covered_twice=said)
 
     def _check_skipped(self, batch: Batch) -> None:
         """Check again a batch whose tasks wrote nothing: the decision made before them must still hold."""
