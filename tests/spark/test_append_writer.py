@@ -162,8 +162,15 @@ def pipeline(delta_session: SparkSession, tmp_path: Path) -> Iterator[Pipeline]:
     delta_session.sql(f"DROP TABLE IF EXISTS {made.name}")
 
 
-@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once", "at-most-once"])
-@pytest.mark.parametrize("before", ["AppendWriter", "delta_once"])
+@pytest.mark.parametrize(
+    ("guarantee", "before"),
+    [
+        ("exactly-once", "AppendWriter"),
+        ("at-least-once", "delta_once"),
+        pytest.param("at-most-once", "AppendWriter", marks=pytest.mark.soak),
+        pytest.param("exactly-once", "delta_once", marks=pytest.mark.soak),
+    ],
+)
 def test_another_app_id_does_not_write_the_rows_again(pipeline: Pipeline, guarantee: str, before: str) -> None:
     pipeline.create(Feature())
     if before == "delta_once":
