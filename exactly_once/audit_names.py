@@ -1,4 +1,6 @@
-"""Two names for one table, in an audit: records that two applications cover, and chains whose beginning is elsewhere.
+"""Two names for one table, in an audit: records covered twice, and chains whose beginning is elsewhere.
+
+Records are covered twice by two applications, or by two sources of one that no query reads together.
 
 The sink refuses both unless an option says that they are meant, which it stores in the table (`meant_txn_id`). Logs
 of earlier versions of sparkonce may have either. Only tables of rows are judged: those of offsets alone, and of dead
@@ -27,6 +29,8 @@ class Names:
     """Of each application of kept commits: whether it wrote rows that are no dead letters."""
     _late: dict[str, list[Finding]] = field(default_factory=dict)
     """Of each application whose first batch was seen: the partitions that begin late."""
+    _sources: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    """Of each query of an application: the sources that it read."""
 
     def add(self, commit: LogCommit, before: Mapping[str, int], *, is_known: bool) -> None:
         """Add a batch, before which these transaction ids were stored; ``is_known``: these are all."""
@@ -35,6 +39,9 @@ class Names:
         app_id, counts = batch.record.app_id, batch.record.counts
         has_rows = Writes.ROWS in batch.writes and (counts is None or counts.rows > 0)
         self._rows[app_id] = has_rows or self._rows.get(app_id, False)
+        self._sources.setdefault((app_id, batch.record.query_id), set()).update(
+            source for source, _ in batch.record.moved
+        )
         if app_id not in self._late and Writes.OFFSETS in batch.writes:
             is_checked = not is_known or FIRST_TXN_ID in commit.transactions
             self._late[app_id] = [] if is_checked else _begins_late(batch.record, CommitName.of(commit), before)
@@ -53,16 +60,25 @@ class Names:
             of_place.setdefault((*topic, chain.partition), []).append(chain)
         for one, other in (pair for together in of_place.values() for pair in combinations(together, 2)):
             is_meant = any(meant_txn_id(each.app_id, COVERED_TWICE) in stored for each in (one, other))
-            if one.app_id == other.app_id or is_meant or not self._have_rows(one.app_id, other.app_id):
+            if is_meant or not self._have_rows(one.app_id, other.app_id) or self._are_one(one, other):
                 continue
             twice = _common(_known(one), _known(other))
             if twice is not None:
+                who = f"source {other.source}" if one.app_id == other.app_id else f"appId {other.app_id}"
                 message = (
-                    f"{one}: appId {other.app_id} wrote rows of [{twice.start}, {twice.end}) too. If that is one "
+                    f"{one}: {who} wrote rows of [{twice.start}, {twice.end}) too. If that is one "
                     "pipeline under two names, its rows are there twice; if it is meant (queries that divide a topic "
                     "by WHERE), set coveredTwice=true on the sink of one of them, which records it"
                 )
                 yield Finding(Problem.COVERED_TWICE, message, None, one)
+
+    def _are_one(self, one: Chain, other: Chain) -> bool:
+        """Whether one query read both, as in a self-union; or their commits are no longer kept, so that it may have."""
+        if one.app_id != other.app_id:
+            return False
+        both = {one.source, other.source}
+        read = [sources for (app_id, _), sources in self._sources.items() if app_id == one.app_id]
+        return any(both <= sources for sources in read) or not both <= set().union(*read)
 
     def _have_rows(self, one: str, other: str) -> bool:
         """Whether both write rows: one whose commits are no longer kept does as the other."""
@@ -75,8 +91,8 @@ def _begins_late(record: BatchRecord, name: CommitName, before: Mapping[str, int
 
     A stream that begins at the newest records has an empty batch 0, which makes no commit: so batch 1 may be the first.
     """
-    others = other_apps(before, record.app_id, record.query_id, record.moved)
-    if others is None or record.batch_id < 2 or others.last_batch == record.batch_id - 1:
+    others = other_apps(before, record, record.moved)
+    if not others.is_first or record.batch_id < 2 or others.last_batch == record.batch_id - 1:
         return []
     return [
         Finding(

@@ -15,7 +15,7 @@ stops, and names the commit that won.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -41,7 +41,7 @@ from sparkonce.exactly_once.restored import restore_that_took_out
 from sparkonce.offset_store.administration import CommitEntry
 from sparkonce.offset_store.errors import CommitConflictError
 from sparkonce.offset_store.other_apps import OtherApps
-from sparkonce.offset_store.record import BatchRecord, CommittedBatch, Writes
+from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
 from sparkonce.offset_store.store import Commit, Snapshot
 
 MAX_CONFLICTS = 10
@@ -98,8 +98,8 @@ class RestorableSnapshot(Protocol):
 class SharedSnapshot(Protocol):
     """A snapshot of a table of rows, into which several applications may write."""
 
-    def others(self, batch: BatchRecord, *, keeps_offsets: bool) -> OtherApps | None:
-        """Return what it holds of other applications; None if it holds something of the batch's own.
+    def others(self, batch: BatchRecord, new: Collection[PartitionKey], *, keeps_offsets: bool) -> OtherApps | None:
+        """Return what it holds of others for ``new`` partitions of a batch; None if that does not matter.
 
         ``keeps_offsets`` is whether the application's offsets are to be in it.
         """
@@ -246,7 +246,8 @@ class Delivery:
     def _place(self) -> Place:
         if self.offsets is None:
             return self.place
-        return Place(f"the offset store {self.offsets}", str(self.offsets))
+        said = self.place.covered_twice
+        return Place(f"the offset store {self.offsets}", str(self.offsets), covered_twice=said)
 
     def _check_skipped(self, batch: Batch) -> None:
         """Check again a batch whose tasks wrote nothing: the decision made before them must still hold."""
@@ -333,8 +334,10 @@ def look(snapshot: Snapshot, batch: Batch, rows: Snapshot | None = None) -> Stor
     if last_batch_id is not None and _leaves_none_out(snapshot, batch):
         due = last_batch_id + 1
     others, result = None, rows or snapshot
-    if last_batch_id is None and not next_offsets and isinstance(result, SharedSnapshot):
-        others = result.others(record, keeps_offsets=result is snapshot)
+    # Also of a query that goes on: a topic may be added. Otherwise all that moves is stored, and nothing is read.
+    new = (record.ranges if last_batch_id is None else record.moved).keys() - next_offsets.keys()
+    if (new or (last_batch_id is None and not next_offsets)) and isinstance(result, SharedSnapshot):
+        others = result.others(record, new, keeps_offsets=result is snapshot)
     return Stored(snapshot.version, last_batch_id, next_offsets, fingerprint, due, is_other, others)
 
 

@@ -28,11 +28,13 @@ A partition whose log was truncated since it was last read (`OffsetRange.cut_fro
 must be exactly what had been read before the truncation, so such a batch follows the stored offset as any other does.
 A higher stored offset does not prove that the batch is there: it may be from before the truncation.
 
-Before 3 says `Fresh` in a table of rows where the application has nothing at all, it looks at the other applications
-there, since this may be one of them under another name. Where one is stored past the batch's start, these records
-would be written twice: `CoveredByAnother`. Where the checkpoint has read records before the batch, they must be
-there: by another application that ends where the batch begins, or that wrote the query's batch before this one.
-Otherwise the checkpoint is that of another table: `BeginsLate`. The user can say of each that it is meant.
+Before 3 says `Fresh` in a table of rows, it looks at each partition of which the application has stored nothing: this
+may be another application under a new name, a source under a new name, or a topic that another application has written.
+Where another application, or a source that the query does not read, is stored past the batch's start, these records
+would be written twice: `CoveredByAnother`. Where the application has nothing at all in the table, and its checkpoint
+has read records before the batch, they must be there: by another application that ends where the batch begins, or that
+wrote the query's batch before this one. Otherwise the checkpoint is that of another table: `BeginsLate`. The user can
+say of each that it is meant.
 
 Partitions that do not move carry no rows and are not compared: a commit would not conflict on them either. A stateful
 query is the exception: a watermark may write rows of records that were read before.
@@ -69,7 +71,8 @@ class Stored:
     """Whether the checkpoint of a later batch has another batch under the number of the last one; only for queries
     whose offsets do not show it."""
     others: OtherApps | None = None
-    """The other applications of a table of rows in which this one has nothing; None for any other store."""
+    """What a table of rows has of the partitions of which this application has nothing; None if there are none, and for
+    any other store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +159,12 @@ class PartitionNotStored:
 
 @dataclass(frozen=True, slots=True)
 class CoveredByAnother:
-    """The first batch of an application, over records that another application has written."""
+    """The first batch of a partition by an application, over records that another, or another source, has written."""
 
     key: PartitionKey
     extent: OffsetRange
     app_id: str
+    source: str
     stored: int
     """Where that one ends."""
 
@@ -248,17 +252,19 @@ def _written_before(stored: Stored, last_batch_id: int, batch: Batch) -> Replay 
 
 
 def _under_another_name(others: OtherApps | None, batch: Batch) -> CoveredByAnother | BeginsLate | None:
-    """Compare the first batch of an application with the others of its table; all it reads, moved or not."""
+    """Compare partitions that an application has not written before with what others have there."""
     if others is None:
         return None
     ranges = batch.record.ranges
-    for key, extent in sorted(ranges.items()):
-        past = {app_id: at for app_id, at in others.next_offsets.get(key, {}).items() if at > extent.start}
+    for key, ends in sorted(others.next_offsets.items()):
+        past = {reader: at for reader, at in ends.items() if at > ranges[key].start}
         if past and not others.may_cover_twice:
-            app_id = max(past, key=lambda each: (past[each], each))
-            return CoveredByAnother(key, extent, app_id, past[app_id])
+            reader = max(past, key=lambda each: (past[each], each))
+            return CoveredByAnother(key, ranges[key], *reader, past[reader])
     batch_id = batch.record.batch_id
-    if others.may_begin_late or not others.keeps_offsets or batch_id == 0 or others.last_batch == batch_id - 1:
+    if others.may_begin_late or not (others.is_first and others.keeps_offsets) or batch_id == 0:
+        return None
+    if others.last_batch == batch_id - 1:
         return None
     handed_over = {key for key, ends in others.next_offsets.items() if ranges[key].follows in ends.values()}
     for key in sorted(batch.read_before.keys() - handed_over):

@@ -43,6 +43,8 @@ class Place:
     """None if the source cannot read them there."""
     holds_rows: bool = False
     """Whether that is a Delta table with the rows in the same commits: then both can be restored together."""
+    covered_twice: str | None = None
+    """What to set to write rows beside those that are there, if that is not the option of `delta_once`."""
 
 
 _PARTLY_REFUSED = "; or Kafka refused some partitions of that batch's commit, whose error came first"
@@ -55,6 +57,8 @@ _BEGINS_LATE = " and beginsLate=true on the sink"
 
 def _beside(place: Place, batch: Batch | None = None) -> str:
     """Return what a new appId needs to write rows beside those there, from this batch or with a new checkpoint."""
+    if place.covered_twice is not None:
+        return f" and {place.covered_twice}"
     is_late = batch is not None and batch.record.batch_id > 0
     both = "coveredTwice=true and beginsLate=true" if is_late else "coveredTwice=true"
     return f" and {both} on the sink" if place.holds_rows else ""
@@ -103,7 +107,7 @@ def refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) -
             f"state are what you want beside the old rows, use a new appId{_beside(place, batch)}"
         )
     if isinstance(decision, CoveredByAnother):
-        return _covered(decision, where, batch)
+        return _covered(decision, where, batch, place)
     if isinstance(decision, PartitionNotStored):
         return _skipping(decision, where, batch, snapshot, place)
     if isinstance(decision, ForeignRowsUnknown):
@@ -196,16 +200,30 @@ def _diverged_predecessor(
     )
 
 
-def _covered(decision: CoveredByAnother, where: str, batch: Batch) -> OffsetMismatchError:
-    other, extent, place = decision.app_id, decision.extent, THE_TABLE
+def _covered(decision: CoveredByAnother, where: str, batch: Batch, place: Place) -> OffsetMismatchError:
+    app_id, extent, old = decision.app_id, decision.extent, repr(decision.source)
+    spec, said = place.spec, place.covered_twice
+    if said is None:  # `delta_once`, wherever its offsets are
+        spec, said = THE_TABLE.spec, "coveredTwice=true on the sink"
+    place = THE_TABLE
+    again = f"offsetStore={spec} and a new checkpointLocation"
+    if app_id == batch.record.app_id:
+        whose = f"another source of this appId, {old}"
+        remedy = f"If this is that source under a new name, set its name again: source={decision.source}, with {again}"
+        both = ""
+    else:
+        whose = f"another appId, {app_id!r}"
+        remedy = (
+            f"If this is that pipeline under a new name, set its name again: appId={app_id} on source and sink, with "
+            f"{again} (an entry of sparkonce ingest: name as it was; or table_app_id, and without the checkpoint of "
+            "this start)"
+        )
+        both = ", such as queries that divide the topic by WHERE"
     return OffsetMismatchError(
-        f"{batch} is the first of this appId in {place.name}, which has the records of another appId, {other!r}, up to "
-        f"offset {decision.stored}: {where}: batch start {extent.start}, batch end {extent.end}. Records "
-        f"[{extent.start}, {decision.stored}) would be written a second time. If this is that pipeline under a new "
-        f"name, set its name again: appId={other} on source and sink, with offsetStore={place.spec} and a new "
-        "checkpointLocation (an entry of sparkonce ingest: name as it was; or table_app_id, and without the checkpoint "
-        "of this start). If both are to write these records, such as queries that divide the topic by WHERE, set "
-        "coveredTwice=true on the sink"
+        f"{batch} is the first of this appId in {place.name} that reads {where}, and {place.name} has its records of "
+        f"{whose}, up to offset {decision.stored}: batch start {extent.start}, batch end {extent.end}. Records "
+        f"[{extent.start}, {decision.stored}) would be written a second time. {remedy}. If both are to write these "
+        f"records{both}, set {said}"
     )
 
 

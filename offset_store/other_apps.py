@@ -1,8 +1,9 @@
-"""What a table of rows holds of other applications, for one that has nothing there yet.
+"""What a table of rows holds of the records that an application is to write there for the first time.
 
 An application is known by its `appId` alone. So the same query under another name, or the checkpoint of one table with
 another table, looks like a new application, and would write rows again, or leave rows out. The transaction ids of
-the others show that: they name topics by their ids, and outlive every clean-up of the log.
+the others show that: they name topics by their ids, and outlive every clean-up of the log. So it is with a new name of
+a source, and with a topic that an application adds.
 """
 
 from __future__ import annotations
@@ -11,16 +12,27 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from sparkonce.offset_store.offsets import TopicPartition
-from sparkonce.offset_store.record import PartitionKey
-from sparkonce.offset_store.txn_ids import MOVED_TO_ID, OffsetTxn, QueryTxn, parse_txn_id
+from sparkonce.offset_store.record import BatchRecord, PartitionKey
+from sparkonce.offset_store.txn_ids import (
+    COVERED_TWICE,
+    MOVED_TO_ID,
+    OffsetTxn,
+    QueryTxn,
+    meant_txn_id,
+    parse_txn_id,
+)
+
+Reader = tuple[str, str]
+"""An application's id, and the name of one of its sources."""
 
 
 @dataclass(frozen=True, slots=True)
 class OtherApps:
-    """The stored offsets and batches of all other applications of a table."""
+    """The stored offsets and batches of all others that write into a table."""
 
-    next_offsets: Mapping[PartitionKey, Mapping[str, int]] = field(default_factory=dict)
-    """For each partition that the application reads, the next offset of each other one that has read it."""
+    next_offsets: Mapping[PartitionKey, Mapping[Reader, int]] = field(default_factory=dict)
+    """For each partition that is new to the application, the next offset of each other reader: another application,
+    or a source of this one that the query does not read."""
     last_batch: int | None = None
     """The last batch of the same query under another name; of Delta's own sink, too."""
     may_cover_twice: bool = False
@@ -29,30 +41,46 @@ class OtherApps:
     """Whether the user means to leave out what the query's checkpoint had read before."""
     keeps_offsets: bool = True
     """Whether the application's offsets are in this table: if not, it may have rows of the application already."""
+    is_first: bool = True
+    """Whether the application has nothing at all in the table."""
 
 
 def other_apps(
-    transactions: Mapping[str, int], app_id: str, query_id: str, keys: Iterable[PartitionKey]
-) -> OtherApps | None:
-    """Read the transaction ids of a table; None if the application itself has offsets or batches among them."""
+    transactions: Mapping[str, int], record: BatchRecord, keys: Iterable[PartitionKey], *, keeps_offsets: bool = True
+) -> OtherApps:
+    """Read the transaction ids of a table for partitions of a batch of which its application has stored nothing.
+
+    Where the application has written other partitions of a topic, what it or another was meant to write twice stays so.
+    """
+    app_id, sources = record.app_id, {source for source, _ in record.ranges}
     offsets: dict[tuple[str, int], list[tuple[OffsetTxn, int]]] = {}
-    last_batch = transactions.get(query_id)  # as Delta's own sink names its queries
+    own_topics: set[tuple[str, str]] = set()
+    is_first, last_batch = True, transactions.get(record.query_id)  # as Delta's own sink names its queries
     for txn_id, stored in transactions.items():
         parsed = parse_txn_id(txn_id)
-        if isinstance(parsed, OffsetTxn | QueryTxn) and parsed.app_id == app_id:
-            return None
-        if isinstance(parsed, QueryTxn) and parsed.query_id == query_id:
+        if not isinstance(parsed, OffsetTxn | QueryTxn):
+            continue
+        is_own = parsed.app_id == app_id
+        is_first = is_first and not is_own
+        if isinstance(parsed, OffsetTxn) and stored != MOVED_TO_ID:
+            if is_own and parsed.source in sources:
+                own_topics.add((parsed.source, _place(parsed.partition)[0]))
+            else:
+                offsets.setdefault(_place(parsed.partition), []).append((parsed, stored))
+        elif isinstance(parsed, QueryTxn) and not is_own and parsed.query_id == record.query_id:
             last_batch = max(stored, -1 if last_batch is None else last_batch)
-        elif isinstance(parsed, OffsetTxn) and stored != MOVED_TO_ID:
-            offsets.setdefault(_place(parsed.partition), []).append((parsed, stored))
-    found: dict[PartitionKey, dict[str, int]] = {}
+    found: dict[PartitionKey, dict[Reader, int]] = {}
     for source, tp in keys:
+        goes_on = (source, _place(tp)[0]) in own_topics
         of_id = [*offsets.get(_place(tp), ())] if tp.topic_id else []
         of_name = [each for each in offsets.get(_place(tp.by_name), ()) if each[0].source == source]
         for parsed, stored in (*of_id, *of_name):
-            ends = found.setdefault((source, tp), {})
-            ends[parsed.app_id] = max(stored, ends.get(parsed.app_id, 0))
-    return OtherApps(found, last_batch)
+            is_meant = (goes_on or not keeps_offsets) and meant_txn_id(app_id, COVERED_TWICE) in transactions
+            if is_meant or (goes_on and meant_txn_id(parsed.app_id, COVERED_TWICE) in transactions):
+                continue
+            ends, reader = found.setdefault((source, tp), {}), (parsed.app_id, parsed.source)
+            ends[reader] = max(stored, ends.get(reader, 0))
+    return OtherApps(found, last_batch, keeps_offsets=keeps_offsets, is_first=is_first)
 
 
 def _place(tp: TopicPartition) -> tuple[str, int]:

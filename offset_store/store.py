@@ -30,7 +30,8 @@ class Commit(Generic[FileT]):
     in_sequence: bool = False
     """Whether the batch that must come next is stored too, since a restore removed batches of the query."""
     is_first: bool = False
-    """Whether the application has nothing in this table of rows: it must conflict with that of another application."""
+    """Whether the application has written a partition of it never before into this table of rows: it must conflict with
+    such a commit of another."""
 
 
 class Snapshot(Protocol):

@@ -48,8 +48,8 @@ LookUp = Callable[[str], int | None]
 
 
 FIRST_TXN_ID = f"{PREFIX}/first"
-"""The id that each application's first commit into a table of rows writes, so that two first commits conflict. Its
-version says nothing."""
+"""The id that an application's first commit of a partition into a table of rows writes, so that two first commits
+conflict. Its version says nothing."""
 COVERED_TWICE, BEGINS_LATE = "covered-twice", "begins-late"
 """What an application may be meant to do, as audits name it: see `meant_txn_id`."""
 

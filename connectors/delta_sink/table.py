@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -38,7 +38,7 @@ from sparkonce.offset_store.delta import DeltaOffsetStore, DeltaSnapshot
 from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError, plain
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.other_apps import OtherApps, other_apps
-from sparkonce.offset_store.record import BatchRecord, Writes
+from sparkonce.offset_store.record import BatchRecord, PartitionKey, Writes
 from sparkonce.offset_store.store import Commit, FileT
 from sparkonce.offset_store.store_hints import store_hint
 from sparkonce.offset_store.tables import append, check_keeps_transaction_ids
@@ -105,7 +105,7 @@ class ResultSnapshot(DeltaSnapshot):
     meant: frozenset[str] | None = None
     """Which of `COVERED_TWICE` and `BEGINS_LATE` are meant; None if other applications of the table do not matter."""
 
-    def others(self, batch: BatchRecord, *, keeps_offsets: bool) -> OtherApps | None:
+    def others(self, batch: BatchRecord, new: Collection[PartitionKey], *, keeps_offsets: bool) -> OtherApps | None:
         """See `SharedSnapshot.others`.
 
         Raises:
@@ -113,15 +113,8 @@ class ResultSnapshot(DeltaSnapshot):
         """
         if self.meant is None:
             return None
-        found = other_apps(self.stored.whole(), batch.app_id, batch.query_id, batch.ranges)
-        if found is None or (not keeps_offsets and self.newest_of(batch.app_id) is not None):
-            return None
-        return replace(
-            found,
-            may_cover_twice=COVERED_TWICE in self.meant,
-            may_begin_late=BEGINS_LATE in self.meant,
-            keeps_offsets=keeps_offsets,
-        )
+        found = other_apps(self.stored.whole(), batch, new, keeps_offsets=keeps_offsets)
+        return replace(found, may_cover_twice=COVERED_TWICE in self.meant, may_begin_late=BEGINS_LATE in self.meant)
 
     def transactions(self, commit: Commit[FileT]) -> dict[str, int]:
         """See `DeltaSnapshot.transactions`; and what is meant, once, for audits."""

@@ -13,9 +13,11 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 from pyspark.sql import types as t
 
+from sparkonce.connectors.delta_spark.other_rows import OtherRows
 from sparkonce.connectors.delta_spark.result import TXN_APP_ID, TXN_VERSION, USER_METADATA, WriteFunction, quoted
 from sparkonce.connectors.delta_spark.writer import DeltaWriter
 from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.offset_store.delta import DeltaOffsetStore
 
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 """The property that Spark sets on the thread of a query."""
@@ -41,10 +43,13 @@ class AppendWriter(DeltaWriter):
     Args:
         output_mode: the query's ``outputMode``: ``append``, or ``complete``, where each batch replaces all rows.
         merge_schema: whether columns that the rows have and the table lacks are added to the table.
+        covered_twice: whether rows are written of records that the table has under another ``app_id``, on purpose, as
+            where several queries divide a topic. Otherwise they stop the query.
     """
 
     output_mode: str = field(default="append", kw_only=True)
     merge_schema: bool = field(default=False, kw_only=True)
+    covered_twice: bool = field(default=False, kw_only=True)
 
     def _function(self) -> WriteFunction:
         if self.output_mode not in _MODES:
@@ -62,6 +67,16 @@ class AppendWriter(DeltaWriter):
         writer = writer.mode(_MODES[self.output_mode]).option("partitionOverwriteMode", "static")
         options = {_OPTIONS[name]: value for name, value in settings.items()}
         writer.options(**options).option("mergeSchema", self.merge_schema).save(path)
+
+    def _other_rows(self) -> OtherRows | None:
+        if self.output_mode == "complete":  # each batch replaces all rows
+            return None
+        stores = [self._result.store, *([] if self.offsets else [self._intents.store])]
+        own = (DeltaOffsetStore(each.location, self.app_id, self.storage_options) for each in stores)
+        return OtherRows(tuple(own), self.covered_twice)
+
+    def _covered_twice(self) -> str | None:
+        return "covered_twice=True on the writer"
 
     def _check(self, rows: DataFrame) -> None:
         """Reject rows of a query in another output mode: they would be in the table several times, or be removed."""

@@ -26,7 +26,7 @@ from sparkonce.offset_store.record import (
 )
 from sparkonce.offset_store.store import Commit
 from sparkonce.offset_store.tables import append
-from sparkonce.offset_store.txn_ids import intent_txn_id, merge_txn_id
+from sparkonce.offset_store.txn_ids import FIRST_TXN_ID, intent_txn_id, merge_txn_id
 
 OFFSETS_FOLDER = "_sparkonce"
 """The table of offsets, within the result's folder. A name with an underscore is hidden from readers and VACUUM."""
@@ -105,7 +105,8 @@ class DeltaIntentSnapshot:
         """See `IntentSnapshot.record`."""
         app_id = self.inner.app_id
         info = {INTENT_INFO_KEY: intent_to_info(intent, Writes(0))}
-        append(self.inner.table, {intent_txn_id(app_id): intent.sequence}, info)
+        against_first_commits = {FIRST_TXN_ID: self.version} if intent.is_first else {}
+        append(self.inner.table, {intent_txn_id(app_id): intent.sequence, **against_first_commits}, info)
 
     def confirm(self, landed: Landed, move_offsets: bool) -> None:
         """See `IntentSnapshot.confirm`."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -25,12 +25,21 @@ from pyspark.sql.types import StructType
 from sparkonce.connectors.delta_sink.schema import check_partition_columns, table_schema
 from sparkonce.connectors.delta_sink.table import TableError
 from sparkonce.connectors.delta_spark.intents import intent_from_info, intent_to_info
+from sparkonce.connectors.delta_spark.other_rows import OtherRows
 from sparkonce.connectors.delta_spark.sequence import Intent, Landed, ResultState
 from sparkonce.offset_store.administration import CommitEntry, read_entry
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.errors import CommitConflictError, StoreMissingError
 from sparkonce.offset_store.fingerprint import Fingerprint
-from sparkonce.offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
+from sparkonce.offset_store.other_apps import OtherApps
+from sparkonce.offset_store.record import (
+    COMMIT_INFO_KEY,
+    BatchRecord,
+    CommittedBatch,
+    PartitionKey,
+    Writes,
+    read_history,
+)
 from sparkonce.offset_store.store import Commit, FileT
 from sparkonce.offset_store.txn_ids import merge_txn_id
 
@@ -147,10 +156,12 @@ class PlainResult:
     """The result for the other two guarantees: writes without a number, with their offsets elsewhere."""
 
     result: DeltaResult
+    other_rows: OtherRows | None = None
+    """None if what other applications have written there does not matter."""
 
     def snapshot(self) -> PlainSnapshot:
         """Return a snapshot of the result."""
-        return PlainSnapshot(self.result, self.result.look().version)
+        return PlainSnapshot(self.result, self.result.look().version, self.other_rows)
 
     def __str__(self) -> str:
         return str(self.result)
@@ -162,6 +173,7 @@ class PlainSnapshot:
 
     result: DeltaResult
     version: int
+    other_rows: OtherRows | None = None
 
     def last_batch(self, query_id: str) -> int | None:  # noqa: ARG002
         """See `Snapshot.last_batch`."""
@@ -174,6 +186,10 @@ class PlainSnapshot:
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:  # noqa: ARG002
         """See `Snapshot.next_offsets`."""
         return {}
+
+    def others(self, batch: BatchRecord, new: Collection[PartitionKey], *, keeps_offsets: bool) -> OtherApps | None:  # noqa: ARG002
+        """See `SharedSnapshot.others`."""
+        return None if self.other_rows is None else self.other_rows.look(batch, new)
 
     def commit(self, commit: Commit[FileT]) -> None:
         """Write a batch's rows; the one file is the batch's DataFrame."""

@@ -21,8 +21,8 @@ what is confirmed was deleted or replaced. Nothing of Spark is imported here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any, Protocol
 
@@ -32,6 +32,7 @@ from sparkonce.exactly_once.errors import DeliveryError, FencedError, OffsetMism
 from sparkonce.offset_store.administration import CommitEntry
 from sparkonce.offset_store.errors import CommitConflictError
 from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.other_apps import OtherApps
 from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
 from sparkonce.offset_store.store import Commit, FileT
 
@@ -45,6 +46,8 @@ class Intent:
 
     sequence: int
     record: BatchRecord
+    is_first: bool = field(default=False, compare=False)
+    """See `Commit.is_first`; only of an intent that is to be recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,13 @@ class ResultLog(Protocol):
 
     def entries(self) -> Iterator[CommitEntry]:
         """Return the commits that the log still has, newest first, of all writers; a numbered write with its record."""
+
+
+class RowsOfOthers(Protocol):
+    """What other applications have written into the result."""
+
+    def look(self, batch: BatchRecord, new: Collection[PartitionKey]) -> OtherApps:
+        """Return what they have of partitions of which the batch's application has stored nothing."""
 
 
 class IntentSnapshot(Protocol):
@@ -139,6 +149,8 @@ class NumberedTable:
 
     result: ResultLog
     intents: IntentLog
+    other_rows: RowsOfOthers | None = None
+    """None if what other applications have written there does not matter."""
 
     def snapshot(self) -> NumberedSnapshot:
         """Confirm what landed, then return a snapshot.
@@ -217,6 +229,10 @@ class NumberedSnapshot:
         """See `Snapshot.next_offsets`."""
         return self.offsets.next_offsets(keys)
 
+    def others(self, batch: BatchRecord, new: Collection[PartitionKey], *, keeps_offsets: bool) -> OtherApps | None:  # noqa: ARG002
+        """See `SharedSnapshot.others`."""
+        return None if self.table.other_rows is None else self.table.other_rows.look(batch, new)
+
     def commit(self, commit: Commit[FileT]) -> None:
         """Write a batch's rows and move its offsets; the one file is the batch's DataFrame.
 
@@ -228,7 +244,7 @@ class NumberedSnapshot:
         assert commit.writes == Writes.ROWS | Writes.OFFSETS, "other orders do not need sequence numbers"
         (rows,) = commit.files
         record = commit.record
-        intent = Intent(self.state.sequence + 1, record)
+        intent = Intent(self.state.sequence + 1, record, commit.is_first)
         self.offsets.record(intent)
         reach(IntentPoint.RECORDED, record.batch_id, record.app_id)
         result = self.table.result

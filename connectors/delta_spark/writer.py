@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from sparkonce.connectors.delta_spark.intents import OFFSETS_FOLDER, DeltaIntents
+from sparkonce.connectors.delta_spark.other_rows import OtherRows
 from sparkonce.connectors.delta_spark.result import DeltaResult, PlainResult, WriteFunction, delta_table
 from sparkonce.connectors.delta_spark.sequence import NumberedTable
 from sparkonce.connectors.delta_spark.taking_over import take_over, take_over_for_good
@@ -83,16 +84,17 @@ class DeltaWriter(metaclass=Shipped):
         self._intents = DeltaIntents(
             DeltaOffsetStore(offsets, self.app_id, self.storage_options, create_missing=True),
         )
-        table = NumberedTable(self._result, self._intents)
+        other_rows = self._other_rows()
+        table = NumberedTable(self._result, self._intents, other_rows)
         guarantee = Guarantee(self.guarantee)
         together = guarantee is Guarantee.EXACTLY_ONCE
         self._foreach_batch = ForeachBatch(
-            table if together else PlainResult(self._result),
+            table if together else PlainResult(self._result, other_rows),
             self.checkpoint,
             self.app_id,
             guarantee,
             None if together else self._intents.store,
-            Place("the result", str(self._intents)),
+            Place("the result", str(self._intents), covered_twice=self._covered_twice()),
             self.storage_options,
         )
         if self._result.exists():
@@ -129,6 +131,14 @@ class DeltaWriter(metaclass=Shipped):
             ValueError: for arguments that cannot work.
         """
         raise NotImplementedError
+
+    def _other_rows(self) -> OtherRows | None:
+        """Return what reads the rows of other applications, if a batch may write them again; not by keys."""
+        return None
+
+    def _covered_twice(self) -> str | None:
+        """Return how the user says that such rows are to be there twice."""
+        return None
 
     def _check(self, rows: DataFrame) -> None:
         """Check a batch before a table is created for it.

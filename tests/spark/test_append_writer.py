@@ -162,6 +162,37 @@ def pipeline(delta_session: SparkSession, tmp_path: Path) -> Iterator[Pipeline]:
     delta_session.sql(f"DROP TABLE IF EXISTS {made.name}")
 
 
+@pytest.mark.parametrize(
+    ("guarantee", "before"),
+    [
+        ("exactly-once", "AppendWriter"),
+        ("at-least-once", "delta_once"),
+        pytest.param("at-most-once", "AppendWriter", marks=pytest.mark.soak),
+        pytest.param("exactly-once", "delta_once", marks=pytest.mark.soak),
+    ],
+)
+def test_another_app_id_does_not_write_the_rows_again(pipeline: Pipeline, guarantee: str, before: str) -> None:
+    pipeline.create(Feature())
+    if before == "delta_once":
+        run_delta_once(pipeline.records(10), pipeline.table, pipeline.folder / "c", appId="app")
+    else:
+        pipeline.run(10, guarantee=guarantee)
+    for meant in (False, True):
+        checkpoint = str(pipeline.folder / f"other-{meant}")
+        writer = AppendWriter(str(pipeline.table), "other", checkpoint, guarantee=guarantee, covered_twice=meant)
+        query = pipeline.records(10).writeStream.foreachBatch(writer).trigger(availableNow=True)
+        query = query.option("checkpointLocation", checkpoint)
+        if meant:
+            query.start().awaitTermination()
+        else:
+            with pytest.raises(
+                StreamingQueryException, match=r"another appId, 'app', up to offset.*covered_twice=True on"
+            ):
+                query.start().awaitTermination()
+            assert pipeline.rows() == expected(10)
+    assert pipeline.rows() == sorted([*expected(10)] * 2)
+
+
 def expected(end: int, start: int = 0) -> list[tuple[int, int, str]]:
     return [(p, n, f"{p}-{n}") for p in range(2) for n in range(start, end)]
 

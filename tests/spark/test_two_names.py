@@ -153,6 +153,34 @@ def test_queries_that_divide_a_topic_say_so(spark: SparkSession, tmp_path: Path,
     assert audited(table)[0] == 0
 
 
+def test_a_source_whose_name_changes(spark: SparkSession, tmp_path: Path) -> None:
+    """With a new checkpoint all rows were written a second time, and the audit called that proven."""
+    table = tmp_path / "t"
+    run(numbers(spark, end=10), table, tmp_path / "one")
+    renamed = numbers(spark, end=10, source="renamed")
+    with pytest.raises(StreamingQueryException, match=r"another source of this appId, .*set its name again: source="):
+        run(renamed, table, tmp_path / "two")
+    assert offsets(table) == each(10)
+    run(renamed, table, tmp_path / "two", coveredTwice="true")
+    assert offsets(table) == each(10, times=2)
+    assert audited(table, "--strict") == (0, [])
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_topic_that_is_added_and_that_another_wrote(spark: SparkSession, tmp_path: Path, guarantee: str) -> None:
+    """Only the first batch of an appId was compared."""
+    table, kind = tmp_path / "t", {"deliveryGuarantee": guarantee}
+    run(numbers(spark, end=10), table, tmp_path / "a", appId="a", **kind)
+    first = numbers(spark, end=5, topicid="B" * 22, source="first")
+    run(first, table, tmp_path / "b", appId="b", **kind)
+    added = numbers(spark, end=10, source="added")
+    for rows in (added, numbers(spark, begin=5, end=7, topicid="B" * 22, source="first").union(added)):
+        with pytest.raises(StreamingQueryException, match="another appId, 'a', up to offset 10"):
+            run(rows, table, tmp_path / "c", appId="b", **kind)
+        shutil.rmtree(tmp_path / "c")
+    assert offsets(table) == sorted([*each(10), *each(5)])
+
+
 def test_a_restore_leaves_the_offsets_and_the_audit_says_so(delta_spark: SparkSession, tmp_path: Path) -> None:
     """What the sink logs then is in `tests/unit/sink/test_two_names.py`."""
     delta_spark.dataSource.register(NumbersSource)

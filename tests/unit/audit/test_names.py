@@ -104,6 +104,28 @@ def test_only_tables_of_rows_are_judged(commits: list[LogCommit], is_twice: bool
     assert bool(of(audit(in_order(commits)), Problem.COVERED_TWICE)) is is_twice
 
 
+def of_sources(queries: Sequence[tuple[str, str]]) -> list[LogCommit]:
+    """Batches of one application over the same records: for each, the query and the name of its source."""
+    return in_order(
+        [committed(0, record(0, {key(0, source): (0, 5)}, query_id=query), BOTH) for query, source in queries]
+    )
+
+
+SOURCES: list[tuple[str, list[LogCommit], bool]] = [
+    ("renamed, with a new checkpoint", of_sources([("one", "default"), ("two", "renamed")]), True),
+    ("a self-union", [committed(0, record(0, {key(0): (0, 5), key(0, "second"): (0, 5)}))], False),
+    ("both of one query, in turn", of_sources([("one", "default"), ("one", "second")]), False),
+]  # fmt: skip
+
+
+@each_case(("commits", "is_twice"), [row[1:] for row in SOURCES], ids=[row[0] for row in SOURCES])
+def test_two_sources_of_one_name_cover_records_once_in_one_query(commits: list[LogCommit], is_twice: bool) -> None:
+    report = audit(commits)
+    assert bool(of(report, Problem.COVERED_TWICE)) is is_twice
+    meant = [saying(commits[0], meant_txn_id(APP, COVERED_TWICE)), *commits[1:]]
+    assert not of(audit(meant), Problem.COVERED_TWICE)
+
+
 def test_a_name_whose_commits_are_no_longer_kept_is_known_by_its_checkpoint() -> None:
     commits = in_order(chain(APP, 0, 5) + chain(OTHER, 0, 3, 9))
     kept = StoredState(0, state_of(commits[:1]))

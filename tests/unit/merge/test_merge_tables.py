@@ -24,6 +24,7 @@ from sparkonce.connectors.delta_sink.table import TableError
 from sparkonce.connectors.delta_spark.append import AppendWriter
 from sparkonce.connectors.delta_spark.intents import DeltaIntents, intent_from_info, intent_to_info
 from sparkonce.connectors.delta_spark.merge import MergeWriter, merging
+from sparkonce.connectors.delta_spark.other_rows import OtherRows
 from sparkonce.connectors.delta_spark.result import (
     TXN_APP_ID,
     TXN_VERSION,
@@ -68,12 +69,13 @@ class Tables:
         self.folder = folder
         DeltaTable.create(folder / "result", Schema([Field("n", PrimitiveType("long"))]))
 
-    def open(self, app_id: str = "app") -> NumberedTable:
-        """Open both anew, as a driver that starts."""
+    def open(self, app_id: str = "app", *, compares: bool = False) -> NumberedTable:
+        """Open both anew, as a driver that starts; one that ``compares`` with other applications."""
         result = DeltaOffsetStore(Location.parse(str(self.folder / "result")), app_id)
         offsets = DeltaOffsetStore(Location.parse(str(self.folder / "offsets")), app_id, create_missing=True)
         without_spark = ResultWithoutSpark(result, "unused", lambda path, rows, settings: None)
-        return NumberedTable(without_spark, DeltaIntents(offsets))
+        other_rows = OtherRows((result, offsets), False) if compares else None
+        return NumberedTable(without_spark, DeltaIntents(offsets), other_rows)
 
 
 @pytest.fixture
@@ -110,6 +112,24 @@ def test_applications_do_not_meet(tables: Tables) -> None:
     assert tables.open("b/c").snapshot().state.sequence == 1
     assert tables.open("b/c").snapshot().next_offsets([KEY]) == {KEY: 3}
     assert tables.open().snapshot().next_offsets([KEY]) == {KEY: 6}
+
+
+def test_rows_of_another_application_are_not_written_again(tables: Tables) -> None:
+    deliver(tables.open(compares=True), batch(0, 0, 5))
+    with pytest.raises(OffsetMismatchError, match="another appId, 'app', up to offset 5"):
+        deliver(tables.open("new", compares=True), batch(0, 0, 5, app_id="new"))
+    deliver(tables.open("new", compares=True), batch(0, 5, 9, app_id="new"))
+    assert tables.open("new").snapshot().next_offsets([KEY]) == {KEY: 9}
+
+
+def test_two_first_intents_conflict(tables: Tables) -> None:
+    """Whatever they read: the second of them has not seen the first."""
+    tables.open("one").snapshot()
+    one, two = (tables.open(name, compares=True).snapshot() for name in ("one", "two"))
+    both = Writes.ROWS | Writes.OFFSETS
+    one.commit(Commit(batch(0, 0, 5, app_id="one").record, both, ("rows",), is_first=True))
+    with pytest.raises(CommitConflictError):
+        two.commit(Commit(batch(0, 0, 5, app_id="two").record, both, ("rows",), is_first=True))
 
 
 @pytest.mark.parametrize("log_tells", [True, False])

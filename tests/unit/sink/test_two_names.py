@@ -18,15 +18,18 @@ from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.errors import FencedError, OffsetMismatchError, StatefulRestartError
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.offset_store.administration import CommitEntry
+from sparkonce.offset_store.delta_log import StoredTransactions
 from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError
 from sparkonce.offset_store.fingerprint import Fingerprint
-from sparkonce.offset_store.offsets import OffsetRange
-from sparkonce.offset_store.record import BatchRecord, Writes
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.record import BatchRecord, PartitionKey, Writes
 from sparkonce.offset_store.store import Commit
+from sparkonce.offset_store.txn_ids import FIRST_TXN_ID
 from tests.unit.sink.query_by_hand import SCHEMA, TP, Query
-from tests.unit.sink.two_names import COVERED, LATE, WRITTEN, cases, outcome
+from tests.unit.sink.two_names import COVERED, LATE, WRITTEN, cases, deliver, outcome
 
-SAMPLE = 120
+SAMPLE = 180
 """Of all cases, always the same ones; the rest are in `make lab`."""
 
 
@@ -121,6 +124,73 @@ def test_two_first_commits_conflict(tmp_path: Path) -> None:
         else:
             with pytest.raises(CommitConflictError):
                 snapshot.commit(commit)
+
+
+def place(topic: str, partition: int = 0, source: str = "kafka") -> PartitionKey:
+    return source, TopicPartition(topic, topic, partition)
+
+
+def application(
+    folder: Path, app_id: str, guarantee: Guarantee = Guarantee.EXACTLY_ONCE, *, covered_twice: bool = False
+) -> SinkOptions:
+    return SinkOptions(
+        table=Location.parse(str(folder / "t")),
+        app_id=app_id,
+        checkpoint="/nowhere",
+        guarantee=guarantee,
+        covered_twice=covered_twice,
+    )
+
+
+@pytest.mark.parametrize("guarantee", list(Guarantee))
+def test_of_two_names_that_add_a_topic_at_once_one_is_refused(tmp_path: Path, guarantee: Guarantee) -> None:
+    """Both are in the table, and neither has the topic."""
+    one, two = (application(tmp_path, name, guarantee) for name in ("one", "two"))
+    deliver(one, "one", 0, {place("of one"): (0, 3)})
+    deliver(two, "two", 0, {place("of two"): (0, 3)})
+    added = {place("added"): (0, 5)}
+    with pytest.raises(OffsetMismatchError, match=r"another appId, '(one|two)', up to offset 5"):
+        deliver(one, "one", 1, added, between=lambda: deliver(two, "two", 1, added))
+
+
+def test_queries_that_divide_a_topic_go_on_with_new_partitions_of_it(tmp_path: Path) -> None:
+    """The option may be left out once it was said; whoever comes first writes the partition that was added."""
+    one, two = application(tmp_path, "one"), application(tmp_path, "two")
+    meant = application(tmp_path, "two", covered_twice=True)
+    deliver(one, "one", 0, {place("topic"): (0, 5)})
+    deliver(meant, "two", 0, {place("topic"): (0, 5)})
+    deliver(one, "one", 1, {place("topic", 1): (0, 5)})
+    deliver(two, "two", 1, {place("topic", 1): (0, 5), place("topic", 2): (0, 5)})
+    deliver(one, "one", 2, {place("topic", 2): (0, 5)})
+    deliver(application(tmp_path, "three"), "three", 0, {place("other"): (0, 5)})
+    with pytest.raises(OffsetMismatchError, match="another appId, 'three', up to offset 5"):
+        deliver(two, "two", 2, {place("other"): (0, 5)})
+    with pytest.raises(OffsetMismatchError, match="another appId, 'two', up to offset 5"):
+        deliver(application(tmp_path, "three"), "three", 1, {place("topic"): (0, 5)})
+
+
+def test_a_source_under_a_new_name_is_refused_and_a_second_one_of_the_query_is_not(tmp_path: Path) -> None:
+    one = application(tmp_path, "one")
+    deliver(one, "q", 0, {place("topic"): (0, 5)})
+    with pytest.raises(OffsetMismatchError, match=r"another source of this appId, 'kafka', .*source=kafka, with off"):
+        deliver(one, "again", 0, {place("topic", source="renamed"): (0, 5)})
+    deliver(one, "q", 1, {place("topic"): (5, 5), place("topic", source="second"): (0, 5)})
+
+
+def test_a_partition_that_is_stored_is_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other applications are read from the whole log: not for each batch."""
+    one = application(tmp_path, "one")
+    deliver(one, "q", 0, {place("topic"): (0, 5), place("topic", 1): (0, 0)})
+    monkeypatch.setattr(StoredTransactions, "whole", None)
+    deliver(one, "q", 1, {place("topic"): (5, 9), place("topic", 1): (0, 0)})
+
+
+def test_the_first_commit_of_an_added_partition_conflicts_with_other_first_ones(tmp_path: Path) -> None:
+    one, written = application(tmp_path, "one"), []
+    for batch_id, spans in enumerate([{place("a"): (0, 5)}, {place("a"): (5, 9)}, {place("b"): (0, 5)}]):
+        deliver(one, "q", batch_id, spans)
+        written.append(DeltaTable(tmp_path / "t").transaction_version(FIRST_TXN_ID))
+    assert written[0] == written[1] != written[2]
 
 
 def test_a_restore_is_said_once_and_only_if_it_removed_rows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,12 +1,13 @@
-"""The first batch of an application in a table, with all that may be there: a case, and what must become of it."""
+"""The first batch of an application of a partition, with all that may be there: a case, and what must become of it."""
 
 from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from pyspark.sql import types as t
 
@@ -19,7 +20,7 @@ from sparkonce.exactly_once.refusals import THE_TABLE, Place
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
-from sparkonce.offset_store.record import BatchRecord
+from sparkonce.offset_store.record import BatchRecord, PartitionKey
 
 START = 10
 """Where the batch begins."""
@@ -42,11 +43,16 @@ class Case:
     may_cover: bool
     may_begin_late: bool
     guarantee: Guarantee
+    same_source: bool
+    """Whether the sources of both queries have one name."""
+    is_later: bool
+    """Whether the query has written another topic before it reads this one."""
 
     @property
     def goes_on(self) -> bool:
-        """Whether the application has offsets where its batch is compared: then nothing of this is looked at."""
-        return self.same_app and not (self.kind == "offsets" and self.guarantee is Guarantee.EXACTLY_ONCE)
+        """Whether the source has offsets where its batch is compared: then nothing of this is looked at."""
+        is_new = self.kind == "offsets" and self.guarantee is Guarantee.EXACTLY_ONCE
+        return self.same_app and self.same_source and not is_new
 
     @property
     def expected(self) -> str:
@@ -59,6 +65,8 @@ class Case:
         there = set(range(self.other_end)) if self.same_topic and not is_apart else set[int]()
         if there & set(range(START, START + 5)) and not self.may_cover:
             return COVERED
+        if self.is_later or (self.same_app and not is_apart):  # not its first batch in the table
+            return WRITTEN
         missing = {START - 1} - there if self.is_late else set()
         unknown = self.is_late and max(there, default=0) >= START  # these rows may be those of the other alone
         return LATE if (missing or unknown) and not self.may_begin_late else WRITTEN
@@ -68,7 +76,7 @@ def cases() -> Iterator[Case]:
     """Return all."""
     flags = (True, False)
     ends, kinds = (START - 4, START, START + 4), ("rows", "dead letters", "offsets")
-    for values in itertools.product(flags, flags, ends, flags, kinds, flags, flags, Guarantee):
+    for values in itertools.product(flags, flags, ends, flags, kinds, flags, flags, Guarantee, flags, flags):
         yield Case(*values)
 
 
@@ -81,11 +89,19 @@ def outcome(case: Case, folder: Path) -> str:
 
 
 def _outcome(case: Case, folder: Path) -> str:
-    _write(case, folder, "old", "old query", "id", (0, case.other_end), is_first=True)
-    app_id = "old" if case.same_app else "new"
-    topic_id = "id" if case.same_topic else "recreated"
+    old = ("kafka", TopicPartition("topic", "id", 0))
+    _write(case, folder, "old", "old query", 0, {old: (0, case.other_end)})
+    app_id, source = "old" if case.same_app else "new", "kafka" if case.same_source else "renamed"
+    new = (source, TopicPartition("topic", "id" if case.same_topic else "recreated", 0))
+    first, begun = (source, TopicPartition("first", "first", 0)), dict[PartitionKey, tuple[int, int]]()
+    if case.is_later:
+        _write(case, folder, app_id, "new query", 0, {first: (0, 3)})
+        begun = {first: (3, 3)}
+    batch_id = int(case.is_late) + int(case.is_later)
+    read_before = {new: 0} if case.is_late else {}
+    spans = {**begun, new: (START, START + 5)}
     try:
-        _write(case, folder, app_id, "new query", topic_id, (START, START + 5), is_first=False)
+        _write(case, folder, app_id, "new query", batch_id, spans, read_before, says=True)
     except OffsetMismatchError as error:
         if case.goes_on and "is the first of this appId" not in str(error):
             return OTHER
@@ -94,7 +110,15 @@ def _outcome(case: Case, folder: Path) -> str:
 
 
 def _write(
-    case: Case, folder: Path, app_id: str, query_id: str, topic_id: str, span: tuple[int, int], *, is_first: bool
+    case: Case,
+    folder: Path,
+    app_id: str,
+    query_id: str,
+    batch_id: int,
+    spans: Mapping[PartitionKey, tuple[int, int]],
+    read_before: Mapping[PartitionKey, int] = MappingProxyType({}),
+    *,
+    says: bool = False,
 ) -> None:
     own = case.kind == "offsets"
     options = SinkOptions(
@@ -103,14 +127,29 @@ def _write(
         checkpoint="/nowhere",
         guarantee=case.guarantee,
         offset_store=f"delta:{folder / 'offsets'}" if own else None,
-        covered_twice=case.may_cover and not is_first,
-        begins_late=case.may_begin_late and not is_first,
+        covered_twice=says and case.may_cover,
+        begins_late=says and case.may_begin_late,
     )
     place = Place("the table of dead letters", None) if case.kind == "dead letters" else THE_TABLE
-    key, extent = ("kafka", TopicPartition("topic", topic_id, 0)), OffsetRange(*span)
-    is_late = case.is_late and not is_first
-    record = BatchRecord(app_id, query_id, int(is_late), f"{query_id} 1", {key: extent}, Fingerprint.of([*span], 0))
-    batch = Batch(record, False, is_one_of_all=True, read_before={key: 0} if is_late else {})
+    deliver(options, query_id, batch_id, spans, read_before, place)
+
+
+def deliver(
+    options: SinkOptions,
+    query_id: str,
+    batch_id: int,
+    spans: Mapping[PartitionKey, tuple[int, int]],
+    read_before: Mapping[PartitionKey, int] = MappingProxyType({}),
+    place: Place = THE_TABLE,
+    between: Callable[[], None] = lambda: None,
+) -> None:
+    """Write a batch without rows, and call ``between`` while its tasks would run."""
+    ranges = {key: OffsetRange(*span) for key, span in spans.items()}
+    fingerprint = Fingerprint.of(sorted(spans.values()), batch_id)
+    record = BatchRecord(options.app_id, query_id, batch_id, f"{query_id} {batch_id}", ranges, fingerprint)
+    batch = Batch(record, False, is_one_of_all=True, read_before=read_before)
     target = DeltaTarget(options, t.StructType([t.StructField("v", t.LongType())]), place)
-    target.finish(batch, target.begin(batch), [])
-    assert target.stored(batch).next_offsets == {key: span[1]}
+    plan = target.begin(batch)
+    between()
+    target.finish(batch, plan, [])
+    assert target.stored(batch).next_offsets == {key: extent.end for key, extent in record.moved.items()}
