@@ -336,7 +336,6 @@ def test_offsets_that_were_rewound_by_hand_contradict_what_was_written_twice(tmp
 @pytest.mark.parametrize(
     ("app_id", "source", "topic_id", "is_same"),
     [
-        ("other", "default", TOPIC_ID, True),
         (APP, "second", TOPIC_ID, True),
         ("other", "default", "", True),  # by Spark's own connector, say
         ("other", "default", "another topic of this name", False),
@@ -355,6 +354,17 @@ def test_what_another_application_has_written_too_is_not_proven_to_be_there_once
     assert both.level is (Level.KNOWN if is_same else Level.PROVEN)
     if is_same:
         assert f"by appId {app_id}, source {source} as well: versions 3" in both.statements[0].text
+
+
+def test_nothing_is_proven_of_a_table_that_two_applications_have_written_by_topic_id(tmp_path: Path) -> None:
+    table = Table.create(tmp_path / "table")
+    table.commit(record(0, {key(0): (0, 10)}))
+    table.commit(record(1, {key(0): (10, 20)}))
+    table.commit(record(2, {("default", partition(0, TOPIC_ID)): (0, 10)}, app_id="other"))
+    for extent in ((0, 10), (10, 20)):
+        proof = prove(watch_of(table.path), (APP, key(0)), *extent)
+        assert proof.level is Level.UNKNOWN
+        assert "coveredTwice" in proof.statements[0].text
 
 
 @pytest.mark.parametrize("path", ["../elsewhere/secret.parquet", "%2e%2e/elsewhere/secret.parquet"])
