@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from sparkonce.broker_lite.security.settings import LISTENER_PREFIX
 from sparkonce.settings import Kind, Setting, Update
 
 _HARMLESS = (
@@ -140,7 +141,6 @@ _MATTERS = """
     transaction.two.phase.commit.enable unstable.api.versions.enable unstable.feature.versions.enable
 """
 _REFUSED: Final = frozenset(_MATTERS.split())
-PER_LISTENER: Final = "listener.name."
 _PREFIXES: Final = (
     "delegation.token.", "group.consumer.", "group.share.", "remote.log.", "sasl.", "ssl.",
 )  # fmt: skip
@@ -158,6 +158,6 @@ def changeable(name: str) -> Setting | None:
     """
     if name in CHANGEABLE:
         return CHANGEABLE[name]
-    if is_kafkas(name) or name.startswith(PER_LISTENER):
+    if is_kafkas(name) or name.startswith(LISTENER_PREFIX):
         return None
     return Setting(name, Kind.PASSWORD, None, "Not known; without effect.", update=Update.CLUSTER_WIDE)

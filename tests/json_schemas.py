@@ -148,7 +148,7 @@ class Schemas:
         return made
 
     def set(self, made: dict[str, Any], name: str, depth: int) -> None:
-        """Give a schema a keyword, with those without which the draft does not take it."""
+        """Add a keyword to a schema, and the keywords that the draft requires beside it."""
         made[name] = self._value(name, depth)
         if self._draft == 4 and name in ("exclusiveMinimum", "exclusiveMaximum"):
             made.setdefault(name.removeprefix("exclusive").lower(), self._chance.randint(0, 2))

@@ -161,12 +161,12 @@ class DynamicSettings:
         """
         self.check_broker(resource, values)
         own = self._undecided(values)
-        if new := [name for name in own.keys() - self._brokers.get(resource, {}) if name not in broker_settings()]:
-            logger.warning("%s: kept, but without effect on this broker", _listed(new))
         if self.decided and own == self._brokers.get(resource, {}):
             return self.config
         config = self.check_broker(resource, own)
         self._write({**self._brokers, resource: own}, self._groups)
+        if new := [name for name in own.keys() - self._brokers.get(resource, {}) if name not in broker_settings()]:
+            logger.warning("%s: kept, but without effect on this broker", _listed(new))
         self._brokers[resource] = own
         if resource in (ALL_BROKERS, self._node):
             self.config = config

@@ -160,5 +160,5 @@ def cast_of(source: DataType, target: DataType, *, to_null: bool = False) -> Cas
 
 
 def text_of(source: DataType) -> Cast | None:
-    """Return how a value becomes text by itself, as in concat; None if it does not."""
+    """Return the implicit cast of a value to text, as in concat; None if there is none."""
     return None if kind_of(source) == "binary" else cast_of(source, StringType())

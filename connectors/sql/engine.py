@@ -75,7 +75,9 @@ def engine_here() -> Engine:
         OptionError: it is not installed.
     """
     key = os.getpid(), threading.get_ident()
-    if key not in _engines or _engines[key].is_broken:
+    if key in _engines and _engines[key].is_broken:
+        _engines.pop(key).close()
+    if key not in _engines:
         _engines[key] = Engine()
     return _engines[key]
 

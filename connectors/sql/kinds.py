@@ -1,7 +1,7 @@
 """Spark's types as the language of direct queries has them: names, the engine's names, what two types widen to.
 
 The rules are those of Spark's `AnsiTypeCoercion` and `DecimalPrecision`, without what loses digits: two decimals that
-have no common type of at most 38 digits have none here, and text is never made a number by itself.
+have no common type of at most 38 digits have none here, and text is never cast to a number implicitly.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class LoginModule:
     @property
     def users(self) -> Mapping[str, str]:
         """The passwords of a broker's users, which are options named ``user_…``, by the users' names."""
-        return {name[5:]: value for name, value in self.options.items() if name.startswith("user_")}
+        return {name.removeprefix("user_"): value for name, value in self.options.items() if name.startswith("user_")}
 
 
 def read_jaas(text: str) -> LoginModule:

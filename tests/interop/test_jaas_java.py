@@ -29,7 +29,7 @@ PIECES = (
 
 
 def lines() -> list[str]:
-    """Return each value by itself, and lines that have been spoiled."""
+    """Return a line for each value, and lines with random edits."""
     rng, made = random.Random(SEED), [f"{MODULE} required user_a={value} password={value};" for value in VALUES]
     while len(made) < LINES:
         pieces = [

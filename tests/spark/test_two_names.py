@@ -85,7 +85,7 @@ def test_a_folder_of_an_ingestion_that_moves(spark: SparkSession, topics: Topics
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_a_checkpoint_that_is_another_tables(spark: SparkSession, tmp_path: Path, guarantee: str) -> None:
-    """The new table began where the checkpoint was, without a word."""
+    """The new table silently began where the checkpoint was."""
     old, new, checkpoint, kind = tmp_path / "a", tmp_path / "b", tmp_path / "c", {"deliveryGuarantee": guarantee}
     run(numbers(spark, end=10, perBatch=5), old, checkpoint, **kind)
     with pytest.raises(
