@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from sparkonce.exactly_once.foreach_batch import ForeachBatch, RowsOnly
     from sparkonce.exactly_once.guarantee import Guarantee
     from sparkonce.jobs.cli.audit import AuditError, audit
-    from sparkonce.jobs.lab.verify.from_file import VerifyResults, verify_results
     from sparkonce.offset_store import open_store
     from sparkonce.offset_store.errors import OffsetStoreError
     from sparkonce.offset_store.frame import history_arrow, history_frame
@@ -78,7 +77,6 @@ _WHERE = {
     "RowsOnly": "exactly_once.foreach_batch",
     "SourceLag": "connectors.lag.state",
     "SqlResult": "connectors.sinks.foreach",
-    "VerifyResults": "jobs.lab.verify.from_file",
     "audit": "jobs.cli.audit",
     "delta_sink_options": "connectors.reference.typed_options",
     "history_arrow": "offset_store.frame",
@@ -91,7 +89,6 @@ _WHERE = {
     "source_options": "connectors.reference.typed_options",
     "spark_session": "connectors.session",
     "table_path": "connectors.catalogs.tables",
-    "verify_results": "jobs.lab.verify.from_file",
     "write_stream": "connectors.catalogs.writer",
 }
 """Names, and the modules that they are loaded from."""
@@ -124,7 +121,6 @@ __all__ = [
     "RowsOnly",
     "SourceLag",
     "SqlResult",
-    "VerifyResults",
     "__version__",
     "audit",
     "delta_sink_options",
@@ -138,7 +134,6 @@ __all__ = [
     "source_options",
     "spark_session",
     "table_path",
-    "verify_results",
     "write_stream",
 ]
 

@@ -53,11 +53,6 @@ COMMANDS = (
     Command("completion", "print what a shell needs to complete these commands", "jobs.cli.completion"),
     Command("verify", "crash a pipeline at every point, and judge what is in the table", "jobs.lab.verify.cli"),
     Command("duel", "let two drivers with one appId compete, each paused in turn", "jobs.lab.duel.__main__"),
-    Command(
-        "story",
-        "tell step by step how replicated logs lose records, and what keeps them",
-        "jobs.lab.story.__main__",
-    ),
     Command("sim", "simulate clusters from seeds, with faults, and judge them by invariants", "jobs.lab.sim"),
     Command("cluster-check", "look whether the replicas of a stopped cluster agree", "jobs.cli.cluster_check"),
     Command("history", "look for anomalies in what clients saw", "jobs.lab.history.__main__"),

@@ -24,7 +24,6 @@ from sparkonce.jobs.ui.following import Following, TooManyError
 from sparkonce.jobs.ui.guard import Guard
 from sparkonce.jobs.ui.kafka.loop import PROBLEMS as BROKER_PROBLEMS
 from sparkonce.jobs.ui.page import Asked, NoSuchThingError, Page, Proposal, RefusedError
-from sparkonce.jobs.ui.proof.styles import styles
 from sparkonce.jobs.ui.rendering import Rendered, document, render
 from sparkonce.jobs.ui.site import Site
 
@@ -53,7 +52,6 @@ class App:
             routes.append(Route(page.path, self._getting(page), methods=["GET"]))
             if page.actions:
                 routes.append(Route(page.path, self._acting(page), methods=["POST"]))
-        routes.append(Route("/reports.css", styles))
         routes.append(Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")))
         return Starlette(
             routes=routes,

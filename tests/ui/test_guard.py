@@ -66,7 +66,7 @@ def test_a_port_that_is_none_is_refused(open_ui: UiServer, closed_ui: UiServer, 
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-@pytest.mark.parametrize("path", ["/proof/seed?seed=1", "/topics?live=", "/static/ui.js"])
+@pytest.mark.parametrize("path", ["/topics/messages?offset=1", "/topics?live=", "/static/ui.js"])
 def test_a_page_elsewhere_loads_nothing(open_ui: UiServer, site: str, path: str) -> None:
     for mode, dest in (("no-cors", "image"), ("cors", "empty"), ("navigate", "iframe")):
         headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode, "Sec-Fetch-Dest": dest}

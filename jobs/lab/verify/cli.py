@@ -37,7 +37,6 @@ from sparkonce.jobs.lab.verify.cluster.faults import OF_OUR_CLUSTER
 from sparkonce.jobs.lab.verify.engine import ON_A_CLUSTER, RETRYING_ON_A_CLUSTER, Engine, merge_session
 from sparkonce.jobs.lab.verify.matrix import full, must_show
 from sparkonce.jobs.lab.verify.pairwise import pairwise, quick
-from sparkonce.jobs.lab.verify.progress import ProgressFile
 from sparkonce.jobs.lab.verify.results import AnyOutcome, is_good, result_line, write_results
 from sparkonce.jobs.lab.verify.setback.cells import (
     SINKS_BY_DELTA_SPARK,
@@ -261,7 +260,6 @@ def verify(cells: Sequence[AnyChosen], kafka: Kafka, options: argparse.Namespace
     with ExitStack() as stack:
         folder = stack.enter_context(working_folder(options.keep, "verify-"))
         show = stack.enter_context(open_show(len(possible)))
-        progress = ProgressFile(options.keep, possible)
         engine = Engine(
             kafka, folder, conf, store=store, keep=options.keep is not None, tell=show.say, progress=_tell_progress
         )
@@ -276,9 +274,7 @@ def verify(cells: Sequence[AnyChosen], kafka: Kafka, options: argparse.Namespace
         for outcome in chain[AnyOutcome](crashes, setbacks, faults):
             outcomes.append(outcome)
             show.outcome(outcome)
-            progress.outcome(outcome)
     result = result_line(outcomes)
-    progress.result(result)
     for kind, spent in engine.spent.items():
         print(f"{kind}: {spent.starts} starts of Spark, {spent.cpu_s:.0f} s of CPU time in its processes")
     print(f"{len(outcomes)} cells in {time.monotonic() - began_s:.0f} s")

@@ -1,7 +1,4 @@
-"""What `sparkonce verify` leaves when it ends: its last line, its exit code, and the files that were asked for.
-
-An outcome is written as JSON, and read again, here only.
-"""
+"""What `sparkonce verify` leaves when it ends: its last line, its exit code, and the files that were asked for."""
 
 from __future__ import annotations
 
@@ -9,18 +6,16 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.lab.verify.cells import Cell, Moment, Outcome, Shows
-from sparkonce.jobs.lab.verify.cluster.cells import ClusterCell, all_faults
+from sparkonce.jobs.lab.verify.cells import Cell, Outcome
+from sparkonce.jobs.lab.verify.cluster.cells import ClusterCell
 from sparkonce.jobs.lab.verify.matrix import full
-from sparkonce.jobs.lab.verify.setback.cells import SetBackCell, all_setbacks
+from sparkonce.jobs.lab.verify.setback.cells import SetBackCell
 
 AnyOutcome = Outcome[Cell] | Outcome[SetBackCell] | Outcome[ClusterCell]
 
@@ -47,41 +42,12 @@ def is_good(outcomes: Sequence[AnyOutcome]) -> bool:
     )
 
 
-def what_is_wrong(outcome: AnyOutcome) -> str | None:
-    """Return what is wrong with a cell; one whose fault did not happen proves nothing."""
-    return outcome.wrong or (None if outcome.fired else "its fault did not happen")
-
-
 def to_json(outcome: AnyOutcome) -> dict[str, object]:
     """Return an outcome as plain JSON values, with the cell's name."""
     document = asdict(outcome)
     document["cell"] = {"name": outcome.cell.name, **document["cell"]}
     plain: dict[str, object] = json.loads(json.dumps(document, default=lambda value: value.value))
     return plain
-
-
-def from_json(document: Mapping[str, Any]) -> AnyOutcome:
-    """Read what `to_json` returned.
-
-    Raises:
-        AttributeError, KeyError, TypeError, ValueError: if it is anything else, or of a cell of another version.
-    """
-    values = {name: value for name, value in document.items() if name != "cell"}
-    values["must_show"] = Shows(values["must_show"])
-    values["moments"] = tuple(Moment(**each) for each in values["moments"])
-    values["errors"] = tuple(values["errors"])
-    cell = _cells()[document["cell"]["name"]]
-    if isinstance(cell, Cell):
-        return Outcome(cell=cell, **values)
-    if isinstance(cell, SetBackCell):
-        return Outcome(cell=cell, **values)
-    return Outcome(cell=cell, **values)
-
-
-@cache
-def _cells() -> Mapping[str, Cell | SetBackCell | ClusterCell]:
-    cells: list[Cell | SetBackCell | ClusterCell] = [*full(), *all_setbacks(), *all_faults()]
-    return {cell.name: cell for cell in cells}
 
 
 def write_results(outcomes: Sequence[AnyOutcome], result: str, options: argparse.Namespace) -> bool:

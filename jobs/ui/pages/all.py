@@ -7,7 +7,6 @@ from sparkonce.jobs.ui.pages.brokers import BROKER, BROKERS
 from sparkonce.jobs.ui.pages.groups import GROUP, GROUPS
 from sparkonce.jobs.ui.pages.messages import MESSAGES
 from sparkonce.jobs.ui.pages.pipelines import PIPELINE, PIPELINES
-from sparkonce.jobs.ui.pages.proof import PROOF, PROOF_CELL, PROOF_SEED, PROOF_STORY
 from sparkonce.jobs.ui.pages.stored import STORED
 from sparkonce.jobs.ui.pages.tables import TABLE, TABLE_FILES, TABLES
 from sparkonce.jobs.ui.pages.topic import TOPIC
@@ -23,5 +22,4 @@ PAGES: tuple[Page, ...] = (
     TRACE,
     TRANSACTIONS,
     *(BROKERS, BROKER),
-    *(PROOF, PROOF_CELL, PROOF_SEED, PROOF_STORY),
 )

@@ -19,7 +19,7 @@ from sparkonce.broker_lite.protocol.errors import KafkaError
 from sparkonce.broker_lite.replication.follower import PartitionFollower
 from sparkonce.broker_lite.replication.leader import PartitionLeader, Proposal
 from sparkonce.broker_lite.sim.planted.state_machines import PLANTED
-from sparkonce.jobs.lab.story.stage import KEY, AsksOnce, Node, Stage
+from tests.unit.replication.stage import KEY, AsksOnce, Node, Stage
 
 STEPS = 60
 

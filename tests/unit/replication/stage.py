@@ -1,12 +1,9 @@
-"""A small cluster that does one thing at a time, as a story tells it: the real cores, without a network or a clock.
+"""A small cluster that does one thing at a time: the real state machines, without a network or a clock.
 
-Theory of operation: one controller, brokers with one replica each of one partition, all in this process. Nothing
-happens by itself. A story lets a producer write, a follower fetch once, an answer get lost, a process die, a lease end,
-and notes a step whenever there is something to see. What decides is what decides in a broker: `Controller`, `Replicas`,
-`PartitionLeader`, `PartitionFollower`, `PartitionLog`; logs lie on disks in memory that forget what was not flushed.
-
-A rule of former times is one of the simulator's planted bugs (`catalogue.py`). One that the simulator does not have is
-brought back by its story, which replaces just that.
+One controller, and brokers with one replica each of one partition, all in this process. Nothing happens by itself. A
+test lets a producer write, a follower fetch once, a response get lost, a process die, a lease end. What decides is what
+decides in a broker: `Controller`, `Replicas`, `PartitionLeader`, `PartitionFollower`, `PartitionLog`; logs lie on disks
+in memory that forget what was not flushed.
 """
 
 from __future__ import annotations
@@ -28,7 +25,6 @@ from sparkonce.broker_lite.replication.follower import FetchPosition, PartitionF
 from sparkonce.broker_lite.replication.leader import PartitionLeader, Proposal
 from sparkonce.broker_lite.replication.replicas import Replicas, ReplicationSettings
 from sparkonce.broker_lite.sim.disk import SimulatedDisk
-from sparkonce.jobs.lab.story.view import Cell, ReplicaView, Step, Table, Telling
 
 TOPIC: Final = uuid.UUID(int=1)
 KEY: Final[PartitionKey] = (TOPIC, 0)
@@ -38,6 +34,15 @@ ALL: Final = -1
 """acks=all."""
 _DIRECTORY: Final = "/data/t-0"
 _EVERYTHING: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One record of one replica."""
+
+    offset: int
+    epoch: int
+    label: str
 
 
 class _Forgetful(random.Random):
@@ -85,7 +90,7 @@ class Written:
 
 
 class Stage:
-    """The cluster of one story. Brokers are numbered from 1; the first one is the preferred leader."""
+    """The cluster. Brokers are numbered from 1; the first one is the preferred leader."""
 
     def __init__(
         self,
@@ -102,7 +107,6 @@ class Stage:
         self._metadata: list[Record] = []
         self._incarnations = 0
         self.nodes = {broker_id: Node(broker_id) for broker_id in range(1, brokers + 1)}
-        self.steps: list[Step] = []
         self.acknowledged: dict[str, int] = {}
         """Records that were acknowledged to a producer, with their offsets."""
         self._waiting: list[Written] = []
@@ -122,27 +126,6 @@ class Stage:
         found = self.controller.image.partition(KEY)
         assert found is not None
         return found
-
-    def step(self, text: str, note: str = "") -> None:
-        """Note what has happened, and how it looks now."""
-        state = self.state
-        self.steps.append(
-            Step(
-                len(self.steps) + 1,
-                text,
-                state.leader,
-                state.leader_epoch,
-                state.in_sync_replicas,
-                state.eligible_leader_replicas,
-                tuple(self._view(node) for node in self.nodes.values()),
-                note,
-            )
-        )
-
-    def tell(self, rule: str, tables: Iterable[Table] = (), **figures: int) -> Telling:
-        """End the story: count what was acknowledged and is gone, and where logs differ."""
-        counted = {"lost": len(self.lost()), "diverged": self.diverged(), **figures}
-        return Telling(rule, tuple(self.steps), counted, tuple(tables))
 
     def lost(self) -> list[str]:
         """Return the records that were acknowledged and that the leader does not have where they were."""
@@ -173,19 +156,8 @@ class Stage:
         for position, header in batches.scan(data):
             for delta, record in enumerate(batches.decode_records(data[position : position + header.size])):
                 label, offset = (record.value or b"").decode(), header.base_offset + delta
-                known = self.acknowledged.get(label) == offset
-                found.append(Cell(offset, header.partition_leader_epoch, label, known))
+                found.append(Cell(offset, header.partition_leader_epoch, label))
         return found
-
-    def _view(self, node: Node) -> ReplicaView:
-        role = node.role
-        epoch, doing = -1, "down"
-        if isinstance(role, PartitionLeader):
-            epoch, doing = role.state.leader_epoch, "leads"
-        elif role is not None:
-            epoch, doing = role.leader_epoch, "waits" if role.leader == NO_LEADER else "follows"
-        in_sync = node.broker_id in self.state.in_sync_replicas
-        return ReplicaView(node.broker_id, doing, epoch, tuple(self.cells(node)), node.log.high_watermark, in_sync)
 
     # Producers.
 

@@ -1,1 +1,0 @@
-"""The command `sparkonce story`: how replicated logs lose records or part, and what keeps them from it."""
