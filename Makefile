@@ -40,7 +40,7 @@ java: $(STAMP)
 	@$(BIN)/python -m sparkonce.jobs.shared.java_check
 
 classes: java
-	@$(BIN)/python -m sparkonce.jobs.lab.class_archive
+	@$(BIN)/python -m lab.class_archive
 
 demo: java ## Flights through broker, Spark and Delta while the job is killed again and again (DIRECT=1: without the JVM; WATCH=1: as live pages)
 	@$(BIN)/python -m sparkonce.jobs.demo $(if $(DIRECT),--direct) $(if $(WATCH),--watch)
@@ -94,7 +94,7 @@ check: $(STAMP) ## Format, lint and types
 	@$(BIN)/mypy
 
 bench: java ## Ratios against Apache Kafka and Spark's JVM connector, in one run: all, or make bench BENCH="direct source"
-	@$(BIN)/python -m sparkonce.jobs.bench $(BENCH)
+	@$(BIN)/python -m lab.bench $(BENCH)
 
 soak: classes packages ## Long runs, in parts that can be resumed: PARTS="sim/test_seeds" names them, LIST=1 shows them
 	@$(BIN)/python -m tests.soak $(PARTS) $(if $(LIST),--list)

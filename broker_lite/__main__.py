@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve until stopped; return the exit status."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
-    from sparkonce.broker_lite.protocol.light_start import keep_asyncio_light, keep_crc32c_light, keep_kafka_light
+    from sparkonce.kafka.protocol.light_start import keep_asyncio_light, keep_crc32c_light, keep_kafka_light
 
     keep_kafka_light()
     keep_crc32c_light()

@@ -30,7 +30,6 @@ from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.offset_store.administration import ChangeKind, ManualChange
 from sparkonce.offset_store.clones import CloneSource
 from sparkonce.offset_store.commit_log import LogCommit, StoredState
-from sparkonce.offset_store.errors import counted
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.own_commits import OwnCommit
 from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
@@ -48,6 +47,7 @@ from sparkonce.offset_store.txn_ids import (
     query_txn_id,
     transactions_of,
 )
+from sparkonce.words import counted
 
 BOTH = Writes.ROWS | Writes.OFFSETS
 

@@ -19,10 +19,10 @@ from sparkonce.offset_store.administration import (
     Move,
     Stored,
 )
-from sparkonce.offset_store.errors import counted
 from sparkonce.offset_store.offsets import TopicPartition
 from sparkonce.offset_store.record import Writes
 from sparkonce.offset_store.txn_ids import OffsetTxn, offset_txn_id
+from sparkonce.words import counted
 
 
 class RecoveryError(ValueError):

@@ -24,10 +24,10 @@ from enum import Enum
 from typing import Any
 from urllib.parse import quote, unquote
 
-from sparkonce.offset_store.errors import counted
 from sparkonce.offset_store.fingerprint import RING, Fingerprint
 from sparkonce.offset_store.offsets import TopicPartition
 from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
+from sparkonce.words import counted
 
 FORMAT_VERSION = 1
 MARK = "sparkonce"

@@ -33,12 +33,6 @@ def plain(error: BaseException) -> str:
     return "\n".join(kept).rstrip()
 
 
-def counted(count: int, noun: str) -> str:
-    """Write a number of things: "1 batch", "2,000 batches"."""
-    ending = "" if count == 1 else "es" if noun.endswith("ch") else "s"
-    return f"{count:,} {noun}{ending}"
-
-
 class OffsetStoreError(RuntimeError):
     """The store cannot be opened, read or written; the message names it and what to do."""
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from sparkonce.connectors.lag.state import PartitionLag, QueryLag, SourceLag
     from sparkonce.connectors.reference.typed_options import delta_sink_options, kafka_sink_options, source_options
     from sparkonce.connectors.session import register, spark_session
-    from sparkonce.connectors.settings.options import OptionError
     from sparkonce.connectors.sinks.dead_letters import mark
     from sparkonce.connectors.sinks.foreach import SqlResult
     from sparkonce.exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from sparkonce.offset_store.errors import OffsetStoreError
     from sparkonce.offset_store.frame import history_arrow, history_frame
     from sparkonce.offset_store.record import BatchCounts
+    from sparkonce.options import OptionError
     from sparkonce.registry_lite.embedded import EmbeddedRegistry
     from sparkonce.registry_lite.topic import RegistryStartError
 
@@ -70,7 +70,7 @@ _WHERE = {
     "MergeWriter": "connectors.delta_spark.merge",
     "OffsetMismatchError": "exactly_once.errors",
     "OffsetStoreError": "offset_store.errors",
-    "OptionError": "connectors.settings.options",
+    "OptionError": "options",
     "PartitionLag": "connectors.lag.state",
     "QueryLag": "connectors.lag.state",
     "RegistryStartError": "registry_lite.topic",

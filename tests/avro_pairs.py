@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import fastavro
 import pyspark
 
-from sparkonce.jobs.shared.peers import QUICK_JVM, java_command
+from lab.peers import QUICK_JVM
+from sparkonce.jobs.shared.jars import java_command
 from tests.avro_documents import LOGICAL, PRIMITIVES, TEXTS, Json, Maker, bare, encode
 
 NAMED = ("record", "enum", "fixed")

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from lab import class_archive
 from sparkonce import EmbeddedBroker
 from sparkonce.connectors.schema_registry.cache import VARIABLE as SCHEMA_CACHE
-from sparkonce.jobs.lab import class_archive
-from sparkonce.jobs.shared.peers import NO_DELTA_SPARK
+from sparkonce.jobs.shared.jars import NO_DELTA_SPARK
 from tests.chance import load_profile
 from tests.durations import known_seconds
 
@@ -157,7 +157,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def _closed_clients() -> Iterator[None]:
     """Close the connections to brokers that a process keeps for its next task."""
     yield
-    client = sys.modules.get("sparkonce.connectors.kafka_client.client")
+    client = sys.modules.get("sparkonce.kafka.client.client")
     for kept in client._shared.values() if client is not None else ():
         kept.close()
 
@@ -191,7 +191,7 @@ def kafka() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def delta_jar_paths() -> list[str] | str:
     """Delta's jars for Spark's JVM, or why they are not to be had."""
-    from sparkonce.jobs.shared.peers import PeerMissingError, delta_jars
+    from sparkonce.jobs.shared.jars import PeerMissingError, delta_jars
 
     try:
         return delta_jars()
@@ -202,7 +202,8 @@ def delta_jar_paths() -> list[str] | str:
 @pytest.fixture(scope="session")
 def kafka_jar_paths() -> list[str] | str:
     """The jars of Spark's own Kafka connector for its JVM, or why they are not to be had."""
-    from sparkonce.jobs.shared.peers import PeerMissingError, spark_kafka_jars
+    from lab.peers import spark_kafka_jars
+    from sparkonce.jobs.shared.jars import PeerMissingError
 
     try:
         return spark_kafka_jars()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from sparkonce.jobs.shared.peers import run_tool
+from lab.peers import run_tool
 
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 COMPLAINTS = ("mismatch", "isvalid: false", "exception", "out of order", "invalid", "corrupt", "found timestamp")

@@ -24,7 +24,7 @@ from tests.durations import known_seconds
 
 PROJECT = Path(__file__).resolve().parents[1]
 PRODUCT = ("broker_lite", "connectors", "exactly_once", "jobs", "offset_store", "registry_lite")
-LABORATORY = ("sparkonce.broker_lite.sim", "sparkonce.jobs.lab", "sparkonce.jobs.bench")
+LABORATORY = ("lab.",)
 FORMATS = ("pyspark_delta_once", "pyspark_kafka_once")
 FIXTURES = {"spark": FORMATS, "kafka_broker": ("sparkonce.broker_lite.embedded",)}
 """What tests have without an import, by a word in them: Spark finds the formats by their names."""
@@ -54,7 +54,7 @@ def module_of(path: Path) -> str:
 @cache
 def sources() -> Mapping[str, Path]:
     """Return all modules of the project and its tests, with their files relative to the project."""
-    roots = (*PRODUCT, *FORMATS, "sparkonce/kafka", "tests")
+    roots = (*PRODUCT, *FORMATS, "sparkonce/kafka", "lab", "tests")
     paths = [path.relative_to(PROJECT) for root in roots for path in (PROJECT / root).rglob("*.py")]
     paths += [path.relative_to(PROJECT) for path in (PROJECT / "sparkonce").glob("*.py")]
     return {module_of(path): path for path in paths}
@@ -193,7 +193,7 @@ def main() -> int:
     print(f"changed since {revision}: {', '.join(map(str, changed[:5]))}{', …' if len(changed) > 5 else ''}")
     if not chosen:
         print("no test imports or names that: CONTRIBUTING.md says what to run", file=sys.stderr)
-        return 1 if any(path.suffix == ".py" and path.parts[0] in PRODUCT for path in changed) else 0
+        return 1 if any(path.suffix == ".py" and path.parts[0] in (*PRODUCT, "lab") for path in changed) else 0
     print(f"test files to run: {len(chosen)}; that do not fit into two minutes, for `make test`: {len(left_out)}")
     if options.list:
         print("\n".join(chosen))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from sparkonce.broker_lite.protocol import produce
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
-from sparkonce.broker_lite.protocol.records import Record, encode_batch
 from sparkonce.connectors.values.record_times import MAX_TIMESTAMP_MS
+from sparkonce.kafka.protocol import produce
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
+from sparkonce.kafka.protocol.records import Record, encode_batch
 from tests.interop.plain_client import PlainClient
 
 FIT = (-1, -2, -62_135_596_800_001, -MAX_TIMESTAMP_MS, 0, 1, 1_700_000_000_000, 1_700_000_000_000_000, MAX_TIMESTAMP_MS)

@@ -29,7 +29,7 @@ EXAMPLES = "20"
 """How many times as many examples of each property as in `make test`."""
 CHANGED = "+"
 """Ends a version with changes that are not committed."""
-SOURCES = (*PRODUCT, "sparkonce", *FORMATS, "constraints.txt")
+SOURCES = (*PRODUCT, "sparkonce", "lab", *FORMATS, "constraints.txt")
 _HEAD = """# What `make soak` has found
 
 Written by `make soak`. The version is git's tree of the product that the part ran on, with `+` if that was changed.

@@ -14,8 +14,8 @@ from typing import Final, Self
 
 import pytest
 
-from sparkonce.jobs.shared.network import free_port
-from sparkonce.jobs.shared.peers import QUICK_JVM
+from lab.network import free_port
+from lab.peers import QUICK_JVM
 
 JAR: Final = Path(os.environ.get("ZOOKEEPER_JAR", "/usr/share/java/zookeeper.jar"))
 MISSING: Final = f"needs ZooKeeper ({JAR}): apt-get install zookeeper"

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
 from sparkonce.broker_lite.controller.image import PartitionKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.replication.replicas import Event, HighWatermarkMoved, Replicas
 from sparkonce.broker_lite.scheduling import Scheduler, Timer
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 Then = Callable[[ErrorCode], None]
 logger = logging.getLogger(__name__)

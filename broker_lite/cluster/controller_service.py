@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 from sparkonce.broker_lite.cluster.coordination import Coordination, OvertakenError
 from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings
 from sparkonce.broker_lite.controller.records import BrokerChanged, Record
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
 

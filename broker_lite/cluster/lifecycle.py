@@ -23,10 +23,10 @@ from sparkonce.broker_lite.controller.image import ClusterImage, LogPosition
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER
 from sparkonce.broker_lite.log.checkpoints import BROKER_EPOCH
 from sparkonce.broker_lite.log.storage import Storage
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.scheduling import Scheduler, Timer
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
 
 RETRY_MS = 20
 """Until a broker has what it waits for, it asks this often."""

@@ -29,10 +29,10 @@ from sparkonce.broker_lite.cluster.acknowledgements import Acknowledgements
 from sparkonce.broker_lite.cluster.looks import Looks
 from sparkonce.broker_lite.controller.image import ClusterImage, LogPosition, PartitionKey
 from sparkonce.broker_lite.controller.partition_state import NO_BROKER_EPOCH, NO_LEADER
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.replication.replica_log import ReplicaLog
 from sparkonce.broker_lite.replication.replicas import Event, Replicas, ReplicationSettings
 from sparkonce.broker_lite.scheduling import Scheduler
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     import uuid

@@ -26,9 +26,9 @@ from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import ControllerElected
 from sparkonce.broker_lite.controller.records import Record as Change
 from sparkonce.broker_lite.log.storage import File, Storage
-from sparkonce.broker_lite.protocol.errors import ProtocolError
-from sparkonce.broker_lite.protocol.primitives import Buffer
-from sparkonce.broker_lite.protocol.records import (
+from sparkonce.kafka.protocol.errors import ProtocolError
+from sparkonce.kafka.protocol.primitives import Buffer
+from sparkonce.kafka.protocol.records import (
     HEADER_BYTES,
     MAGIC,
     Record,

@@ -35,7 +35,7 @@ from sparkonce.broker_lite.controller.records import (
     TopicDeleted,
     TopicSettingsChanged,
 )
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 PRODUCER_ID_BLOCK: Final = 1000
 """How many producer ids a broker gets at once."""

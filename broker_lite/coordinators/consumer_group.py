@@ -53,7 +53,7 @@ from sparkonce.broker_lite.coordinators.consumer_group_messages import (
 )
 from sparkonce.broker_lite.coordinators.reconciliation import Goal, next_step
 from sparkonce.broker_lite.coordinators.topic_patterns import PatternError, check_pattern, matching
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 _Described = tuple[str, uuid.UUID, int]
 """A topic: its name, its id, how many partitions it has."""

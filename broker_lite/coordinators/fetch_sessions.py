@@ -17,8 +17,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.fetch import (
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.fetch import (
     FetchPartition,
     FetchPartitionResult,
     FetchRequest,
@@ -27,7 +27,7 @@ from sparkonce.broker_lite.protocol.fetch import (
     FetchTopicResult,
     ForgottenTopic,
 )
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
 
 INVALID_SESSION_ID = 0
 INITIAL_EPOCH = 0

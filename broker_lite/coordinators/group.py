@@ -36,7 +36,7 @@ from sparkonce.broker_lite.coordinators.group_messages import (
     SyncAnswer,
     refused,
 )
-from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.errors import ErrorCode
 
 TRANSITIONS: dict[GroupState, frozenset[GroupState]] = {
     GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),

@@ -27,8 +27,8 @@ from sparkonce.broker_lite.coordinators.consumer_group_image import (
     TargetChanged,
     TargetEpochChanged,
 )
-from sparkonce.broker_lite.protocol.errors import ProtocolError
-from sparkonce.broker_lite.protocol.primitives import (
+from sparkonce.kafka.protocol.errors import ProtocolError
+from sparkonce.kafka.protocol.primitives import (
     Reader,
     put_array_length,
     put_bytes,
@@ -36,7 +36,7 @@ from sparkonce.broker_lite.protocol.primitives import (
     put_tagged_fields,
     put_unsigned_varint,
 )
-from sparkonce.broker_lite.protocol.records import Record
+from sparkonce.kafka.protocol.records import Record
 
 CLASSIC_GROUP = 2
 GROUP_EPOCH = 3

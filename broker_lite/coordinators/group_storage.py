@@ -22,8 +22,8 @@ from sparkonce.broker_lite.coordinators.group_messages import (
 )
 from sparkonce.broker_lite.coordinators.group_records import ClassicRecord, StoredGroup, StoredMember, decode
 from sparkonce.broker_lite.coordinators.offsets import OffsetTable
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.records import Record
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.records import Record
 
 
 def store(group: ClassicGroup, timestamp_ms: int) -> StoredGroup:

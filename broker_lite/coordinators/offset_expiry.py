@@ -17,8 +17,8 @@ from sparkonce.broker_lite.coordinators.consumer_group import ConsumerGroup
 from sparkonce.broker_lite.coordinators.group import ClassicGroup
 from sparkonce.broker_lite.coordinators.group_messages import GroupState
 from sparkonce.broker_lite.coordinators.offsets import CommittedOffset
-from sparkonce.broker_lite.protocol.errors import ProtocolError
-from sparkonce.broker_lite.protocol.primitives import Reader
+from sparkonce.kafka.protocol.errors import ProtocolError
+from sparkonce.kafka.protocol.primitives import Reader
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 

@@ -23,9 +23,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from sparkonce.broker_lite.coordinators.internal_topics import OFFSETS_TOPIC as OFFSETS_TOPIC
-from sparkonce.broker_lite.protocol.errors import ProtocolError
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID, Reader, put_string, put_tagged_fields
-from sparkonce.broker_lite.protocol.records import Record
+from sparkonce.kafka.protocol.errors import ProtocolError
+from sparkonce.kafka.protocol.primitives import ZERO_UUID, Reader, put_string, put_tagged_fields
+from sparkonce.kafka.protocol.records import Record
 
 _KEY_VERSIONS = (0, 1)
 _KEY_VERSION = 1

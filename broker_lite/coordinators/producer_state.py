@@ -55,8 +55,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.records import MAX_SEQUENCE, NO_PRODUCER_EPOCH, NO_SEQUENCE, BatchHeader
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.records import MAX_SEQUENCE, NO_PRODUCER_EPOCH, NO_SEQUENCE, BatchHeader
 
 BATCHES_KEPT: Final = 5
 """A producer may have five requests in flight, so any of its last five batches may come again."""

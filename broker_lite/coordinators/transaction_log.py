@@ -15,9 +15,9 @@ from sparkonce.broker_lite.coordinators.transaction_messages import (
     Transaction,
     TransactionState,
 )
-from sparkonce.broker_lite.protocol.errors import ProtocolError
-from sparkonce.broker_lite.protocol.primitives import Reader, put_array_length, put_string, put_tagged_fields
-from sparkonce.broker_lite.protocol.records import NO_PRODUCER_ID, Record
+from sparkonce.kafka.protocol.errors import ProtocolError
+from sparkonce.kafka.protocol.primitives import Reader, put_array_length, put_string, put_tagged_fields
+from sparkonce.kafka.protocol.records import NO_PRODUCER_ID, Record
 
 _KEY_VERSION = 0
 _VALUE_VERSION = 1

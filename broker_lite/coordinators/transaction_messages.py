@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 TopicPartition = tuple[str, int]
 """A topic's name and the number of one of its partitions."""

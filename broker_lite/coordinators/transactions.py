@@ -47,8 +47,8 @@ from sparkonce.broker_lite.coordinators.transaction_messages import (
     TransactionSettings,
     TransactionState,
 )
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 MAX_TRANSACTIONAL_IDS: Final = 100_000
 """The most transactional ids kept; beyond, new ones are refused until old ones expire."""

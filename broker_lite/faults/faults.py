@@ -20,8 +20,8 @@ from types import TracebackType
 from typing import Any, Protocol, TypedDict, Unpack
 
 from sparkonce.broker_lite.faults.rules import Effect, FaultSpec
-from sparkonce.broker_lite.protocol.apis import APIS
-from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.apis import APIS
+from sparkonce.kafka.protocol.errors import ErrorCode
 
 WAIT_S = 30.0
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from sparkonce.broker_lite.faults.rules import Place
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import ApiKey
 
 _ERROR_FIELDS = ("error_code", "partition_error_code")
 _INDEX_FIELDS = ("partition_index", "partition")

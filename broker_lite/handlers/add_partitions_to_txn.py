@@ -16,9 +16,9 @@ from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.client_errors import producer_error
 from sparkonce.broker_lite.node.coordinated import NO_REFUSALS, Refusals
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized, authorized_on_cluster
+from sparkonce.kafka.protocol.errors import ErrorCode
 
 PRODUCER_FENCED_FROM = 2
 BATCHED_FROM = 4

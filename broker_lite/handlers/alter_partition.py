@@ -10,8 +10,8 @@ from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, PartitionS
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.controller_requests import decide, once_written
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.errors import KafkaError
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.errors import KafkaError
 
 EPOCHS_FROM = 3
 """The version from which on brokers are named with their epochs."""

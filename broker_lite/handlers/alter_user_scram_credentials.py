@@ -13,12 +13,12 @@ from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.forwarding import by_the_controller
 from sparkonce.broker_lite.node.request import Request
 from sparkonce.broker_lite.node.turns import ITEM, Steps
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation
 from sparkonce.broker_lite.security.authorizer import authorized_on_cluster
 from sparkonce.broker_lite.security.credentials import Key
 from sparkonce.broker_lite.security.scram import MAX_ITERATIONS, SCRAM_MECHANISMS, ScramCredential, ScramMechanism
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 MAX_USER_NAME_LENGTH = 1024
 MAX_SALT_BYTES = 1024

@@ -13,9 +13,9 @@ from functools import cache
 
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.protocol.apis import AMONG_BROKERS, APIS, ApiKey, is_flexible, serves
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.primitives import Reader, put_array_length, put_string, put_tagged_fields
+from sparkonce.kafka.protocol.apis import AMONG_BROKERS, APIS, ApiKey, is_flexible, serves
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.primitives import Reader, put_array_length, put_string, put_tagged_fields
 
 _ERROR = struct.Struct(">h")
 _API = struct.Struct(">hhh")

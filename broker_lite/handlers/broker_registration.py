@@ -12,7 +12,7 @@ from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, Record
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.controller_requests import controller_of, decide, once_written
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 
 @once_written

@@ -16,10 +16,10 @@ from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.coordinated import Refusals
 from sparkonce.broker_lite.node.group_answers import group_refusal
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized_operations
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.errors import ErrorCode
 
 CONSUMER_MEMBER = 1
 """The type of a member that uses this protocol (KIP-1099)."""

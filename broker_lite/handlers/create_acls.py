@@ -12,8 +12,6 @@ from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.forwarding import by_the_controller
 from sparkonce.broker_lite.node.request import Request
 from sparkonce.broker_lite.node.turns import ITEM, Steps
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import (
     CLUSTER_NAME,
     Binding,
@@ -23,6 +21,8 @@ from sparkonce.broker_lite.security.acls import (
     ResourceType,
     Rule,
 )
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 MAX_NAME_LENGTH = 1024
 """The longest name, principal or host of a rule: the lists are kept in memory."""

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.node.turns import WRITTEN, Steps, in_turns
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.node.cluster_partitions import ClusterPartitions

@@ -19,11 +19,11 @@ from sparkonce.broker_lite.node.forwarding import by_the_controller
 from sparkonce.broker_lite.node.replica_assignments import MAX_RECORDS, too_many_records
 from sparkonce.broker_lite.node.request import Request
 from sparkonce.broker_lite.node.turns import ITEM, Steps
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized, authorized_on_cluster
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.controller.controller import Controller

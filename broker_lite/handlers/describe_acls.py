@@ -7,9 +7,9 @@ from itertools import groupby
 from sparkonce.broker_lite.node.acl_requests import binding_filter, configured_authorizer, error_fields, rule_fields
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.errors import KafkaError
 from sparkonce.broker_lite.security.acls import Operation
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.errors import KafkaError
 
 
 def handle(broker: Broker, request: Request) -> Body:

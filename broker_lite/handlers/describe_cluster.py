@@ -6,8 +6,8 @@ from sparkonce.broker_lite.node import cluster_view
 from sparkonce.broker_lite.node.authorization import NOT_ASKED, as_set, cluster_operations
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.errors import ErrorCode
 
 BROKER_ENDPOINTS = 1
 

@@ -11,8 +11,8 @@ from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.described_settings import Entry, entries
 from sparkonce.broker_lite.node.request import Request
 from sparkonce.broker_lite.node.turns import DESCRIBED, Steps, in_turns
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 TYPES_FROM = 3
 

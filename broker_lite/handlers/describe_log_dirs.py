@@ -9,10 +9,10 @@ from typing import Any
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import Request
 from sparkonce.broker_lite.node.turns import ITEM, Steps, in_turns
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.security.acls import Operation
 from sparkonce.broker_lite.security.authorizer import authorized_on_cluster
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.errors import ErrorCode
 
 UNKNOWN_BYTES = -1
 ERROR_FROM = 3

@@ -8,9 +8,9 @@ from __future__ import annotations
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import Request
 from sparkonce.broker_lite.node.turns import ITEM, Steps, in_turns
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 _Producer = tuple[int, int, int, int, int, int]
 _Partition = tuple[int, int, str | None, list[_Producer]]

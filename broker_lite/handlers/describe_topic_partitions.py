@@ -14,11 +14,11 @@ from sparkonce.broker_lite.log.log_manager import Topic
 from sparkonce.broker_lite.node import cluster_view
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized, authorized_operations
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
 
 MAX_PARTITIONS_PER_ANSWER = 2000
 """Kafka's `max.request.partition.size.limit`."""

@@ -7,9 +7,9 @@ from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.coordinated import NO_REFUSALS, Refusals
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.node.turns import ITEM, Steps, in_turns
-from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized
+from sparkonce.kafka.protocol.errors import ErrorCode
 
 _State = tuple[int, str, str, int, int, int, int, list[tuple[str, list[int]]]]
 

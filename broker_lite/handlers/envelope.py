@@ -8,10 +8,10 @@ from sparkonce.broker_lite.node import dispatch
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.controller_requests import controller_of
 from sparkonce.broker_lite.node.request import DROP, Body, Request
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from sparkonce.broker_lite.protocol.frames import encode_response_header, read_request_header
 from sparkonce.broker_lite.security.acls import host_of
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from sparkonce.kafka.protocol.frames import encode_response_header, read_request_header
 
 FORWARDED: Final = frozenset(
     {

@@ -21,11 +21,11 @@ from sparkonce.broker_lite.node.crash_points import BrokerPoint
 from sparkonce.broker_lite.node.leader import Led, endpoints_of_leaders, leader_hint
 from sparkonce.broker_lite.node.purgatory import PartitionKey, Waiter
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.protocol import fetch
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation
 from sparkonce.broker_lite.security.authorizer import authorized_on_cluster
 from sparkonce.crash_points import reach
+from sparkonce.kafka.protocol import fetch
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Collection

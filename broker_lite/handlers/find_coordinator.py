@@ -11,11 +11,11 @@ from typing import Any
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.leader import endpoints_of_leaders
 from sparkonce.broker_lite.node.request import Body, Endpoint, Request
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.produce import LeaderHint
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.produce import LeaderHint
 
 GROUP_KEY = 0
 TRANSACTION_KEY = 1

@@ -14,7 +14,7 @@ from sparkonce.broker_lite.node.config_changes import Inherited, NewValues, chan
 from sparkonce.broker_lite.node.forwarding import by_the_controller
 from sparkonce.broker_lite.node.request import Request
 from sparkonce.broker_lite.node.turns import Steps
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from sparkonce.settings import Kind, Setting
 
 

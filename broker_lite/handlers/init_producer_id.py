@@ -14,9 +14,9 @@ from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.client_errors import producer_error
 from sparkonce.broker_lite.node.coordinated import error_answer
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized, authorized_on_any, authorized_on_cluster
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 PRODUCER_FROM = 3
 PRODUCER_FENCED_FROM = 4

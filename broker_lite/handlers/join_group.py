@@ -12,8 +12,8 @@ from sparkonce.broker_lite.node.client_errors import join_error
 from sparkonce.broker_lite.node.group_answers import group_refusal
 from sparkonce.broker_lite.node.group_responses import send
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 REBALANCE_TIMEOUT_FROM = 1
 KNOWN_MEMBER_ID_FROM = 4

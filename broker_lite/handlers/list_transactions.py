@@ -14,7 +14,7 @@ from sparkonce.broker_lite.node.authorization import may_see_transactional_id
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.coordinated import error_answer
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.errors import ErrorCode
 
 STATES = frozenset(state.value for state in TransactionState)
 DURATION_FROM = 1

@@ -17,11 +17,11 @@ from sparkonce.broker_lite.node.authorization import NOT_ASKED, as_set, check_to
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.node.turns import FILES, ITEM, WRITTEN, Steps
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized, authorized_on_cluster, authorized_operations
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
 
 _ALL_IN_VERSION_0 = 0
 

@@ -8,10 +8,10 @@ from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.leader import Led
 from sparkonce.broker_lite.node.request import Request
 from sparkonce.broker_lite.node.turns import ITEM, Steps, in_turns
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 UNKNOWN = (-1, -1)
 

@@ -20,14 +20,14 @@ from sparkonce.broker_lite.node.leader import endpoints_of_leaders, leader_hint
 from sparkonce.broker_lite.node.request import DROP, NO_ANSWER, Body, Request
 from sparkonce.broker_lite.node.transaction_verification import NOTHING_ASKED, Said, is_transactional, verify_writes
 from sparkonce.broker_lite.node.turns import FILES, Steps
-from sparkonce.broker_lite.protocol import produce
-from sparkonce.broker_lite.protocol.compression import Compression
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from sparkonce.broker_lite.protocol.primitives import Buffer
-from sparkonce.broker_lite.protocol.records import HEADER_BYTES, read_header
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized
 from sparkonce.crash_points import reach
+from sparkonce.kafka.protocol import produce
+from sparkonce.kafka.protocol.compression import Compression
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from sparkonce.kafka.protocol.primitives import Buffer
+from sparkonce.kafka.protocol.records import HEADER_BYTES, read_header
 
 ACKS_ALL = -1
 VALID_ACKS = (ACKS_ALL, 0, 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.errors import ErrorCode
 
 
 def handle(_broker: Broker, request: Request) -> Body:

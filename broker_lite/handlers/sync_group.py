@@ -11,8 +11,8 @@ from sparkonce.broker_lite.node.client_errors import sync_error
 from sparkonce.broker_lite.node.group_answers import group_refusal
 from sparkonce.broker_lite.node.group_responses import send
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.security.acls import Operation
+from sparkonce.kafka.protocol.errors import ErrorCode
 
 
 def handle(broker: Broker, request: Request) -> Body | None:

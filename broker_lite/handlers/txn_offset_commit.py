@@ -19,10 +19,10 @@ from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.client_errors import commit_error
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.node.transaction_verification import Errors, verify
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.records import encode_batch
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.records import encode_batch
 
 ABORTABLE_FROM = 4
 ADDS_FROM = 5

@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from sparkonce.broker_lite.log.transaction_index import AbortedTransaction
-from sparkonce.broker_lite.protocol.compression import Compression
-from sparkonce.broker_lite.protocol.legacy_records import decode_any, encode_message_set
-from sparkonce.broker_lite.protocol.record_scan import FoundRecord, empty, find_records, inflate, rebuild
-from sparkonce.broker_lite.protocol.records import MAGIC, BatchHeader, ControlType
+from sparkonce.kafka.protocol.compression import Compression
+from sparkonce.kafka.protocol.legacy_records import decode_any, encode_message_set
+from sparkonce.kafka.protocol.record_scan import FoundRecord, empty, find_records, inflate, rebuild
+from sparkonce.kafka.protocol.records import MAGIC, BatchHeader, ControlType
 
 RECORDS_PER_STEP = 256
 """How many records are checked before others get their turn."""

@@ -30,9 +30,9 @@ from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.segment import Segment
 from sparkonce.broker_lite.log.storage import Flush
 from sparkonce.broker_lite.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
-from sparkonce.broker_lite.protocol.legacy_records import decode_any
-from sparkonce.broker_lite.protocol.record_scan import find_records, inflate
-from sparkonce.broker_lite.protocol.records import MAGIC, BatchHeader, control_type, decode_records, read_header
+from sparkonce.kafka.protocol.legacy_records import decode_any
+from sparkonce.kafka.protocol.record_scan import find_records, inflate
+from sparkonce.kafka.protocol.records import MAGIC, BatchHeader, control_type, decode_records, read_header
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from sparkonce.settings import (
     INT_MAX,
     LONG_MAX,

@@ -20,7 +20,7 @@ from typing import Final
 
 from sparkonce.broker_lite.log import checkpoints
 from sparkonce.broker_lite.log.storage import Storage
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 DELETED_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"

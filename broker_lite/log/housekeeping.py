@@ -20,7 +20,7 @@ from sparkonce.broker_lite.log.log_manager import LogManager
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.segment import Segment
 from sparkonce.broker_lite.log.storage import Flush
-from sparkonce.broker_lite.protocol.errors import CorruptBatchError, KafkaError
+from sparkonce.kafka.protocol.errors import CorruptBatchError, KafkaError
 
 FILE_REMOVAL_INTERVAL_MS = 1_000
 RETRY_INTERVAL_MS = 1_000

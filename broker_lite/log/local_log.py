@@ -45,11 +45,11 @@ from sparkonce.broker_lite.log.storage import Flush, Storage
 from sparkonce.broker_lite.log.time_index import NO_TIMESTAMP, TimestampOffset
 from sparkonce.broker_lite.log.transaction_index import AbortedTransaction
 from sparkonce.broker_lite.log.validation import check_batch
-from sparkonce.broker_lite.protocol.control_records import EndMarker, encode_end_marker
-from sparkonce.broker_lite.protocol.errors import CorruptBatchError, ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.legacy_records import first_since
-from sparkonce.broker_lite.protocol.primitives import Buffer
-from sparkonce.broker_lite.protocol.records import BatchHeader, read_header, set_log_append_time
+from sparkonce.kafka.protocol.control_records import EndMarker, encode_end_marker
+from sparkonce.kafka.protocol.errors import CorruptBatchError, ErrorCode, KafkaError
+from sparkonce.kafka.protocol.legacy_records import first_since
+from sparkonce.kafka.protocol.primitives import Buffer
+from sparkonce.kafka.protocol.records import BatchHeader, read_header, set_log_append_time
 
 logger = logging.getLogger(__name__)
 

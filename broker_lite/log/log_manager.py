@@ -35,7 +35,7 @@ from sparkonce.broker_lite.log.offset_files import OffsetFiles, note_lost, note_
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.storage import Lock, Storage
 from sparkonce.broker_lite.log.topics import Topic, WantedTopic
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 __all__ = ["LogManager", "Topic", "WantedTopic"]
 

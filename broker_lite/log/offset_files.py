@@ -10,7 +10,7 @@ from sparkonce.broker_lite.log import checkpoints
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.storage import Storage
 from sparkonce.broker_lite.log.topics import Topic
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 
-from sparkonce.broker_lite.protocol.primitives import Buffer
+from sparkonce.kafka.protocol.primitives import Buffer
 
 ENTRY_BYTES = 8
 MAX_RELATIVE_OFFSET = 2**31 - 1

@@ -27,10 +27,10 @@ from sparkonce.broker_lite.log.recovery import (
     snapshot_offsets,
 )
 from sparkonce.broker_lite.log.segment import Segment, file_name
-from sparkonce.broker_lite.protocol.control_records import read_end_marker
-from sparkonce.broker_lite.protocol.errors import CorruptBatchError, ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.legacy_records import check_any
-from sparkonce.broker_lite.protocol.records import HEADER_BYTES, BatchHeader, decode_records, read_header
+from sparkonce.kafka.protocol.control_records import read_end_marker
+from sparkonce.kafka.protocol.errors import CorruptBatchError, ErrorCode, KafkaError
+from sparkonce.kafka.protocol.legacy_records import check_any
+from sparkonce.kafka.protocol.records import HEADER_BYTES, BatchHeader, decode_records, read_header
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.log.config import LogConfig

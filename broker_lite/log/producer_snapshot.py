@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from crc32c import crc32c
 
 from sparkonce.broker_lite.coordinators.producer_state import BATCHES_KEPT, AppendedBatch, ProducerEntry
-from sparkonce.broker_lite.protocol.records import NO_SEQUENCE
+from sparkonce.kafka.protocol.records import NO_SEQUENCE
 
 VERSION = 1
 SUFFIX = ".snapshot"

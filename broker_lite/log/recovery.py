@@ -21,10 +21,10 @@ from sparkonce.broker_lite.log.producer_snapshot import CorruptSnapshotError, de
 from sparkonce.broker_lite.log.segment import Segment, file_name
 from sparkonce.broker_lite.log.storage import Storage
 from sparkonce.broker_lite.log.transaction_index import AbortedTransaction
-from sparkonce.broker_lite.protocol.control_records import read_end_marker
-from sparkonce.broker_lite.protocol.errors import CorruptBatchError
-from sparkonce.broker_lite.protocol.legacy_records import check_any
-from sparkonce.broker_lite.protocol.records import (
+from sparkonce.kafka.protocol.control_records import read_end_marker
+from sparkonce.kafka.protocol.errors import CorruptBatchError
+from sparkonce.kafka.protocol.legacy_records import check_any
+from sparkonce.kafka.protocol.records import (
     HEADER_BYTES,
     BatchHeader,
     decode_records,

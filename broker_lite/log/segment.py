@@ -22,9 +22,9 @@ from sparkonce.broker_lite.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from sparkonce.broker_lite.log.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
 from sparkonce.broker_lite.log.transaction_index import SUFFIX as TRANSACTION_INDEX_SUFFIX
 from sparkonce.broker_lite.log.transaction_index import TransactionIndex
-from sparkonce.broker_lite.protocol.errors import CorruptBatchError
-from sparkonce.broker_lite.protocol.primitives import Buffer
-from sparkonce.broker_lite.protocol.records import (
+from sparkonce.kafka.protocol.errors import CorruptBatchError
+from sparkonce.kafka.protocol.primitives import Buffer
+from sparkonce.kafka.protocol.records import (
     HEADER_BYTES,
     LEGACY_HEADER_BYTES,
     LOG_OVERHEAD_BYTES,

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sparkonce.broker_lite.protocol.primitives import Buffer
+from sparkonce.kafka.protocol.primitives import Buffer
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from typing import NamedTuple
 
 from sparkonce.broker_lite.log.offset_index import CorruptIndexError
-from sparkonce.broker_lite.protocol.primitives import Buffer
+from sparkonce.kafka.protocol.primitives import Buffer
 
 ENTRY_BYTES = 12
 NO_TIMESTAMP = -1

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from sparkonce.broker_lite.log import checkpoints, directories
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.storage import Files
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 VERSION: Final = 1
 MAX_PARTITIONS: Final = 50_000

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from sparkonce.broker_lite.log.offset_index import CorruptIndexError
-from sparkonce.broker_lite.protocol.primitives import Buffer
+from sparkonce.kafka.protocol.primitives import Buffer
 
 SUFFIX = ".txnindex"
 ENTRY_BYTES = 34

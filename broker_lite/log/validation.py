@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from sparkonce.broker_lite.log.config import LONG_MAX, LogConfig
-from sparkonce.broker_lite.protocol.compression import Compression
-from sparkonce.broker_lite.protocol.errors import CorruptBatchError, ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.record_scan import FoundRecord, find_records, inflate, recompress
-from sparkonce.broker_lite.protocol.records import BatchHeader, check_whole, clear_log_append_time, read_header
+from sparkonce.kafka.protocol.compression import Compression
+from sparkonce.kafka.protocol.errors import CorruptBatchError, ErrorCode, KafkaError
+from sparkonce.kafka.protocol.record_scan import FoundRecord, find_records, inflate, recompress
+from sparkonce.kafka.protocol.records import BatchHeader, check_whole, clear_log_append_time, read_header
 
 _CODECS: Final = {
     "uncompressed": Compression.NONE,

@@ -6,9 +6,9 @@ from typing import Any
 
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import Request
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import BindingFilter, Operation, PatternType, Permission, ResourceType, Rule
 from sparkonce.broker_lite.security.authorizer import Authorizer, authorized_on_cluster
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 
 def configured_authorizer(broker: Broker, request: Request, operation: Operation) -> Authorizer:

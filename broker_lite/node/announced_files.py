@@ -6,8 +6,8 @@ import posixpath
 from collections.abc import Callable
 
 from sparkonce.broker_lite.log.storage import Storage
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.primitives import Buffer
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.primitives import Buffer
 
 
 class AnnouncedFiles:

@@ -11,9 +11,9 @@ import uuid
 from sparkonce.broker_lite.log.log_manager import Topic
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import Request
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import CLUSTER_NAME, Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized, authorized_on_cluster, authorized_operations
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 
 def find_topic(

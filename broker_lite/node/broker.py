@@ -26,13 +26,13 @@ from sparkonce.broker_lite.node.new_topics import NewTopics, internal_topic_sett
 from sparkonce.broker_lite.node.refusal_log import RefusalLog
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.node.turns import Turns
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from sparkonce.broker_lite.protocol.records import NO_PRODUCER_ID
 from sparkonce.broker_lite.replication.replicas import ReplicationSettings
 from sparkonce.broker_lite.scheduling import Scheduler
 from sparkonce.broker_lite.security.authorizer import Authorizer, SecurityFileError, super_users
 from sparkonce.broker_lite.security.credentials import ScramCredentials, configured_credentials
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from sparkonce.kafka.protocol.records import NO_PRODUCER_ID
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.coordinators.fetch_sessions import FetchSessions

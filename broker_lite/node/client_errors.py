@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.errors import ErrorCode
 
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 _OF_THE_PRODUCER = (

@@ -21,8 +21,8 @@ from sparkonce.broker_lite.node.follower_fetches import FollowerFetches
 from sparkonce.broker_lite.node.leader import Led
 from sparkonce.broker_lite.node.purgatory import FetchPurgatory, PartitionKey
 from sparkonce.broker_lite.node.turns import ITEM, in_units
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.replication.replicas import Event, HighWatermarkMoved
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     import uuid

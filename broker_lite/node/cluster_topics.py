@@ -14,9 +14,9 @@ from sparkonce.broker_lite.coordinators.internal_topics import INTERNAL_TOPICS, 
 from sparkonce.broker_lite.node.dynamic_settings import DynamicSettings
 from sparkonce.broker_lite.node.forwarding import enclose, enclosed_answer
 from sparkonce.broker_lite.node.new_topics import internal_topic_settings
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
 
 VERSION: Final = 7
 TIMEOUT_MS: Final = 10_000

@@ -10,7 +10,7 @@ from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.partition_state import PartitionState
 from sparkonce.broker_lite.log.log_manager import Topic
 from sparkonce.broker_lite.node.request import Request
-from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.errors import ErrorCode
 
 
 class Node(NamedTuple):

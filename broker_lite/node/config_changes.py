@@ -20,11 +20,11 @@ from sparkonce.broker_lite.node.described_settings import ConfigResource, check_
 from sparkonce.broker_lite.node.dynamic_settings import ALL_BROKERS, DECIDED_IN_CLUSTER, group_settings
 from sparkonce.broker_lite.node.request import Request
 from sparkonce.broker_lite.node.turns import WRITTEN, Steps
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized, authorized_on_cluster
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from sparkonce.settings import Kind, Setting
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from sparkonce.broker_lite.controller.records import Record
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.forwarding import answer_when_written
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation
 from sparkonce.broker_lite.security.authorizer import authorized_on_cluster
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 Answer = TypeVar("Answer")
 

@@ -31,9 +31,9 @@ from sparkonce.broker_lite.coordinators.producer_state import Verification
 from sparkonce.broker_lite.log.partition_log import Appended, PartitionLog
 from sparkonce.broker_lite.node.client_errors import coordinator_error
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from sparkonce.broker_lite.protocol.records import BatchHeader, Record, decode_records, scan
 from sparkonce.broker_lite.replication.replicas import Event, HighWatermarkMoved, Leads
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from sparkonce.kafka.protocol.records import BatchHeader, Record, decode_records, scan
 
 if TYPE_CHECKING:
     import uuid

@@ -16,7 +16,7 @@ from typing import Protocol
 from sparkonce.broker_lite.coordinators.internal_topics import OFFSETS_TOPIC
 from sparkonce.broker_lite.log.log_manager import LogManager, Topic
 from sparkonce.broker_lite.node.turns import FILES, ITEM
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
 

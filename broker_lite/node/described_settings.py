@@ -16,9 +16,9 @@ from sparkonce.broker_lite.log.directories import check_topic_name
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.dynamic_settings import ALL_BROKERS, declared, group_settings
 from sparkonce.broker_lite.node.request import Request
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized, authorized_on_cluster
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from sparkonce.settings import Setting, Update
 
 

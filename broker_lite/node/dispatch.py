@@ -13,7 +13,7 @@ from typing import Final
 
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.protocol.apis import APIS, ApiKey
+from sparkonce.kafka.protocol.apis import APIS, ApiKey
 
 Handler = Callable[[Broker, Request], Body | None]
 

@@ -22,7 +22,7 @@ from typing import Final
 from sparkonce.broker_lite.config import BrokerConfig, ConfigError, broker_settings
 from sparkonce.broker_lite.log.directories import LogDirectoryError
 from sparkonce.broker_lite.log.storage import Files
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from sparkonce.settings import Setting, SettingError, Update, integer, settings_of
 
 FILE: Final = "dynamic-settings.json"

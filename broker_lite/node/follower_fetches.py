@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from sparkonce.broker_lite.node.purgatory import FollowerPurgatory, PartitionKey
-from sparkonce.broker_lite.protocol.errors import KafkaError
 from sparkonce.broker_lite.replication.leader import PartitionLeader, RestingClock
+from sparkonce.kafka.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.log.log_manager import LogManager
     from sparkonce.broker_lite.log.partition_log import PartitionLog
     from sparkonce.broker_lite.node.deletions import Deletions
-    from sparkonce.broker_lite.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
     from sparkonce.broker_lite.replication.replicas import Event, Replicas
     from sparkonce.broker_lite.scheduling import Scheduler
+    from sparkonce.kafka.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 
 
 class _Resting:

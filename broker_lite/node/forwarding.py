@@ -17,14 +17,14 @@ from sparkonce.broker_lite.cluster.roles import ControllerRole
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import DROP, Body, Request
 from sparkonce.broker_lite.node.turns import Steps, one_after_the_other
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from sparkonce.broker_lite.protocol.frames import (
+from sparkonce.broker_lite.security.acls import packed_address
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from sparkonce.kafka.protocol.frames import (
     encode_request_header,
     read_response_header,
 )
-from sparkonce.broker_lite.security.acls import packed_address
 
 LOOPBACK: Final = "127.0.0.1"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from sparkonce.broker_lite.node.authorization import group_error
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import Request
-from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.security.acls import Operation
+from sparkonce.kafka.protocol.errors import ErrorCode
 
 CLASSIC_TYPE = "classic"
 CONSUMER_TYPE = "consumer"

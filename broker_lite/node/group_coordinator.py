@@ -44,9 +44,9 @@ from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.node.coordinated import Coordinated, Refusals
 from sparkonce.broker_lite.node.group_responses import send
 from sparkonce.broker_lite.node.offsets_log import OffsetsLog
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.records import Record
 from sparkonce.broker_lite.scheduling import Scheduler, Timer
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.records import Record
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.log.log_manager import Topic

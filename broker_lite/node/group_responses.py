@@ -6,7 +6,7 @@ from typing import Any
 
 from sparkonce.broker_lite.coordinators.group_messages import Answer, JoinAnswer, SyncAnswer
 from sparkonce.broker_lite.node.request import Request
-from sparkonce.broker_lite.protocol import apis
+from sparkonce.kafka.protocol import apis
 
 NULL_PROTOCOL_NAME_FROM = 7
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.produce import LeaderHint, NodeEndpoint
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.produce import LeaderHint, NodeEndpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from sparkonce.broker_lite.log.segment import Slice
-from sparkonce.broker_lite.protocol.fetch import FetchTopicResult
+from sparkonce.kafka.protocol.fetch import FetchTopicResult
 
 
 @dataclass(slots=True)

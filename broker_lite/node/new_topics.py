@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.coordinators.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.log.topics_file import check_room
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.log.log_manager import LogManager

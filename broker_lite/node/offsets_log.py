@@ -14,8 +14,8 @@ from functools import partial
 from sparkonce.broker_lite.coordinators.offsets import OffsetTable, PendingOffsets
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.node.coordinated import Coordinated, replay_slices
-from sparkonce.broker_lite.protocol.control_records import read_end_marker
-from sparkonce.broker_lite.protocol.records import BatchHeader, Record, encode_batch
+from sparkonce.kafka.protocol.control_records import read_end_marker
+from sparkonce.kafka.protocol.records import BatchHeader, Record, encode_batch
 
 
 class OffsetsLog:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 MAX_RECORDS = 10_000
 """How many records one request may have the controller write (QuorumController.MAX_RECORDS_PER_USER_OP)."""

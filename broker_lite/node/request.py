@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import serves
-from sparkonce.broker_lite.protocol.fetch import Part
-from sparkonce.broker_lite.protocol.frames import SIZE, encode_response_header, framed_response
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import serves
+from sparkonce.kafka.protocol.fetch import Part
+from sparkonce.kafka.protocol.frames import SIZE, encode_response_header, framed_response
 
 Body = Sequence[Part]
 NO_ANSWER: Body = ()

@@ -27,8 +27,8 @@ from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.log.topics_file import Entry
 from sparkonce.broker_lite.node.producer_ids import ProducerIds, blocks_in_file
 from sparkonce.broker_lite.node.turns import ITEM, WRITTEN, in_units
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
     import uuid

@@ -30,9 +30,9 @@ from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.node.coordinated import Coordinated, replay_slices
 from sparkonce.broker_lite.node.markers import MarkerSender
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.records import BatchHeader, Record, encode_batch
 from sparkonce.broker_lite.scheduling import Scheduler, Timer
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.records import BatchHeader, Record, encode_batch
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.node.clock import Clock

@@ -16,11 +16,11 @@ from typing import Any
 from sparkonce.broker_lite.coordinators.producer_state import Verification
 from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Producer, TopicPartition
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.primitives import Buffer
-from sparkonce.broker_lite.protocol.records import HEADER_BYTES, MAGIC, read_header
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.primitives import Buffer
+from sparkonce.kafka.protocol.records import HEADER_BYTES, MAGIC, read_header
 
 ABORTABLE_FROM = 11
 """From this version of Produce on clients know TRANSACTION_ABORTABLE."""

@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import NO_LEADER, PartitionState
-from sparkonce.broker_lite.protocol.records import MAX_SEQUENCE, BatchHeader
+from sparkonce.kafka.protocol.records import MAX_SEQUENCE, BatchHeader
 
 
 class ViolationError(Exception):

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparkonce.broker_lite.controller.partition_state import NO_BROKER_EPOCH, PartitionState
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.replication.replica_log import EpochEnd, ReplicaLog

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
 from sparkonce.broker_lite.log.storage import Files
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import (
     CLUSTER_NAME,
     SUPPORTED_OPERATIONS,
@@ -29,6 +28,7 @@ from sparkonce.broker_lite.security.acls import (
     operation_bits,
     right_spelling,
 )
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from sparkonce.settings import SettingError
 
 logger = logging.getLogger(__name__)

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from sparkonce.broker_lite.log.storage import Files
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.authorizer import SecurityFileError
 from sparkonce.broker_lite.security.scram import DEFAULT_ITERATIONS, SCRAM_MECHANISMS, ScramCredential
 from sparkonce.broker_lite.security.settings import ListenerConfig
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
 

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.frames import SIZE, RequestHeader, encode_response_header, read_request_header
-from sparkonce.broker_lite.protocol.primitives import Buffer
 from sparkonce.broker_lite.security.acls import ANONYMOUS, USER_PREFIX
 from sparkonce.broker_lite.security.mechanism import PLAIN, MechanismServer, PlainServer, SaslError
 from sparkonce.broker_lite.security.scram import SCRAM_MECHANISMS, ScramCredential, ScramServer
 from sparkonce.broker_lite.security.settings import SaslConfig
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.frames import SIZE, RequestHeader, encode_response_header, read_request_header
+from sparkonce.kafka.protocol.primitives import Buffer
 
 logger = logging.getLogger(__name__)
 

@@ -20,9 +20,6 @@ from typing import TYPE_CHECKING
 from sparkonce.broker_lite.node import dispatch
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import DROP, Body, Request, frame_response
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ProtocolError
-from sparkonce.broker_lite.protocol.frames import API_KEY, SIZE, frame_size, read_request_header
 from sparkonce.broker_lite.security.acls import ANONYMOUS, host_address
 from sparkonce.broker_lite.server.connections import ConnectionTable, MemoryBoundError, Watch
 from sparkonce.broker_lite.server.limits import (
@@ -38,6 +35,9 @@ from sparkonce.broker_lite.server.limits import (
 )
 from sparkonce.broker_lite.server.listener import Listener
 from sparkonce.broker_lite.server.output import Output, UnansweredWrites
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ProtocolError
+from sparkonce.kafka.protocol.frames import API_KEY, SIZE, frame_size, read_request_header
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.security.sasl import SaslGate, Step

@@ -1,7 +1,7 @@
 """What a broker takes from the machine that it runs on: files, time, chance, addresses.
 
 `Server` gets all of it from a `Host`, and the loop it runs on, so that a simulator can put machines of its own in their
-place (`broker_lite/sim`).
+place (`lab/sim`).
 """
 
 from __future__ import annotations

@@ -19,9 +19,9 @@ from typing import Final
 from sparkonce.broker_lite.coordinators.group_messages import GroupState
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.metrics import TopicMetrics
-from sparkonce.broker_lite.protocol.apis import APIS
-from sparkonce.broker_lite.protocol.errors import KafkaError
 from sparkonce.broker_lite.server.host import Usage
+from sparkonce.kafka.protocol.apis import APIS
+from sparkonce.kafka.protocol.errors import KafkaError
 
 MAX_REQUEST_BYTES: Final = 8 * 1024
 MAX_CONNECTIONS: Final = 16

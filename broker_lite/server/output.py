@@ -20,9 +20,9 @@ from typing import Any
 
 from sparkonce.broker_lite.log.segment import Slice
 from sparkonce.broker_lite.node.request import Body, Request
-from sparkonce.broker_lite.protocol.fetch import FileSlice, Part, parts_size
 from sparkonce.broker_lite.server.connections import Memory, MemoryBoundError
 from sparkonce.broker_lite.server.limits import JOINED_BYTES, MAX_SENT_BYTES_PER_WAKE_UP, PREAD_BYTES, SENDFILE_BYTES
+from sparkonce.kafka.protocol.fetch import FileSlice, Part, parts_size
 
 _MAX_JOINED_PARTS = 64
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)

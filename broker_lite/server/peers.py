@@ -19,12 +19,12 @@ from typing import Any, Final, NamedTuple
 from sparkonce.broker_lite.node import dispatch
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import DROP, Body, Endpoint, Request
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import KafkaError, ProtocolError
-from sparkonce.broker_lite.protocol.frames import SIZE, encode_request_header, frame_size, read_response_header
-from sparkonce.broker_lite.protocol.primitives import Buffer
 from sparkonce.broker_lite.security.acls import ANONYMOUS
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import KafkaError, ProtocolError
+from sparkonce.kafka.protocol.frames import SIZE, encode_request_header, frame_size, read_response_header
+from sparkonce.kafka.protocol.primitives import Buffer
 
 REQUEST_TIMEOUT_MS: Final = 30_000
 CONNECT_TIMEOUT_S: Final = 10.0

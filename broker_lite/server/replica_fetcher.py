@@ -20,12 +20,12 @@ from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.handlers.list_offsets import EARLIEST, LATEST
 from sparkonce.broker_lite.log.leader_epochs import EpochEnd
 from sparkonce.broker_lite.log.partition_log import OverlappingBatchError, PartitionLog
-from sparkonce.broker_lite.protocol import apis, fetch
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from sparkonce.broker_lite.replication.follower import PartitionFollower
 from sparkonce.broker_lite.replication.replicas import Event, Follows, HighWatermarkMoved
 from sparkonce.broker_lite.server.leader_session import LeaderSession
+from sparkonce.kafka.protocol import apis, fetch
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError, ProtocolError
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.cluster.member import ClusterMember

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.protocol.fetch import Part
 from sparkonce.broker_lite.security.principals import PrincipalError
 from sparkonce.broker_lite.security.tls import explain, principal_of
 from sparkonce.broker_lite.server.connection import Connection
@@ -29,6 +28,7 @@ from sparkonce.broker_lite.server.limits import (
 )
 from sparkonce.broker_lite.server.listener import Listener
 from sparkonce.broker_lite.server.output import Output
+from sparkonce.kafka.protocol.fetch import Part
 
 
 class TlsOutput(Output):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from sparkonce.connectors.settings.options import OptionError
+from sparkonce.options import OptionError
 
 _PART = re.compile(r"`(?P<quoted>(?:[^`]|``)+)`|(?P<plain>[A-Za-z0-9_]+)")
 

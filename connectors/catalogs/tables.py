@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from sparkonce.connectors.catalogs.names import TableName
 from sparkonce.connectors.delta_sink.schema import check_partition_columns, table_schema
-from sparkonce.connectors.settings.options import OptionError
+from sparkonce.options import OptionError
 
 _DETAILS = "# Detailed Table Information"
 """The line of ``DESCRIBE TABLE EXTENDED`` after which the table is described, and no longer its columns."""

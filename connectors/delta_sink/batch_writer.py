@@ -26,7 +26,6 @@ from sparkonce.connectors.delta_sink.schema import WriteSchema
 from sparkonce.connectors.delta_sink.table import ResultSnapshot, ResultTable
 from sparkonce.connectors.delta_sink.target import add_action, file_settings, may_land_later, store_errors
 from sparkonce.connectors.runtime.memory import begin_call
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sinks.dead_letters import COLUMN
 from sparkonce.crash_points import reach
 from sparkonce.exactly_once.commit import MAX_CONFLICTS
@@ -34,11 +33,13 @@ from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.errors import DeliveryError
 from sparkonce.exactly_once.restored import with_restores
 from sparkonce.offset_store.administration import CommitEntry
-from sparkonce.offset_store.errors import CommitConflictError, counted
+from sparkonce.offset_store.errors import CommitConflictError
 from sparkonce.offset_store.own_commits import BATCH_INFO_KEY, IDEMPOTENCY_KEY
 from sparkonce.offset_store.tables import join, table_filesystem
 from sparkonce.offset_store.txn_ids import write_txn_id
+from sparkonce.options import OptionError
 from sparkonce.shipping import Shipped
+from sparkonce.words import counted
 
 FILE_PREFIX = "batch"
 """Names of files, unlike those of streams: rows without offsets, which a stream need not account for."""

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from sparkonce.connectors.kafka_client.settings import ClientSettings, read_settings
 from sparkonce.connectors.kafka_sink.settings import ProducerSettings, read_producer
-from sparkonce.connectors.settings.options import (
+from sparkonce.connectors.sinks.dead_letters import DOC, DeadLetterPlace, dead_letters_group
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.kafka.client.settings import ClientSettings, read_settings
+from sparkonce.offset_store import DELTA, GROUP, check_spec
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.txn_ids import BEGINS_LATE, COVERED_TWICE
+from sparkonce.options import (
     KAFKA_PREFIX,
     SOURCE_PREFIX,
     SQL_DOC,
@@ -16,11 +21,6 @@ from sparkonce.connectors.settings.options import (
     SettingTable,
     storage_options,
 )
-from sparkonce.connectors.sinks.dead_letters import DOC, DeadLetterPlace, dead_letters_group
-from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.offset_store import DELTA, GROUP, check_spec
-from sparkonce.offset_store.locations import Location
-from sparkonce.offset_store.txn_ids import BEGINS_LATE, COVERED_TWICE
 from sparkonce.settings import REQUIRED, Scope, boolean, camel_case, long, settings_of, text
 
 FORMAT = "delta_once"

@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from sparkonce.connectors.delta_sink.options import SinkOptions
-from sparkonce.connectors.kafka_client.client import shared_client
-from sparkonce.connectors.kafka_client.group_offsets import KafkaGroupOffsets
-from sparkonce.connectors.kafka_client.settings import ClientSettings
 from sparkonce.connectors.runtime.cache import LruCache
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.commit import SnapshotSource
+from sparkonce.kafka.client.client import shared_client
+from sparkonce.kafka.client.settings import ClientSettings
 from sparkonce.offset_store import OffsetStore, open_store
+from sparkonce.offset_store.kafka_group import KafkaGroupOffsets
 from sparkonce.offset_store.offsets import OffsetRange
 from sparkonce.offset_store.record import BatchRecord, Writes
 from sparkonce.offset_store.secrets import without_secrets

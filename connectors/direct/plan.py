@@ -13,8 +13,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from sparkonce.connectors.kafka_source.hand_over import HandOver
-from sparkonce.connectors.settings.options import KAFKA_FORMAT, SOURCE_PREFIX, OptionError
 from sparkonce.offset_store.offsets import HAND_OVER, RANGES
+from sparkonce.options import KAFKA_FORMAT, SOURCE_PREFIX, OptionError
 
 _METHODS = {
     "Aggregate": "groupBy",

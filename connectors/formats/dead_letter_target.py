@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as t
 
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sinks.dead_letters import COLUMN, DOC, LETTER, REASON, DeadLetterPlace, dead_letters_group
 from sparkonce.connectors.sinks.target import Target, TargetPlan, Task, TaskWriter, WrappedPlan
 from sparkonce.exactly_once.batch import Batch
@@ -29,10 +28,11 @@ from sparkonce.exactly_once.refusals import Place
 from sparkonce.offset_store import GROUP
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.record import BatchCounts, BatchRecord
+from sparkonce.options import OptionError
 
 if TYPE_CHECKING:
-    from sparkonce.connectors.kafka_client.settings import ClientSettings
     from sparkonce.connectors.kafka_sink.settings import ProducerSettings
+    from sparkonce.kafka.client.settings import ClientSettings
 
 Extents = Mapping[tuple[str, int], tuple[int, int, int]]
 """By topic and partition: where the batch begins, where it begins for the target, and where it ends."""

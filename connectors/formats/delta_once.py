@@ -29,13 +29,13 @@ from sparkonce.connectors.formats.dead_letter_target import (
     split,
 )
 from sparkonce.connectors.reference.hints import checked
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sinks.stream_sink import StreamSink, called_to_commit
 from sparkonce.connectors.sinks.target import Target
 from sparkonce.connectors.values.following import version_of_batch
 from sparkonce.connectors.values.options import ADD_COLUMNS
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError
+from sparkonce.options import OptionError
 from sparkonce.shipping import Shipped
 
 

@@ -24,8 +24,8 @@ from sparkonce.connectors.kafka_source.hand_over import HandOver
 from sparkonce.connectors.kafka_source.options import FORMAT, OPTIONS, SourceOptions
 from sparkonce.connectors.kafka_source.source import KafkaOnceReader, KafkaOnceStreamReader
 from sparkonce.connectors.reference.hints import checked
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.values.registered import columns_of_latest, resolved
+from sparkonce.options import OptionError
 from sparkonce.shipping import Shipped
 
 

@@ -23,12 +23,12 @@ from sparkonce.connectors.kafka_sink.target import KafkaTarget
 from sparkonce.connectors.kafka_sink.tasks import Layout
 from sparkonce.connectors.mirror.choice import check_no_loop, is_mirror
 from sparkonce.connectors.mirror.source import MirrorLayout, MirrorSource
-from sparkonce.connectors.settings.options import KAFKA_FORMAT as FORMAT
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sinks.range_reader import RangeReader
 from sparkonce.connectors.sinks.stream_sink import StreamSink
 from sparkonce.connectors.sinks.target import Routing, Target
 from sparkonce.connectors.values.options import ADD_COLUMNS, RESTART
+from sparkonce.options import KAFKA_FORMAT as FORMAT
+from sparkonce.options import OptionError
 
 
 def kafka_stream_sink(options: KafkaSinkOptions, schema: StructType, source: DirectSource | None = None) -> StreamSink:

@@ -17,9 +17,9 @@ from queue import Queue
 from threading import Event, Thread
 
 from sparkonce.connectors.delta_sink.compaction import DEFAULT_TARGET_BYTES, Compaction
-from sparkonce.offset_store.errors import counted
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.secrets import without_secrets
+from sparkonce.words import counted
 
 END_LIMIT_S = 60.0
 """How long the end of the process waits for the partition that is compacted then."""

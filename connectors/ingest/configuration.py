@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from sparkonce.connectors.ingest.settings import IngestSettings, IngestTable
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.offset_store.secrets import without_secrets
+from sparkonce.options import OptionError
 
 ENV = "env"
 TABLES, SPARK = "tables", "spark"

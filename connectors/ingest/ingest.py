@@ -19,7 +19,7 @@ from sparkonce.connectors.ingest.settings import (
     TableEntries,
 )
 from sparkonce.connectors.lag.listener import LagListener
-from sparkonce.connectors.settings.options import OptionError
+from sparkonce.options import OptionError
 
 
 def ingest(

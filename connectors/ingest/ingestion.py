@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Self
 
 from pyspark.sql import SparkSession
 
-from sparkonce.broker_lite.protocol.errors import KafkaError
 from sparkonce.connectors.ingest.compacting import Compactor, is_due
 from sparkonce.connectors.ingest.query import (
     batch_of,
@@ -37,6 +36,7 @@ from sparkonce.connectors.session import active_in_thread
 from sparkonce.connectors.values.evolution import REMEDY, NoSchemaYetError, SchemaChangedError
 from sparkonce.connectors.values.options import VALUE
 from sparkonce.connectors.values.registered import columns_of_latest
+from sparkonce.kafka.protocol.errors import KafkaError
 from sparkonce.notebook import table
 
 if TYPE_CHECKING:

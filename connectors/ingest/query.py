@@ -16,7 +16,7 @@ from sparkonce.connectors.catalogs.names import TableName
 from sparkonce.connectors.catalogs.tables import find_table
 from sparkonce.connectors.catalogs.writer import write_stream
 from sparkonce.connectors.ingest.routing import Flow
-from sparkonce.connectors.settings.options import KAFKA_FORMAT, OptionError
+from sparkonce.options import KAFKA_FORMAT, OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

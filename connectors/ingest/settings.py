@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 from pyspark.sql import DataFrame
 
 from sparkonce.connectors.schema_registry.settings import PREFIX as REGISTRY_PREFIX
-from sparkonce.connectors.settings.options import KAFKA_PREFIX, STORAGE_PREFIX, OptionError
+from sparkonce.options import KAFKA_PREFIX, STORAGE_PREFIX, OptionError
 
 AVAILABLE_NOW, ONCE = "availableNow", "once"
 DEFAULT_TRIGGER = "10 seconds"

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from sparkonce.connectors.ingest.routing import Route
 from sparkonce.connectors.ingest.settings import IngestSettings
-from sparkonce.connectors.kafka_client.client import Client
-from sparkonce.connectors.kafka_client.settings import read_settings
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.settings import read_settings
 
 
 def existing_topics(settings: IngestSettings, routes: Sequence[Route]) -> list[str]:

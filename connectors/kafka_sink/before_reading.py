@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import logging
 
-from sparkonce.connectors.kafka_client.client import Client, MissingTopicError
-from sparkonce.connectors.kafka_client.group_offsets import KafkaGroupOffsets
 from sparkonce.connectors.kafka_sink.decisions import DEFAULT_TOPIC, DecisionTopicError
 from sparkonce.connectors.kafka_sink.driver import Driver, Scope
 from sparkonce.connectors.kafka_sink.transactions import TransactionError
 from sparkonce.exactly_once.errors import DeliveryError
 from sparkonce.exactly_once.transactions import DecisionFormatError
+from sparkonce.kafka.client.client import Client, MissingTopicError
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.group import Note
+from sparkonce.offset_store.kafka_group import KafkaGroupOffsets
 
 _log = logging.getLogger(__name__)
 

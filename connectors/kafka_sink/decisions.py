@@ -15,13 +15,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from sparkonce.broker_lite.protocol import apis, fetch, produce
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.compression import Compression
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.fetch import FetchPartition, FetchPartitionResult, FetchRequest, FetchTopic
-from sparkonce.broker_lite.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
-from sparkonce.broker_lite.protocol.records import (
+from sparkonce.connectors.kafka_sink.transactions import FENCED, FencedProducerError, ProducerIdentity
+from sparkonce.exactly_once.transactions import (
+    Decision,
+    Decisions,
+    app_of_key,
+    decision_key,
+    finished_key,
+    finished_note,
+)
+from sparkonce.kafka.client.client import EARLIEST, Client, Leader, MissingTopicError, leader_of
+from sparkonce.kafka.client.connection import Connection
+from sparkonce.kafka.protocol import apis, fetch, produce
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.compression import Compression
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.fetch import FetchPartition, FetchPartitionResult, FetchRequest, FetchTopic
+from sparkonce.kafka.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
+from sparkonce.kafka.protocol.records import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
@@ -32,17 +43,6 @@ from sparkonce.broker_lite.protocol.records import (
     decode_records,
     encode_batch,
     scan,
-)
-from sparkonce.connectors.kafka_client.client import EARLIEST, Client, Leader, MissingTopicError, leader_of
-from sparkonce.connectors.kafka_client.connection import Connection
-from sparkonce.connectors.kafka_sink.transactions import FENCED, FencedProducerError, ProducerIdentity
-from sparkonce.exactly_once.transactions import (
-    Decision,
-    Decisions,
-    app_of_key,
-    decision_key,
-    finished_key,
-    finished_note,
 )
 
 DEFAULT_TOPIC = "sparkonce-decisions"

@@ -12,9 +12,6 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from sparkonce.connectors.kafka_client.client import Client, MissingTopicError, shared_client
-from sparkonce.connectors.kafka_client.group_offsets import KafkaGroupOffsets
-from sparkonce.connectors.kafka_client.settings import ClientSettings
 from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
 from sparkonce.connectors.kafka_sink.decisions import PARTITION, DecisionLog
 from sparkonce.connectors.kafka_sink.transactions import (
@@ -40,8 +37,11 @@ from sparkonce.exactly_once.transactions import (
     ranges_text,
     settle,
 )
+from sparkonce.kafka.client.client import Client, MissingTopicError, shared_client
+from sparkonce.kafka.client.settings import ClientSettings
 from sparkonce.offset_store.clock import now_ms
 from sparkonce.offset_store.group import CommittedOffset, Note, Slot
+from sparkonce.offset_store.kafka_group import KafkaGroupOffsets
 from sparkonce.offset_store.record import BatchRecord, PartitionKey
 
 DRIVER = "driver"

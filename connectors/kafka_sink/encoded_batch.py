@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
-from sparkonce.broker_lite.protocol.records import MAX_SEQUENCE, decode_records, encode_batch, read_header
+from sparkonce.kafka.protocol.records import MAX_SEQUENCE, decode_records, encode_batch, read_header
 
 _PRODUCER = struct.Struct(">qhi")
 _CRC = struct.Struct(">I")

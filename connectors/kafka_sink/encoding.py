@@ -16,12 +16,12 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from sparkonce.broker_lite.protocol.compression import Compression, compress
 from sparkonce.connectors.kafka_sink import kernel
 from sparkonce.connectors.kafka_sink.buffers import Bytes, Columns, Int64s, RowError, Rows
 from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch
 from sparkonce.connectors.kafka_sink.settings import ProducerSettings
-from sparkonce.offset_store.errors import counted
+from sparkonce.kafka.protocol.compression import Compression, compress
+from sparkonce.words import counted
 
 BUFFERED_BYTES = 32 << 20
 """Limit of the open batches of an encoder together; with many partitions each gets less than `batch_bytes`."""

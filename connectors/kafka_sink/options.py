@@ -8,10 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sparkonce.connectors.kafka_client.settings import ClientSettings
 from sparkonce.connectors.kafka_sink.settings import ProducerSettings, read_producer
 from sparkonce.connectors.schema_registry.settings import REGISTRY_SETTINGS, RegistrySettings, read_registry
-from sparkonce.connectors.settings.options import (
+from sparkonce.connectors.sinks.dead_letters import DeadLetterPlace, topic_name
+from sparkonce.connectors.values.options import AVRO, BINARY, JSON_SCHEMA, PROTOBUF
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.kafka.client.settings import ClientSettings
+from sparkonce.offset_store import DELTA, GROUP, check_spec
+from sparkonce.offset_store.locations import Location
+from sparkonce.options import (
     KAFKA_FORMAT,
     KAFKA_PREFIX,
     SOURCE_PREFIX,
@@ -21,11 +26,6 @@ from sparkonce.connectors.settings.options import (
     SettingTable,
     storage_options,
 )
-from sparkonce.connectors.sinks.dead_letters import DeadLetterPlace, topic_name
-from sparkonce.connectors.values.options import AVRO, BINARY, JSON_SCHEMA, PROTOBUF
-from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.offset_store import DELTA, GROUP, check_spec
-from sparkonce.offset_store.locations import Location
 from sparkonce.settings import REQUIRED, Scope, boolean, camel_case, settings_of, text
 
 DEFAULT_DECISION_TOPIC = "sparkonce-decisions"

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.connectors.kafka_client.client import Client
-from sparkonce.connectors.kafka_client.connection import Connection
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.connection import Connection
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import ApiKey
 
 MAX_AT_ONCE = 100
 """Most requests without a response: this many small responses fit into a socket without blocking the broker."""

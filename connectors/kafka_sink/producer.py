@@ -24,19 +24,6 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from sparkonce.broker_lite.protocol import produce
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import RETRIABLE, ErrorCode, KafkaError, ProtocolError
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
-from sparkonce.broker_lite.protocol.produce import (
-    ProducePartition,
-    ProducePartitionResult,
-    ProduceRequest,
-    ProduceTopic,
-)
-from sparkonce.broker_lite.protocol.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
-from sparkonce.connectors.kafka_client.client import Client, MissingTopicError
-from sparkonce.connectors.kafka_client.settings import ClientSettings
 from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch, split_batch
 from sparkonce.connectors.kafka_sink.settings import ProducerSettings
 from sparkonce.connectors.kafka_sink.topics import Topics
@@ -47,6 +34,19 @@ from sparkonce.connectors.kafka_sink.transactions import (
     ProducerIdentity,
     TransactionClient,
 )
+from sparkonce.kafka.client.client import Client, MissingTopicError
+from sparkonce.kafka.client.settings import ClientSettings
+from sparkonce.kafka.protocol import produce
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import RETRIABLE, ErrorCode, KafkaError, ProtocolError
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
+from sparkonce.kafka.protocol.produce import (
+    ProducePartition,
+    ProducePartitionResult,
+    ProduceRequest,
+    ProduceTopic,
+)
+from sparkonce.kafka.protocol.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
 REQUEST_BYTES = 512 * 1024
 """A request is sent when its batches reach this size; larger ones leave the broker idle between them."""

@@ -17,7 +17,7 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, Str
 
 from sparkonce.connectors.kafka_sink.buffers import Bytes, Columns, Headers, Int32s, RowError, Rows, Values
 from sparkonce.connectors.kafka_sink.settings import ProducerSettings
-from sparkonce.connectors.settings.options import OptionError
+from sparkonce.options import OptionError
 
 if TYPE_CHECKING:
     from sparkonce.connectors.kafka_sink.encoding import RowEncoder

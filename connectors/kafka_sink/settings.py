@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from sparkonce.broker_lite.protocol.compression import Compression
-from sparkonce.connectors.kafka_client.settings import (
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.kafka.client.settings import (
     COMMON,
     COMMON_WITHOUT_EFFECT,
     READER,
@@ -21,8 +21,8 @@ from sparkonce.connectors.kafka_client.settings import (
     client_settings,
     given_settings,
 )
-from sparkonce.connectors.settings.options import KAFKA_FORMAT, KAFKA_PREFIX, OptionError, SettingTable
-from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.kafka.protocol.compression import Compression
+from sparkonce.options import KAFKA_FORMAT, KAFKA_PREFIX, OptionError, SettingTable
 from sparkonce.settings import INT_MAX, boolean, integer, long, settings_of, text
 
 DEFAULT_TRANSACTION_TIMEOUT_MS = 900_000

@@ -18,16 +18,16 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyarrow import fs
 
-from sparkonce.connectors.kafka_client.client import shared_client
 from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch
 from sparkonce.connectors.kafka_sink.tasks import RowSender, Sending
 from sparkonce.connectors.kafka_sink.topics import Topics
 from sparkonce.connectors.sinks.target import Task
 from sparkonce.crash_points import reach
 from sparkonce.exactly_once.crash_points import SinkPoint
-from sparkonce.offset_store.errors import counted
+from sparkonce.kafka.client.client import shared_client
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.record import BatchCounts
+from sparkonce.words import counted
 
 FOLDER = "sparkonce-spool"
 """Within the checkpoint directory; what is in it belongs to the batch that runs."""

@@ -13,9 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from sparkonce.connectors.kafka_client.client import shared_client
-from sparkonce.connectors.kafka_client.group_offsets import KafkaGroupOffsets
-from sparkonce.connectors.kafka_client.settings import ClientSettings
 from sparkonce.connectors.kafka_sink.decisions import DecisionTopicError
 from sparkonce.connectors.kafka_sink.driver import DRIVER_TIMEOUT_MS, Driver, Scope, shared_driver
 from sparkonce.connectors.kafka_sink.result import TopicResult, VisibleRows
@@ -29,7 +26,10 @@ from sparkonce.exactly_once.commit import Delivery, Plan, look
 from sparkonce.exactly_once.decision import Stored
 from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
 from sparkonce.exactly_once.refusals import Place
+from sparkonce.kafka.client.client import shared_client
+from sparkonce.kafka.client.settings import ClientSettings
 from sparkonce.offset_store import GROUP, OffsetStore, open_store
+from sparkonce.offset_store.kafka_group import KafkaGroupOffsets
 from sparkonce.offset_store.record import BatchRecord
 
 _log = logging.getLogger(__name__)

@@ -21,8 +21,6 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from sparkonce.connectors.kafka_client.client import shared_client
-from sparkonce.connectors.kafka_client.settings import ClientSettings
 from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
 from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch
 from sparkonce.connectors.kafka_sink.producer import Producer
@@ -40,6 +38,8 @@ from sparkonce.crash_points import reach
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.errors import FencedError
 from sparkonce.exactly_once.transactions import PreparedTransaction
+from sparkonce.kafka.client.client import shared_client
+from sparkonce.kafka.client.settings import ClientSettings
 from sparkonce.offset_store.record import BatchCounts
 
 _log = logging.getLogger(__name__)

@@ -18,12 +18,12 @@ from enum import Enum
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import quote
 
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import RETRIABLE, ErrorCode, KafkaError, ProtocolError
-from sparkonce.connectors.kafka_client.client import Client
-from sparkonce.connectors.kafka_client.connection import Connection
 from sparkonce.connectors.kafka_sink.pipelining import Question, send_pipelined
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.connection import Connection
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import RETRIABLE, ErrorCode, KafkaError, ProtocolError
 from sparkonce.offset_store.group import CommittedOffset, Slot
 
 MAX_INIT_PRODUCER_ID_VERSION = 4

@@ -17,11 +17,11 @@ from sparkonce.connectors.schema_registry.client import (
     UnknownSchemaError,
     shared_registry,
 )
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.values.encoding import Encoder, make_encoder, schema_for
 from sparkonce.connectors.values.options import PROTOBUF
 from sparkonce.connectors.values.registered import KINDS, for_registry, self_contained, text_of
 from sparkonce.connectors.values.unwritable import UnwritableRowError
+from sparkonce.options import OptionError
 
 
 @dataclass(frozen=True, slots=True)

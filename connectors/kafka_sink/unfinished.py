@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sparkonce.exactly_once.errors import TransactionsGoneError
 from sparkonce.exactly_once.transactions import Decision, Fate, PreparedTransaction, Settlement, ranges_text, settle
-from sparkonce.offset_store.errors import counted
+from sparkonce.words import counted
 
 HANGING = (
     "readers of committed records wait behind them: kafka-transactions.sh find-hanging shows these, and "

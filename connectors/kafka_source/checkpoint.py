@@ -20,9 +20,9 @@ from typing import Any
 
 from pyarrow import fs
 
-from sparkonce.connectors.kafka_client.client import TopicMetadata
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.errors import CheckpointError
+from sparkonce.kafka.client.client import TopicMetadata
 from sparkonce.offset_store.offsets import (
     MARK,
     OffsetFormatError,

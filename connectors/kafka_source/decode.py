@@ -16,11 +16,6 @@ import pyarrow as pa
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from sparkonce.broker_lite.protocol.compression import decompress
-from sparkonce.broker_lite.protocol.errors import ProtocolError
-from sparkonce.broker_lite.protocol.fetch import AbortedTransaction
-from sparkonce.broker_lite.protocol.limits import MAX_INFLATED_BYTES
-from sparkonce.broker_lite.protocol.primitives import Reader
 from sparkonce.connectors.kafka_source import kernel
 from sparkonce.connectors.kafka_source.kernel import Column, Headers, Rows
 from sparkonce.connectors.kafka_source.ranges import ReadCount
@@ -39,6 +34,11 @@ from sparkonce.connectors.values.options import (
     arrow_schema,
 )
 from sparkonce.connectors.values.record_times import out_of_range
+from sparkonce.kafka.protocol.compression import decompress
+from sparkonce.kafka.protocol.errors import ProtocolError
+from sparkonce.kafka.protocol.fetch import AbortedTransaction
+from sparkonce.kafka.protocol.limits import MAX_INFLATED_BYTES
+from sparkonce.kafka.protocol.primitives import Reader
 
 MAX_ROWS_PER_ARROW_BATCH = 65_536
 MAX_BYTES_PER_ARROW_BATCH = 32 << 20

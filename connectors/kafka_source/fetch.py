@@ -23,10 +23,16 @@ from typing import cast
 
 import numpy as np
 
-from sparkonce.broker_lite.protocol import fetch
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from sparkonce.broker_lite.protocol.fetch import (
+from sparkonce.connectors.kafka_source.decode import RecordDecoder, Scanned
+from sparkonce.connectors.kafka_source.epochs import Divergence, LogEpochs, ask_epochs
+from sparkonce.connectors.kafka_source.ranges import FetchRange, check_same_topic
+from sparkonce.connectors.runtime.compiled import Bytes
+from sparkonce.kafka.client.client import Client, Leader, TopicMetadata, leader_of, topic_id_from_text
+from sparkonce.kafka.client.connection import MAX_RESPONSE_BYTES
+from sparkonce.kafka.protocol import fetch
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from sparkonce.kafka.protocol.fetch import (
     AbortedTransaction,
     FetchPartition,
     FetchPartitionResult,
@@ -34,12 +40,6 @@ from sparkonce.broker_lite.protocol.fetch import (
     FetchResponse,
     FetchTopic,
 )
-from sparkonce.connectors.kafka_client.client import Client, Leader, TopicMetadata, leader_of, topic_id_from_text
-from sparkonce.connectors.kafka_client.connection import MAX_RESPONSE_BYTES
-from sparkonce.connectors.kafka_source.decode import RecordDecoder, Scanned
-from sparkonce.connectors.kafka_source.epochs import Divergence, LogEpochs, ask_epochs
-from sparkonce.connectors.kafka_source.ranges import FetchRange, check_same_topic
-from sparkonce.connectors.runtime.compiled import Bytes
 from sparkonce.offset_store.offsets import Position, TopicPartition
 
 BUFFERS = 2

@@ -15,13 +15,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from sparkonce.connectors.kafka_client.client import Client, MissingTopicError
-from sparkonce.connectors.kafka_client.group_offsets import KafkaGroupOffsets
-from sparkonce.connectors.kafka_client.settings import ClientSettings
-from sparkonce.connectors.settings.options import OptionError
+from sparkonce.kafka.client.client import Client, MissingTopicError
+from sparkonce.kafka.client.settings import ClientSettings
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.group import REFRESH_MS, Committed, CommittedOffset, Note, Slot
+from sparkonce.offset_store.kafka_group import KafkaGroupOffsets
+from sparkonce.options import OptionError
 
 REFRESH_S = REFRESH_MS / 1000
 """How long until unchanged offsets are committed again, so that they do not expire."""

@@ -17,11 +17,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 
-from sparkonce.connectors.kafka_client.client import Leader
-from sparkonce.connectors.kafka_client.settings import READER
 from sparkonce.connectors.kafka_source.ranges import FetchRange
 from sparkonce.connectors.schema_registry.settings import SENSITIVE
-from sparkonce.connectors.settings.options import KAFKA_PREFIX, STORAGE_PREFIX
+from sparkonce.kafka.client.client import Leader
+from sparkonce.kafka.client.settings import READER
+from sparkonce.options import KAFKA_PREFIX, STORAGE_PREFIX
 
 COLUMN = "kafka_once_range"
 """The column of the rows."""

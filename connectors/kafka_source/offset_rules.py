@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sparkonce.connectors.kafka_client.client import EARLIEST, LATEST
-from sparkonce.connectors.settings.options import OptionError
+from sparkonce.kafka.client.client import EARLIEST, LATEST
+from sparkonce.options import OptionError
 
 EachPartition = Mapping[tuple[str, int], int]
 _Check = Callable[[Any], bool]

@@ -10,8 +10,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sparkonce.connectors.kafka_client.client import EARLIEST, LATEST
-from sparkonce.connectors.kafka_client.settings import ClientSettings, read_settings
 from sparkonce.connectors.kafka_source.offset_rules import (
     OffsetRule,
     check_rules_of_batch,
@@ -27,7 +25,13 @@ from sparkonce.connectors.kafka_source.topic_choice import (
     pattern,
     topics,
 )
-from sparkonce.connectors.settings.options import (
+from sparkonce.connectors.values.options import ADD_COLUMNS, RESTART, RowOptions
+from sparkonce.connectors.values.read_options import ROW_SETTINGS, read_rows
+from sparkonce.kafka.client.client import EARLIEST, LATEST
+from sparkonce.kafka.client.settings import ClientSettings, read_settings
+from sparkonce.offset_store import check_spec
+from sparkonce.offset_store.offsets import HAND_OVER, RANGES
+from sparkonce.options import (
     KAFKA_FORMAT,
     KAFKA_PREFIX,
     STORAGE_PREFIX,
@@ -35,10 +39,6 @@ from sparkonce.connectors.settings.options import (
     SettingTable,
     storage_options,
 )
-from sparkonce.connectors.values.options import ADD_COLUMNS, RESTART, RowOptions
-from sparkonce.connectors.values.read_options import ROW_SETTINGS, read_rows
-from sparkonce.offset_store import check_spec
-from sparkonce.offset_store.offsets import HAND_OVER, RANGES
 from sparkonce.settings import Scope, boolean, camel_case, long, settings_of, text
 
 FORMAT = KAFKA_FORMAT

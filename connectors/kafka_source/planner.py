@@ -15,8 +15,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from sparkonce.connectors.kafka_client.client import EARLIEST, LATEST, Client, Leader, MissingTopicError, TopicMetadata
-from sparkonce.connectors.kafka_client.group_offsets import KafkaGroupOffsets
 from sparkonce.connectors.kafka_source.checkpoint import (
     Line,
     initial_offset,
@@ -39,7 +37,9 @@ from sparkonce.connectors.kafka_source.planning import Piece, bundle, divide, sh
 from sparkonce.connectors.kafka_source.ranges import FetchRange, KafkaInputPartition, check_same_topic, is_same_topic
 from sparkonce.connectors.kafka_source.resolving import Offsets, resolve
 from sparkonce.connectors.kafka_source.sizes import densities
+from sparkonce.kafka.client.client import EARLIEST, LATEST, Client, Leader, MissingTopicError, TopicMetadata
 from sparkonce.offset_store import open_store
+from sparkonce.offset_store.kafka_group import KafkaGroupOffsets
 from sparkonce.offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
 
 _log = logging.getLogger(__name__)

@@ -13,14 +13,6 @@ from dataclasses import replace
 import pyarrow as pa
 from pyspark import TaskContext
 
-from sparkonce.connectors.kafka_client.client import (
-    EARLIEST,
-    LATEST,
-    READING,
-    Client,
-    MissingTopicError,
-    shared_client,
-)
 from sparkonce.connectors.kafka_source.crash_points import SourcePoint
 from sparkonce.connectors.kafka_source.data_loss import NEW_CHECKPOINT, RETENTION, report_loss, report_replaced
 from sparkonce.connectors.kafka_source.decode import FetchedBatches, RecordDecoder
@@ -31,6 +23,14 @@ from sparkonce.connectors.kafka_source.resolving import close, is_open
 from sparkonce.connectors.runtime.memory import begin_call
 from sparkonce.connectors.values.rows import RowMaker
 from sparkonce.crash_points import reach
+from sparkonce.kafka.client.client import (
+    EARLIEST,
+    LATEST,
+    READING,
+    Client,
+    MissingTopicError,
+    shared_client,
+)
 from sparkonce.offset_store.offsets import Position, TopicPartition
 
 

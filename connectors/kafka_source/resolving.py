@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from sparkonce.connectors.kafka_client.client import EARLIEST, LATEST
 from sparkonce.connectors.kafka_source.data_loss import RETENTION, report_loss
 from sparkonce.connectors.kafka_source.offset_rules import EachPartition, OffsetRule, names
 from sparkonce.connectors.kafka_source.ranges import FetchRange, KafkaInputPartition
-from sparkonce.connectors.settings.options import OptionError
+from sparkonce.kafka.client.client import EARLIEST, LATEST
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.options import OptionError
 
 Offsets = dict[TopicPartition, int]
 Ask = Callable[[Mapping[TopicPartition, int]], Offsets]

@@ -11,14 +11,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from sparkonce.broker_lite.protocol import fetch
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import CorruptBatchError, KafkaError, ProtocolError
-from sparkonce.broker_lite.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
-from sparkonce.broker_lite.protocol.records import scan
-from sparkonce.connectors.kafka_client.client import Client, topic_id_from_text
 from sparkonce.connectors.kafka_source.planning import Density
 from sparkonce.connectors.kafka_source.ranges import FetchRange
+from sparkonce.kafka.client.client import Client, topic_id_from_text
+from sparkonce.kafka.protocol import fetch
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import CorruptBatchError, KafkaError, ProtocolError
+from sparkonce.kafka.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from sparkonce.kafka.protocol.records import scan
 
 SAMPLE_BYTES = 64 << 10
 GUESS = Density(bytes_per_offset=512, records_per_offset=1)

@@ -22,7 +22,6 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from sparkonce.connectors.kafka_client.client import LATEST
 from sparkonce.connectors.kafka_source.ahead import STOP_S, Ahead
 from sparkonce.connectors.kafka_source.crash_points import SourcePoint
 from sparkonce.connectors.kafka_source.group_commits import GroupCommitter
@@ -32,13 +31,14 @@ from sparkonce.connectors.kafka_source.planner import Planner
 from sparkonce.connectors.kafka_source.planning import TriggerDelay
 from sparkonce.connectors.kafka_source.ranges import KafkaInputPartition, ReadCount
 from sparkonce.connectors.kafka_source.resolving import Offsets, leave_open
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.telemetry.plans import PlanNotes
 from sparkonce.connectors.telemetry.spans import Interval
 from sparkonce.connectors.telemetry.switches import traces_are_on
 from sparkonce.connectors.telemetry.tasks import of_records, trace_of_task, traced_rows
 from sparkonce.crash_points import reach
+from sparkonce.kafka.client.client import LATEST
 from sparkonce.offset_store.offsets import OffsetRange, SourceOffset, TopicPartition
+from sparkonce.options import OptionError
 from sparkonce.shipping import Shipped
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparkonce.connectors.kafka_source.java_regex import compile_java_pattern
-from sparkonce.connectors.settings.options import OptionError
+from sparkonce.options import OptionError
 
 Partitions = Mapping[str, tuple[int, ...]]
 OPTION_NAMES = ("subscribe", "subscribePattern", "assign")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from sparkonce.connectors.lag.state import MAX_QUERIES, QueryLag
-from sparkonce.offset_store.errors import counted
 from sparkonce.offset_store.record import BatchCounts
+from sparkonce.words import counted
 
 EVERY_S = 10.0
 """The least time between two lines of a query, except the one at its end."""

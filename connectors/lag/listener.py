@@ -23,7 +23,6 @@ from wsgiref.simple_server import WSGIServer
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.connectors.kafka_source.group_commits import SETTLE_S, GroupCommitter
 from sparkonce.connectors.kafka_source.options import group_id as checked_group_id
 from sparkonce.connectors.lag.lines import BatchLines
@@ -32,6 +31,7 @@ from sparkonce.connectors.lag.state import LagState, QueryLag, Slot, SourceLag, 
 from sparkonce.connectors.sinks.batch_reports import BatchReports, shared_reports
 from sparkonce.connectors.telemetry.switches import METRICS, metrics_are_on
 from sparkonce.exactly_once.errors import FencedError
+from sparkonce.kafka.client.settings import read_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

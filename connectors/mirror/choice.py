@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 
 from sparkonce.connectors.direct.source import DirectSource
-from sparkonce.connectors.kafka_client.client import shared_client
 from sparkonce.connectors.kafka_sink.options import FORMAT, KafkaSinkOptions
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.runtime.cache import LruCache
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.values.read_options import ROW_SETTINGS
 from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.kafka.client.client import shared_client
+from sparkonce.options import OptionError
 
 _OF_ROWS = {name.lower(): name for name in ROW_SETTINGS}
 

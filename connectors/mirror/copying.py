@@ -15,8 +15,6 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from sparkonce.broker_lite.protocol.compression import Compression
-from sparkonce.broker_lite.protocol.records import set_base_offset, set_partition_leader_epoch
 from sparkonce.connectors.kafka_sink import kernel as slots_kernel
 from sparkonce.connectors.kafka_sink.buffers import RowError
 from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch
@@ -26,7 +24,9 @@ from sparkonce.connectors.kafka_source import kernel as source_kernel
 from sparkonce.connectors.kafka_source.decode import FetchedBatches
 from sparkonce.connectors.mirror import kernel
 from sparkonce.connectors.runtime.compiled import Bytes, Int64s
-from sparkonce.offset_store.errors import counted
+from sparkonce.kafka.protocol.compression import Compression
+from sparkonce.kafka.protocol.records import set_base_offset, set_partition_leader_epoch
+from sparkonce.words import counted
 
 LEAST_PLAIN_BYTES = 128 * 1024
 """Smaller batches without compression are packed into larger ones: a request for each would cost more."""

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from sparkonce.broker_lite.protocol.compression import Compression
 from sparkonce.connectors.direct.source import DirectReading, DirectSource
 from sparkonce.connectors.kafka_sink.settings import ProducerSettings
 from sparkonce.connectors.kafka_source.ranges import ReadCount
 from sparkonce.exactly_once.coverage import Part
+from sparkonce.kafka.protocol.compression import Compression
 
 if TYPE_CHECKING:
     from sparkonce.connectors.kafka_source.decode import FetchedBatches

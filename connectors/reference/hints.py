@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from sparkonce.connectors.settings.options import KAFKA_PREFIX, OptionError, SettingTable, UnknownOptionError, nearest
+from sparkonce.options import KAFKA_PREFIX, OptionError, SettingTable, UnknownOptionError, nearest
 
 T = TypeVar("T")
 _WHOSE = {

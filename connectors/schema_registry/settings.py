@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote, quote_plus, urlsplit
 
-from sparkonce.connectors.kafka_client.security import read_security
-from sparkonce.connectors.kafka_client.settings import READER, given_settings
-from sparkonce.connectors.settings.options import OptionError, SettingTable
+from sparkonce.kafka.client.security import read_security
+from sparkonce.kafka.client.settings import READER, given_settings
+from sparkonce.options import OptionError, SettingTable
 from sparkonce.settings import integer, password, settings_of, text
 
 PREFIX = "schemaRegistry."

@@ -32,7 +32,6 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from sparkonce.connectors.runtime.memory import begin_call
-from sparkonce.connectors.settings.options import KAFKA_FORMAT, OptionError
 from sparkonce.connectors.sinks.batch_reports import shared_reports
 from sparkonce.connectors.sinks.batch_trace import (
     Beginning,
@@ -53,9 +52,10 @@ from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.coverage import Part, check_coverage
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.errors import CheckpointError, DeliveryError
-from sparkonce.offset_store.errors import counted
 from sparkonce.offset_store.record import BatchCounts
+from sparkonce.options import KAFKA_FORMAT, OptionError
 from sparkonce.shipping import Shipped
+from sparkonce.words import counted
 
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
 CALL_SITE_PROPERTY = "callSite.short"

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sql.letters import lower_of, upper_of
 from sparkonce.connectors.sql.tree import Node
+from sparkonce.options import OptionError
 
 if TYPE_CHECKING:
     import duckdb

@@ -7,12 +7,12 @@ from difflib import get_close_matches
 
 from pyspark.sql.types import DataType
 
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sql.casts import cast_of
 from sparkonce.connectors.sql.kinds import INTERVALS
 from sparkonce.connectors.sql.meanings import Argument
 from sparkonce.connectors.sql.rules import NAMES
 from sparkonce.connectors.sql.tree import NO_INTERVAL, refused
+from sparkonce.options import OptionError
 
 INTERNAL = frozenset(["and", "or", "not", "in", "between", "case", "coalesce", "second_with_fraction"])
 """Names in the table that no function has."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from sparkonce.connectors.settings.options import OptionError, nearest
+from sparkonce.options import OptionError, nearest
 
 TABLE = "records"
 """The name of the table that a SELECT reads: the records of the batch."""

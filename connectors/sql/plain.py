@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sql.paths import TABLE
+from sparkonce.options import OptionError
 
 _TOKEN = re.compile(
     r"""\s+|--[^\n]*|/\*.*?\*/

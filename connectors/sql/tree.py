@@ -13,8 +13,8 @@ from typing import Any
 
 from pyspark.sql.types import DataType, StructType
 
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sql.paths import TABLE, Path, find
+from sparkonce.options import OptionError
 
 Node = dict[str, Any]
 """A node of the tree, as JSON."""

@@ -6,8 +6,8 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructType
 
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sql.kinds import kind_of
+from sparkonce.options import OptionError
 
 
 def check_type(name: str, kind: DataType) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparkonce.connectors.settings.options import OptionError
+from sparkonce.options import OptionError
 
 REMEDY = (
     "Start the query again, from load() on: it then reads values as the newer version, and mergeSchema=true on "

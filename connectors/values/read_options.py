@@ -10,7 +10,6 @@ from typing import TypeVar
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
 from sparkonce.connectors.schema_registry.settings import REGISTRY_SETTINGS, RegistrySettings, read_registry
-from sparkonce.connectors.settings.options import OptionError, SettingTable
 from sparkonce.connectors.values import json_schema
 from sparkonce.connectors.values.avro.schema import parse
 from sparkonce.connectors.values.avro.types import spark_type
@@ -36,6 +35,7 @@ from sparkonce.connectors.values.options import (
     ValueOptions,
     default_columns,
 )
+from sparkonce.options import OptionError, SettingTable
 from sparkonce.settings import camel_case, settings_of
 
 LETTERS, EVOLUTION, CORRUPT = "includeDeadLetters", "schemaEvolution", "columnNameOfCorruptRecord"

@@ -17,11 +17,11 @@ from sparkonce.connectors.schema_registry.client import (
     shared_registry,
 )
 from sparkonce.connectors.schema_registry.settings import RegistrySettings, read_registry
-from sparkonce.connectors.settings.options import OptionError, SettingTable
 from sparkonce.connectors.values import json_schema
 from sparkonce.connectors.values.avro.schema import inlined
 from sparkonce.connectors.values.evolution import NoSchemaYetError
 from sparkonce.connectors.values.options import ADD_COLUMNS, AVRO, JSON_SCHEMA, KEY, PROTOBUF, VALUE
+from sparkonce.options import OptionError, SettingTable
 
 FILE = "file:"
 

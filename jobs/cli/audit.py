@@ -15,9 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from sparkonce.broker_lite.config import ConfigError
-from sparkonce.broker_lite.protocol.errors import KafkaError
-from sparkonce.connectors.kafka_client.client import MissingTopicError
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.exactly_once.audit import Auditor, Report, Scope
 from sparkonce.exactly_once.audit_broker import BrokerSide, compare_with_broker
 from sparkonce.exactly_once.audit_findings import Chain, CommitName, Finding, Problem
@@ -29,13 +26,17 @@ from sparkonce.jobs.cli.audit_result import look_at_result
 from sparkonce.jobs.cli.housekeeping.brokers import settings_from
 from sparkonce.jobs.shared.arguments import UsageError, add_kafka, add_table
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
+from sparkonce.kafka.client.client import MissingTopicError
+from sparkonce.kafka.protocol.errors import KafkaError
 from sparkonce.offset_store import DELTA
 from sparkonce.offset_store.accounted_rows import is_own_or_elsewhere, stored_in
 from sparkonce.offset_store.clones import CloneSource
 from sparkonce.offset_store.commit_log import CommitLog, StoredState
-from sparkonce.offset_store.errors import OffsetStoreError, counted
+from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.txn_ids import OffsetTxn, intent_txn_id, merge_txn_id
+from sparkonce.options import OptionError
+from sparkonce.words import counted
 
 PROGRESS_FROM_COMMITS = 2_000
 """Logs shorter than this are read before a progress bar could be of use."""

@@ -15,9 +15,9 @@ from sparkonce.exactly_once.audit_findings import Chain, CommitName, Finding, Pr
 from sparkonce.exactly_once.audit_rows import RowCount
 from sparkonce.jobs.cli.audit_inputs import Coordinates, RowCounts
 from sparkonce.notebook import table
-from sparkonce.offset_store.errors import counted
 from sparkonce.offset_store.offsets import OffsetRange
 from sparkonce.offset_store.own_commits import OwnCommit
+from sparkonce.words import counted
 
 SHOWN_PARTITIONS = 50
 """Partitions in the text; JSON has all."""

@@ -8,7 +8,8 @@ import time
 
 from sparkonce.jobs.cli.housekeeping.orphans import FolderFile, TableFolder
 from sparkonce.jobs.shared.arguments import add_table, duration_s, show_bytes, show_columns, show_time
-from sparkonce.offset_store.errors import OffsetStoreError, counted
+from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.words import counted
 
 LEAST_AGE_S = 3600
 MAX_SHOWN = 20

@@ -36,10 +36,10 @@ from sparkonce.broker_lite.log import checkpoints, meta_properties, topics_file
 from sparkonce.broker_lite.log.directories import LogDirectoryError, partition_path
 from sparkonce.broker_lite.log.log_manager import LOCK_FILE, TOPICS_FILE
 from sparkonce.broker_lite.log.storage import DiskStorage
-from sparkonce.broker_lite.protocol.errors import ProtocolError
-from sparkonce.broker_lite.protocol.records import BatchHeader, validate
 from sparkonce.broker_lite.replication.invariants import Batch, PartitionHistory, Replica, ViolationError, chained
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
+from sparkonce.kafka.protocol.errors import ProtocolError
+from sparkonce.kafka.protocol.records import BatchHeader, validate
 
 DAMAGED = "whole"
 """Not one of the simulator's invariants, as its disks are checked when they are read: batches are whole."""

@@ -13,7 +13,8 @@ from sparkonce.connectors.delta_sink.compaction import (
     as_text,
 )
 from sparkonce.jobs.shared.arguments import add_table, key_value, positive, show_bytes
-from sparkonce.offset_store.errors import OffsetStoreError, counted
+from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.words import counted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

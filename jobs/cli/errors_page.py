@@ -55,22 +55,22 @@ WAYS_OUT: dict[str, dict[str, str]] = {
     "offset_store.offsets": {
         "OffsetFormatError": "Give the offsets as [an offset looks like](kafka_once.md#what-an-offset-looks-like).",
     },
-    "connectors.settings.options": {
+    "options": {
         "OptionError": "Correct the option; `sparkonce options FORMAT NAME` explains it.",
     },
-    "connectors.kafka_client.client": {
+    "kafka.client.client": {
         "KafkaUnreachableError": (
             "Check that a broker listens there, and `kafka.security.protocol`; then `sparkonce doctor`."
         ),
         "MissingTopicError": "Create the topic, or correct its name.",
     },
-    "connectors.kafka_client.connection": {
+    "kafka.client.connection": {
         "SaslError": "Check `kafka.sasl.mechanism`, user and password, against the broker's listener.",
     },
-    "connectors.kafka_client.key_stores": {
+    "kafka.client.key_stores": {
         "KeyStoreError": "Check the file, its type and its password, on the machine that the message comes from.",
     },
-    "connectors.kafka_client.oauth": {
+    "kafka.client.oauth": {
         "TokenError": "Check the client id and secret, or the file that the message names.",
         "TokenServerError": (
             "Check the address of the token endpoint, and its certificate; temporary failures are retried."

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from sparkonce.connectors.ingest.configuration import Configuration, read_configuration
 from sparkonce.connectors.ingest.settings import AVAILABLE_NOW
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
-from sparkonce.offset_store.errors import counted
+from sparkonce.options import OptionError
+from sparkonce.words import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,16 +9,13 @@ quietly, wherever they write; what cannot be parsed is told with the usage of th
 from __future__ import annotations
 
 import argparse
-import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from sparkonce.jobs.shared.exit_status import INTERRUPTED, USAGE
-from sparkonce.jobs.shared.extras import missing_extra
+from sparkonce.jobs.shared.command_line import run_command
 
 
 class Command(NamedTuple):
@@ -51,13 +48,9 @@ COMMANDS = (
     Command("clean", "remove files of a table that no commit names", "jobs.cli.clean"),
     Command("options", "look up an option of a source or sink", "jobs.cli.options"),
     Command("completion", "print what a shell needs to complete these commands", "jobs.cli.completion"),
-    Command("verify", "crash a pipeline at every point, and judge what is in the table", "jobs.lab.verify.cli"),
-    Command("duel", "let two drivers with one appId compete, each paused in turn", "jobs.lab.duel.__main__"),
-    Command("sim", "simulate clusters from seeds, with faults, and judge them by invariants", "jobs.lab.sim"),
     Command("cluster-check", "look whether the replicas of a stopped cluster agree", "jobs.cli.cluster_check"),
-    Command("history", "look for anomalies in what clients saw", "jobs.lab.history.__main__"),
-    Command("verifiable-producer", "send numbered records, and tell in JSON", "jobs.lab.verifiable_producer"),
-    Command("verifiable-consumer", "read records, and tell in JSON", "jobs.lab.verifiable_consumer"),
+    Command("verifiable-producer", "send numbered records, and tell in JSON", "jobs.verifiable.producer"),
+    Command("verifiable-consumer", "read records, and tell in JSON", "jobs.verifiable.consumer"),
 )
 
 
@@ -76,26 +69,13 @@ class _Subparser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand; returns its exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    try:
-        try:
-            options = _parse(words)
-            status: int = options.run(options)
-        finally:
-            sys.stdout.flush()  # also before exits by argparse, such as --help
-    except ModuleNotFoundError as error:
-        remedy = missing_extra(error, _chosen(words))
-        if remedy is None:
-            raise
-        print(f"sparkonce: this command {remedy}", file=sys.stderr)
-        return USAGE
-    except BrokenPipeError:
-        # The reader has closed the pipe (`| head`). What Python flushes at exit would fail too.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
-    except KeyboardInterrupt:
-        print(f"sparkonce {_chosen(words)}: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    return status
+
+    def work() -> int:
+        options = _parse(words)
+        status: int = options.run(options)
+        return status
+
+    return run_command("sparkonce", work, _chosen(words))
 
 
 def _chosen(words: Sequence[str]) -> str | None:

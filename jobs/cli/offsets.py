@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from sparkonce.broker_lite.config import ConfigError
-from sparkonce.broker_lite.protocol.errors import KafkaError
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.errors import CheckpointError
 from sparkonce.exactly_once.recovery import (
@@ -45,6 +43,7 @@ from sparkonce.jobs.shared.arguments import (
     whole_number,
 )
 from sparkonce.jobs.shared.exit_status import FAILED, USAGE
+from sparkonce.kafka.protocol.errors import KafkaError
 from sparkonce.offset_store.accounted_rows import stored_in
 from sparkonce.offset_store.administration import (
     NOTHING_KEPT,
@@ -54,10 +53,12 @@ from sparkonce.offset_store.administration import (
     Stored,
 )
 from sparkonce.offset_store.clones import CloneSource
-from sparkonce.offset_store.errors import OffsetStoreError, counted
+from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.record import Writes
 from sparkonce.offset_store.secrets import without_secrets
+from sparkonce.options import OptionError
+from sparkonce.words import counted
 
 DEFAULT_SOURCE = "kafka"
 

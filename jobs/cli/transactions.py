@@ -13,16 +13,12 @@ import sys
 from collections.abc import Iterator
 
 from sparkonce.broker_lite.config import ConfigError
-from sparkonce.broker_lite.protocol.errors import KafkaError
-from sparkonce.connectors.kafka_client.client import Client, MissingTopicError
-from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.connectors.kafka_sink import administration
 from sparkonce.connectors.kafka_sink.administration import AdministrationError
 from sparkonce.connectors.kafka_sink.decisions import DEFAULT_TOPIC, DecisionLog, DecisionTopicError
 from sparkonce.connectors.kafka_sink.driver import Driver, Scope
 from sparkonce.connectors.kafka_sink.transactions import State, TransactionError
 from sparkonce.connectors.kafka_sink.unfinished import Ended
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.exactly_once.errors import DeliveryError
 from sparkonce.exactly_once.transactions import DecisionFormatError, Decisions, Fate, ranges_text
 from sparkonce.jobs.cli.housekeeping.brokers import settings_from
@@ -30,8 +26,13 @@ from sparkonce.jobs.cli.housekeeping.open_transactions import look
 from sparkonce.jobs.cli.housekeeping.transactions_report import as_json, as_text, batch_text, size_text
 from sparkonce.jobs.shared.arguments import UsageError, add_kafka
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
+from sparkonce.kafka.client.client import Client, MissingTopicError
+from sparkonce.kafka.client.settings import read_settings
+from sparkonce.kafka.protocol.errors import KafkaError
 from sparkonce.offset_store.clock import now_ms
-from sparkonce.offset_store.errors import OffsetStoreError, counted
+from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.options import OptionError
+from sparkonce.words import counted
 
 PROGRESS_FROM = 100
 """As many transactions take a moment to end."""

@@ -19,17 +19,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparkonce.broker_lite.protocol.errors import KafkaError
-from sparkonce.connectors.kafka_client.client import KafkaUnreachableError, MissingTopicError
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
 from sparkonce.connectors.runtime.failures import innermost
 from sparkonce.connectors.session import spark_session
-from sparkonce.connectors.settings.options import STORAGE_PREFIX, OptionError
 from sparkonce.jobs.shared.arguments import CONF, positive
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 from sparkonce.jobs.shared.extras import missing_extra
-from sparkonce.jobs.shared.peers import delta_jars
+from sparkonce.jobs.shared.jars import delta_jars
+from sparkonce.kafka.client.client import KafkaUnreachableError, MissingTopicError
+from sparkonce.kafka.protocol.errors import KafkaError
+from sparkonce.options import STORAGE_PREFIX, OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,12 +15,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import broadcast, col, concat, expr, lit, struct, to_json
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sparkonce.connectors.kafka_client.settings import COMMON, SECURITY
-from sparkonce.connectors.settings.options import KAFKA_PREFIX
 from sparkonce.connectors.sinks import dead_letters
 from sparkonce.jobs.etl import dataset
 from sparkonce.jobs.etl.enrich_flights import flight_columns
 from sparkonce.jobs.etl.job_settings import JobSettings, run_job
+from sparkonce.kafka.client.settings import COMMON, SECURITY
+from sparkonce.options import KAFKA_PREFIX
 
 OWN = ("dead_letters", "compression", "latest_minutes_early")
 """What its configuration has besides what every job has."""

@@ -10,11 +10,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from sparkonce.broker_lite.config import ConfigError
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.jobs.cli.peek.clients import SERVERS, add_registry, kafka_and_registry, open_registry
 from sparkonce.jobs.shared.arguments import UsageError, add_kafka, add_storage, positive
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 from sparkonce.offset_store.secrets import without_secrets
+from sparkonce.options import OptionError
 from sparkonce.ready_file import ready_file
 
 DEFAULT_PORT = 8090

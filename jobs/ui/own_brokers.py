@@ -15,9 +15,9 @@ from typing import Any
 from sparkonce.broker_lite.embedded import BrokerStartError, EmbeddedBroker
 from sparkonce.broker_lite.embedded_cluster import EmbeddedCluster
 from sparkonce.broker_lite.faults.faults import FaultHandle, describe
-from sparkonce.broker_lite.protocol.apis import APIS
-from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.jobs.ui.errors import RefusedError
+from sparkonce.kafka.protocol.apis import APIS
+from sparkonce.kafka.protocol.errors import ErrorCode
 
 MAX_FAULTS = 50
 """At once."""

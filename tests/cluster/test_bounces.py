@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from lab.history import judge, read_history
 from sparkonce import EmbeddedCluster
-from sparkonce.jobs.lab.history import judge, read_history
 from tests.cluster.files import check_files
 from tests.interop.verifiable_clients import Client
 from tests.zookeeper import server_for

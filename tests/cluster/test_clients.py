@@ -18,8 +18,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from lab.peers import kafka_classpath, missing_kafka_reason
 from sparkonce import EmbeddedCluster
-from sparkonce.jobs.shared.peers import java_command, kafka_classpath, missing_kafka_reason
+from sparkonce.jobs.shared.jars import java_command
 from tests.cluster.files import check_files
 from tests.interop.test_franz_go import MODULE, PACKAGE, go
 

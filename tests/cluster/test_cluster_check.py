@@ -23,10 +23,10 @@ from sparkonce.broker_lite.cluster.metadata_log import FOLDER
 from sparkonce.broker_lite.log.checkpoints import BROKER_EPOCH, encode_partition_metadata
 from sparkonce.broker_lite.log.log_manager import TOPICS_FILE
 from sparkonce.broker_lite.log.topics_file import Entry, decode, encode
-from sparkonce.broker_lite.protocol.records import scan, set_base_offset, validate, write_crc
 from sparkonce.broker_lite.server import membership
 from sparkonce.jobs.cli.cluster_check import read_image, trusted
 from sparkonce.jobs.cli.main import main
+from sparkonce.kafka.protocol.records import scan, set_base_offset, validate, write_crc
 from tests.cluster.files import arguments_of
 
 RECORDS = 30

@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from lab.history import judge, read_history
+from lab.network import Proxy, free_port
+from lab.peers import missing_kafka_reason
 from sparkonce import EmbeddedCluster
-from sparkonce.jobs.lab.history import judge, read_history
-from sparkonce.jobs.shared.network import Proxy, free_port
-from sparkonce.jobs.shared.peers import missing_kafka_reason
 from tests.cluster.files import check_files
 from tests.interop.verifiable_clients import Client
 from tests.kafka_files import assert_kafka_finds_nothing_wrong, partitions_below

@@ -3,7 +3,7 @@
     git worktree add ../former COMMIT
     SPARKONCE_FORMER=../former pytest tests/cluster/test_upgrade.py
 
-Versions that the simulator can play beside this one (`sparkonce sim --beside`) are tried there in many more ways.
+Versions that the simulator can play beside this one (`python -m lab.sim --beside`) are tried there in many more ways.
 """
 
 from __future__ import annotations

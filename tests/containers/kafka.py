@@ -15,7 +15,7 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
-from sparkonce.jobs.shared.network import free_port
+from lab.network import free_port
 from tests.containers.engine import prepare_environment
 from tests.containers.kafka_image import image
 

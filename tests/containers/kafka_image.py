@@ -25,7 +25,7 @@ from pathlib import Path
 
 import docker
 
-from sparkonce.jobs.shared.peers import PeerMissingError, cache_directory, copy_artifacts
+from sparkonce.jobs.shared.jars import PeerMissingError, cache_directory, copy_artifacts
 from tests.containers.engine import EngineMissingError, engine
 
 KAFKA_VERSION = "4.3.1"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from sparkonce.jobs.shared.peers import PeerMissingError
+from sparkonce.jobs.shared.jars import PeerMissingError
 from tests.containers.engine import EngineMissingError, engine, prepare_environment
 from tests.containers.kafka_image import ImageError, image
 

@@ -13,7 +13,8 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from sparkonce.jobs.shared.peers import QUICK_JVM, PeerMissingError, RealKafka, missing_kafka_reason
+from lab.peers import QUICK_JVM, RealKafka, missing_kafka_reason
+from sparkonce.jobs.shared.jars import PeerMissingError
 from tests.containers.engine import EngineMissingError
 from tests.containers.kafka import ContainerKafka, start_container
 from tests.containers.kafka_image import ImageError, image

@@ -1,6 +1,6 @@
 """A machine that loses power: the broker's process is killed, and what it had not flushed is taken from its files.
 
-What the simulated disk does (`broker_lite/sim/disk.py`), to the files of a real process. Of the bytes behind the last
+What the simulated disk does (`lab/sim/disk.py`), to the files of a real process. Of the bytes behind the last
 flush any part from the front may be left; the rest is cut off, or zeros. Names of files are durable at once.
 """
 

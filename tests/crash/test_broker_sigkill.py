@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
+from lab.peers import missing_kafka_reason
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.shared.peers import missing_kafka_reason
 from tests.kafka_files import assert_kafka_finds_nothing_wrong
 from tests.reading import AT_ONCE, assign
 

@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from lab.peers import missing_kafka_reason
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.shared.peers import missing_kafka_reason
 from tests.chance import new_seed
 from tests.kafka_files import assert_kafka_finds_nothing_wrong
 from tests.reading import AT_ONCE, assign

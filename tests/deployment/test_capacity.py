@@ -14,8 +14,8 @@ from tests.deployment.pages import PAGES
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_a_small_run_shows_every_kind_of_process() -> None:
-    assert "python -m sparkonce.jobs.lab.capacity" in (PAGES / "capacity.md").read_text()
-    command = [sys.executable, "-m", "sparkonce.jobs.lab.capacity", "--partitions", "2"]
+    assert "python -m lab.capacity" in (PAGES / "capacity.md").read_text()
+    command = [sys.executable, "-m", "lab.capacity", "--partitions", "2"]
     done = subprocess.run(
         [*command, "--per-batch", "2000", "--records", "8000"], capture_output=True, text=True, check=False
     )

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.standalone import StandaloneCluster
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.lab.standalone import StandaloneCluster
 from tests.deployment.pages import BIN, PAGES, Place, submissions
 
 REFUSAL = "Cluster deploy mode is currently not supported for python applications on standalone clusters."

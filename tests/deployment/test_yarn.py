@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.shared.peers import PeerMissingError, cache_directory, copy_artifacts, java_command
+from sparkonce.jobs.shared.jars import PeerMissingError, cache_directory, copy_artifacts, java_command
 from tests.deployment.pages import Place, submissions
 
 HADOOP = "3.5.0"

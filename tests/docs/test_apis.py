@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from sparkonce.broker_lite.protocol.apis import APIS
+from sparkonce.kafka.protocol.apis import APIS
 
 PROJECT = Path(__file__).resolve().parents[2]
 PAGE = (PROJECT / "docs" / "apis.md").read_text()

@@ -11,8 +11,8 @@ import pytest
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_client.client import Client
 from sparkonce.jobs.cli.main import main
+from sparkonce.kafka.client.client import Client
 from tests.unit.kafka_sink.transactions_support import OUTPUT_TOPIC, SOURCE_TOPIC, Pipeline, settings_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

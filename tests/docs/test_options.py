@@ -15,11 +15,11 @@ import pytest
 import sparkonce
 from sparkonce.connectors.reference.tables import REFERENCES, Reference, is_used
 from sparkonce.connectors.reference.typed_options import delta_sink_options, kafka_sink_options, source_options
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.jobs.cli.errors_page import NOT_SEEN, WAYS_OUT
 from sparkonce.jobs.cli.main import main
 from sparkonce.jobs.cli.options_page import markdown
 from sparkonce.jobs.cli.reference_pages import MADE
+from sparkonce.options import OptionError
 from tests.cases import each_case
 
 PROJECT = Path(__file__).resolve().parents[2]

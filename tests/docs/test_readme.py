@@ -13,9 +13,9 @@ from confluent_kafka import Consumer
 from deltalake import DeltaTable
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_client.client import Client, KafkaUnreachableError
-from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.jobs.cli.main import main
+from sparkonce.kafka.client.client import Client, KafkaUnreachableError
+from sparkonce.kafka.client.settings import read_settings
 
 PROJECT = Path(__file__).resolve().parents[2]
 README = (PROJECT / "README.md").read_text()

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from playwright.sync_api import sync_playwright
 
-from sparkonce.jobs.shared.browser import browser_path, launch
+from lab.browser import browser_path, launch
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 WIDTHS = (375, 1024, 1280, 1440, 1536, 1920)

@@ -11,8 +11,8 @@ import pytest
 from sparkonce import EmbeddedCluster
 from sparkonce.broker_lite.handlers.envelope import FORWARDED
 from sparkonce.broker_lite.handlers.list_offsets import LATEST
-from sparkonce.broker_lite.protocol.apis import AMONG_BROKERS, APIS, ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.apis import AMONG_BROKERS, APIS, ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
 from tests.cluster.partitions.support import create_topic, write
 from tests.docs.test_apis import rows
 from tests.interop.plain_client import PlainClient

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from sparkonce.broker_lite.protocol import fetch, produce
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
-from sparkonce.broker_lite.protocol.records import Record, encode_batch
+from sparkonce.kafka.protocol import fetch, produce
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
+from sparkonce.kafka.protocol.records import Record, encode_batch
 from tests.interop.plain_client import DEADLINE_S, FETCH_VERSION, PRODUCE_VERSION, PlainClient
 
 DEFAULT_FETCH_BYTES = 1 << 20

@@ -29,12 +29,12 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from lab.peers import QUICK_JVM, RealKafka, missing_kafka_reason
+from lab.sim.disk import SimulatedDisk
 from sparkonce import EmbeddedBroker
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.partition_log import PartitionLog
-from sparkonce.broker_lite.protocol.records import Record, encode_batch
-from sparkonce.broker_lite.sim.disk import SimulatedDisk
-from sparkonce.jobs.shared.peers import QUICK_JVM, RealKafka, missing_kafka_reason
+from sparkonce.kafka.protocol.records import Record, encode_batch
 from tests.reading import AT_ONCE, assign
 
 DEADLINE_S = 30.0

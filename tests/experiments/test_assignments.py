@@ -27,8 +27,8 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitio
 from confluent_kafka import Consumer, ConsumerGroupState
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from lab.peers import QUICK_JVM, RealKafka, missing_kafka_reason
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.shared.peers import QUICK_JVM, RealKafka, missing_kafka_reason
 
 DEADLINE_S = 30.0
 PARTITIONS = 5

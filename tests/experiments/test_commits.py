@@ -25,8 +25,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from lab.peers import QUICK_JVM, kafka_classpath, missing_kafka_reason
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.shared.peers import QUICK_JVM, java_command, kafka_classpath, missing_kafka_reason
+from sparkonce.jobs.shared.jars import java_command
 
 RECORDS = 10
 DEADLINE_S = 60.0

@@ -26,9 +26,9 @@ from confluent_kafka import Consumer, TopicPartition
 from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonTopicPartition
 
+from lab.peers import QUICK_JVM, RealKafka, missing_kafka_reason
 from sparkonce import EmbeddedBroker
-from sparkonce.broker_lite.protocol.records import decode_all, read_header, scan
-from sparkonce.jobs.shared.peers import QUICK_JVM, RealKafka, missing_kafka_reason
+from sparkonce.kafka.protocol.records import decode_all, read_header, scan
 from tests.experiments.raw_client import RawClient, batch_of
 from tests.reading import AT_ONCE, assign
 

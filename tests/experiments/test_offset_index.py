@@ -18,13 +18,13 @@ from pathlib import Path
 
 import pytest
 
+from lab.peers import missing_kafka_reason, run_tool
 from sparkonce.broker_lite.log import segment as segment_module
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.offset_index import OffsetIndex
 from sparkonce.broker_lite.log.segment import BatchPosition, Segment
 from sparkonce.broker_lite.log.storage import DiskStorage
-from sparkonce.broker_lite.protocol.records import Record, encode_batch, read_header
-from sparkonce.jobs.shared.peers import missing_kafka_reason, run_tool
+from sparkonce.kafka.protocol.records import Record, encode_batch, read_header
 
 ENTRIES = [(5, 500), (13, 1300), (24, 2400)]
 UNEQUAL_BATCHES = [

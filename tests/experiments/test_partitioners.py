@@ -27,8 +27,9 @@ from kafka import KafkaProducer
 from kafka.partitioner import Partitioner
 from kafka.partitioner.sticky import StickyPartitioner
 
+from lab.peers import QUICK_JVM, kafka_classpath, missing_kafka_reason
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.shared.peers import QUICK_JVM, java_command, kafka_classpath, missing_kafka_reason
+from sparkonce.jobs.shared.jars import java_command
 from tests.reading import AT_ONCE, assign
 
 PARTITIONS = 5

@@ -7,11 +7,11 @@ import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from sparkonce.broker_lite.protocol import apis, fetch, produce
-from sparkonce.broker_lite.protocol.apis import AMONG_BROKERS, APIS, Api, ApiKey
-from sparkonce.broker_lite.protocol.frames import encode_request_header
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
-from sparkonce.broker_lite.protocol.records import Record, encode_batch
+from sparkonce.kafka.protocol import apis, fetch, produce
+from sparkonce.kafka.protocol.apis import AMONG_BROKERS, APIS, Api, ApiKey
+from sparkonce.kafka.protocol.frames import encode_request_header
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
+from sparkonce.kafka.protocol.records import Record, encode_batch
 
 TOPIC = "t"
 NAMES = {"topicName": TOPIC, "groupId": "g", "transactionalId": "tx"}

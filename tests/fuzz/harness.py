@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from lab.sim.disk import SimulatedDisk
 from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.log import topics_file
 from sparkonce.broker_lite.node import dispatch
@@ -20,10 +21,9 @@ from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.clock import Clock
 from sparkonce.broker_lite.node.request import Body, Endpoint, Request, frame_response
 from sparkonce.broker_lite.node.standalone import Alone
-from sparkonce.broker_lite.protocol.errors import ProtocolError
-from sparkonce.broker_lite.protocol.fetch import parts_size
-from sparkonce.broker_lite.protocol.frames import read_request_header
-from sparkonce.broker_lite.sim.disk import SimulatedDisk
+from sparkonce.kafka.protocol.errors import ProtocolError
+from sparkonce.kafka.protocol.fetch import parts_size
+from sparkonce.kafka.protocol.frames import read_request_header
 from tests.fuzz import corpus
 
 MS_PER_FRAME = 100

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sparkonce import EmbeddedBroker
-from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.apis import ApiKey
 from tests.unit.broker.test_connection import Client, batch_of, make_topic, produce_body
 
 PROJECT = Path(__file__).resolve().parents[2]

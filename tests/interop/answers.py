@@ -1,6 +1,6 @@
 """Questions whose answers Apache Kafka gave, and which the broker must give alike; the answers are kept in a file.
 
-`python -m tests.interop.answers` asks a Kafka of `jobs.shared.peers` and writes the file anew.
+`python -m tests.interop.answers` asks a Kafka of `lab.peers` and writes the file anew.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
-from sparkonce.jobs.shared.network import free_port
-from sparkonce.jobs.shared.peers import QUICK_JVM, RealKafka, kafka_nodes
+from lab.network import free_port
+from lab.peers import QUICK_JVM, RealKafka, kafka_nodes
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
 from tests.interop.plain_client import PlainClient
 
 FILE: Final = Path(__file__).with_name("answers_of_kafka_4_3_0.json")

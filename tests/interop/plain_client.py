@@ -7,12 +7,12 @@ import struct
 from types import TracebackType
 from typing import Any, Self
 
-from sparkonce.broker_lite.protocol import apis, fetch, produce
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.frames import encode_request_header, read_response_header
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
-from sparkonce.broker_lite.protocol.records import Record, encode_batch
+from sparkonce.kafka.protocol import apis, fetch, produce
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.frames import encode_request_header, read_response_header
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
+from sparkonce.kafka.protocol.records import Record, encode_batch
 
 DEADLINE_S = 30.0
 FETCH_VERSION = 12

@@ -14,8 +14,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from lab.peers import RealKafkaCluster, kafka_classpath, missing_kafka_reason
 from sparkonce import EmbeddedCluster
-from sparkonce.jobs.shared.peers import RealKafkaCluster, java_command, kafka_classpath, missing_kafka_reason
+from sparkonce.jobs.shared.jars import java_command
 from tests.reading import AT_ONCE, assign
 
 pytestmark = pytest.mark.java

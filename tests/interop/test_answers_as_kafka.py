@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lab.peers import missing_kafka_reason
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.shared.peers import missing_kafka_reason
 from tests.interop import answers
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.peers import kafka_classpath, missing_kafka_reason
 from sparkonce.broker_lite.coordinators.assignors import ASSIGNORS, Partitions, Subscriber
-from sparkonce.jobs.shared.peers import java_command, kafka_classpath, missing_kafka_reason
+from sparkonce.jobs.shared.jars import java_command
 from tests.interop.tools import JAVA_OPTIONS
 
 pytestmark = [pytest.mark.java, pytest.mark.soak]

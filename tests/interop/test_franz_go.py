@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.peers import missing_kafka_reason
 from sparkonce import EmbeddedBroker, EmbeddedCluster
-from sparkonce.jobs.shared.peers import missing_kafka_reason
 from tests.kafka_files import assert_kafka_finds_nothing_wrong, partitions_below
 
 MODULE = "github.com/twmb/franz-go@v1.22.2"

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from lab.peers import missing_kafka_reason, run_tool
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.shared.peers import missing_kafka_reason, run_tool
 from tests.interop.tools import KafkaTools
 from tests.kafka_files import DUMP
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.jobs.shared.peers import java_command, kafka_classpath, missing_kafka_reason
+from lab.peers import kafka_classpath, missing_kafka_reason
+from sparkonce.jobs.shared.jars import java_command
 from sparkonce.kafka.jaas import JaasError, read_jaas
 from tests.interop.tools import JAVA_OPTIONS
 

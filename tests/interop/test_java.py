@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.peers import missing_kafka_reason
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.shared.peers import missing_kafka_reason
 from tests.interop.tools import KafkaTools
 
 pytestmark = pytest.mark.java

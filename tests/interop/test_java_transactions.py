@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from lab.peers import kafka_classpath, missing_kafka_reason, run_tool
 from sparkonce import EmbeddedBroker
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.jobs.shared.peers import kafka_classpath, missing_kafka_reason, run_tool
+from sparkonce.kafka.protocol.errors import ErrorCode
 from tests.chance import new_seed
 from tests.interop.plain_client import PlainClient
 from tests.interop.tools import KafkaTools

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from lab.peers import QUICK_JVM, RealKafka, missing_kafka_reason
 from sparkonce import BrokerStartError, EmbeddedBroker
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.jobs.shared.peers import QUICK_JVM, RealKafka, missing_kafka_reason
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
 from tests.interop.answers import play_topics
 from tests.interop.plain_client import PlainClient
 

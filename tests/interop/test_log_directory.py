@@ -13,9 +13,9 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonTopicPartition
 
 from sparkonce import EmbeddedBroker
-from sparkonce.broker_lite.protocol.compression import Compression
-from sparkonce.broker_lite.protocol.legacy_records import encode_message_set
-from sparkonce.broker_lite.protocol.records import Record
+from sparkonce.kafka.protocol.compression import Compression
+from sparkonce.kafka.protocol.legacy_records import encode_message_set
+from sparkonce.kafka.protocol.records import Record
 from tests.reading import AT_ONCE, assign
 
 NOW = 1_700_000_000_000

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.peers import missing_kafka_reason, run_tool
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.shared.peers import missing_kafka_reason, run_tool
 from tests.certificates import Authority
 from tests.interop.test_security import PASSWORDS, WAYS, Clients, settings_of
 

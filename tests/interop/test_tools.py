@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from lab.peers import missing_kafka_reason
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.shared.peers import missing_kafka_reason
 from tests.interop.tools import CONFIG_COMMAND, KafkaTools
 
 pytestmark = pytest.mark.java

@@ -16,9 +16,9 @@ from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPI
 from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Transaction, TransactionState
 from sparkonce.broker_lite.log.log_manager import LogManager
 from sparkonce.broker_lite.log.storage import DiskStorage
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.records import encode_batch
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.records import encode_batch
 from tests.interop.plain_client import PlainClient
 from tests.reading import AT_ONCE, assign
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from lab.peers import RealKafka, missing_kafka_reason
 from sparkonce import EmbeddedBroker
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.jobs.shared.peers import RealKafka, missing_kafka_reason
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
 from tests.interop.plain_client import TRANSACTION_TIMEOUT_MS, PlainClient
 
 pytestmark = [pytest.mark.java, pytest.mark.soak]

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from lab.history import AnomalyName, judge, read_history
+from lab.history.__main__ import CLEAN, main
+from lab.peers import QUICK_JVM, RealKafka, missing_kafka_reason, run_tool
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.lab.history import AnomalyName, judge, read_history
-from sparkonce.jobs.lab.history.__main__ import CLEAN, main
-from sparkonce.jobs.shared.peers import QUICK_JVM, RealKafka, missing_kafka_reason, run_tool
 from tests.interop.verifiable_clients import Client
 
 PROJECT = Path(__file__).resolve().parents[2]

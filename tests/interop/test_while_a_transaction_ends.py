@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from lab.peers import RealKafkaCluster, missing_kafka_reason
 from sparkonce import EmbeddedCluster
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.jobs.shared.peers import RealKafkaCluster, missing_kafka_reason
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
 from tests.interop.plain_client import PlainClient
 
 pytestmark = [pytest.mark.java, pytest.mark.soak]

@@ -9,7 +9,8 @@ from tempfile import TemporaryFile
 from types import TracebackType
 from typing import IO, NamedTuple
 
-from sparkonce.jobs.shared.peers import QUICK_JVM, java_command, kafka_classpath
+from lab.peers import QUICK_JVM, kafka_classpath
+from sparkonce.jobs.shared.jars import java_command
 
 TOOLS = "org.apache.kafka.tools."
 CONFIG_COMMAND = "kafka.admin.ConfigCommand"

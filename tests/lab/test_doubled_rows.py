@@ -13,15 +13,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lab.bench.load import create_topic, fill
+from lab.doubled_rows import __main__ as command
+from lab.doubled_rows import copying
+from lab.doubled_rows.__main__ import Findings, main
+from lab.doubled_rows.copying import JVM, OURS, Copy, End, InjectedError, Mark, fault, mark_in, pronounce
+from lab.doubled_rows.kills import Input, Kill
+from lab.lost_checkpoint import judge
+from lab.verify.records import Record, await_uncommitted, read_topic
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.bench.load import create_topic, fill
-from sparkonce.jobs.lab.doubled_rows import __main__ as command
-from sparkonce.jobs.lab.doubled_rows import copying
-from sparkonce.jobs.lab.doubled_rows.__main__ import Findings, main
-from sparkonce.jobs.lab.doubled_rows.copying import JVM, OURS, Copy, End, InjectedError, Mark, fault, mark_in, pronounce
-from sparkonce.jobs.lab.doubled_rows.kills import Input, Kill
-from sparkonce.jobs.lab.lost_checkpoint import judge
-from sparkonce.jobs.lab.verify.records import Record, await_uncommitted, read_topic
 
 RECORDS = [(b"UA", b"%d" % number) for number in range(10)]
 RIGHT = judge(RECORDS, RECORDS)
@@ -87,7 +87,7 @@ def test_a_task_that_begins_behind_the_record_is_left_alone(tmp_path: Path) -> N
 def test_a_task_that_dies_takes_its_process_along(tmp_path: Path) -> None:
     pronounce(tmp_path, End.DIE)
     code = (
-        "import pathlib, sys; from sparkonce.jobs.lab.doubled_rows.copying import Mark, _hold_once; "
+        "import pathlib, sys; from lab.doubled_rows.copying import Mark, _hold_once; "
         "_hold_once(pathlib.Path(sys.argv[1]), Mark(1, 0, 5))"
     )
     ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=command_folder(), check=False)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkonce.jobs.lab.lost_checkpoint import JVM, OURS, WITHOUT_STORE, Count, Findings, judge, main
+from lab.lost_checkpoint import JVM, OURS, WITHOUT_STORE, Count, Findings, judge, main
 
 RECORDS = [(b"UA", b"%d" % number) for number in range(10)]
 RIGHT = judge(RECORDS, RECORDS)

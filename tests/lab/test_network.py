@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from sparkonce.jobs.shared.network import Proxy, free_port
+from lab.network import Proxy, free_port
 
 WITHIN_S = 30.0
 

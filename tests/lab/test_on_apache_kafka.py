@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.jobs.shared.browser import browser_path
-from sparkonce.jobs.shared.peers import QUICK_JVM, RealKafka, missing_kafka_reason
+from lab.browser import browser_path
+from lab.peers import QUICK_JVM, RealKafka, missing_kafka_reason
 
 pytestmark = pytest.mark.java
 PROJECT = Path(__file__).resolve().parents[2]

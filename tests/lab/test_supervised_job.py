@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sparkonce.jobs.lab.endurance import supervised_job
-from sparkonce.jobs.lab.endurance.ingestion import workers
-from sparkonce.jobs.lab.endurance.supervised_job import SupervisedJob, run_to_end
+from lab.endurance import supervised_job
+from lab.endurance.ingestion import workers
+from lab.endurance.supervised_job import SupervisedJob, run_to_end
 from sparkonce.jobs.shared.job_process import JobFailedError
 
 WAITS = "import signal; print('up', flush=True); signal.pause()"

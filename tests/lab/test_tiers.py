@@ -37,7 +37,7 @@ def test_what_is_near_is_chosen(changed: str) -> None:
 
 
 def test_the_laboratory_has_tests_of_its_own() -> None:
-    chosen, _, of_the_lab = select([Path("jobs/lab/verify/report.py")])
+    chosen, _, of_the_lab = select([Path("lab/verify/report.py")])
     assert of_the_lab
     assert "tests/lab/verify/test_report.py" in chosen
 

@@ -26,11 +26,11 @@ from sparkonce.connectors.direct.source import DirectSource, find_source
 from sparkonce.connectors.kafka_source.hand_over import HandOver
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.source import KafkaOnceReader, KafkaOnceStreamReader
-from sparkonce.connectors.settings.options import SOURCE_PREFIX
 from sparkonce.exactly_once.batch import Batch as LoggedBatch
 from sparkonce.exactly_once.coverage import check_coverage
 from sparkonce.offset_store.offsets import HAND_OVER, SourceOffset, batch_ranges
 from sparkonce.offset_store.record import BatchRecord
+from sparkonce.options import SOURCE_PREFIX
 
 DEADLINE_S = 60
 QUERY_DEADLINE_S = 200

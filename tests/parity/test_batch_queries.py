@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sparkonce.connectors.settings.options import OptionError
+from sparkonce.options import OptionError
 from tests.parity.support import Batch, Cluster, numbers, offsets_json
 
 pytestmark = pytest.mark.kafka

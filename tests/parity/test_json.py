@@ -12,9 +12,9 @@ import pytest
 
 from sparkonce.connectors.kafka_source.checkpoint import read_line
 from sparkonce.connectors.kafka_source.options import SourceOptions
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
+from sparkonce.options import OptionError
 from tests.parity.support import Cluster
 
 UNREACHABLE = {"kafka.bootstrap.servers": "127.0.0.1:1"}

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from sparkonce.connectors.lag.state import source_lag
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.exactly_once.errors import CheckpointError
+from sparkonce.options import OptionError
 from tests.parity.support import Cluster, Stream, offsets_json
 
 pytestmark = pytest.mark.kafka

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparkonce.connectors.kafka_source.options import SourceOptions
-from sparkonce.connectors.settings.options import OptionError
+from sparkonce.options import OptionError
 
 GIVEN = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
 

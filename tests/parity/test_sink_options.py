@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from sparkonce.connectors.formats.kafka_once import KafkaOnceDataSource
-from sparkonce.connectors.settings.options import OptionError
+from sparkonce.options import OptionError
 
 TYPES = {"string": StringType(), "int": IntegerType()}
 

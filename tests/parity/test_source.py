@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from sparkonce.connectors.settings.options import OptionError
+from sparkonce.options import OptionError
 from tests.parity.support import Cluster, Row, Stream, offsets_json
 
 pytestmark = pytest.mark.kafka

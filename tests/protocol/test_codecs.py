@@ -17,11 +17,11 @@ from kafka.protocol.consumer import FetchResponse as TheirFetchResponse
 from kafka.protocol.producer import ProduceRequest as TheirProduceRequest
 from kafka.protocol.producer import ProduceResponse as TheirProduceResponse
 
-from sparkonce.broker_lite.protocol import apis, errors, fetch, produce
-from sparkonce.broker_lite.protocol.apis import APIS, ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode, ProtocolError
-from sparkonce.broker_lite.protocol.limits import MAX_ARRAY_ELEMENTS
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.kafka.protocol import apis, errors, fetch, produce
+from sparkonce.kafka.protocol.apis import APIS, ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode, ProtocolError
+from sparkonce.kafka.protocol.limits import MAX_ARRAY_ELEMENTS
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
 from tests.cases import each_case
 from tests.chance import examples
 
@@ -338,10 +338,10 @@ def test_error_codes_are_kafkas() -> None:
 def test_light_start_keeps_the_clients_out_until_they_are_asked_for() -> None:
     program = """
 import sys
-from sparkonce.broker_lite.protocol.light_start import keep_kafka_light
+from sparkonce.kafka.protocol.light_start import keep_kafka_light
 keep_kafka_light()
 keep_kafka_light()
-from sparkonce.broker_lite.protocol import apis
+from sparkonce.kafka.protocol import apis
 apis.decode_request(3, 13, apis.encode_request(apis.request(3, 13, topics=None), 13))
 assert "kafka.consumer.group" not in sys.modules
 import kafka

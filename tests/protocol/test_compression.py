@@ -11,8 +11,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparkonce.broker_lite.protocol.compression import Compression, compress, decompress
-from sparkonce.broker_lite.protocol.errors import CorruptBatchError
+from sparkonce.kafka.protocol.compression import Compression, compress, decompress
+from sparkonce.kafka.protocol.errors import CorruptBatchError
 from tests.chance import examples
 
 REAL = [codec for codec in Compression if codec is not Compression.NONE]

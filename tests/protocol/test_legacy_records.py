@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatch, LegacyRecordBatchBuilder
 
-from sparkonce.broker_lite.protocol import legacy_records, records
-from sparkonce.broker_lite.protocol.compression import Compression
-from sparkonce.broker_lite.protocol.errors import CorruptBatchError
-from sparkonce.broker_lite.protocol.records import LEGACY_HEADER_BYTES, BatchHeader, Record, read_header
+from sparkonce.kafka.protocol import legacy_records, records
+from sparkonce.kafka.protocol.compression import Compression
+from sparkonce.kafka.protocol.errors import CorruptBatchError
+from sparkonce.kafka.protocol.records import LEGACY_HEADER_BYTES, BatchHeader, Record, read_header
 
 CODECS = (Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4)
 PEER_CODECS = (Compression.NONE, Compression.GZIP)  # it has the others only with more packages

@@ -9,7 +9,7 @@ from pathlib import Path
 
 CODE = """
 import sys
-from sparkonce.broker_lite.protocol.light_start import keep_crc32c_light
+from sparkonce.kafka.protocol.light_start import keep_crc32c_light
 keep_crc32c_light()
 keep_crc32c_light()
 from crc32c import crc32c
@@ -24,7 +24,7 @@ assert crc32c.crc32c(b"123456789") == 0xE3069283
 
 ASYNCIO = """
 import sys
-from sparkonce.broker_lite.protocol.light_start import keep_asyncio_light
+from sparkonce.kafka.protocol.light_start import keep_asyncio_light
 keep_asyncio_light()
 keep_asyncio_light()
 import asyncio

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.api_header import RequestHeader as TheirHeader
 
-from sparkonce.broker_lite.protocol import frames, primitives
-from sparkonce.broker_lite.protocol.apis import APIS, ApiKey, is_flexible
-from sparkonce.broker_lite.protocol.errors import ProtocolError, UnsupportedVersionError
-from sparkonce.broker_lite.protocol.primitives import Reader
+from sparkonce.kafka.protocol import frames, primitives
+from sparkonce.kafka.protocol.apis import APIS, ApiKey, is_flexible
+from sparkonce.kafka.protocol.errors import ProtocolError, UnsupportedVersionError
+from sparkonce.kafka.protocol.primitives import Reader
 from tests.cases import each_case
 
 

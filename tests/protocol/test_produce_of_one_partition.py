@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkonce.broker_lite.protocol import produce
-from sparkonce.broker_lite.protocol.errors import ProtocolError
-from sparkonce.broker_lite.protocol.frames import encode_request_header, read_request_header
-from sparkonce.broker_lite.protocol.primitives import Reader
+from sparkonce.kafka.protocol import produce
+from sparkonce.kafka.protocol.errors import ProtocolError
+from sparkonce.kafka.protocol.frames import encode_request_header, read_request_header
+from sparkonce.kafka.protocol.primitives import Reader
 
 VERSIONS = st.integers(3, 13)
 NAMES = st.one_of(st.text(max_size=40), st.integers(110, 140).map(lambda size: "n" * size))

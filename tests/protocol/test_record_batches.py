@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from sparkonce.broker_lite.protocol import records
-from sparkonce.broker_lite.protocol.compression import Compression
-from sparkonce.broker_lite.protocol.errors import CorruptBatchError
-from sparkonce.broker_lite.protocol.records import Record
+from sparkonce.kafka.protocol import records
+from sparkonce.kafka.protocol.compression import Compression
+from sparkonce.kafka.protocol.errors import CorruptBatchError
+from sparkonce.kafka.protocol.records import Record
 from tests.chance import examples
 
 TIMESTAMPS = st.integers(0, 2**45)

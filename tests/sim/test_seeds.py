@@ -1,23 +1,23 @@
 """Some thirty seeds: nothing is violated, and everything rare has been seen. Many more: `make lab`, `make soak`.
 
 They are those that find the planted bugs, and those that show what is rare. A failure names the seed;
-`sparkonce sim --seed N` shows it again.
+`python -m lab.sim --seed N` shows it again.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from sparkonce.broker_lite.sim.campaign import Tally, run_seeds
-from sparkonce.broker_lite.sim.marks import Mark
-from sparkonce.broker_lite.sim.plan import Coordination
-from sparkonce.jobs.lab.sim_workers import tallies
+from lab.sim.campaign import Tally, run_seeds
+from lab.sim.marks import Mark
+from lab.sim.plan import Coordination
+from lab.sim.workers import tallies
 from tests.lab.sim.test_planted import CORES_FOUND_BY, FOUND_BY
 from tests.lab.sim.test_zookeeper import FOUND_BY as FOUND_ON_ZOOKEEPER
 
 FINDING = {seed for seed, _ in FOUND_BY.values()} | set(CORES_FOUND_BY.values())
 SHOWING = {39, 91, 158, 222, 242, 269, 278, 358, 390, 428, 431}
-"""These have what the others lack. Where a change of the plans moves it, `sparkonce sim --seeds 1 --first N` shows
+"""These have what the others lack. Where a change of the plans moves it, `python -m lab.sim --seeds 1 --first N` shows
 what seed N has."""
 SEEDS = sorted(FINDING | SHOWING)
 LAB_SEEDS = 100
@@ -26,7 +26,7 @@ ZOOKEEPER_SEEDS = sorted({seed for seed, _ in FOUND_ON_ZOOKEEPER.values()} | {11
 """In 112 ZooKeeper's leader has not heard of a heartbeat that was answered. In 285 a member joins again and then hears
 what was sent before; in 298 clocks pass the retention while one member is away."""
 ONLY_BESIDE = frozenset({Mark.UPGRADED, Mark.DOWNGRADED})
-"""Seen only with `sparkonce sim --beside`, with brokers of another commit."""
+"""Seen only with `python -m lab.sim --beside`, with brokers of another commit."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def tally() -> Tally:
 @pytest.mark.timeout(1800)
 def test_no_invariant_is_violated(tally: Tally) -> None:
     assert tally.seeds == len(SEEDS) > 20
-    assert not tally.violations, "again: sparkonce sim --seed N"
+    assert not tally.violations, "again: python -m lab.sim --seed N"
 
 
 @pytest.mark.timeout(1800)
@@ -63,4 +63,4 @@ def test_many_seeds(first: int, seeds: int) -> None:
     for part in tallies(range(first, first + seeds), 2):
         found.join(part)
     assert found.seeds == seeds
-    assert not found.violations, "again: sparkonce sim --seed N"
+    assert not found.violations, "again: python -m lab.sim --seed N"

@@ -14,7 +14,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from sparkonce import OptionError, spark_session, table_path, write_stream
-from sparkonce.jobs.shared.peers import delta_jars
+from sparkonce.jobs.shared.jars import delta_jars
 from tests.conftest import DELTA_CONF, SPARK_CONF
 from tests.spark.sink_support import NumbersSource, numbers
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sql.failures import INFINITE
 from sparkonce.connectors.sql.select import check_select
 from sparkonce.connectors.sql.types import same_kinds
+from sparkonce.options import OptionError
 from tests.spark.sql_pairs import Pair, schema
 
 AT_ONCE = 100

@@ -31,7 +31,6 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sql import rules
 from sparkonce.connectors.sql.casts import cast_of
 from sparkonce.connectors.sql.constants import KINDS, ConstantError
@@ -40,6 +39,7 @@ from sparkonce.connectors.sql.kinds import simple
 from sparkonce.connectors.sql.meanings import Argument
 from sparkonce.connectors.sql.select import check_select
 from sparkonce.connectors.sql.types import arrow_schema
+from sparkonce.options import OptionError
 
 DAY_1, DAY_9999 = -719_162, 2_932_896
 """0001-01-01 and 9999-12-31, in days since 1970."""

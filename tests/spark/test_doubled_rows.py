@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.jobs.shared.peers import PeerMissingError, spark_kafka_jars
+from lab.peers import spark_kafka_jars
+from sparkonce.jobs.shared.jars import PeerMissingError
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(1200)]
 
@@ -22,7 +23,7 @@ def run(folder: Path, *words: str) -> str:
     command = [
         sys.executable,
         "-m",
-        "sparkonce.jobs.lab.doubled_rows",
+        "lab.doubled_rows",
         "--records",
         str(RECORDS),
         "--folder",

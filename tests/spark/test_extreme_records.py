@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from sparkonce.broker_lite.protocol.records import Record
+from sparkonce.kafka.protocol.records import Record
 from tests.partition_edges import DAYS, TIMES_US, readings
 from tests.record_times import ANY_TIME, FIT, TIMES_MS, send
 from tests.required_fields import breaks, delta_takes, random_rows

@@ -12,8 +12,9 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from sparkonce.jobs.lab import lost_checkpoint
-from sparkonce.jobs.shared.peers import PeerMissingError, jvm_session
+from lab import lost_checkpoint
+from lab.peers import jvm_session
+from sparkonce.jobs.shared.jars import PeerMissingError
 
 pytestmark = pytest.mark.spark
 
@@ -39,7 +40,7 @@ def assert_ours(folder: Path, output: str) -> None:
     assert "has an overlap with the table's offsets" in output
 
 
-@pytest.mark.lab  # of jobs/lab; that ours stops is in test_fencing too, and that it goes on in test_offset_stores
+@pytest.mark.lab  # of lab; that ours stops is in test_fencing too, and that it goes on in test_offset_stores
 def test_ours_alone_holds_each_record_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,7 +64,7 @@ def test_the_jvm_doubles_every_row_where_ours_doubles_none(tmp_path: Path) -> No
     command = [
         sys.executable,
         "-m",
-        "sparkonce.jobs.lab.lost_checkpoint",
+        "lab.lost_checkpoint",
         "--records",
         str(RECORDS),
         "--folder",

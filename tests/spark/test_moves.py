@@ -10,8 +10,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from lab.store.s3 import S3Store, open_s3
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.lab.store.s3 import S3Store, open_s3
 from tests.spark.recovery_page import Block, World, parts
 from tests.spark.source_support import Topics, values
 

@@ -14,9 +14,9 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from sparkonce.connectors.kafka_client.client import Client
-from sparkonce.connectors.kafka_client.settings import read_settings
-from sparkonce.jobs.shared.peers import missing_kafka_reason, run_tool
+from lab.peers import missing_kafka_reason, run_tool
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.settings import read_settings
 from sparkonce.offset_store import open_store
 from sparkonce.offset_store.errors import RowsWithoutOffsetsError
 from sparkonce.offset_store.offsets import TopicPartition

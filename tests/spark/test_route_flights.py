@@ -14,11 +14,11 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from lab.verify.records import Record, read_topic
 from sparkonce import EmbeddedBroker
 from sparkonce.jobs.etl import dataset, route_flights
 from sparkonce.jobs.etl.job_settings import BOOTSTRAP_SERVERS, JobSettings
 from sparkonce.jobs.etl.publish import create_topic, publish
-from sparkonce.jobs.lab.verify.records import Record, read_topic
 from sparkonce.jobs.shared.arguments import CONF
 from sparkonce.jobs.shared.crash_plans import arm, disarm, fired
 

@@ -15,8 +15,8 @@ from types import SimpleNamespace
 import pyspark
 import pytest
 
+from lab.standalone import StandaloneCluster
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.lab.standalone import StandaloneCluster
 from tests.spark import other_pythons
 from tests.wheel import build_wheel
 

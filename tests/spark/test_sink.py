@@ -17,7 +17,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from sparkonce.jobs.lab.store.s3 import open_s3
+from lab.store.s3 import open_s3
 from sparkonce.jobs.shared.crash_plans import arm, disarm, fired
 from tests.spark.sink_support import NumbersSource, numbers, run, start
 

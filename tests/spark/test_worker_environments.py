@@ -14,8 +14,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from lab.standalone import StandaloneCluster
 from sparkonce import EmbeddedBroker, __version__
-from sparkonce.jobs.lab.standalone import StandaloneCluster
 from tests.spark import other_pythons
 
 pytestmark = [pytest.mark.spark, pytest.mark.lab, pytest.mark.timeout(900)]

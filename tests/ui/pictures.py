@@ -9,7 +9,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer, TopicPartition
 from playwright.sync_api import expect, sync_playwright
 
-from sparkonce.jobs.shared.browser import browser_path, launch
+from lab.browser import browser_path, launch
 from sparkonce.jobs.ui.own_brokers import OwnBrokers, started
 from sparkonce.jobs.ui.server import UiServer
 from sparkonce.jobs.ui.site import Given, Site

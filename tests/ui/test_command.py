@@ -11,11 +11,11 @@ from urllib.request import Request, urlopen
 import pytest
 
 from sparkonce import EmbeddedBroker, EmbeddedRegistry
-from sparkonce.connectors.kafka_client.client import Client
-from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.jobs.cli.main import main
 from sparkonce.jobs.ui.server import UiServer
 from sparkonce.jobs.ui.site import Given, Site
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.settings import read_settings
 from tests.ui.looking import create_topic, produce
 
 

@@ -10,7 +10,6 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.jobs.ui.kafka.groups import GroupsLook
 from sparkonce.jobs.ui.kafka.past import Past
 from sparkonce.jobs.ui.kafka.state import GroupPartition
@@ -18,6 +17,7 @@ from sparkonce.jobs.ui.kafka.watch import PATIENCE
 from sparkonce.jobs.ui.pages.groups import GROUP, GROUPS
 from sparkonce.jobs.ui.pages.topics import TOPICS
 from sparkonce.jobs.ui.site import Given, Site
+from sparkonce.kafka.client.settings import read_settings
 from tests.ui.looking import create_topic, produce
 from tests.unit.ui.shown import shown
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 from contextlib import closing
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.jobs.ui.kafka.past import Past
 from sparkonce.jobs.ui.kafka.topics import TopicsLook
+from sparkonce.kafka.client.settings import read_settings
 from tests.ui.looking import create_topic, produce
 
 

@@ -7,13 +7,10 @@ import signal
 import subprocess
 import sys
 from importlib.metadata import version
-from pathlib import Path
 
 import pytest
 
 from sparkonce.jobs.cli.main import COMMANDS, main
-
-HISTORY = next((Path(__file__).parents[1] / "lab" / "history" / "planted").glob("lost-write*.jsonl"))
 
 
 def test_it_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,7 +28,7 @@ def test_every_command_has_help(command: tuple[str, str, str], capsys: pytest.Ca
     assert f"sparkonce {command[0]}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [["history", str(HISTORY)], ["broker", "--help-settings"], ["history", "--help"]])
+@pytest.mark.parametrize("words", [["broker", "--help-settings"], ["broker", "--help"]])
 def test_a_reader_that_goes_away_is_no_error(words: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -59,13 +56,6 @@ def test_what_is_unknown_is_told_with_the_usage_of_its_command(
     told = capsys.readouterr().err
     assert told.startswith(f"usage: sparkonce {command} [-h]")
     assert f"sparkonce {command}: error: unrecognized arguments: " in told
-
-
-def test_a_history_of_nothing_is_not_clean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    empty = tmp_path / "events.jsonl"
-    empty.write_text('{"name": "startup_complete", "client": "p"}\n')
-    assert main(["history", str(empty)]) == 2
-    assert "nothing was sent or read" in capsys.readouterr().err
 
 
 def test_an_offset_beyond_64_bits_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from sparkonce.connectors.kafka_sink.options import OPTIONS as KAFKA_SINK
 from sparkonce.connectors.kafka_source.options import OPTIONS as SOURCE
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.reference.hints import checked
-from sparkonce.connectors.settings.options import OptionError, SettingTable, nearest
+from sparkonce.options import OptionError, SettingTable, nearest
 from sparkonce.settings import (
     REQUIRED,
     Kind,

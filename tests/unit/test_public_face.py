@@ -46,6 +46,6 @@ def test_what_a_page_imports_is_from_there(page: Path) -> None:
     """The jars of delta-spark alone are had from the laboratory."""
     imported = re.findall(r"^ *from (sparkonce[\w.]*) import (.+)$", page.read_text(), re.MULTILINE)
     for module, names in imported:
-        if module != "sparkonce.jobs.shared.peers":
+        if module != "lab.peers":
             assert module == "sparkonce", f"{page.name} imports {names} from {module}"
             assert {name.strip() for name in names.split(",")} <= {*sparkonce.__all__}

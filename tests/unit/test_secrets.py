@@ -15,7 +15,7 @@ from sparkonce.connectors.kafka_sink.options import KafkaBatchOptions, KafkaSink
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.reference.tables import REFERENCES, Reference
 from sparkonce.connectors.session import REDACTED
-from sparkonce.connectors.settings.options import STORAGE_PREFIX, OptionError
+from sparkonce.options import STORAGE_PREFIX, OptionError
 
 SECRET = "s3cr3t-pl4nted"
 MODULE = "org.apache.kafka.common.security"

@@ -1,4 +1,4 @@
-"""``sparkonce verify`` on the Kafka that `KAFKA` names; ``container`` starts Apache Kafka in one and kills it there.
+"""``python -m lab.verify`` on the Kafka that `KAFKA` names; ``container`` starts Apache Kafka in one, and kills it.
 
     KAFKA=container python -m tests.verify.on_kafka --quick
 
@@ -11,9 +11,9 @@ import argparse
 import os
 import sys
 
-from sparkonce.jobs.lab.store.stores import open_store
-from sparkonce.jobs.lab.verify.brokers import SETTINGS, Kafka
-from sparkonce.jobs.lab.verify.cli import add_arguments, choose, run, verify
+from lab.store.stores import open_store
+from lab.verify.__main__ import add_arguments, choose, run, verify
+from lab.verify.brokers import SETTINGS, Kafka
 
 
 def main() -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.jobs.shared.peers import PeerMissingError, delta_jars
+from sparkonce.jobs.shared.jars import PeerMissingError, delta_jars
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = r"RESULT cells=(\d+) lost=0 duplicated=0 wrong=0"
@@ -29,11 +29,7 @@ def has_merges() -> bool:
 
 def verify(page: Path, *words: str) -> str:
     """Run the command and give its last line; a failure shows the wrong cells and how to run them again."""
-    module = (
-        ["sparkonce.jobs.cli.main", "verify"]
-        if os.environ.get("KAFKA", "embedded") == "embedded"
-        else ["tests.verify.on_kafka"]
-    )
+    module = ["lab.verify"] if os.environ.get("KAFKA", "embedded") == "embedded" else ["tests.verify.on_kafka"]
     merges = [] if has_merges() else ["--without-merge"]
     command = [sys.executable, "-m", *module, "--report", str(page), *words, *merges]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

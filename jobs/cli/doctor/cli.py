@@ -9,11 +9,11 @@ import argparse
 import sys
 from collections.abc import Iterator
 
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.jobs.cli.doctor import machine
 from sparkonce.jobs.cli.doctor.findings import Finding, State, warning
 from sparkonce.jobs.shared.arguments import add_kafka, add_storage
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
+from sparkonce.options import OptionError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from typing import Any
 
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.jobs.cli.doctor.findings import Finding, State, wrong
+from sparkonce.options import OptionError
 
 _MURMUR2_OF_21 = -973932308 & 0xFFFFFFFF
 """From Kafka's ``UtilsTest.testMurmur2``."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from sparkonce.connectors.kafka_client.client import Client, KafkaUnreachableError, MissingTopicError
-from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.jobs.cli.doctor.findings import Finding, warning, wrong
-from sparkonce.offset_store.errors import counted
+from sparkonce.kafka.client.client import Client, KafkaUnreachableError, MissingTopicError
+from sparkonce.kafka.client.settings import read_settings
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from sparkonce.words import counted
 
 _SOURCE = (ApiKey.METADATA, ApiKey.LIST_OFFSETS, ApiKey.FETCH)
 _SINK = (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN)

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sparkonce.broker_lite.config import ConfigError, read_properties
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.connectors.kafka_client.client import (
+from sparkonce.connectors.kafka_source.epochs import LogEpochs
+from sparkonce.exactly_once.audit_broker import PartitionLog
+from sparkonce.kafka.client.client import (
     EARLIEST,
     LATEST,
     Client,
@@ -19,11 +20,10 @@ from sparkonce.connectors.kafka_client.client import (
     leader_of,
     topic_id_text,
 )
-from sparkonce.connectors.kafka_client.settings import read_settings
-from sparkonce.connectors.kafka_source.epochs import LogEpochs
-from sparkonce.connectors.settings.options import KAFKA_PREFIX
-from sparkonce.exactly_once.audit_broker import PartitionLog
+from sparkonce.kafka.client.settings import read_settings
+from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.offset_store.offsets import Position, TopicPartition
+from sparkonce.options import KAFKA_PREFIX
 
 SERVERS = f"{KAFKA_PREFIX}bootstrap.servers"
 

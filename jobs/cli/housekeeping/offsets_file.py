@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sparkonce.connectors.kafka_client.client import topic_id_from_text, topic_id_text
 from sparkonce.jobs.shared.arguments import MAX_LONG, UsageError
+from sparkonce.kafka.client.client import topic_id_from_text, topic_id_text
 from sparkonce.offset_store.offsets import TopicPartition
 from sparkonce.offset_store.txn_ids import OffsetTxn, offset_txn_id, parse_txn_id
 

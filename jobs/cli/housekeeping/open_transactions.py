@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from urllib.parse import unquote
 
-from sparkonce.connectors.kafka_client.client import Client, MissingTopicError
 from sparkonce.connectors.kafka_sink.decisions import DecisionLog
 from sparkonce.connectors.kafka_sink.driver import DRIVER, Driver, Scope
 from sparkonce.connectors.kafka_sink.transactions import (
@@ -29,6 +28,7 @@ from sparkonce.exactly_once.transactions import (
     Settlement,
     settle,
 )
+from sparkonce.kafka.client.client import Client, MissingTopicError
 
 MARK = transactional_prefix()
 

@@ -11,13 +11,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sparkonce.connectors.kafka_client.client import EARLIEST
 from sparkonce.connectors.kafka_source.checkpoint import read_line
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.errors import CheckpointError
 from sparkonce.exactly_once.recovery import RecoveryError
 from sparkonce.exactly_once.restored import with_restores
 from sparkonce.jobs.cli.housekeeping.brokers import BrokerView
+from sparkonce.kafka.client.client import EARLIEST
 from sparkonce.offset_store.administration import CommitEntry, OffsetsTable, Stored
 from sparkonce.offset_store.offsets import TopicPartition
 from sparkonce.offset_store.txn_ids import OffsetTxn

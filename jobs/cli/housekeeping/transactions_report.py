@@ -9,8 +9,8 @@ from sparkonce.connectors.kafka_sink.unfinished import HANGING
 from sparkonce.exactly_once.transactions import Decision, Fate, Settlement, ranges_text
 from sparkonce.jobs.cli.housekeeping.open_transactions import Application, OpenTransaction, Picture, Why
 from sparkonce.jobs.shared.arguments import show_columns, show_time
-from sparkonce.offset_store.errors import counted
 from sparkonce.offset_store.record import Writes
+from sparkonce.words import counted
 
 MAX_PARTITIONS_SHOWN = 5
 MAX_FATES_SHOWN = 20

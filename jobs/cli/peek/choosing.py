@@ -12,7 +12,7 @@ from sparkonce.connectors.values.registered import KINDS, text_of
 from sparkonce.jobs.cli.peek.decoding import Form, guessed
 from sparkonce.jobs.cli.peek.inference import ddl
 from sparkonce.jobs.cli.peek.reading import PeekError, Record
-from sparkonce.offset_store.errors import counted
+from sparkonce.words import counted
 
 
 @dataclass(frozen=True, slots=True)

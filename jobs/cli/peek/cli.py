@@ -11,12 +11,12 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from sparkonce.broker_lite.config import ConfigError
-from sparkonce.broker_lite.protocol.errors import KafkaError
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.jobs.cli.peek.clients import SERVERS, add_registry, kafka_and_registry, open_registry
 from sparkonce.jobs.cli.peek.showing import FORMS, JSON, PRETTY, RAW, TABLE
 from sparkonce.jobs.shared.arguments import UsageError, add_kafka, positive, timestamp_ms, whole_number
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
+from sparkonce.kafka.protocol.errors import KafkaError
+from sparkonce.options import OptionError
 
 if TYPE_CHECKING:
     from sparkonce.connectors.schema_registry.client import Registry
@@ -92,10 +92,10 @@ def run(options: argparse.Namespace) -> int:
     except (UsageError, OptionError, ConfigError) as error:
         print(f"sparkonce peek: {str(error).removeprefix(f'{NAME}: ')}", file=sys.stderr)
         return USAGE
-    from sparkonce.connectors.kafka_client.client import KafkaUnreachableError, MissingTopicError
     from sparkonce.connectors.kafka_source.decode import CorruptBatchError
     from sparkonce.connectors.schema_registry.client import RegistryError
     from sparkonce.jobs.cli.peek.reading import PeekError, TopicReader
+    from sparkonce.kafka.client.client import KafkaUnreachableError, MissingTopicError
 
     try:
         with ExitStack() as stack:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sparkonce.broker_lite.config import ConfigError, read_properties
-from sparkonce.connectors.settings.options import KAFKA_PREFIX, SettingTable
 from sparkonce.jobs.shared.arguments import key_value
+from sparkonce.options import KAFKA_PREFIX, SettingTable
 
 if TYPE_CHECKING:
     from sparkonce.connectors.schema_registry.client import Registry

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from sparkonce.broker_lite.protocol.records import NO_TIMESTAMP
 from sparkonce.connectors.schema_registry import wire
 from sparkonce.connectors.schema_registry.client import (
     AVRO,
@@ -30,6 +29,7 @@ from sparkonce.connectors.values.avro.decoder import AvroDecoder
 from sparkonce.connectors.values.avro.schema import parse
 from sparkonce.connectors.values.avro.types import spark_type
 from sparkonce.jobs.cli.peek.reading import Record
+from sparkonce.kafka.protocol.records import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from sparkonce.connectors.values.protobuf.decoder import ProtobufDecoder

@@ -14,12 +14,12 @@ from itertools import chain, islice
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkonce.connectors.kafka_client.client import EARLIEST, LATEST, Client, MissingTopicError
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.ranges import FetchRange
 from sparkonce.connectors.kafka_source.reading import read_range
 from sparkonce.connectors.kafka_source.resolving import NO_MATCH
 from sparkonce.connectors.values.options import HEADERS, KEY, OFFSET, RAW_TIMESTAMP, TIMESTAMP_TYPE, VALUE
+from sparkonce.kafka.client.client import EARLIEST, LATEST, Client, MissingTopicError
 
 COLUMNS = (KEY, VALUE, OFFSET, RAW_TIMESTAMP, TIMESTAMP_TYPE, HEADERS)
 FETCH_BYTES = 256 << 10

@@ -20,10 +20,11 @@ from sparkonce.jobs.ui.delta.ranges import Covering
 from sparkonce.jobs.ui.delta.rows import Condition, FoundRow, RowsFound, find_rows
 from sparkonce.jobs.ui.delta.tables import TableWatch
 from sparkonce.jobs.ui.delta.versions import VersionState
-from sparkonce.offset_store.errors import OffsetStoreError, counted
+from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.own_commits import OwnCommit
 from sparkonce.offset_store.record import Writes
 from sparkonce.offset_store.tables import load_table, table_filesystem
+from sparkonce.words import counted
 
 MAX_MERGED = 500
 """Commits that are looked at for the files that a merged file was made of."""

@@ -12,18 +12,18 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from sparkonce.broker_lite.protocol.errors import KafkaError
-from sparkonce.connectors.kafka_client.client import Client
-from sparkonce.connectors.kafka_client.group_offsets import KafkaGroupOffsets
-from sparkonce.connectors.kafka_client.groups import GroupListing, list_groups
-from sparkonce.connectors.kafka_client.settings import ClientSettings
 from sparkonce.jobs.cli.peek.reading import TopicReader
 from sparkonce.jobs.ui.kafka.past import UNKNOWN, Past
 from sparkonce.jobs.ui.kafka.readers import ISOLATION
 from sparkonce.jobs.ui.kafka.state import GroupPartition, GroupState
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.groups import GroupListing, list_groups
+from sparkonce.kafka.client.settings import ClientSettings
+from sparkonce.kafka.protocol.errors import KafkaError
 from sparkonce.offset_store.clock import now_ms
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.group import Committed, Slot
+from sparkonce.offset_store.kafka_group import KafkaGroupOffsets
 
 MAX_GROUPS = 500
 """More are listed without their offsets."""

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from sparkonce.broker_lite.protocol.errors import KafkaError, ProtocolError
-from sparkonce.connectors.kafka_client.client import MissingTopicError
 from sparkonce.connectors.kafka_sink.transactions import TransactionError
 from sparkonce.exactly_once.transactions import DecisionFormatError
+from sparkonce.kafka.client.client import MissingTopicError
+from sparkonce.kafka.protocol.errors import KafkaError, ProtocolError
 from sparkonce.offset_store.clock import now_ms
 from sparkonce.offset_store.errors import OffsetStoreError
 

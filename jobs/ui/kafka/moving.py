@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
-from sparkonce.connectors.kafka_client.client import EARLIEST, LATEST, Client, MissingTopicError
-from sparkonce.connectors.kafka_client.group_offsets import KafkaGroupOffsets
-from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.connectors.kafka_source.resolving import NO_MATCH
 from sparkonce.jobs.ui.errors import RefusedError
-from sparkonce.offset_store.errors import OffsetStoreError, counted
+from sparkonce.kafka.client.client import EARLIEST, LATEST, Client, MissingTopicError
+from sparkonce.kafka.client.settings import read_settings
+from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.group import Committed, CommittedOffset, Slot
+from sparkonce.offset_store.kafka_group import KafkaGroupOffsets
+from sparkonce.words import counted
 
 
 @dataclass(frozen=True, slots=True)

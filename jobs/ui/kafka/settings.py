@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.connectors.kafka_client.client import Client
-from sparkonce.connectors.kafka_client.connection import Connection
-from sparkonce.connectors.kafka_client.settings import ClientSettings
 from sparkonce.jobs.ui.kafka.loop import PROBLEMS
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.connection import Connection
+from sparkonce.kafka.client.settings import ClientSettings
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 KEPT_S = 5.0
 """How long an answer is kept."""

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ProtocolError
-from sparkonce.connectors.kafka_client.client import (
+from sparkonce.jobs.ui.kafka.past import UNKNOWN, Past
+from sparkonce.jobs.ui.kafka.state import BrokerState, ClusterState, PartitionState, TopicState
+from sparkonce.kafka.client.client import (
     EARLIEST,
     LATEST,
     Client,
@@ -18,10 +18,10 @@ from sparkonce.connectors.kafka_client.client import (
     TopicMetadata,
     topic_id_text,
 )
-from sparkonce.connectors.kafka_client.list_offsets import Asked, decode_response, encode_request
-from sparkonce.connectors.kafka_client.settings import ClientSettings
-from sparkonce.jobs.ui.kafka.past import UNKNOWN, Past
-from sparkonce.jobs.ui.kafka.state import BrokerState, ClusterState, PartitionState, TopicState
+from sparkonce.kafka.client.list_offsets import Asked, decode_response, encode_request
+from sparkonce.kafka.client.settings import ClientSettings
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ProtocolError
 from sparkonce.offset_store.group import Slot
 
 RATE_S = 10.0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sparkonce.connectors.kafka_client.client import Client
-from sparkonce.connectors.kafka_client.settings import ClientSettings
 from sparkonce.connectors.kafka_sink.decisions import DEFAULT_TOPIC
 from sparkonce.connectors.kafka_sink.transactions import TransactionClient
 from sparkonce.jobs.cli.housekeeping.open_transactions import application_of, look
 from sparkonce.jobs.ui.kafka.state import OtherTransaction, TransactionsState
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.settings import ClientSettings
 
 MAX_OTHERS = 500
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.jobs.ui.kafka.groups import GroupsLook
 from sparkonce.jobs.ui.kafka.loop import Loop, Result
 from sparkonce.jobs.ui.kafka.past import Past
@@ -16,6 +15,7 @@ from sparkonce.jobs.ui.kafka.settings import SettingsReader
 from sparkonce.jobs.ui.kafka.state import ClusterState, GroupState, TopicState, TransactionsState
 from sparkonce.jobs.ui.kafka.topics import TopicsLook
 from sparkonce.jobs.ui.kafka.transactions import TransactionsLook
+from sparkonce.kafka.client.settings import read_settings
 
 PATIENCE = {
     "kafka.default.api.timeout.ms": "900",

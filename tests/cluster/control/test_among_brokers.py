@@ -16,11 +16,11 @@ import pytest
 from sparkonce import BrokerStartError, EmbeddedBroker, EmbeddedCluster
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH
 from sparkonce.broker_lite.log.checkpoints import BROKER_EPOCH
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import AMONG_BROKERS, ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.frames import encode_request_header
-from sparkonce.broker_lite.protocol.limits import MAX_GENERIC_REQUEST_BYTES
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import AMONG_BROKERS, ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.frames import encode_request_header
+from sparkonce.kafka.protocol.limits import MAX_GENERIC_REQUEST_BYTES
 from tests.cluster.control.clients import admin, create
 from tests.fuzz import corpus
 from tests.interop.plain_client import PlainClient

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparkonce import BrokerStartError, ConfigError, EmbeddedBroker, EmbeddedCluster
-from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.apis import ApiKey
 from tests.cases import each_case
 from tests.cluster.control.clients import admin, create, produce
 from tests.interop.plain_client import PlainClient

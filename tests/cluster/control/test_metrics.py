@@ -9,8 +9,8 @@ import urllib.request
 from collections import Counter
 from pathlib import Path
 
+from lab.network import free_port
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.shared.network import free_port
 from tests.cluster.control.clients import admin, create
 
 DEADLINE_S = 30.0

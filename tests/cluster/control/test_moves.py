@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from sparkonce import EmbeddedCluster
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
 from tests.cluster.control.clients import admin, consumed, create, produce
 from tests.interop.plain_client import PlainClient
 

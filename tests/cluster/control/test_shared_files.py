@@ -20,8 +20,8 @@ from confluent_kafka.admin import (
 )
 
 from sparkonce import EmbeddedCluster
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import ApiKey
 from tests.cluster.control.clients import admin
 from tests.interop.plain_client import PlainClient
 

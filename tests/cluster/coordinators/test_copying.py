@@ -15,8 +15,8 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Producer
 
+from lab.peers import QUICK_JVM, kafka_classpath, missing_kafka_reason
 from sparkonce import EmbeddedCluster
-from sparkonce.jobs.shared.peers import QUICK_JVM, kafka_classpath, missing_kafka_reason
 from tests.cluster.coordinators.support import (
     DEADLINE_S,
     QUIET,

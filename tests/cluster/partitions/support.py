@@ -13,11 +13,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from sparkonce import EmbeddedCluster
 from sparkonce.broker_lite.handlers.list_offsets import EARLIEST
-from sparkonce.broker_lite.protocol import produce
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
-from sparkonce.broker_lite.protocol.records import Record, encode_batch, scan
+from sparkonce.kafka.protocol import produce
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
+from sparkonce.kafka.protocol.records import Record, encode_batch, scan
 from tests.interop.plain_client import PlainClient
 from tests.reading import AT_ONCE, assign
 

@@ -9,10 +9,10 @@ import pytest
 
 from sparkonce import EmbeddedCluster
 from sparkonce.broker_lite.handlers.list_offsets import LATEST
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.frames import read_response_header
-from sparkonce.broker_lite.protocol.produce import ProducePartitionResult, decode_response
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.frames import read_response_header
+from sparkonce.kafka.protocol.produce import ProducePartitionResult, decode_response
 from tests.cluster.files import check_files
 from tests.cluster.partitions.support import (
     PRODUCE_VERSION,

@@ -13,7 +13,7 @@ from sparkonce import EmbeddedCluster
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.storage import DiskStorage
-from sparkonce.broker_lite.protocol.records import Record, encode_batch
+from sparkonce.kafka.protocol.records import Record, encode_batch
 from tests.cluster.partitions.support import (
     DEADLINE_S,
     client_of,

@@ -10,10 +10,10 @@ import pytest
 from sparkonce import EmbeddedCluster
 from sparkonce.broker_lite.handlers.list_offsets import EARLIEST, LATEST
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.protocol import fetch, produce
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.kafka.protocol import fetch, produce
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
 from tests.cluster.partitions.support import (
     DEADLINE_S,
     PRODUCE_VERSION,

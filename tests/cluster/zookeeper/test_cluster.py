@@ -14,11 +14,11 @@ from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import NewTopic
 from kazoo.client import KazooClient
 
+from lab.network import Proxy, free_port
 from sparkonce import EmbeddedBroker, EmbeddedCluster
 from sparkonce.broker_lite.config import ConfigError
 from sparkonce.broker_lite.embedded import BrokerStartError
 from sparkonce.broker_lite.server.zookeeper import ZooKeeperCoordination
-from sparkonce.jobs.shared.network import Proxy, free_port
 from tests.cluster.control.clients import QUIET, admin, consumed, create, produce, told_leaders
 from tests.zookeeper import ZooKeeper
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
-from sparkonce.jobs.shared.network import free_port
+from lab.network import free_port
 from tests.zookeeper import ZooKeeper
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/zookeeper.md").read_text()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.jobs.bench.__main__ import parse
-from sparkonce.jobs.bench.brokers import ALONE, SHARED
-from sparkonce.jobs.bench.settings import (
+from lab.bench.__main__ import parse
+from lab.bench.brokers import ALONE, SHARED
+from lab.bench.settings import (
     ALL_BENCHMARKS,
     BROKER_BENCHMARKS,
     FULL,

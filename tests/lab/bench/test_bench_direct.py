@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from sparkonce import EmbeddedBroker
-from sparkonce.jobs.bench import direct, growth, load, loop, micro_batches, pipelines, task_memory, task_parts
-from sparkonce.jobs.bench.__main__ import parse
-from sparkonce.jobs.bench.chart import panels
-from sparkonce.jobs.bench.load import KEPT_SITE, create_topic, documents, fill, kept_of
-from sparkonce.jobs.bench.processes import peak_rss_mb, peak_worker_mb
-from sparkonce.jobs.bench.results import Comparison, Results
-from sparkonce.jobs.bench.sessions import JVM, LOOP, OURS, WARM_UP_BATCHES, SideError
-from sparkonce.jobs.bench.settings import (
+from lab.bench import direct, growth, load, loop, micro_batches, pipelines, task_memory, task_parts
+from lab.bench.__main__ import parse
+from lab.bench.chart import panels
+from lab.bench.load import KEPT_SITE, create_topic, documents, fill, kept_of
+from lab.bench.processes import peak_rss_mb, peak_worker_mb
+from lab.bench.results import Comparison, Results
+from lab.bench.sessions import JVM, LOOP, OURS, WARM_UP_BATCHES, SideError
+from lab.bench.settings import (
     DIRECT_BENCHMARKS,
     DIRECT_KAFKA,
     DIRECT_PARTS,
@@ -24,7 +23,8 @@ from sparkonce.jobs.bench.settings import (
     LIMITS,
     TARGETS,
 )
-from sparkonce.jobs.bench.spark_side import Batch, Outcome, Query
+from lab.bench.spark_side import Batch, Outcome, Query
+from sparkonce import EmbeddedBroker
 
 ROWS = 1000
 BATCHES = 3

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from lab.bench import guarantees
+from lab.bench.__main__ import parse
+from lab.bench.guarantees import order_of
+from lab.bench.results import Results
+from lab.bench.sessions import WARM_UP_BATCHES, SideError
+from lab.bench.settings import MICRO_BATCH_ROWS
+from lab.bench.spark_side import Batch, Outcome, Query
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.bench import guarantees
-from sparkonce.jobs.bench.__main__ import parse
-from sparkonce.jobs.bench.guarantees import order_of
-from sparkonce.jobs.bench.results import Results
-from sparkonce.jobs.bench.sessions import WARM_UP_BATCHES, SideError
-from sparkonce.jobs.bench.settings import MICRO_BATCH_ROWS
-from sparkonce.jobs.bench.spark_side import Batch, Outcome, Query
 
 EXACTLY, AT_LEAST = Guarantee.EXACTLY_ONCE.value, Guarantee.AT_LEAST_ONCE.value
 

@@ -12,17 +12,17 @@ from dataclasses import replace
 import psutil
 import pytest
 
+from lab.bench import kafka_sink
+from lab.bench.__main__ import parse
+from lab.bench.kafka_sink import MICRO, PEER, THROUGHPUT, Broker, order_of
+from lab.bench.load import LoadError, committed_in, create_topic, fill
+from lab.bench.processes import cpu_s
+from lab.bench.results import Missing, Results
+from lab.bench.sessions import WARM_UP_BATCHES, SideError
+from lab.bench.settings import MICRO_BATCH_ROWS, SINK_BENCHMARKS, TARGETS
+from lab.bench.spark_side import Batch, Outcome, Query
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.bench import kafka_sink
-from sparkonce.jobs.bench.__main__ import parse
-from sparkonce.jobs.bench.kafka_sink import MICRO, PEER, THROUGHPUT, Broker, order_of
-from sparkonce.jobs.bench.load import LoadError, committed_in, create_topic, fill
-from sparkonce.jobs.bench.processes import cpu_s
-from sparkonce.jobs.bench.results import Missing, Results
-from sparkonce.jobs.bench.sessions import WARM_UP_BATCHES, SideError
-from sparkonce.jobs.bench.settings import MICRO_BATCH_ROWS, SINK_BENCHMARKS, TARGETS
-from sparkonce.jobs.bench.spark_side import Batch, Outcome, Query
-from sparkonce.jobs.shared.peers import PeerMissingError
+from sparkonce.jobs.shared.jars import PeerMissingError
 
 SECONDS = {"at-least-once": 0.5, "exactly-once": 1.0, None: 2.0}
 BATCHES = 3
@@ -221,6 +221,6 @@ def test_a_partition_that_is_not_there_cannot_be_counted(
     kafka_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_topic(kafka_broker.bootstrap_servers, "short", 1)
-    monkeypatch.setattr("sparkonce.jobs.bench.load.DEADLINE_S", 0.3)
+    monkeypatch.setattr("lab.bench.load.DEADLINE_S", 0.3)
     with pytest.raises(LoadError, match="short"):
         committed_in(kafka_broker.bootstrap_servers, "short", 2)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from sparkonce.jobs.bench.many_versions import copy_of, template
-from sparkonce.jobs.bench.spark_side import count
+from lab.bench.many_versions import copy_of, template
+from lab.bench.spark_side import count
 
 VERSIONS = 30
 

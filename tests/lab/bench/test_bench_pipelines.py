@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from lab.bench import load, micro_batches, pipelines, planning
+from lab.bench.__main__ import parse
+from lab.bench.load import create_topic, fill, records_in
+from lab.bench.results import Comparison, Results
+from lab.bench.sessions import JVM, OURS, WARM_UP_BATCHES, SideError
+from lab.bench.settings import MICRO_BATCH_ROWS, SPARK_BENCHMARKS, TARGETS
+from lab.bench.spark_side import Batch, Outcome, Query
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.bench import load, micro_batches, pipelines, planning
-from sparkonce.jobs.bench.__main__ import parse
-from sparkonce.jobs.bench.load import create_topic, fill, records_in
-from sparkonce.jobs.bench.results import Comparison, Results
-from sparkonce.jobs.bench.sessions import JVM, OURS, WARM_UP_BATCHES, SideError
-from sparkonce.jobs.bench.settings import MICRO_BATCH_ROWS, SPARK_BENCHMARKS, TARGETS
-from sparkonce.jobs.bench.spark_side import Batch, Outcome, Query
 
 ROWS = 1000
 BATCHES = 3

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from sparkonce.jobs.bench.results import Bound, BrokerUse, Comparison, Missing, Results
-from sparkonce.jobs.bench.tools import Latency, ToolError, consumed_per_second, latency, produced_per_second
+from lab.bench.results import Bound, BrokerUse, Comparison, Missing, Results
+from lab.bench.tools import Latency, ToolError, consumed_per_second, latency, produced_per_second
 
 PRODUCED = """\
 100 records sent, 20.0 records/sec (0.00 MB/sec), 5.2 ms avg latency, 231.0 ms max latency.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 
-from sparkonce.jobs.bench import throughput
-from sparkonce.jobs.bench.chart import panels, svg
-from sparkonce.jobs.bench.ready import Start, bounds
-from sparkonce.jobs.bench.results import Comparison, Results
-from sparkonce.jobs.bench.settings import LIMITS
-from sparkonce.jobs.bench.sides import Side, in_turn
-from sparkonce.jobs.bench.throughput import Round
+from lab.bench import throughput
+from lab.bench.chart import panels, svg
+from lab.bench.ready import Start, bounds
+from lab.bench.results import Comparison, Results
+from lab.bench.settings import LIMITS
+from lab.bench.sides import Side, in_turn
+from lab.bench.throughput import Round
 
 SVG = "{http://www.w3.org/2000/svg}"
 SIDES = [Side(name, "", None) for name in ("ours", "peer")]  # type: ignore[arg-type]

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lab.bench import protobuf_peer, values
+from lab.bench.load import documents
 from sparkonce.connectors.values.avro import schema as avro
 from sparkonce.connectors.values.avro.decoder import AvroDecoder
 from sparkonce.connectors.values.avro.types import spark_type as avro_type
 from sparkonce.connectors.values.protobuf.decoder import ProtobufDecoder
 from sparkonce.connectors.values.protobuf.schema import compile_text, message_by_path, read_set
 from sparkonce.connectors.values.protobuf.types import spark_type as protobuf_type
-from sparkonce.jobs.bench import protobuf_peer, values
-from sparkonce.jobs.bench.load import documents
 
 SOME = 50
 

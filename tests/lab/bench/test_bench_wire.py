@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from lab.bench import ready
+from lab.bench.load import LoadError, create_topic, delete_topic, records_in
+from lab.bench.ready import await_records, start_ours
+from lab.bench.requests import TRANSACTION_RECORDS, transactions_per_second
+from lab.bench.scale import group_per_second
+from lab.bench.wire import Connection, api_versions, produce_frame, requests_per_second, round_trip_s
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.bench import ready
-from sparkonce.jobs.bench.load import LoadError, create_topic, delete_topic, records_in
-from sparkonce.jobs.bench.ready import await_records, start_ours
-from sparkonce.jobs.bench.requests import TRANSACTION_RECORDS, transactions_per_second
-from sparkonce.jobs.bench.scale import group_per_second
-from sparkonce.jobs.bench.wire import Connection, api_versions, produce_frame, requests_per_second, round_trip_s
 
 
 @pytest.fixture(scope="module")

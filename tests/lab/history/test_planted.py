@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.jobs.lab.history import AnomalyName, check_history, read_history
-from sparkonce.jobs.lab.history.__main__ import ANOMALIES, CLEAN, main
+from lab.history import AnomalyName, check_history, read_history
+from lab.history.__main__ import ANOMALIES, CLEAN, main
 
 PLANTED = Path(__file__).parent / "planted"
 GOOD = sorted(PLANTED.glob("*.near-miss.jsonl"))

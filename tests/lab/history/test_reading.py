@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sparkonce.jobs.lab.history import HistoryError, check_history, events_of, judge, read_history
-from sparkonce.jobs.lab.history.__main__ import NOT_JUDGED, main
-from sparkonce.jobs.lab.history.events import Isolation, Place, RecordRead, SendSucceeded, Startup
+from lab.history import HistoryError, check_history, events_of, judge, read_history
+from lab.history.__main__ import NOT_JUDGED, main
+from lab.history.events import Isolation, Place, RecordRead, SendSucceeded, Startup
 
 PLACE = {"topic": "t", "partition": 0, "offset": 0}
 ACKNOWLEDGED = {"name": "producer_send_success", "client": "p", "key": None, "value": "a", **PLACE}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from sparkonce.jobs.lab.history import AnomalyName, check_history, events_of, judge
+from lab.history import AnomalyName, check_history, events_of, judge
 from tests.chance import examples
 from tests.lab.history.simulation import Object, simulate
 

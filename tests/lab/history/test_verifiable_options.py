@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from sparkonce.jobs.lab import verifiable_consumer, verifiable_producer
-from sparkonce.jobs.lab.verifiable import EventWriter, Stop, VerifiableError
-from sparkonce.jobs.lab.verifiable_producer import VerifiableProducer, add_arguments
+from sparkonce.jobs.verifiable import consumer as verifiable_consumer
+from sparkonce.jobs.verifiable import producer as verifiable_producer
+from sparkonce.jobs.verifiable.client import EventWriter, Stop, VerifiableError
+from sparkonce.jobs.verifiable.producer import VerifiableProducer, add_arguments
 
 TO_TOPIC = ["--bootstrap-servers", "127.0.0.1:1", "--topic", "t"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sparkonce.broker_lite.protocol.records import Record, encode_batch, read_header
+from lab.sim.judges.cleaned_logs import whole
 from sparkonce.broker_lite.replication.invariants import Batch, ViolationError, chained
-from sparkonce.broker_lite.sim.judges.cleaned_logs import whole
+from sparkonce.kafka.protocol.records import Record, encode_batch, read_header
 
 
 def log_of(*offsets: int, producer_id: int = 7) -> list[Batch]:

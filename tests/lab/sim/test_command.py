@@ -1,4 +1,4 @@
-"""What `sparkonce sim` prints and how it ends."""
+"""What `python -m lab.sim` prints and how it ends."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ import re
 
 import pytest
 
-from sparkonce.broker_lite.sim.campaign import Tally
-from sparkonce.broker_lite.sim.planted.shell import PLANTED
-from sparkonce.jobs.cli.main import main
+from lab.sim.__main__ import main
+from lab.sim.campaign import Tally
+from lab.sim.planted.shell import PLANTED
 
 
 def test_one_seed_prints_its_steps_its_trace_and_a_hash(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sim", "--seed", "12"]) == 0
+    assert main(["--seed", "12"]) == 0
     first = capsys.readouterr().out
     assert ": ControllerElected(" in first
     assert "TRACE seed=12 " in first.splitlines()[-1]
-    assert main(["sim", "--seed", "12"]) == 0
+    assert main(["--seed", "12"]) == 0
     assert capsys.readouterr().out == first
 
 
 def test_a_planted_bug_fails_and_fewer_steps_can_be_kept(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sim", "--seed", "5", "--plant", "truncate-to-high-watermark"]) == 1
+    assert main(["--seed", "5", "--plant", "truncate-to-high-watermark"]) == 1
     assert "VIOLATION safe-in-sync" in capsys.readouterr().out
-    assert main(["sim", "--seed", "5", "--plant", "truncate-to-high-watermark", "--keep", ""]) == 1
+    assert main(["--seed", "5", "--plant", "truncate-to-high-watermark", "--keep", ""]) == 1
     assert "violation: none: this seed does not notice truncate-to-high-watermark\n" in capsys.readouterr().out
-    assert main(["sim", "--seed", "1", "--keep", ""]) == 0
+    assert main(["--seed", "1", "--keep", ""]) == 0
     assert "steps (0 of" in capsys.readouterr().out
 
 
 def test_many_seeds_end_with_a_result(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sim", "--seeds", "3", "--first", "40"]) == 0
+    assert main(["--seeds", "3", "--first", "40"]) == 0
     out = capsys.readouterr().out
     assert "RESULT seeds=3 violations=0 planted_found=not-searched simulated_s_per_s=" in out.splitlines()[-1]
     assert "a follower cut its log by a diverging epoch" in out
@@ -40,8 +40,8 @@ def test_too_few_seeds_do_not_find_all_planted_bugs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ("acks-by-end", "partition-epoch-not-compared")
-    monkeypatch.setattr("sparkonce.jobs.lab.sim.PLANTED", [each for each in PLANTED if each.name in names])
-    assert main(["sim", "--seeds", "1", "--planted"]) == 1
+    monkeypatch.setattr("lab.sim.__main__.PLANTED", [each for each in PLANTED if each.name in names])
+    assert main(["--seeds", "1", "--planted"]) == 1
     out = capsys.readouterr().out
     assert re.search(r"^acks-by-end +seed 0 +1 seeds ", out, re.MULTILINE)
     assert re.search(r"^partition-epoch-not-compared +- +1 seeds  NOT FOUND", out, re.MULTILINE)
@@ -52,19 +52,19 @@ def test_a_failing_seed_is_made_small_and_can_be_replayed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sparkonce.broker_lite.replication.leader.PartitionLeader.is_acknowledged", lambda *_: True)
-    assert main(["sim", "--seeds", "2"]) == 1
+    assert main(["--seeds", "2"]) == 1
     out, err = capsys.readouterr()
     assert "seed 0: acknowledged-is-safe" in out
-    assert "again: sparkonce sim --seed 0 --keep " in out
-    assert "sparkonce sim: seed 0: acknowledged-is-safe" in err, "told at once, as a campaign may be long"
+    assert "again: python -m lab.sim --seed 0 --keep " in out
+    assert "lab.sim: seed 0: acknowledged-is-safe" in err, "told at once, as a campaign may be long"
 
 
 def test_one_bug_is_searched_for_and_made_small(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sim", "--seeds", "30", "--plant", "advance-under-min"]) == 0
+    assert main(["--seeds", "30", "--plant", "advance-under-min"]) == 0
     out = capsys.readouterr().out
     assert " --plant advance-under-min --keep " in out
     assert out.splitlines()[-1].endswith("planted_found=1/1")
-    assert main(["sim", "--seeds", "1", "--first", "3", "--plant", "expand-before-epoch-start"]) == 1
+    assert main(["--seeds", "1", "--first", "3", "--plant", "expand-before-epoch-start"]) == 1
     assert capsys.readouterr().out == "RESULT seeds=1 planted_found=0/1\n"
 
 
@@ -72,13 +72,13 @@ def test_ablations_go_on_when_a_bug_is_found_often_enough(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bugs = [each for each in PLANTED if each.name in ("acks-before-safe", "offsets-outside-transaction")]
-    monkeypatch.setattr("sparkonce.jobs.lab.sim.PLANTED", tuple(bugs))
-    assert main(["sim", "--seeds", "2", "--ablations", "--enough", "1"]) == 1
+    monkeypatch.setattr("lab.sim.__main__.PLANTED", tuple(bugs))
+    assert main(["--seeds", "2", "--ablations", "--enough", "1"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split()[:6] == ["acks-before-safe", "1", "of", "1", "seed", "0"]
     assert lines[2].split()[:6] == ["offsets-outside-transaction", "0", "of", "2", "-", "NEVER;"]
     assert lines[-1] == "RESULT seeds=2 ablations=2 never_found=1"
-    assert main(["sim", "--seeds", "2", "--ablations", "--jobs", "2"]) == 1
+    assert main(["--seeds", "2", "--ablations", "--jobs", "2"]) == 1
     assert capsys.readouterr().out.splitlines()[1].split()[:6] == ["acks-before-safe", "2", "of", "2", "seed", "0"]
 
 
@@ -98,7 +98,7 @@ def test_ablations_go_on_when_a_bug_is_found_often_enough(
     ],
 )
 def test_options_that_do_not_go_together(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sim", *words]) == 2
+    assert main(words) == 2
     assert told in capsys.readouterr().err
 
 
@@ -107,14 +107,14 @@ def test_options_that_do_not_go_together(words: list[str], told: str, capsys: py
 )
 def test_numbers_that_are_none(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
-        main(["sim", *words])
+        main(words)
     assert f"argument {words[-2]}: " in (told := capsys.readouterr().err)
     assert "whole number" in told
 
 
 def test_progress_tells_rate_and_time_left(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    assert main(["sim", "--seeds", "2"]) == 0
+    assert main(["--seeds", "2"]) == 0
     err = capsys.readouterr().err
     assert err.startswith("\r[##")
     assert "2/2 seeds, " in err
@@ -125,10 +125,10 @@ def test_a_line_comes_after_the_seed_in_which_half_a_minute_is_over(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter(range(0, 10_000, 11))  # each look at it is 11 s after the one before
-    monkeypatch.setattr("sparkonce.jobs.lab.sim.time.perf_counter", lambda: next(clock))
-    monkeypatch.setattr("sparkonce.jobs.lab.sim.run_seeds", lambda *_, **__: Tally(seeds=1, simulated_ms=1))
-    assert main(["sim", "--seeds", "6"]) == 0
-    assert "sparkonce sim: 2/6 seeds, " in capsys.readouterr().err
+    monkeypatch.setattr("lab.sim.__main__.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("lab.sim.__main__.run_seeds", lambda *_, **__: Tally(seeds=1, simulated_ms=1))
+    assert main(["--seeds", "6"]) == 0
+    assert "lab.sim: 2/6 seeds, " in capsys.readouterr().err
 
 
 def test_ctrl_c_shows_what_was_seen_so_far(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,10 +140,10 @@ def test_ctrl_c_shows_what_was_seen_so_far(capsys: pytest.CaptureFixture[str], m
         except StopIteration:
             raise KeyboardInterrupt from None
 
-    monkeypatch.setattr("sparkonce.jobs.lab.sim.run_seeds", run)
-    assert main(["sim", "--seeds", "3"]) == 130
+    monkeypatch.setattr("lab.sim.__main__.run_seeds", run)
+    assert main(["--seeds", "3"]) == 130
     out, err = capsys.readouterr()
-    assert err == "sparkonce sim: interrupted after 1 of 3 seeds\n"
+    assert err == "lab.sim: interrupted after 1 of 3 seeds\n"
     assert out.splitlines()[0].split() == ["times", "seeds", "seen"]
 
 
@@ -153,9 +153,9 @@ def test_ctrl_c_ends_any_command_with_one_line(
     def search(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sparkonce.jobs.lab.sim.search", search)
-    assert main(["sim", "--seeds", "3", "--plant", "ask-once"]) == 130
-    assert capsys.readouterr().err == "sparkonce sim: interrupted\n"
+    monkeypatch.setattr("lab.sim.__main__.search", search)
+    assert main(["--seeds", "3", "--plant", "ask-once"]) == 130
+    assert capsys.readouterr().err == "lab.sim: interrupted\n"
 
 
 def test_what_each_planted_bug_is_is_told_in_words() -> None:
@@ -163,8 +163,7 @@ def test_what_each_planted_bug_is_is_told_in_words() -> None:
     assert not [each.source for each in PLANTED if each.source.endswith("undone")]
 
 
-@pytest.mark.parametrize("command", ["broker", "cluster-check", "sim"])
-def test_help_lists_the_exit_statuses(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_the_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
-        main([command, "--help"])
+        main(["--help"])
     assert "exit status: 0 " in capsys.readouterr().out

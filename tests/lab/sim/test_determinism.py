@@ -6,13 +6,13 @@ import os
 import subprocess
 import sys
 
-from sparkonce.broker_lite.sim.campaign import run_one, run_seeds
-from sparkonce.broker_lite.sim.plan import plan_of
+from lab.sim.campaign import run_one, run_seeds
+from lab.sim.plan import plan_of
 
 SEEDS = (3, 12, 60, 147)
 PROGRAM = """
-from sparkonce.broker_lite.sim.campaign import run_one
-from sparkonce.broker_lite.sim.plan import plan_of
+from lab.sim.campaign import run_one
+from lab.sim.plan import plan_of
 print(*(run_one(plan_of(seed), None).digest for seed in {seeds}))
 """
 

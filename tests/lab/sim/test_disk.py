@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from sparkonce.broker_lite.sim.disk import CutShort, SimulatedDisk
+from lab.sim.disk import CutShort, SimulatedDisk
 
 
 def after_a_loss_of_power(seed: int, *, torn: bool = False, flushed: bytes = b"1234", more: bytes = b"5678") -> bytes:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from lab.sim.judges.fencing import Fencing
 from sparkonce.broker_lite.coordinators.transaction_messages import (
     EPOCH_BUMP,
     Decision,
@@ -15,9 +16,8 @@ from sparkonce.broker_lite.coordinators.transaction_messages import (
     TransactionState,
 )
 from sparkonce.broker_lite.coordinators.transactions import MAX_EPOCH
-from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.replication.invariants import ViolationError
-from sparkonce.broker_lite.sim.judges.fencing import Fencing
+from sparkonce.kafka.protocol.errors import ErrorCode
 
 OLD, LOST, NEW = Producer("a", 1, MAX_EPOCH - 1), Producer("a", 2, 0), Producer("a", 3, 0)
 KNOWN = Transaction("a", 1, 1000, epoch=MAX_EPOCH - 1)

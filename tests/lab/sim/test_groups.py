@@ -6,9 +6,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from sparkonce.broker_lite.coordinators.offsets import OffsetKey
-from sparkonce.broker_lite.replication.invariants import Batch, ViolationError
-from sparkonce.broker_lite.sim.judges.ownership import (
+from lab.sim.judges.ownership import (
     KNOWS_BETTER,
     NOTHING,
     Groups,
@@ -19,8 +17,10 @@ from sparkonce.broker_lite.sim.judges.ownership import (
     encode_share,
     has,
 )
-from sparkonce.broker_lite.sim.plan import Durability, plan_of
-from sparkonce.broker_lite.sim.steps import Kind
+from lab.sim.plan import Durability, plan_of
+from lab.sim.steps import Kind
+from sparkonce.broker_lite.coordinators.offsets import OffsetKey
+from sparkonce.broker_lite.replication.invariants import Batch, ViolationError
 
 GROUP = "g"
 ONE, TWO = ("t", 0), ("t", 1)

@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
+from lab.sim.campaign import run_one, run_seeds
+from lab.sim.clients.belief import Belief
+from lab.sim.clients.bulk import has_bulk
+from lab.sim.clients.inspector import has_inspector
+from lab.sim.clients.lodger import has_lodger
+from lab.sim.clients.steward import has_steward
+from lab.sim.machine.settings import has_metrics
+from lab.sim.machine.standalone import STANDALONE, has_standalone
+from lab.sim.plan import plan_of
 from sparkonce.broker_lite.controller.controller import Controller
 from sparkonce.broker_lite.coordinators.offsets import PendingOffsets
 from sparkonce.broker_lite.handlers import describe_groups
 from sparkonce.broker_lite.node.group_coordinator import GroupCoordinator
 from sparkonce.broker_lite.server.connection import Connection
 from sparkonce.broker_lite.server.metrics import MetricsProtocol
-from sparkonce.broker_lite.sim.campaign import run_one, run_seeds
-from sparkonce.broker_lite.sim.clients.belief import Belief
-from sparkonce.broker_lite.sim.clients.bulk import has_bulk
-from sparkonce.broker_lite.sim.clients.inspector import has_inspector
-from sparkonce.broker_lite.sim.clients.lodger import has_lodger
-from sparkonce.broker_lite.sim.clients.steward import has_steward
-from sparkonce.broker_lite.sim.machine.settings import has_metrics
-from sparkonce.broker_lite.sim.machine.standalone import STANDALONE, has_standalone
-from sparkonce.broker_lite.sim.plan import plan_of
 
 
 def seeds_with(has: Any, enough: int) -> list[int]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sparkonce.broker_lite.sim.machine.loop import SimulatedLoop
-from sparkonce.broker_lite.sim.scheduler import Scheduler
+from lab.sim.machine.loop import SimulatedLoop
+from lab.sim.scheduler import Scheduler
 
 
 class Process:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.broker_lite.sim.campaign import BUGS, keep_steps, run_one, run_seeds, search, shrunk
-from sparkonce.broker_lite.sim.plan import plan_of
-from sparkonce.broker_lite.sim.planted.zookeeper import OF_ZOOKEEPER
+from lab.sim.campaign import BUGS, keep_steps, run_one, run_seeds, search, shrunk
+from lab.sim.plan import plan_of
+from lab.sim.planted.zookeeper import OF_ZOOKEEPER
 from tests.lab.sim.test_zookeeper import FOUND_BY as FOUND_ON_ZOOKEEPER
 
 FOUND_BY = {

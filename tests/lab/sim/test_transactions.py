@@ -8,13 +8,13 @@ from uuid import UUID
 
 import pytest
 
+from lab.sim.disk import SimulatedDisk
+from lab.sim.judges.atomicity import Asked, Transactions, read_committed
 from sparkonce.broker_lite.coordinators.producer_state import Marker
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.partition_log import PartitionLog
-from sparkonce.broker_lite.protocol.records import Record, encode_batch, read_header
 from sparkonce.broker_lite.replication.invariants import ViolationError
-from sparkonce.broker_lite.sim.disk import SimulatedDisk
-from sparkonce.broker_lite.sim.judges.atomicity import Asked, Transactions, read_committed
+from sparkonce.kafka.protocol.records import Record, encode_batch, read_header
 
 KEY, OTHER = (UUID(int=1), 0), (UUID(int=1), 1)
 EPOCH = 3

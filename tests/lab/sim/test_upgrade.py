@@ -8,15 +8,15 @@ from types import ModuleType
 
 import pytest
 
-from sparkonce.broker_lite.protocol import errors
+from lab.sim.__main__ import main
+from lab.sim.campaign import run_one, run_seeds
+from lab.sim.former import FormerVersionError, former_version
+from lab.sim.marks import Mark
+from lab.sim.plan import Coordination, plan_of
+from lab.sim.steps import Kind
+from lab.sim.upgrade_plan import STANDALONE_BROKER
 from sparkonce.broker_lite.server.server import Server
-from sparkonce.broker_lite.sim.campaign import run_one, run_seeds
-from sparkonce.broker_lite.sim.former import FormerVersionError, former_version
-from sparkonce.broker_lite.sim.marks import Mark
-from sparkonce.broker_lite.sim.plan import Coordination, plan_of
-from sparkonce.broker_lite.sim.steps import Kind
-from sparkonce.broker_lite.sim.upgrade_plan import STANDALONE_BROKER
-from sparkonce.jobs.cli.main import main
+from sparkonce.kafka.protocol import errors
 
 HERE = str(Path(__file__).resolve().parents[3])
 SEEDS = (2, 8, 10)
@@ -29,9 +29,9 @@ def of_former(module: str) -> ModuleType:
 
 def test_a_former_version_has_classes_of_its_own() -> None:
     assert former_version(HERE) is former_version(HERE), "it is loaded once"
-    assert of_former("server.server").Server is not Server
-    assert issubclass(of_former("sim.machine.process").WatchedServer, of_former("server.server").Server)
-    assert of_former("replication.leader").KafkaError is errors.KafkaError
+    assert of_former("broker_lite.server.server").Server is not Server
+    assert issubclass(of_former("sim.machine.process").WatchedServer, of_former("broker_lite.server.server").Server)
+    assert of_former("broker_lite.replication.leader").KafkaError is errors.KafkaError
 
 
 def test_plans_differ_in_upgrades_only() -> None:
@@ -49,7 +49,7 @@ def test_plans_differ_in_upgrades_only() -> None:
 @pytest.mark.parametrize("coordination", Coordination)
 def test_clusters_are_upgraded_and_nothing_is_violated(coordination: Coordination) -> None:
     tally = run_seeds(SEEDS, coordination, HERE)
-    assert not tally.violations, "again: sparkonce sim --seed N --beside ."
+    assert not tally.violations, "again: python -m lab.sim --seed N --beside ."
     assert tally.marks[Mark.UPGRADED] > len(SEEDS)
     assert tally.marks[Mark.DOWNGRADED]
 
@@ -57,7 +57,7 @@ def test_clusters_are_upgraded_and_nothing_is_violated(coordination: Coordinatio
 @pytest.mark.timeout(300)
 def test_judges_look_into_brokers_of_the_former_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug of the former version alone is found, as it would be one of what they do together."""
-    monkeypatch.setattr(of_former("replication.leader").PartitionLeader, "is_acknowledged", lambda *_: True)
+    monkeypatch.setattr(of_former("broker_lite.replication.leader").PartitionLeader, "is_acknowledged", lambda *_: True)
     plan = plan_of(ALL_ARE_FORMER, beside=HERE)
     assert plan.former is not None
     assert len(plan.former.brokers) == plan.brokers
@@ -76,7 +76,7 @@ def test_what_is_no_checkout_is_refused(tmp_path: Path, capsys: pytest.CaptureFi
     with pytest.raises(FormerVersionError, match="no checkout"):
         former_version(str(tmp_path))
     (tmp_path / "broker_lite").mkdir()
-    assert main(["sim", "--seed", "1", "--beside", str(tmp_path)]) == 2
+    assert main(["--seed", "1", "--beside", str(tmp_path)]) == 2
     assert "do not run in this simulator: No module named" in capsys.readouterr().err
-    assert main(["sim", "--seeds", "1", "--planted", "--beside", HERE]) == 2
+    assert main(["--seeds", "1", "--planted", "--beside", HERE]) == 2
     assert "--beside goes with none of" in capsys.readouterr().err

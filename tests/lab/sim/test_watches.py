@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sparkonce.broker_lite.sim.machine.machine import METADATA
-from sparkonce.broker_lite.sim.machine.process import Process, SimulatedHost
-from sparkonce.broker_lite.sim.plan import plan_of
-from sparkonce.broker_lite.sim.world import World
+from lab.sim.machine.machine import METADATA
+from lab.sim.machine.process import Process, SimulatedHost
+from lab.sim.plan import plan_of
+from lab.sim.world import World
 
 PATH = f"{METADATA}/file"
 
@@ -36,7 +36,7 @@ class Brokers:
 
 @pytest.fixture
 def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
-    monkeypatch.setattr("sparkonce.broker_lite.sim.machine.process.has_watch", lambda _: True)
+    monkeypatch.setattr("lab.sim.machine.process.has_watch", lambda _: True)
     return Brokers()
 
 
@@ -81,7 +81,7 @@ def test_who_learns_late_hears_of_it_late(brokers: Brokers) -> None:
 def test_the_end_of_a_lock_is_reported_and_a_dead_process_has_it_a_moment_longer(
     brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparkonce.broker_lite.sim.machine.process._RELEASED_MS", (5,))
+    monkeypatch.setattr("lab.sim.machine.process._RELEASED_MS", (5,))
     brokers.other.files.lock(PATH)
     brokers.reported()
     brokers.other.end(power=False)

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.broker_lite.sim.campaign import Tally
-from sparkonce.jobs.lab import sim_workers
-from sparkonce.jobs.lab.sim_workers import tallies
+from lab.sim import workers as sim_workers
+from lab.sim.campaign import Tally
+from lab.sim.workers import tallies
 
 DEADLY = 6
 AT_ONCE = 3
 WAITS_FOR_EVER = """
 import signal
-from sparkonce.jobs.lab.sim_workers import tallies
+from lab.sim.workers import tallies
 
 def run(seeds):
     print("runs", flush=True)

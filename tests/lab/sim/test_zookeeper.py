@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from lab.sim.campaign import run_one, run_seeds, search
+from lab.sim.machine.sockets import Network
+from lab.sim.plan import Coordination, plan_of
+from lab.sim.scheduler import Scheduler
+from lab.sim.zookeeper.ensemble import Ensemble
+from lab.sim.zookeeper.leader import Session
+from lab.sim.zookeeper.plan import ZooKeeperPlan
+from lab.sim.zookeeper.tree import Change, Transaction, Tree
 from sparkonce.broker_lite.cluster.zookeeper_nodes import ANY_VERSION, Check, Create, Delete, SetData
 from sparkonce.broker_lite.server.zookeeper_session import BadVersionError, NodeExistsError, NoNodeError
-from sparkonce.broker_lite.sim.campaign import run_one, run_seeds, search
-from sparkonce.broker_lite.sim.machine.sockets import Network
-from sparkonce.broker_lite.sim.plan import Coordination, plan_of
-from sparkonce.broker_lite.sim.scheduler import Scheduler
-from sparkonce.broker_lite.sim.zookeeper.ensemble import Ensemble
-from sparkonce.broker_lite.sim.zookeeper.leader import Session
-from sparkonce.broker_lite.sim.zookeeper.plan import ZooKeeperPlan
-from sparkonce.broker_lite.sim.zookeeper.tree import Change, Transaction, Tree
 
 FOUND_BY = {
     "decided-at-once": (0, "decided-is-written"),

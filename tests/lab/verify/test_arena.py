@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
+from lab.duel.arena import APP_ID, DECISION_TOPIC, TopicArena
+from lab.verify.records import create_topic
 from sparkonce import EmbeddedBroker
 from sparkonce.exactly_once.transactions import Decision, decision_key
-from sparkonce.jobs.lab.duel.arena import APP_ID, DECISION_TOPIC, TopicArena
-from sparkonce.jobs.lab.verify.records import create_topic
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import BatchRecord
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.verify.brokers import CrashableBroker, open_kafka
+from lab.verify.records import Sending, create_topic, make, read_topic
 from sparkonce.crash_points import FOLDER_VARIABLE
-from sparkonce.jobs.lab.verify.brokers import CrashableBroker, open_kafka
-from sparkonce.jobs.lab.verify.records import Sending, create_topic, make, read_topic
 from sparkonce.jobs.shared.crash_plans import arm, fired, release
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sparkonce.jobs.lab import class_archive
+from lab import class_archive
 from sparkonce.jobs.shared.java_check import java_command
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.jobs.lab.standalone import StandaloneCluster
-from sparkonce.jobs.lab.verify.cluster.cells import Fault
+from lab.standalone import StandaloneCluster
+from lab.verify.cluster.cells import Fault
 from tests.verify.test_quick import RESULT, verify
 
 pytestmark = pytest.mark.spark

@@ -9,12 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkonce.connectors.kafka_source.crash_points import SourcePoint
-from sparkonce.exactly_once.crash_points import SinkPoint
-from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Moment, Outcome, Result, Shows
-from sparkonce.jobs.lab.verify.cli import _cannot_run, add_arguments, choose, needs_delta_spark, run
-from sparkonce.jobs.lab.verify.cluster.cells import (
+from lab.verify.__main__ import _cannot_run, add_arguments, choose, needs_delta_spark, run
+from lab.verify.cells import BY_DELTA_SPARK, Cell, Moment, Outcome, Result, Shows
+from lab.verify.cluster.cells import (
     ClusterCell,
     Fault,
     _pairs,
@@ -23,11 +20,14 @@ from sparkonce.jobs.lab.verify.cluster.cells import (
     must_show,
     quick_faults,
 )
-from sparkonce.jobs.lab.verify.cluster.faults import FAULTS, OF_OUR_CLUSTER
-from sparkonce.jobs.lab.verify.cluster.section import section
-from sparkonce.jobs.lab.verify.report import page
-from sparkonce.jobs.lab.verify.results import result_line
-from sparkonce.jobs.lab.verify.setback.cells import SetBackCell
+from lab.verify.cluster.faults import FAULTS, OF_OUR_CLUSTER
+from lab.verify.cluster.section import section
+from lab.verify.report import page
+from lab.verify.results import result_line
+from lab.verify.setback.cells import SetBackCell
+from sparkonce.connectors.kafka_source.crash_points import SourcePoint
+from sparkonce.exactly_once.crash_points import SinkPoint
+from sparkonce.exactly_once.guarantee import Guarantee
 
 EXACTLY, AT_LEAST, AT_MOST = Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE
 
@@ -120,7 +120,7 @@ def test_they_run_on_a_cluster_alone() -> None:
 
 def test_without_a_cluster_its_faults_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(options("--fault", "executor-killed")) == 2
-    assert capsys.readouterr().err == "sparkonce verify: --fault needs --cluster or --master\n"
+    assert capsys.readouterr().err == "lab.verify: --fault needs --cluster or --master\n"
 
 
 @pytest.mark.parametrize("master", ["local[2]", "yarn", "spark://host", "host:7077", "spark://"])
@@ -135,7 +135,7 @@ def test_a_master_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str])
         master = f"spark://127.0.0.1:{taken.getsockname()[1]}"
     assert run(options("--master", master, "--fault", "all")) == 2
     assert capsys.readouterr().err == (
-        f"sparkonce verify: no Spark Master listens at {master} ({master[8:]}: Connection refused): start one, "
+        f"lab.verify: no Spark Master listens at {master} ({master[8:]}: Connection refused): start one, "
         "or use --cluster\n"
     )
 

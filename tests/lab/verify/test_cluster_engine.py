@@ -14,16 +14,16 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from lab.verify.brokers import Kafka
+from lab.verify.cells import Outcome
+from lab.verify.cluster.cells import ClusterCell, all_faults
+from lab.verify.cluster.engine import TASK_FAILURES, ClusterEngine
+from lab.verify.cluster.faults import FAULTS, FaultError, Scene, elsewhere
+from lab.verify.engine import Engine
+from lab.verify.pipelines import Pipeline
+from lab.verify.records import read_topic
 from sparkonce import EmbeddedBroker
 from sparkonce.crash_points import MARK_SUFFIX, PLAN_SUFFIX, RELEASE_SUFFIX
-from sparkonce.jobs.lab.verify.brokers import Kafka
-from sparkonce.jobs.lab.verify.cells import Outcome
-from sparkonce.jobs.lab.verify.cluster.cells import ClusterCell, all_faults
-from sparkonce.jobs.lab.verify.cluster.engine import TASK_FAILURES, ClusterEngine
-from sparkonce.jobs.lab.verify.cluster.faults import FAULTS, FaultError, Scene, elsewhere
-from sparkonce.jobs.lab.verify.engine import Engine
-from sparkonce.jobs.lab.verify.pipelines import Pipeline
-from sparkonce.jobs.lab.verify.records import read_topic
 
 CELLS = {cell.name: cell for cell in all_faults()}
 KILLED = CELLS["cluster_executor-killed_sink.writing_exactly-once_append"]

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sparkonce.jobs.lab.verify.cluster import faults
-from sparkonce.jobs.lab.verify.cluster.cells import Fault, all_faults
-from sparkonce.jobs.lab.verify.cluster.faults import FaultError, Scene, executors_given_back, master_restarted
+from lab.verify.cluster import faults
+from lab.verify.cluster.cells import Fault, all_faults
+from lab.verify.cluster.faults import FaultError, Scene, executors_given_back, master_restarted
 
 
 def scene(fault: Fault, applications: Mapping[str, int], *, in_a_task: bool) -> tuple[Scene, list[str]]:

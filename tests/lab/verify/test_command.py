@@ -9,17 +9,15 @@ from typing import Any
 
 import pytest
 
-from sparkonce.exactly_once.crash_points import SinkPoint
-from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.lab.spark_process import essence
-from sparkonce.jobs.lab.verify.brokers import Kafka
-from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, Outcome, RecordPath, Result, Shows
-from sparkonce.jobs.lab.verify.cli import add_arguments, choose, run
-from sparkonce.jobs.lab.verify.engine import WAVE, WAVE_OF_DRIVERS, WAVE_OF_LONERS, waves
-from sparkonce.jobs.lab.verify.matrix import BROKER_POINTS, full
-from sparkonce.jobs.lab.verify.pairwise import pairwise, quick
-from sparkonce.jobs.lab.verify.results import is_good, result_line, to_json, write_results
-from sparkonce.jobs.lab.verify.setback.cells import (
+from lab.spark_process import essence
+from lab.verify.__main__ import add_arguments, choose, run
+from lab.verify.brokers import Kafka
+from lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, Outcome, RecordPath, Result, Shows
+from lab.verify.engine import WAVE, WAVE_OF_DRIVERS, WAVE_OF_LONERS, waves
+from lab.verify.matrix import BROKER_POINTS, full
+from lab.verify.pairwise import pairwise, quick
+from lab.verify.results import is_good, result_line, to_json, write_results
+from lab.verify.setback.cells import (
     SINKS_BY_DELTA_SPARK,
     SetBackCell,
     Sink,
@@ -27,7 +25,9 @@ from sparkonce.jobs.lab.verify.setback.cells import (
     pairwise_setbacks,
     quick_setbacks,
 )
-from sparkonce.jobs.lab.verify.show import line
+from lab.verify.show import line
+from sparkonce.exactly_once.crash_points import SinkPoint
+from sparkonce.exactly_once.guarantee import Guarantee
 
 
 def options(*words: str) -> argparse.Namespace:

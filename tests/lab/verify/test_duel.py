@@ -32,7 +32,7 @@ def duel(
 ) -> None:
     words = ["--sink", sink, "--pauses", str(pauses), "--seed", "7", "--keep", str(folder), "--store", store]
     words += ["--path", path]
-    command = [sys.executable, "-m", "sparkonce.jobs.cli.main", "duel", *words]
+    command = [sys.executable, "-m", "lab.duel", *words]
     ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=limit_s, check=False)
     told = ended.stdout + ended.stderr[-3000:]
     assert ended.returncode == 0, told

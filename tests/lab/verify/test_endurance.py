@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from sparkonce.jobs.shared.peers import missing_kafka_reason
+from lab.peers import missing_kafka_reason
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 KILLED = r"executors_killed=[1-9]\d* workers_killed=[1-9]\d* drivers_killed=[1-9]\d*"
@@ -16,7 +16,7 @@ KILLED = r"executors_killed=[1-9]\d* workers_killed=[1-9]\d* drivers_killed=[1-9
 
 @pytest.mark.timeout(3600)
 def test_each_record_of_ten_topics_is_in_its_table_once() -> None:
-    command = [sys.executable, "-m", "sparkonce.jobs.lab.endurance.ingestion"]
+    command = [sys.executable, "-m", "lab.endurance.ingestion"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
     last = ended.stdout.splitlines()[-1]
@@ -28,7 +28,7 @@ def test_each_record_of_ten_topics_is_in_its_table_once() -> None:
 def test_each_flight_is_in_the_table_once(kafka: str) -> None:
     if kafka == "real-cluster" and (reason := missing_kafka_reason()) is not None:
         pytest.skip(reason)
-    command = [sys.executable, "-m", "sparkonce.jobs.lab.endurance", "--kafka", kafka]
+    command = [sys.executable, "-m", "lab.endurance", "--kafka", kafka]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
     last = ended.stdout.splitlines()[-1]

@@ -13,17 +13,17 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from deltalake import write_deltalake
 
+from lab.spark_process import SESSION_ENDED
+from lab.verify import wave
+from lab.verify.brokers import SETTINGS, Kafka
+from lab.verify.cells import Cell, Outcome
+from lab.verify.engine import Engine
+from lab.verify.matrix import full
+from lab.verify.outcomes import SecondOpinion
+from lab.verify.pipelines import Pipeline
+from lab.verify.records import Record, read_topic
 from sparkonce import EmbeddedBroker
 from sparkonce.crash_points import MARK_SUFFIX, PLAN_SUFFIX, RELEASE_SUFFIX
-from sparkonce.jobs.lab.spark_process import SESSION_ENDED
-from sparkonce.jobs.lab.verify import wave
-from sparkonce.jobs.lab.verify.brokers import SETTINGS, Kafka
-from sparkonce.jobs.lab.verify.cells import Cell, Outcome
-from sparkonce.jobs.lab.verify.engine import Engine
-from sparkonce.jobs.lab.verify.matrix import full
-from sparkonce.jobs.lab.verify.outcomes import SecondOpinion
-from sparkonce.jobs.lab.verify.pipelines import Pipeline
-from sparkonce.jobs.lab.verify.records import Record, read_topic
 
 NAMES = {cell.name: cell for cell in full()}
 EXCEPTION = NAMES["exactly-once_append_sink.before_commit_exception_no-checkpoint"]

@@ -9,8 +9,8 @@ from typing import Any
 import fastavro
 import pytest
 
-from sparkonce.jobs.lab.verify import evolving
-from sparkonce.jobs.lab.verify.records import is_rejected, make_evolving
+from lab.verify import evolving
+from lab.verify.records import is_rejected, make_evolving
 
 NUMBERS = range(20)
 

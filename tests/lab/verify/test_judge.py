@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from sparkonce.jobs.lab.verify.cells import Shows
-from sparkonce.jobs.lab.verify.judge import Row, judge, judge_copies, judge_dead_letters, read_rows
-from sparkonce.jobs.lab.verify.records import Delivered, Record, document, is_rejected, make, make_documents
+from lab.verify.cells import Shows
+from lab.verify.judge import Row, judge, judge_copies, judge_dead_letters, read_rows
+from lab.verify.records import Delivered, Record, document, is_rejected, make, make_documents
 
 TOPIC = [Record(number % 2, number // 2, b"k%d" % number, b"v%d" % number) for number in range(6)]
 BATCH = 3
@@ -152,7 +152,7 @@ def test_what_is_in_the_wrong_place_or_has_no_origin_is_strange(
 
 def test_the_judge_knows_nothing_of_what_it_judges() -> None:
     for module in ("judge", "records", "transactions"):
-        text = (Path(__file__).resolve().parents[3] / "jobs" / "lab" / "verify" / f"{module}.py").read_text()
+        text = (Path(__file__).resolve().parents[3] / "lab" / "verify" / f"{module}.py").read_text()
         imports = [line for line in text.splitlines() if line.startswith(("import ", "from "))]
         assert not [line for line in imports if line.split()[1].startswith(FORBIDDEN)]
 

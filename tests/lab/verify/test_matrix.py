@@ -7,13 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.broker_lite.node.crash_points import BrokerPoint
-from sparkonce.connectors.kafka_source.crash_points import SourcePoint
-from sparkonce.crash_points import CrashPoint
-from sparkonce.exactly_once.crash_points import SinkPoint
-from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.lab.verify.cells import Cell, Kind, RecordPath, Result, Shows
-from sparkonce.jobs.lab.verify.matrix import (
+from lab.verify.cells import Cell, Kind, RecordPath, Result, Shows
+from lab.verify.matrix import (
     BY_FUNCTION,
     SENDING,
     combinations,
@@ -25,6 +20,11 @@ from sparkonce.jobs.lab.verify.matrix import (
     must_show,
     why_impossible,
 )
+from sparkonce.broker_lite.node.crash_points import BrokerPoint
+from sparkonce.connectors.kafka_source.crash_points import SourcePoint
+from sparkonce.crash_points import CrashPoint
+from sparkonce.exactly_once.crash_points import SinkPoint
+from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.shared.crash_plans import POINTS
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -146,9 +146,7 @@ def test_names_are_unique_and_fit_a_file_system() -> None:
 
 def test_the_page_says_what_the_matrix_says() -> None:
     page = (DOCS / "crash_points.md").read_text()
-    assert markdown() in page, (
-        "run python -m sparkonce.jobs.lab.verify.matrix and put what it prints into docs/crash_points.md"
-    )
+    assert markdown() in page, "run python -m lab.verify.matrix and put what it prints into docs/crash_points.md"
 
 
 def test_the_page_describes_every_point() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from lab.verify.cells import Cell, Kind, Outcome, Result, Shows
+from lab.verify.outcomes import START_UP_TROUBLE, trouble_of_a_busy_machine
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.lab.verify.cells import Cell, Kind, Outcome, Result, Shows
-from sparkonce.jobs.lab.verify.outcomes import START_UP_TROUBLE, trouble_of_a_busy_machine
 
 SLOW = f"PySparkRuntimeError: {START_UP_TROUBLE[0]} in a timely manner"
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.verify.cells import BY_DELTA_SPARK, Cell, RecordPath, Result, Shows
+from lab.verify.matrix import SOURCE_POINTS, full, must_show
+from lab.verify.pairwise import Pair, few_pairs, pairs, pairwise, quick
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.lab.verify.cells import BY_DELTA_SPARK, Cell, RecordPath, Result, Shows
-from sparkonce.jobs.lab.verify.matrix import SOURCE_POINTS, full, must_show
-from sparkonce.jobs.lab.verify.pairwise import Pair, few_pairs, pairs, pairwise, quick
 from tests.chance import examples
 
 CHOICES = [pytest.param(pairwise, pairs, id="pairwise"), pytest.param(quick, few_pairs, id="quick")]
@@ -84,7 +84,7 @@ def test_one_seed_chooses_one_way() -> None:
 
 
 def test_the_choice_is_the_same_in_every_process() -> None:
-    code = "from sparkonce.jobs.lab.verify.matrix import full; from sparkonce.jobs.lab.verify.pairwise import quick\n"
+    code = "from lab.verify.matrix import full; from lab.verify.pairwise import quick\n"
     code += "print(*(cell.name for cell in quick(full())))"
     told = set()
     for hashes in ("1", "2"):

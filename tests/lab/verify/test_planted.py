@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.jobs.shared.peers import PeerMissingError, delta_jars
+from sparkonce.jobs.shared.jars import PeerMissingError, delta_jars
 
 PROJECT = Path(__file__).resolve().parents[3]
 PLANTED = Path(__file__).resolve().parent / "planted"
@@ -108,13 +108,13 @@ MERGE_BUGS = (
 )
 
 
-def sparkonce(bug: str | None, *words: str) -> subprocess.CompletedProcess[str]:
+def laboratory(bug: str | None, command: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Run the command with a bug in all its processes."""
     path = [str(PROJECT), *([str(PLANTED / bug), str(PLANTED)] if bug else []), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
-    command = [sys.executable, "-m", "sparkonce.jobs.cli.main", *words]
+    line = [sys.executable, "-m", f"lab.{command}", *words]
     return subprocess.run(
-        command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+        line, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
 
 
@@ -123,7 +123,7 @@ def verify(bug: str | None, folder: Path, *cells: str) -> tuple[int, list[dict],
     report = folder / "outcomes.json"
     words = [word for cell in cells for word in ("--cell", cell)]
     words += ["--cluster"] if any(cell.startswith("cluster_") for cell in cells) else []
-    ended = sparkonce(bug, "verify", "--json", str(report), *words)
+    ended = laboratory(bug, "verify", "--json", str(report), *words)
     told = ended.stdout + ended.stderr[-3000:]
     assert report.exists(), told
     return ended.returncode, json.loads(report.read_text()), told
@@ -192,7 +192,7 @@ def test_without_bugs_the_same_cells_are_clean(tmp_path: Path) -> None:
 
 def duel(bug: str, pauses: int) -> tuple[int, int, str]:
     """Let two drivers compete; returns the exit code, how many rows came twice, and all that was printed."""
-    ended = sparkonce(bug, "duel", "--pauses", str(pauses), "--seed", "7")
+    ended = laboratory(bug, "duel", "--pauses", str(pauses), "--seed", "7")
     told = ended.stdout + ended.stderr[-3000:]
     result = re.search(r"^RESULT pauses=\d+ .* lost=0 duplicated=(\d+)$", told, re.MULTILINE)
     assert result is not None, told

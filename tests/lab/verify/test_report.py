@@ -1,4 +1,4 @@
-"""The page of `sparkonce verify`: what it says of cells made by hand."""
+"""The page of `python -m lab.verify`: what it says of cells made by hand."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from itertools import pairwise
 
 import pytest
 
+from lab.verify.cells import Cell, Kind, Moment, Outcome, RecordPath, Result, Shows
+from lab.verify.matrix import full
+from lab.verify.pairwise import quick
+from lab.verify.report import Verdict, page, verdict_of
+from lab.verify.report_timeline import LANES, LEFT, WIDTH, timeline
 from sparkonce.crash_points import CrashPoint
 from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.lab.verify.cells import Cell, Kind, Moment, Outcome, RecordPath, Result, Shows
-from sparkonce.jobs.lab.verify.matrix import full
-from sparkonce.jobs.lab.verify.pairwise import quick
-from sparkonce.jobs.lab.verify.report import Verdict, page, verdict_of
-from sparkonce.jobs.lab.verify.report_timeline import LANES, LEFT, WIDTH, timeline
 
 VOID = {"meta", "line", "rect", "circle", "br"}
 MOMENTS = (
@@ -205,7 +205,7 @@ def test_a_timeline_needs_no_time_and_keeps_its_numbers_apart(moments: Sequence[
 
 
 def test_exactly_once_comes_first_and_the_page_says_what_made_it() -> None:
-    text = page([], "RESULT cells=0", full(), "sparkonce verify --kafka '<real>', which ended at noon")
+    text = page([], "RESULT cells=0", full(), "python -m lab.verify --kafka '<real>', which ended at noon")
     guarantees = re.findall(r'<th class="guarantee first"[^>]*>([a-z-]+)<', text)
     assert guarantees == ["exactly-once", "at-most-once", "at-least-once"]
-    assert "Made by sparkonce verify --kafka &#x27;&lt;real&gt;&#x27;, which ended at noon" in text
+    assert "Made by python -m lab.verify --kafka &#x27;&lt;real&gt;&#x27;, which ended at noon" in text

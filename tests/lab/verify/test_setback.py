@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce import EmbeddedBroker
-from sparkonce.crash_points import MARK_SUFFIX
-from sparkonce.jobs.lab.verify.cells import Outcome, Shows
-from sparkonce.jobs.lab.verify.setback import due as oracle
-from sparkonce.jobs.lab.verify.setback.cells import (
+from lab.verify.cells import Outcome, Shows
+from lab.verify.setback import due as oracle
+from lab.verify.setback.cells import (
     OF_THE_TABLE,
     Query,
     SetBack,
@@ -25,10 +23,12 @@ from sparkonce.jobs.lab.verify.setback.cells import (
     pairwise_setbacks,
     quick_setbacks,
 )
-from sparkonce.jobs.lab.verify.setback.course import FIRST_BATCHES, RECORDS_PER_BATCH, CourseError, Running, course
-from sparkonce.jobs.lab.verify.setback.judge import compare, names_way_out
-from sparkonce.jobs.lab.verify.setback.queries import Setup
-from sparkonce.jobs.lab.verify.setback.tables import markdown, section, short
+from lab.verify.setback.course import FIRST_BATCHES, RECORDS_PER_BATCH, CourseError, Running, course
+from lab.verify.setback.judge import compare, names_way_out
+from lab.verify.setback.queries import Setup
+from lab.verify.setback.tables import markdown, section, short
+from sparkonce import EmbeddedBroker
+from sparkonce.crash_points import MARK_SUFFIX
 
 NAMES = {cell.name: cell for cell in all_setbacks()}
 REFUSAL = (

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from lab.spark_process import SESSION_ENDED
+from lab.verify.brokers import Kafka
+from lab.verify.cells import Moment, Outcome
+from lab.verify.engine import Engine
+from lab.verify.setback import engine as module
+from lab.verify.setback.cells import SetBackCell, named
+from lab.verify.setback.engine import SetBackEngine
+from lab.verify.setback.queries import Setup
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.lab.spark_process import SESSION_ENDED
-from sparkonce.jobs.lab.verify.brokers import Kafka
-from sparkonce.jobs.lab.verify.cells import Moment, Outcome
-from sparkonce.jobs.lab.verify.engine import Engine
-from sparkonce.jobs.lab.verify.setback import engine as module
-from sparkonce.jobs.lab.verify.setback.cells import SetBackCell, named
-from sparkonce.jobs.lab.verify.setback.engine import SetBackEngine
-from sparkonce.jobs.lab.verify.setback.queries import Setup
 
 CONTROL, DELETED, PEER = named(
     "setback_nothing_files_append", "setback_commits-deleted_files_append", "setback_commits-deleted_files_delta-spark"

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
+from lab.spark_process import Login, SparkProcess
+from lab.store.fault_proxy import FaultProxy
+from lab.store.faults import COMMIT, DATA_FILE, LISTING, Rule
+from lab.store.s3 import S3Store, open_s3
+from lab.verify.cells import Result, Shows
+from lab.verify.engine import SESSION
+from lab.verify.evidence import broken_chain, gather, verdict
+from lab.verify.pipelines import Pipeline
+from lab.verify.records import Sending, create_topic, make
 from sparkonce.broker_lite.embedded import EmbeddedBroker
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.lab.spark_process import Login, SparkProcess
-from sparkonce.jobs.lab.store.fault_proxy import FaultProxy
-from sparkonce.jobs.lab.store.faults import COMMIT, DATA_FILE, LISTING, Rule
-from sparkonce.jobs.lab.store.s3 import S3Store, open_s3
-from sparkonce.jobs.lab.verify.cells import Result, Shows
-from sparkonce.jobs.lab.verify.engine import SESSION
-from sparkonce.jobs.lab.verify.evidence import broken_chain, gather, verdict
-from sparkonce.jobs.lab.verify.pipelines import Pipeline
-from sparkonce.jobs.lab.verify.records import Sending, create_topic, make
 
 RECORDS, RECORDS_PER_BATCH = 240, 8
 MOST_RUNS = 60

@@ -8,12 +8,12 @@ from urllib.parse import quote
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
+from lab.verify.cells import Result
+from lab.verify.evidence import gather
+from lab.verify.pipelines import Pipeline
+from lab.verify.records import Delivered, Sending, create_topic, make, read_delivered
+from lab.verify.transactions import held_up, lags, open_transactions
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.lab.verify.cells import Result
-from sparkonce.jobs.lab.verify.evidence import gather
-from sparkonce.jobs.lab.verify.pipelines import Pipeline
-from sparkonce.jobs.lab.verify.records import Delivered, Sending, create_topic, make, read_delivered
-from sparkonce.jobs.lab.verify.transactions import held_up, lags, open_transactions
 
 APP = "one/app"
 ID = f"sparkonce/{quote(APP, safe='')}/1/a-0"

@@ -21,10 +21,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable, write_deltalake
 
 from sparkonce import AuditError, EmbeddedBroker, audit
-from sparkonce.connectors.kafka_client.client import Client
-from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.exactly_once.audit_findings import Problem
 from sparkonce.jobs.cli.main import main
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.settings import read_settings
 from sparkonce.offset_store.record import Writes
 from tests.unit.audit.logs import Table, key, partition, record
 

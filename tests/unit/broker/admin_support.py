@@ -7,16 +7,16 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from lab.sim.disk import SimulatedDisk
 from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.node import dispatch
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.clock import Clock
 from sparkonce.broker_lite.node.request import Endpoint, Request
 from sparkonce.broker_lite.node.standalone import Alone
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.records import Record, encode_batch
-from sparkonce.broker_lite.sim.disk import SimulatedDisk
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.records import Record, encode_batch
 
 NODE = 3
 NOW_MS = 1_700_000_000_000

@@ -17,7 +17,7 @@ from sparkonce.broker_lite.coordinators.consumer_group_messages import (
 )
 from sparkonce.broker_lite.coordinators.group_records import ConsumerRecord, decode, encode_change
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
-from sparkonce.broker_lite.protocol.records import Record
+from sparkonce.kafka.protocol.records import Record
 
 SESSION_MS = 45_000
 REBALANCE_MS = 60_000

@@ -14,6 +14,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
+from lab.sim.clients.client import Address, Client
+from lab.sim.machine.machine import METADATA, Machine
+from lab.sim.machine.process import DATA, Process
+from lab.sim.machine.settings import FIRST_PORT
+from lab.sim.plan import Durability, Plan, Settings, TopicPlan
+from lab.sim.simulation import Simulation
+from lab.sim.world import World
 from sparkonce.broker_lite.cluster.member import ClusterMember
 from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.controller.records import PartitionState
@@ -21,17 +28,10 @@ from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.protocol import apis, fetch, produce
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.primitives import Buffer
-from sparkonce.broker_lite.sim.clients.client import Address, Client
-from sparkonce.broker_lite.sim.machine.machine import METADATA, Machine
-from sparkonce.broker_lite.sim.machine.process import DATA, Process
-from sparkonce.broker_lite.sim.machine.settings import FIRST_PORT
-from sparkonce.broker_lite.sim.plan import Durability, Plan, Settings, TopicPlan
-from sparkonce.broker_lite.sim.simulation import Simulation
-from sparkonce.broker_lite.sim.world import World
+from sparkonce.kafka.protocol import apis, fetch, produce
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.primitives import Buffer
 
 CONTROLLER: Final = 4
 REPLICAS: Final = (1, 2, 3)

@@ -7,13 +7,13 @@ from typing import Any, Final
 import pytest
 
 from sparkonce.broker_lite.coordinators.fetch_sessions import next_epoch
-from sparkonce.broker_lite.protocol import fetch, produce
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.fetch import FetchPartition
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
-from sparkonce.broker_lite.protocol.records import Record, encode_batch
 from sparkonce.broker_lite.server.replica_fetcher import LeaderFetcher
+from sparkonce.kafka.protocol import fetch, produce
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.fetch import FetchPartition
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
+from sparkonce.kafka.protocol.records import Record, encode_batch
 from tests.unit.broker.script import Call, Script, error_of
 
 TOPIC: Final = "q"

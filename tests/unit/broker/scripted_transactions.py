@@ -9,12 +9,12 @@ from typing import Any
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_messages import Producer, TransactionState
-from sparkonce.broker_lite.protocol import produce
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.control_records import read_end_marker
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
-from sparkonce.broker_lite.protocol.records import Record, decode_records, encode_batch, scan
+from sparkonce.kafka.protocol import produce
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.control_records import read_end_marker
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
+from sparkonce.kafka.protocol.records import Record, decode_records, encode_batch, scan
 from tests.unit.broker.script import Call, Script, Sent, error_of
 
 NAME = "x"

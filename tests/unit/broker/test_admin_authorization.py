@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from sparkonce.broker_lite.coordinators.internal_topics import OFFSETS_TOPIC
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.security.acls import (
     CLUSTER_NAME,
     Binding,
@@ -17,6 +15,8 @@ from sparkonce.broker_lite.security.acls import (
     ResourceType,
     Rule,
 )
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
 from tests.cases import each_case
 from tests.unit.broker.admin_support import Asked
 

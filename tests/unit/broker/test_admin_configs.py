@@ -18,9 +18,9 @@ from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.directories import LogDirectoryError
 from sparkonce.broker_lite.node.described_settings import ConfigResource, Source
 from sparkonce.broker_lite.node.dynamic_settings import FILE
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.server.connections import ConnectionTable
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from tests.cases import each_case
 from tests.unit.broker.admin_support import NODE, Asked
 

@@ -11,10 +11,10 @@ import pytest
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.node.new_topics import internal_topic_settings
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
 from tests.cases import each_case
 from tests.unit.broker.admin_support import NODE, Asked
 

@@ -9,11 +9,11 @@ import pytest
 from sparkonce.broker_lite.handlers import produce as produce_handler
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.node import turns
-from sparkonce.broker_lite.protocol import apis, produce
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
-from sparkonce.broker_lite.protocol.records import Record, encode_batch
+from sparkonce.kafka.protocol import apis, produce
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
+from sparkonce.kafka.protocol.records import Record, encode_batch
 from tests.unit.broker.script import CONTROLLER, Call, Script
 
 TOPIC = "d"

@@ -11,11 +11,11 @@ import pytest
 
 from sparkonce import EmbeddedBroker
 from sparkonce.broker_lite.node import dispatch
-from sparkonce.broker_lite.protocol import apis, fetch, frames, produce
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
-from sparkonce.broker_lite.protocol.records import Record, decode_all, encode_batch
+from sparkonce.kafka.protocol import apis, fetch, frames, produce
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
+from sparkonce.kafka.protocol.records import Record, decode_all, encode_batch
 
 DEADLINE_S = 30.0
 API_VERSIONS = bytes.fromhex("0012 0000 00000007 ffff")

@@ -8,7 +8,7 @@ import pytest
 
 from sparkonce.broker_lite.coordinators.consumer_group_image import ConsumerGroupState, MemberState, check_image
 from sparkonce.broker_lite.coordinators.consumer_group_messages import ConsumerGroupSettings
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from tests.unit.broker.consumer_group_support import (
     REBALANCE_MS,
     SESSION_MS,

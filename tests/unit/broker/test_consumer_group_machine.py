@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from sparkonce.broker_lite.coordinators.consumer_group_image import ConsumerGroupState, check_image
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from tests.chance import examples
 from tests.unit.broker.consumer_group_support import REBALANCE_MS, SESSION_MS, Carried, FakeTopics, contents
 

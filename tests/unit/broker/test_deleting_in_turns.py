@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from lab.sim.disk import SimulatedFile
 from sparkonce.broker_lite.coordinators.offsets import CommittedOffset
 from sparkonce.broker_lite.node import dispatch, turns
 from sparkonce.broker_lite.node.standalone import StandaloneController
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.sim.disk import SimulatedFile
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from tests.unit.broker.admin_support import NOW_MS
 from tests.unit.broker.test_work_per_turn import Turning
 

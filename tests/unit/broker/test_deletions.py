@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from sparkonce.broker_lite.node.deletions import Deletions
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 KEY = (uuid.UUID(int=1), 0)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sparkonce.broker_lite import handlers
 from sparkonce.broker_lite.node.dispatch import HANDLERS, handler_of
-from sparkonce.broker_lite.protocol.apis import APIS
+from sparkonce.kafka.protocol.apis import APIS
 from tests.cases import each_case
 
 

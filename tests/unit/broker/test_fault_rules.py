@@ -12,9 +12,9 @@ import pytest
 
 from sparkonce.broker_lite.faults import messages
 from sparkonce.broker_lite.faults.rules import NOTHING, Effect, FaultSpec, Place, Rule, RuleBook
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import APIS, ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import APIS, ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
 from tests.cases import each_case
 from tests.fuzz import corpus
 

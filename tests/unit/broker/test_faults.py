@@ -11,10 +11,10 @@ import pytest
 
 from sparkonce import EmbeddedBroker
 from sparkonce.broker_lite.faults import FaultNeverFiredError
-from sparkonce.broker_lite.protocol import apis, fetch, produce
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.kafka.protocol import apis, fetch, produce
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
 from tests.unit.broker.test_connection import Client, batch_of, fetch_body, make_topic, produce_body, serves
 
 BOTH = pytest.mark.parametrize("broker", [False, True], ids=["thread", "process"], indirect=True)

@@ -18,8 +18,8 @@ from sparkonce.broker_lite.coordinators.fetch_sessions import (
     FetchSessions,
     next_epoch,
 )
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.fetch import (
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.fetch import (
     EpochEndOffset,
     FetchPartition,
     FetchPartitionResult,
@@ -29,7 +29,7 @@ from sparkonce.broker_lite.protocol.fetch import (
     FetchTopicResult,
     ForgottenTopic,
 )
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
 from tests.chance import examples
 
 TOPICS = ("a", "b")

@@ -20,7 +20,7 @@ from sparkonce.broker_lite.coordinators.group_messages import (
     SyncAnswer,
 )
 from sparkonce.broker_lite.coordinators.group_storage import check_invariants, restore, store
-from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.errors import ErrorCode
 from tests.chance import examples
 
 SESSION_MS = 10_000

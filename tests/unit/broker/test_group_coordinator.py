@@ -16,11 +16,11 @@ from sparkonce.broker_lite.node import dispatch
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.offsets_log import OffsetsLog
 from sparkonce.broker_lite.node.request import Body, Endpoint, Request
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
-from sparkonce.broker_lite.protocol.records import Record, decode_records, encode_batch, scan
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
+from sparkonce.kafka.protocol.records import Record, decode_records, encode_batch, scan
 from tests.unit.broker.test_transaction_coordinator import World
 
 SESSION_MS = 45_000

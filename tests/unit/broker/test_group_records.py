@@ -30,8 +30,8 @@ from sparkonce.broker_lite.coordinators.group_records import (
     encode_classic,
     removal_of,
 )
-from sparkonce.broker_lite.protocol.errors import ProtocolError
-from sparkonce.broker_lite.protocol.records import Record
+from sparkonce.kafka.protocol.errors import ProtocolError
+from sparkonce.kafka.protocol.records import Record
 from tests.cases import each_case
 
 TOPIC = uuid.UUID("66942160-ef30-4296-b02d-01af7636162e")

@@ -9,12 +9,12 @@ from itertools import count
 
 import pytest
 
+from lab.sim.machine.machine import Machine
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, partition_of
 from sparkonce.broker_lite.node.coordinated import LOAD_RETRY_S, SAFE_TIMEOUT_MS
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
-from sparkonce.broker_lite.sim.machine.machine import Machine
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
 from tests.unit.broker.script import REPLICAS, Call, PlantedError, Script, error_of
 
 GROUP = "g"

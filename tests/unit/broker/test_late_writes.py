@@ -15,8 +15,8 @@ import pytest
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_messages import Producer, TransactionState
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
 from tests.unit.broker.script import LOOK_MS, REPLICAS, Call, Script, Sent, error_of
 from tests.unit.broker.scripted_transactions import (
     NAME,

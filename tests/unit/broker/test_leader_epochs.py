@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_client.client import Client, leader_of
-from sparkonce.connectors.kafka_client.settings import read_settings
+from sparkonce.kafka.client.client import Client, leader_of
+from sparkonce.kafka.client.settings import read_settings
 from tests.parity.support import Cluster
 
 

@@ -20,13 +20,13 @@ from sparkonce import EmbeddedBroker
 from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.log import topics_file
 from sparkonce.broker_lite.node import refusal_log
-from sparkonce.broker_lite.protocol import apis, fetch
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
 from sparkonce.broker_lite.server import limits, log_rate
 from sparkonce.broker_lite.server.connections import BulkTurns, ConnectionTable, Memory, MemoryBoundError, Watch
 from sparkonce.broker_lite.server.server import Server
+from sparkonce.kafka.protocol import apis, fetch
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
 from tests.unit.broker.test_connection import (
     API_VERSIONS,
     Client,
@@ -450,7 +450,7 @@ def test_small_requests_are_served_beside_large_ones(kafka_broker: EmbeddedBroke
 # The page.
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "limits.md").read_text()
-MODULES = ("sparkonce.broker_lite.server.limits", "sparkonce.broker_lite.protocol.limits")
+MODULES = ("sparkonce.broker_lite.server.limits", "sparkonce.kafka.protocol.limits")
 
 
 def documented() -> dict[str, str]:

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from lab.network import free_port
 from sparkonce import BrokerStartError, EmbeddedBroker
 from sparkonce.broker_lite.log.partition_log import PartitionLog
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.server import metrics as endpoint
-from sparkonce.jobs.shared.network import free_port
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 TIMEOUT_S = 30
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"

@@ -17,7 +17,7 @@ from sparkonce.broker_lite.coordinators.offsets import (
     encode,
     partition_of,
 )
-from sparkonce.broker_lite.protocol.errors import ProtocolError
+from sparkonce.kafka.protocol.errors import ProtocolError
 
 names = st.text(st.characters(codec="utf-8"), max_size=20)
 keys = st.builds(OffsetKey, names, names, st.integers(0, 2**31 - 1))

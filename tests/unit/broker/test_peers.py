@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sparkonce.broker_lite.node.request import Endpoint
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.server.peers import PeerNetwork
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import ApiKey
 
 
 @pytest.mark.parametrize("body", [b"", b"\0\0", b"\xff" * 40])

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from sparkonce import EmbeddedBroker
-from sparkonce.broker_lite.protocol import produce
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.compression import Compression
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.legacy_records import encode_message_set
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
-from sparkonce.broker_lite.protocol.records import Record, encode_batch
+from sparkonce.kafka.protocol import produce
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.compression import Compression
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.legacy_records import encode_message_set
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
+from sparkonce.kafka.protocol.records import Record, encode_batch
 from tests.unit.broker.test_connection import Client, make_topic
 
 NOW = 1_700_000_000_000

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from lab.sim.disk import SimulatedDisk
 from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Producer
 from sparkonce.broker_lite.coordinators.transactions import MAX_EPOCH
 from sparkonce.broker_lite.node.producer_ids import BLOCK_SIZE, ProducerIds, blocks_in_file
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.sim.disk import SimulatedDisk
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from tests.unit.broker.test_group_coordinator import Asker
 from tests.unit.broker.test_group_coordinator import start as start_with_topic
 from tests.unit.broker.test_transaction_coordinator import World, begin

@@ -9,10 +9,10 @@ import pytest
 from sparkonce.broker_lite.coordinators.fetch_sessions import CachedPartition
 from sparkonce.broker_lite.handlers import fetch as fetch_handler
 from sparkonce.broker_lite.log.partition_log import PartitionLog
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.fetch import FetchPartition
-from sparkonce.broker_lite.protocol.records import Record, encode_batch
 from sparkonce.broker_lite.replication.leader import PartitionLeader
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.fetch import FetchPartition
+from sparkonce.kafka.protocol.records import Record, encode_batch
 from tests.unit.broker.script import CONTROLLER, LOOK_MS, Script
 from tests.unit.broker.scripted_follower import SILENT, TOPIC, WAIT_MS, Follower, append, silence
 

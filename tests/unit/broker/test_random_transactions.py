@@ -10,10 +10,10 @@ import pytest
 
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_messages import Producer, TransactionState
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.control_records import read_end_marker
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.records import decode_records, scan
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.control_records import read_end_marker
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.records import decode_records, scan
 from tests.cases import each_case
 from tests.unit.broker.script import REPLICAS, Script, Sent, error_of
 from tests.unit.broker.scripted_transactions import PARTITIONS, end, init, is_settled, state, three_brokers, write

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from lab.sim.disk import SimulatedFile
+from lab.sim.machine.process import DATA
 from sparkonce.broker_lite.log.log_manager import LogManager
 from sparkonce.broker_lite.log.partition_log import PartitionLog
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.fetch import FetchPartition
-from sparkonce.broker_lite.sim.disk import SimulatedFile
-from sparkonce.broker_lite.sim.machine.process import DATA
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.fetch import FetchPartition
 from tests.unit.broker.script import Script
 from tests.unit.broker.scripted_follower import SILENT, TOPIC, append, fetch_request, send_fetch, silence
 

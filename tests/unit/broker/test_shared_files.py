@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from lab.sim.disk import SimulatedDisk
+from lab.sim.machine.process import DATA
 from sparkonce.broker_lite.cluster.controller_service import Decision, Result
 from sparkonce.broker_lite.cluster.member import Membership
 from sparkonce.broker_lite.config import BrokerConfig
@@ -27,8 +29,6 @@ from sparkonce.broker_lite.node.in_cluster import InCluster
 from sparkonce.broker_lite.node.shared_files import SharedFiles
 from sparkonce.broker_lite.security.credentials import CREDENTIALS_FILE
 from sparkonce.broker_lite.security.scram import SCRAM_MECHANISMS, ScramCredential
-from sparkonce.broker_lite.sim.disk import SimulatedDisk
-from sparkonce.broker_lite.sim.machine.process import DATA
 from tests.unit.broker.script import CONTROLLER, Script
 from tests.unit.broker.test_transaction_coordinator import World as Scheduler
 

@@ -9,8 +9,8 @@ import pytest
 
 from sparkonce.broker_lite.controller.controller import Controller
 from sparkonce.broker_lite.controller.records import PartitionState, Record
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.primitives import Buffer
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.primitives import Buffer
 from tests.unit.broker.admin_support import NODE, NOW_MS, Asked
 
 FULL_DISK = OSError(errno.ENOSPC, "no space left on device")

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from sparkonce.broker_lite.config import BrokerConfig
-from sparkonce.broker_lite.protocol import fetch
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.frames import encode_request_header
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
 from sparkonce.broker_lite.server.server import Server
+from sparkonce.kafka.protocol import fetch
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.frames import encode_request_header
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
 
 DEADLINE_S = 30.0
 

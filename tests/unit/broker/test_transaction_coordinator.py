@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lab.sim.disk import CutShort, SimulatedDisk
 from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode
 from sparkonce.broker_lite.coordinators.producer_state import Marker
@@ -22,9 +23,8 @@ from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.clock import Clock
 from sparkonce.broker_lite.node.markers import MARKERS_PER_TURN
 from sparkonce.broker_lite.node.standalone import Alone
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.records import Record, encode_batch
-from sparkonce.broker_lite.sim.disk import CutShort, SimulatedDisk
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.records import Record, encode_batch
 
 START_MS = 1_700_000_000_000
 TIMEOUT_MS = 60_000

@@ -16,7 +16,7 @@ from sparkonce.broker_lite.coordinators.transaction_messages import (
 from sparkonce.broker_lite.coordinators.transactions import (
     MAX_EPOCH,
 )
-from sparkonce.broker_lite.protocol.errors import ProtocolError
+from sparkonce.kafka.protocol.errors import ProtocolError
 
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 longs = st.integers(-1, 2**63 - 1)

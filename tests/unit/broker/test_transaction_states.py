@@ -24,7 +24,7 @@ from sparkonce.broker_lite.coordinators.transactions import (
     Transactions,
     check_invariants,
 )
-from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.errors import ErrorCode
 from tests.cases import each_case
 
 TIMEOUT_MS = 1_000

@@ -24,7 +24,7 @@ from sparkonce.broker_lite.coordinators.transactions import (
     Transactions,
     check_invariants,
 )
-from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.errors import ErrorCode
 from tests.chance import examples
 from tests.unit.broker.test_transaction_states import FENCED, NONE, P0, P1, SETTINGS, TIMEOUT_MS, Ids
 

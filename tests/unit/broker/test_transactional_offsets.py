@@ -16,8 +16,8 @@ from sparkonce.broker_lite.coordinators.offsets import (
 )
 from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Producer, TransactionState
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.records import Record, encode_batch
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.records import Record, encode_batch
 from tests.unit.broker.test_transaction_coordinator import TIMEOUT_MS, World, delete, state
 
 KEY = OffsetKey("g", "t", 0)

@@ -12,8 +12,8 @@ from sparkonce.broker_lite.coordinators.producer_state import Marker
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_messages import Producer, TransactionState
 from sparkonce.broker_lite.node.markers import ENDING_WAIT_S
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
 from tests.unit.broker.script import Call, PlantedError, Script, error_of
 from tests.unit.broker.scripted_transactions import (
     NAME,

@@ -18,14 +18,14 @@ import pytest
 from sparkonce.broker_lite.log import topics_file
 from sparkonce.broker_lite.node import dispatch, turns
 from sparkonce.broker_lite.node.request import Body, Endpoint, Request
-from sparkonce.broker_lite.protocol import apis, produce
-from sparkonce.broker_lite.protocol.apis import APIS, ApiKey
-from sparkonce.broker_lite.protocol.compression import Compression
-from sparkonce.broker_lite.protocol.errors import ProtocolError
-from sparkonce.broker_lite.protocol.limits import MAX_ARRAY_ELEMENTS
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
-from sparkonce.broker_lite.protocol.records import Record, encode_batch
 from sparkonce.broker_lite.security.authorizer import Authorizer
+from sparkonce.kafka.protocol import apis, produce
+from sparkonce.kafka.protocol.apis import APIS, ApiKey
+from sparkonce.kafka.protocol.compression import Compression
+from sparkonce.kafka.protocol.errors import ProtocolError
+from sparkonce.kafka.protocol.limits import MAX_ARRAY_ELEMENTS
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
+from sparkonce.kafka.protocol.records import Record, encode_batch
 from tests.unit.broker.admin_support import NODE, NOW_MS, Asked
 
 MANY = 200

@@ -5,13 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 
+from lab.sim.disk import DiskLock, SimulatedDisk
 from sparkonce.broker_lite.cluster.controller_service import ControllerService
 from sparkonce.broker_lite.cluster.file_coordination import FileCoordination, WatchDirectories
 from sparkonce.broker_lite.cluster.metadata_log import taken
 from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, Record
-from sparkonce.broker_lite.sim.disk import DiskLock, SimulatedDisk
 
 SHARED = "/shared"
 TIMEOUT_MS = 2_000

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from sparkonce.broker_lite.cluster.acknowledgements import Acknowledgements
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.replication.replicas import Follows, Gone, HighWatermarkMoved, Leads
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 KEY = (uuid.UUID(int=1), 0)
 OTHER = (uuid.UUID(int=1), 1)

@@ -11,11 +11,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from lab.sim.disk import SimulatedFile
 from sparkonce.broker_lite.cluster.controller_locks import MAX_STEP_MS
 from sparkonce.broker_lite.cluster.controller_service import MAX_BACKOFF_MS, MIN_BACKOFF_MS
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.sim.disk import SimulatedFile
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from tests.chance import examples
 from tests.unit.cluster.shared import SHARED, Candidate, SharedClock, SharedStorage
 

@@ -12,9 +12,9 @@ from sparkonce.broker_lite.cluster.in_sync import InSyncProposals
 from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings, InSyncProposal
 from sparkonce.broker_lite.controller.image import MIN_IN_SYNC_REPLICAS, ClusterImage
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, PartitionChanged, PartitionState, TopicCreated
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.replication.replicas import Replicas, ReplicationSettings
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import ApiKey
 from tests.unit.replication.partition import new_log
 
 TOPIC = uuid.UUID(int=1)

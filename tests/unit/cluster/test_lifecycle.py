@@ -12,9 +12,9 @@ from sparkonce.broker_lite.cluster.lifecycle import BEHIND_MS, MAX_RETRY_MS, RET
 from sparkonce.broker_lite.controller.image import ClusterImage, LogPosition
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, BrokerRegistered, ControllerElected
 from sparkonce.broker_lite.log.checkpoints import BROKER_EPOCH
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
 from tests.unit.cluster.scheduling import HandLoop
 from tests.unit.cluster.shared import SharedClock, SharedStorage
 

@@ -23,10 +23,10 @@ from sparkonce.broker_lite.controller.records import (
     TopicDeleted,
 )
 from sparkonce.broker_lite.log.partition_log import PartitionLog
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.replication.replicas import Event, Follows, Gone, Leads, ReplicationSettings
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from tests.unit.cluster.scheduling import HandLoop
 from tests.unit.cluster.shared import Candidate, SharedClock, SharedStorage
 from tests.unit.replication.partition import new_log

@@ -28,7 +28,7 @@ from sparkonce.broker_lite.cluster.record_format import (
 from sparkonce.broker_lite.controller import records as kinds
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import PartitionState, Record
-from sparkonce.broker_lite.protocol.records import read_header
+from sparkonce.kafka.protocol.records import read_header
 from tests.unit.cluster.shared import SHARED, SharedStorage
 
 IDS = st.integers(-1, 2**31 - 1)

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
+from lab.sim.disk import SimulatedDisk
 from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.partition_log import PartitionLog
-from sparkonce.broker_lite.protocol import fetch, records
-from sparkonce.broker_lite.protocol.errors import CorruptBatchError, ErrorCode
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
-from sparkonce.broker_lite.protocol.records import Record
 from sparkonce.broker_lite.replication.follower import FetchPosition, PartitionFollower
 from sparkonce.broker_lite.replication.replicas import Follows, Gone, Leads
 from sparkonce.broker_lite.server.replica_fetcher import FIRST_BACKOFF_MS, VERSION, ReplicaFetchers
-from sparkonce.broker_lite.sim.disk import SimulatedDisk
+from sparkonce.kafka.protocol import fetch, records
+from sparkonce.kafka.protocol.errors import CorruptBatchError, ErrorCode
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
+from sparkonce.kafka.protocol.records import Record
 
 NOW = 1_700_000_000_000
 TOPIC = uuid.UUID(int=1)

@@ -10,7 +10,7 @@ import pytest
 from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.node import cluster_topics
 from sparkonce.broker_lite.node.cluster_topics import WantedTopics
-from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.errors import ErrorCode
 
 
 @pytest.mark.parametrize(

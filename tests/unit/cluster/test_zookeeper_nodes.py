@@ -32,7 +32,7 @@ from sparkonce.broker_lite.cluster.zookeeper_nodes import (
 from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, ControllerElected, Record
-from sparkonce.broker_lite.protocol.errors import KafkaError
+from sparkonce.kafka.protocol.errors import KafkaError
 from tests.cases import each_case
 
 

@@ -16,7 +16,7 @@ from sparkonce.broker_lite.controller.records import (
     DefaultSettingsChanged,
     PartitionState,
 )
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from tests.cases import each_case
 from tests.unit.controller.cluster import ALONE, KEY, LEASE_MS, TOPIC, Cluster
 

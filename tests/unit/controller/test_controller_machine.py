@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sparkonce.broker_lite.controller.image import PartitionKey
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState
-from sparkonce.broker_lite.protocol.errors import KafkaError
+from sparkonce.kafka.protocol.errors import KafkaError
 from tests.chance import examples
 from tests.unit.controller.cluster import TOPIC, Cluster
 

@@ -11,10 +11,10 @@ from pyspark.sql import types as t
 
 from sparkonce.connectors.delta_sink.options import SinkOptions
 from sparkonce.connectors.formats.dead_letter_target import RECORD, as_records, check_column, rows_schema, split
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sinks.dead_letters import COLUMN, LETTER, DeadLetterPlace
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.offset_store.locations import Location
+from sparkonce.options import OptionError
 from tests.cases import each_case
 
 TYPES = pa.struct(

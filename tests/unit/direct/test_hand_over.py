@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StringType, StructField, StructType
 
 from sparkonce.connectors.direct.source import find_source, reject_ranges
-from sparkonce.connectors.kafka_client.client import Leader
-from sparkonce.connectors.kafka_client.settings import READER
 from sparkonce.connectors.kafka_source.hand_over import COLUMN, METADATA, HandOver, HandOverError, with_lost
 from sparkonce.connectors.kafka_source.planning import split
 from sparkonce.connectors.kafka_source.ranges import FetchRange
-from sparkonce.connectors.settings.options import OptionError
+from sparkonce.kafka.client.client import Leader
+from sparkonce.kafka.client.settings import READER
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.options import OptionError
 from tests.cases import each_case
 
 GIVEN = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "t", "handOver": "ranges"}

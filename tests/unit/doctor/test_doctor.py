@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
 from deltalake import DeltaTable, write_deltalake
 from pyarrow.fs import FileSelector
 
+from lab.store.s3 import SECRET, open_s3
 from sparkonce import EmbeddedBroker
 from sparkonce.connectors.runtime.spark_version import complaint
 from sparkonce.jobs.cli.doctor import spark
@@ -32,7 +33,6 @@ from sparkonce.jobs.cli.doctor.from_there import Places, look
 from sparkonce.jobs.cli.doctor.stores import PROBE
 from sparkonce.jobs.cli.doctor.workers import reason
 from sparkonce.jobs.cli.main import main
-from sparkonce.jobs.lab.store.s3 import SECRET, open_s3
 from sparkonce.offset_store.locations import Location
 from tests.cases import each_case
 

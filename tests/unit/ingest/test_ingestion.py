@@ -14,8 +14,8 @@ from sparkonce.connectors.ingest import ingestion as module
 from sparkonce.connectors.ingest.compacting import Compactor, is_due
 from sparkonce.connectors.ingest.routing import routes
 from sparkonce.connectors.ingest.settings import IngestSettings
-from sparkonce.connectors.kafka_client.client import KafkaUnreachableError
 from sparkonce.connectors.values.evolution import NoSchemaYetError, SchemaChangedError
+from sparkonce.kafka.client.client import KafkaUnreachableError
 from tests.cases import each_case
 from tests.unit.ingest.fake_queries import SPARK, FakeQueries
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_client.client import Client
+from sparkonce.kafka.client.client import Client
 from tests.unit.kafka_sink.pipeline import INPUT, INPUT_PARTITIONS, Application, Machine, create_topics, settings_of
 
 Applications = Callable[..., Application]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sparkonce.connectors.kafka_client.client import Client, KafkaUnreachableError
 from sparkonce.connectors.kafka_sink.decisions import DecisionLog, DecisionTopicError
 from sparkonce.connectors.kafka_sink.transactions import State, TransactionClient, TransactionError
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.errors import DeliveryError
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.exactly_once.transactions import Fate
+from sparkonce.kafka.client.client import Client, KafkaUnreachableError
 from sparkonce.offset_store.errors import OffsetStoreError
 from tests.unit.kafka_sink.pipeline import (
     INPUT_PARTITIONS,

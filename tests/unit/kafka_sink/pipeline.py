@@ -20,13 +20,6 @@ import pyarrow as pa
 import pytest
 
 from sparkonce import EmbeddedBroker
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.connectors.kafka_client import client as client_module
-from sparkonce.connectors.kafka_client.client import LATEST, Client
-from sparkonce.connectors.kafka_client.connection import Connection
-from sparkonce.connectors.kafka_client.group_offsets import KafkaGroupOffsets
-from sparkonce.connectors.kafka_client.settings import ClientSettings
 from sparkonce.connectors.kafka_sink import driver as driver_module
 from sparkonce.connectors.kafka_sink import tasks as tasks_module
 from sparkonce.connectors.kafka_sink.decisions import DecisionLog
@@ -42,7 +35,14 @@ from sparkonce.connectors.kafka_source.ranges import FetchRange
 from sparkonce.connectors.sinks.target import Task
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.kafka.client import client as client_module
+from sparkonce.kafka.client.client import LATEST, Client
+from sparkonce.kafka.client.connection import Connection
+from sparkonce.kafka.client.settings import ClientSettings
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.kafka_group import KafkaGroupOffsets
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import BatchRecord, PartitionKey
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sparkonce.connectors.kafka_client.client import Client
 from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.errors import OffsetMismatchError
+from sparkonce.kafka.client.client import Client
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import BatchRecord
 from tests.unit.kafka_sink.pipeline import (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from sparkonce.connectors.kafka_client.client import Client, KafkaUnreachableError
 from sparkonce.connectors.kafka_sink.decisions import DEFAULT_TOPIC
 from sparkonce.connectors.kafka_sink.driver import Driver
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.source import KafkaOnceStreamReader
 from sparkonce.exactly_once.transactions import DecisionFormatError
+from sparkonce.kafka.client.client import Client, KafkaUnreachableError
 from tests.unit.kafka_sink.pipeline import INPUT, Application, Written, all_rows, committed_rows
 from tests.unit.kafka_sink.test_driver_recovery import claim, decided_only, run
 

@@ -12,8 +12,8 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 import pyspark_kafka_once
 from sparkonce.connectors.formats.kafka_once import KafkaOnceDataSource
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.values.options import COLUMNS, spark_schema
+from sparkonce.options import OptionError
 from tests.cases import each_case
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}

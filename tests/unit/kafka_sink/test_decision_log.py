@@ -10,14 +10,7 @@ from threading import Event
 import pytest
 
 from sparkonce import EmbeddedBroker
-from sparkonce.broker_lite.protocol import apis, records
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.control_records import EndMarker, encode_end_marker
-from sparkonce.broker_lite.protocol.fetch import FetchPartitionResult
-from sparkonce.broker_lite.protocol.records import Record
 from sparkonce.broker_lite.security.acls import Operation, PatternType, Permission, ResourceType
-from sparkonce.connectors.kafka_client.client import Client, KafkaUnreachableError
-from sparkonce.connectors.kafka_client.settings import Sasl, read_settings
 from sparkonce.connectors.kafka_sink.decisions import PARTITION, DecisionLog, DecisionTopicError
 from sparkonce.connectors.kafka_sink.transactions import FencedProducerError, TransactionClient
 from sparkonce.exactly_once.transactions import (
@@ -26,6 +19,13 @@ from sparkonce.exactly_once.transactions import (
     decision_key,
     following,
 )
+from sparkonce.kafka.client.client import Client, KafkaUnreachableError
+from sparkonce.kafka.client.settings import Sasl, read_settings
+from sparkonce.kafka.protocol import apis, records
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.control_records import EndMarker, encode_end_marker
+from sparkonce.kafka.protocol.fetch import FetchPartitionResult
+from sparkonce.kafka.protocol.records import Record
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import BatchRecord
 from tests.unit.kafka_sink.pipeline import create_topics, held_back, impatient_client, settings_of

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_client.client import Client
 from sparkonce.connectors.kafka_sink import driver as driver_module
 from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
 from sparkonce.connectors.kafka_sink.driver import Driver, shared_driver
@@ -19,6 +18,7 @@ from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.errors import DeliveryError, TransactionsGoneError
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.exactly_once.transactions import PreparedTransaction
+from sparkonce.kafka.client.client import Client
 from tests.unit.kafka_sink.pipeline import (
     Application,
     Death,

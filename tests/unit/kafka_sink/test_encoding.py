@@ -13,8 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
 
-from sparkonce.broker_lite.protocol.compression import Compression
-from sparkonce.broker_lite.protocol.records import Record, decode_records, read_header, validate
 from sparkonce.connectors.kafka_sink import encoding
 from sparkonce.connectors.kafka_sink.buffers import RowError
 from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch, split_batch
@@ -22,6 +20,8 @@ from sparkonce.connectors.kafka_sink.encoding import RowEncoder
 from sparkonce.connectors.kafka_sink.kernel import STICKY_CHUNK_BYTES
 from sparkonce.connectors.kafka_sink.rows import RowLayout
 from sparkonce.connectors.kafka_sink.settings import ProducerSettings
+from sparkonce.kafka.protocol.compression import Compression
+from sparkonce.kafka.protocol.records import Record, decode_records, read_header, validate
 from tests.chance import examples
 
 PARTITIONS = {"orders": 3, "clicks": 1, "ünïcode": 7}

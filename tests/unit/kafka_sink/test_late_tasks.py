@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from sparkonce.connectors.kafka_client.client import Client
 from sparkonce.connectors.kafka_sink import tasks as tasks_module
 from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
 from sparkonce.connectors.kafka_sink.transactions import (
@@ -18,6 +17,7 @@ from sparkonce.connectors.kafka_sink.transactions import (
 from sparkonce.connectors.sinks.target import Task
 from sparkonce.crash_points import CrashPoint, reach
 from sparkonce.exactly_once.errors import FencedError
+from sparkonce.kafka.client.client import Client
 from tests.unit.kafka_sink.pipeline import (
     Application,
     Incarnation,

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 from sparkonce.connectors.formats.dead_letter_target import RECORD, DeadLetterTarget, as_records
-from sparkonce.connectors.kafka_client.client import Client
 from sparkonce.connectors.kafka_sink import driver as driver_module
 from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
 from sparkonce.connectors.kafka_sink.rows import RowLayout
@@ -21,6 +20,7 @@ from sparkonce.connectors.sinks.dead_letters import DeadLetterPlace
 from sparkonce.connectors.sinks.target import Target, TargetPlan, Task
 from sparkonce.crash_points import CrashPoint
 from sparkonce.exactly_once.batch import Batch
+from sparkonce.kafka.client.client import Client
 from tests.unit.dead_letters.memory_target import MemoryTarget
 from tests.unit.kafka_sink.pipeline import (
     Application,

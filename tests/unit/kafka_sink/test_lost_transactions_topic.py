@@ -10,10 +10,10 @@ import pytest
 
 from sparkonce import EmbeddedBroker
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.connectors.kafka_client.client import Client
 from sparkonce.connectors.kafka_sink import administration
 from sparkonce.exactly_once.errors import TransactionsGoneError
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.protocol.apis import ApiKey
 from tests.interop.plain_client import PlainClient
 from tests.unit.kafka_sink.transactions_support import OUTPUT_TOPIC, SOURCE_TOPIC, Pipeline, settings_of
 

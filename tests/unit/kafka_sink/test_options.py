@@ -7,10 +7,10 @@ import pytest
 from sparkonce.connectors.kafka_sink.options import BATCH_OPTIONS, OPTIONS, KafkaBatchOptions, KafkaSinkOptions
 from sparkonce.connectors.kafka_source.options import OPTIONS as SOURCE_OPTIONS
 from sparkonce.connectors.reference.hints import checked
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sinks.dead_letters import DeadLetterPlace
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.offset_store.locations import Location
+from sparkonce.options import OptionError
 from tests.cases import each_case
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}

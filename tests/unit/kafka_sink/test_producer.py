@@ -13,11 +13,6 @@ import pyarrow as pa
 import pytest
 
 from sparkonce import EmbeddedBroker
-from sparkonce.broker_lite.protocol.compression import Compression
-from sparkonce.broker_lite.protocol.records import encode_batch
-from sparkonce.connectors.kafka_client import connection as connection_module
-from sparkonce.connectors.kafka_client.client import LATEST, Client, Leader, MissingTopicError
-from sparkonce.connectors.kafka_client.settings import ClientSettings
 from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch
 from sparkonce.connectors.kafka_sink.encoding import RowEncoder
 from sparkonce.connectors.kafka_sink.producer import (
@@ -33,6 +28,11 @@ from sparkonce.connectors.kafka_sink.transactions import FencedProducerError, Pr
 from sparkonce.connectors.kafka_source.decode import RecordDecoder
 from sparkonce.connectors.kafka_source.fetch import RangeFetcher
 from sparkonce.connectors.kafka_source.ranges import FetchRange
+from sparkonce.kafka.client import connection as connection_module
+from sparkonce.kafka.client.client import LATEST, Client, Leader, MissingTopicError
+from sparkonce.kafka.client.settings import ClientSettings
+from sparkonce.kafka.protocol.compression import Compression
+from sparkonce.kafka.protocol.records import encode_batch
 from tests.cases import each_case
 
 PARTITIONS = 3
@@ -442,6 +442,6 @@ def test_a_clock_that_is_ahead_is_named(client: Client) -> None:
 
 
 def _record(timestamp_ms: int = 0) -> Any:
-    from sparkonce.broker_lite.protocol.records import Record
+    from sparkonce.kafka.protocol.records import Record
 
     return Record(b"k", b"00000001", timestamp_ms)

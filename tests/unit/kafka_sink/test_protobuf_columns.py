@@ -26,12 +26,12 @@ from sparkonce.connectors.kafka_sink.options import KafkaBatchOptions
 from sparkonce.connectors.kafka_sink.typed_values import Encoding, encodings
 from sparkonce.connectors.schema_registry.client import close_registries
 from sparkonce.connectors.schema_registry.settings import RegistrySettings
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.values.ddl import parse_schema
 from sparkonce.connectors.values.options import SchemaOptions
 from sparkonce.connectors.values.protobuf import reading
 from sparkonce.connectors.values.protobuf.types import spark_type
 from sparkonce.connectors.values.registered_values import RegisteredValues
+from sparkonce.options import OptionError
 
 NOON = datetime.datetime(2024, 2, 29, 12, 30, 15, 123456, tzinfo=datetime.UTC)
 FLIGHT = "id BIGINT, origin STRING, at TIMESTAMP, legs ARRAY<STRUCT<`to`: STRING>>"

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.connectors.kafka_client.client import Client
-from sparkonce.connectors.kafka_client.connection import Connection
 from sparkonce.connectors.sinks.target import Task
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.connection import Connection
+from sparkonce.kafka.protocol.apis import ApiKey
 from tests.unit.kafka_sink.conftest import Applications
 from tests.unit.kafka_sink.pipeline import Application, Incarnation, Machine, check_whole, rows_of
 

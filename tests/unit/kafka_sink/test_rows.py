@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 
 from sparkonce.connectors.kafka_sink.buffers import RowError
 from sparkonce.connectors.kafka_sink.rows import RowLayout
-from sparkonce.connectors.settings.options import OptionError
+from sparkonce.options import OptionError
 from tests.cases import each_case
 
 STRING, BINARY, INT, LONG = StringType(), BinaryType(), IntegerType(), LongType()

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.broker_lite.protocol.compression import Compression
-from sparkonce.connectors.kafka_client.settings import ClientSettings
 from sparkonce.connectors.kafka_sink.settings import (
     DEFAULT_TRANSACTION_TIMEOUT_MS,
     PRODUCER,
@@ -15,8 +13,10 @@ from sparkonce.connectors.kafka_sink.settings import (
     read_producer,
 )
 from sparkonce.connectors.reference.hints import checked
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.kafka.client.settings import ClientSettings
+from sparkonce.kafka.protocol.compression import Compression
+from sparkonce.options import OptionError
 from tests.cases import each_case
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}

@@ -14,9 +14,6 @@ from types import SimpleNamespace
 import pytest
 
 from sparkonce import EmbeddedBroker
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.connectors.kafka_client.client import Client
 from sparkonce.connectors.kafka_sink import driver as driver_module
 from sparkonce.connectors.kafka_sink import target as target_module
 from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
@@ -35,6 +32,9 @@ from sparkonce.exactly_once.decision import Stored
 from sparkonce.exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError, TransactionsGoneError
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.exactly_once.transactions import Decision
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.offset_store import clock
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition

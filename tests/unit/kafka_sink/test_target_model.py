@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sparkonce.connectors.kafka_client.client import Client
+from sparkonce.kafka.client.client import Client
 from tests.unit.kafka_sink.conftest import Applications
 from tests.unit.kafka_sink.course import EXPECTED, Course
 from tests.unit.kafka_sink.pipeline import Death, Machine, WorkerDeath, die, die_as_worker, lose

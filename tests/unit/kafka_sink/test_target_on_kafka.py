@@ -9,10 +9,10 @@ from typing import cast
 
 import pytest
 
+from lab.peers import QUICK_JVM, RealKafka, missing_kafka_reason
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_client.client import Client
 from sparkonce.connectors.kafka_sink.driver import Driver
-from sparkonce.jobs.shared.peers import QUICK_JVM, RealKafka, missing_kafka_reason
+from sparkonce.kafka.client.client import Client
 from sparkonce.offset_store import clock
 from tests.unit.kafka_sink.course import Course
 from tests.unit.kafka_sink.pipeline import (

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.connectors.kafka_client.client import Client
 from sparkonce.connectors.kafka_sink.spool import Spool, SpoolError
 from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.kafka.client.client import Client
 from tests.unit.kafka_sink.course import EXPECTED, Course
 from tests.unit.kafka_sink.pipeline import Application, Death, Machine, die, die_as_worker, lose
 

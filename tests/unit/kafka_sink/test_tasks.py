@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_client.client import Client
 from sparkonce.connectors.kafka_sink import tasks as tasks_module
 from sparkonce.connectors.kafka_sink.producer import DeliveryRefusedError
 from sparkonce.connectors.kafka_sink.tasks import TransactionalIds, take_id
@@ -18,6 +17,7 @@ from sparkonce.connectors.runtime.cache import MAX_KEPT
 from sparkonce.connectors.sinks.target import Task
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.exactly_once.transactions import PreparedTransaction
+from sparkonce.kafka.client.client import Client
 from tests.unit.kafka_sink.pipeline import (
     Application,
     Machine,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from sparkonce.connectors.kafka_client.client import Client, Leader, TopicMetadata
 from sparkonce.connectors.kafka_sink.topics import Topics
+from sparkonce.kafka.client.client import Client, Leader, TopicMetadata
 
 
 class FakeClient:

@@ -10,14 +10,6 @@ import pytest
 
 from sparkonce import EmbeddedBroker
 from sparkonce.broker_lite.coordinators import transactions as broker_transactions
-from sparkonce.broker_lite.protocol import produce
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
-from sparkonce.broker_lite.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
-from sparkonce.broker_lite.protocol.records import Record, encode_batch
-from sparkonce.connectors.kafka_client.client import Client, KafkaUnreachableError, leader_of
-from sparkonce.connectors.kafka_client.group_offsets import KafkaGroupOffsets
 from sparkonce.connectors.kafka_sink.transactions import (
     FencedProducerError,
     ProducerIdentity,
@@ -26,7 +18,15 @@ from sparkonce.connectors.kafka_sink.transactions import (
     TransactionError,
     transactional_prefix,
 )
+from sparkonce.kafka.client.client import Client, KafkaUnreachableError, leader_of
+from sparkonce.kafka.protocol import produce
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
+from sparkonce.kafka.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
+from sparkonce.kafka.protocol.records import Record, encode_batch
 from sparkonce.offset_store.group import CommittedOffset
+from sparkonce.offset_store.kafka_group import KafkaGroupOffsets
 from tests.unit.kafka_sink.pipeline import (
     INPUT,
     Application,

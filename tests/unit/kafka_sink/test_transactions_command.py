@@ -14,10 +14,10 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_client.client import Client
 from sparkonce.connectors.kafka_sink.transactions import FencedProducerError, State
 from sparkonce.exactly_once.transactions import DecisionFormatError, PreparedTransaction
 from sparkonce.jobs.cli.main import main
+from sparkonce.kafka.client.client import Client
 from sparkonce.offset_store.group import CommittedOffset
 from tests.unit.kafka_sink.transactions_support import (
     DEADLINE_S,

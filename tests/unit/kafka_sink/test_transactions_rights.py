@@ -18,10 +18,10 @@ from confluent_kafka.admin import (
 )
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_client.client import Client
-from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.connectors.kafka_sink.decisions import DEFAULT_TOPIC
 from sparkonce.jobs.cli.main import main
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.settings import read_settings
 from tests.unit.kafka_sink.transactions_support import OUTPUT_TOPIC, SOURCE_TOPIC, Pipeline, settings_of
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "kafka_sink.md"

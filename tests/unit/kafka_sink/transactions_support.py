@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, TopicPartition
 
-from sparkonce.broker_lite.protocol import produce
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
-from sparkonce.broker_lite.protocol.records import Record, encode_batch
-from sparkonce.connectors.kafka_client.client import Client, leader_of
-from sparkonce.connectors.kafka_client.settings import ClientSettings
 from sparkonce.connectors.kafka_sink.decisions import DEFAULT_TOPIC
 from sparkonce.connectors.kafka_sink.driver import Driver, Scope
 from sparkonce.connectors.kafka_sink.transactions import ProducerIdentity
 from sparkonce.exactly_once.transactions import Decision, PreparedTransaction, following
+from sparkonce.kafka.client.client import Client, leader_of
+from sparkonce.kafka.client.settings import ClientSettings
+from sparkonce.kafka.protocol import produce
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
+from sparkonce.kafka.protocol.records import Record, encode_batch
 from sparkonce.offset_store.clock import now_ms
 from sparkonce.offset_store.group import Committed, GroupSnapshot
 from sparkonce.offset_store.offsets import OffsetRange

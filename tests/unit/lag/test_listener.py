@@ -23,10 +23,10 @@ from pyspark.sql.streaming.listener import (
 
 from sparkonce import LagListener
 from sparkonce.connectors.lag.state import LagState
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sinks.batch_reports import BatchReports
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 from sparkonce.offset_store.record import BatchCounts, BatchRecord
+from sparkonce.options import OptionError
 
 QUERY, RUN = uuid.uuid4(), uuid.uuid4()
 AT = "2026-01-02T03:04:05.000Z"

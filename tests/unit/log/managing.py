@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from sparkonce.broker_lite.log.log_manager import LogManager, Topic, WantedTopic
 from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.log.topics_file import Entry
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 
 def create_topic(

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.sim.disk import CutShort, SimulatedDisk
 from sparkonce.broker_lite.coordinators.producer_state import Marker
 from sparkonce.broker_lite.log.batch_filter import ENTRY_BYTES, OffsetMap
 from sparkonce.broker_lite.log.cleaner import OffsetMapFullError, assess, clean, group_segments
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.recovery import recover_segment
-from sparkonce.broker_lite.protocol import records
-from sparkonce.broker_lite.protocol.compression import Compression
-from sparkonce.broker_lite.protocol.legacy_records import decode_any, encode_message_set
-from sparkonce.broker_lite.protocol.records import Record
-from sparkonce.broker_lite.sim.disk import CutShort, SimulatedDisk
+from sparkonce.kafka.protocol import records
+from sparkonce.kafka.protocol.compression import Compression
+from sparkonce.kafka.protocol.legacy_records import decode_any, encode_message_set
+from sparkonce.kafka.protocol.records import Record
 from tests.chance import examples
 
 NOW = 1_700_000_000_000

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from lab import peers
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.log_manager import LogManager
 from sparkonce.broker_lite.log.storage import DiskStorage
-from sparkonce.broker_lite.protocol import records
-from sparkonce.broker_lite.protocol.records import Record
-from sparkonce.jobs.shared import peers
+from sparkonce.kafka.protocol import records
+from sparkonce.kafka.protocol.records import Record
 from tests.unit.log.managing import create_topic
 
 NOW = 1_700_000_000_000

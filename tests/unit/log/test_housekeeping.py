@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
+from lab.sim.disk import SimulatedDisk, SimulatedFile
 from sparkonce.broker_lite.log import checkpoints
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.housekeeping import Housekeeping, HousekeepingSettings
 from sparkonce.broker_lite.log.log_manager import LogManager
 from sparkonce.broker_lite.log.partition_log import PartitionLog
-from sparkonce.broker_lite.protocol import records
-from sparkonce.broker_lite.protocol.records import Record
-from sparkonce.broker_lite.sim.disk import SimulatedDisk, SimulatedFile
+from sparkonce.kafka.protocol import records
+from sparkonce.kafka.protocol.records import Record
 from tests.unit.log.managing import create_topic, delete_topic
 
 NOW = 1_700_000_000_000

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from lab import peers
 from sparkonce.broker_lite.coordinators.producer_state import Marker
 from sparkonce.broker_lite.log.batch_filter import OffsetMap
 from sparkonce.broker_lite.log.cleaner import assess, clean
@@ -17,11 +18,11 @@ from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.housekeeping import delete_old_segments
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.storage import DiskStorage
-from sparkonce.broker_lite.protocol import records
-from sparkonce.broker_lite.protocol.compression import Compression
-from sparkonce.broker_lite.protocol.legacy_records import decode_any, encode_message_set
-from sparkonce.broker_lite.protocol.records import Record
-from sparkonce.jobs.shared import peers
+from sparkonce.jobs.shared.jars import java_command
+from sparkonce.kafka.protocol import records
+from sparkonce.kafka.protocol.compression import Compression
+from sparkonce.kafka.protocol.legacy_records import decode_any, encode_message_set
+from sparkonce.kafka.protocol.records import Record
 from tests.kafka_files import assert_kafka_finds_nothing_wrong
 
 pytestmark = pytest.mark.java
@@ -110,7 +111,7 @@ def test_kafka_would_leave_the_same_bytes(tmp_path: Path, seed: int) -> None:
     for each in times:
         compact(log, each)
     log.close(now_ms)
-    command = [peers.java_command(), "-Xmx256m", "-cp", peers.kafka_classpath(), str(PROGRAM), str(theirs)]
+    command = [java_command(), "-Xmx256m", "-cp", peers.kafka_classpath(), str(PROGRAM), str(theirs)]
     settings = ",".join(f"{name}={value}" for name, value in SETTINGS.items())
     result = subprocess.run(
         [*command, str(uncleanable), settings, *map(str, times)],

@@ -21,7 +21,7 @@ from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.offset_index import CorruptIndexError, OffsetIndex
 from sparkonce.broker_lite.log.producer_snapshot import CorruptSnapshotError, decode_snapshot, encode_snapshot
 from sparkonce.broker_lite.log.time_index import TimeIndex
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 
 def test_the_articles_index_leads_to_the_batchs_start() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from lab.sim.disk import SimulatedDisk
 from sparkonce.broker_lite.log import checkpoints, directories
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.directories import LogDirectoryError, check_topic_name
@@ -20,10 +21,9 @@ from sparkonce.broker_lite.log.log_manager import LogManager
 from sparkonce.broker_lite.log.member_logs import MemberLogs
 from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.log.storage import DiskStorage, Storage
-from sparkonce.broker_lite.protocol import records
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.records import Record
-from sparkonce.broker_lite.sim.disk import SimulatedDisk
+from sparkonce.kafka.protocol import records
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.records import Record
 from tests.cases import each_case
 from tests.unit.log.managing import change_topic, create_topic, delete_topic, forget_topics
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.sim.disk import SimulatedDisk
 from sparkonce.broker_lite.log.checkpoints import encode_partition_metadata
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.steps import finish
-from sparkonce.broker_lite.protocol.compression import Compression, compress, decompress, inflated_pieces
-from sparkonce.broker_lite.protocol.errors import CorruptBatchError, KafkaError
-from sparkonce.broker_lite.protocol.legacy_records import decode_any, encode_message_set, first_since
-from sparkonce.broker_lite.protocol.records import Record, encode_batch, read_header, write_crc
-from sparkonce.broker_lite.sim.disk import SimulatedDisk
+from sparkonce.kafka.protocol.compression import Compression, compress, decompress, inflated_pieces
+from sparkonce.kafka.protocol.errors import CorruptBatchError, KafkaError
+from sparkonce.kafka.protocol.legacy_records import decode_any, encode_message_set, first_since
+from sparkonce.kafka.protocol.records import Record, encode_batch, read_header, write_crc
 from tests.chance import examples
 
 NOW = 1_700_000_000_000

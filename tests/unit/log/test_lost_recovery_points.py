@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from lab.sim.disk import SimulatedDisk
 from sparkonce.broker_lite.log import checkpoints
 from sparkonce.broker_lite.log.batch_filter import OffsetMap
 from sparkonce.broker_lite.log.cleaner import assess, clean
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.log_manager import TOPICS_FILE, LogManager
 from sparkonce.broker_lite.log.member_logs import MemberLogs
-from sparkonce.broker_lite.protocol import records
-from sparkonce.broker_lite.protocol.records import Record
-from sparkonce.broker_lite.sim.disk import SimulatedDisk
+from sparkonce.kafka.protocol import records
+from sparkonce.kafka.protocol.records import Record
 from tests.unit.log.managing import create_topic
 from tests.unit.log.test_log_manager import LOG_DIR, NOW, TOPIC_ID, open_manager
 

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.sim.disk import SimulatedDisk, SimulatedFile
 from sparkonce.broker_lite.coordinators.producer_state import Marker
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.steps import finish
-from sparkonce.broker_lite.protocol import records
-from sparkonce.broker_lite.protocol.compression import Compression
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.records import Record
-from sparkonce.broker_lite.sim.disk import SimulatedDisk, SimulatedFile
+from sparkonce.kafka.protocol import records
+from sparkonce.kafka.protocol.compression import Compression
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.records import Record
 from tests.chance import examples
 
 NOW = 1_700_000_000_000

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
+from lab.sim.disk import SimulatedDisk
 from sparkonce.broker_lite.log import directories
 from sparkonce.broker_lite.log.checkpoints import RECOVERY_POINTS
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.log_manager import LogManager, Topic, WantedTopic
 from sparkonce.broker_lite.log.member_logs import MemberLogs
 from sparkonce.broker_lite.log.steps import finish
-from sparkonce.broker_lite.protocol import records
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.records import Record
-from sparkonce.broker_lite.sim.disk import SimulatedDisk
+from sparkonce.kafka.protocol import records
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.records import Record
 
 NOW = 1_700_000_000_000
 LOG_DIR = "/data"

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from lab.sim.disk import CutShort, SimulatedDisk
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.housekeeping import delete_old_segments
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.storage import DiskStorage
-from sparkonce.broker_lite.protocol import records
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.records import Record
-from sparkonce.broker_lite.sim.disk import CutShort, SimulatedDisk
+from sparkonce.kafka.protocol import records
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.records import Record
 
 NOW = 1_700_000_000_000
 DIRECTORY = "/data/t-0"

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.sim.disk import SimulatedDisk
 from sparkonce.broker_lite.coordinators.producer_state import Marker
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.offset_index import CorruptIndexError
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.transaction_index import ENTRY_BYTES, AbortedTransaction, TransactionIndex
-from sparkonce.broker_lite.protocol import records
-from sparkonce.broker_lite.protocol.control_records import EndMarker, encode_end_marker, read_end_marker
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.records import ControlType, Record
-from sparkonce.broker_lite.sim.disk import SimulatedDisk
+from sparkonce.kafka.protocol import records
+from sparkonce.kafka.protocol.control_records import EndMarker, encode_end_marker, read_end_marker
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.records import ControlType, Record
 
 NOW = 1_700_000_000_000
 DIRECTORY = "/data/t-0"

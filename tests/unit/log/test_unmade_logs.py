@@ -9,15 +9,15 @@ from collections.abc import Callable
 
 import pytest
 
+from lab.sim.disk import CutShort, SimulatedDisk
 from sparkonce.broker_lite.log.checkpoints import PARTITION_METADATA, encode_partition_metadata
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.log_manager import LogManager, Topic, WantedTopic
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.log.topics_file import Entry
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.records import Record, encode_batch
-from sparkonce.broker_lite.sim.disk import CutShort, SimulatedDisk
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.records import Record, encode_batch
 from tests.unit.log.managing import create_topic, delete_topic
 
 NOW = 1_700_000_000_000

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.sim.disk import SimulatedDisk
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.validation import InvalidRecordsError, check_batch
-from sparkonce.broker_lite.protocol import records
-from sparkonce.broker_lite.protocol.compression import Compression, compress, decompress
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.protocol.legacy_records import encode_message_set
-from sparkonce.broker_lite.protocol.records import Record
-from sparkonce.broker_lite.sim.disk import SimulatedDisk
+from sparkonce.kafka.protocol import records
+from sparkonce.kafka.protocol.compression import Compression, compress, decompress
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+from sparkonce.kafka.protocol.legacy_records import encode_message_set
+from sparkonce.kafka.protocol.records import Record
 from tests.cases import each_case
 
 NOW = 1_700_000_000_000

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from lab.store.s3 import open_s3
 from sparkonce.connectors.delta_spark.merge import MergeWriter
-from sparkonce.jobs.lab.store.s3 import open_s3
 
 
 def session(**settings: str) -> Any:

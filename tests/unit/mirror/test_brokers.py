@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from lab.bench.load import create_topic, read_to_end
+from lab.peers import QUICK_JVM, RealKafka, missing_kafka_reason
 from sparkonce import EmbeddedBroker
 from sparkonce.connectors.direct.source import DirectReading
-from sparkonce.connectors.kafka_client.client import READING, shared_client
 from sparkonce.connectors.kafka_sink.options import KafkaSinkOptions
 from sparkonce.connectors.kafka_sink.producer import pool
 from sparkonce.connectors.kafka_sink.spool import Spool
@@ -25,8 +26,7 @@ from sparkonce.connectors.mirror.source import MirrorLayout, MirrorReading
 from sparkonce.connectors.sinks.target import Task
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.bench.load import create_topic, read_to_end
-from sparkonce.jobs.shared.peers import QUICK_JVM, RealKafka, missing_kafka_reason
+from sparkonce.kafka.client.client import READING, shared_client
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import BatchRecord

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from lab.bench.load import create_topic
 from sparkonce import EmbeddedBroker
 from sparkonce.connectors.direct.source import DirectSource
 from sparkonce.connectors.kafka_sink.options import KafkaSinkOptions
 from sparkonce.connectors.kafka_source.hand_over import HandOver
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.mirror.choice import check_no_loop, is_mirror
-from sparkonce.connectors.settings.options import OptionError
-from sparkonce.jobs.bench.load import create_topic
+from sparkonce.options import OptionError
 from tests.cases import each_case
 
 SINK = {"appId": "a", "checkpointLocation": "/c"}

@@ -15,10 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
 
-from sparkonce.broker_lite.protocol import records as wire
-from sparkonce.broker_lite.protocol.compression import Compression, compress
-from sparkonce.broker_lite.protocol.fetch import AbortedTransaction
-from sparkonce.broker_lite.protocol.records import Record, decode_records, encode_batch, validate
 from sparkonce.connectors.kafka_sink.buffers import RowError
 from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch
 from sparkonce.connectors.kafka_sink.settings import ProducerSettings
@@ -26,6 +22,10 @@ from sparkonce.connectors.kafka_source.decode import CorruptBatchError, FetchedB
 from sparkonce.connectors.kafka_source.ranges import ReadCount
 from sparkonce.connectors.mirror import copying
 from sparkonce.connectors.mirror.copying import BatchCopier
+from sparkonce.kafka.protocol import records as wire
+from sparkonce.kafka.protocol.compression import Compression, compress
+from sparkonce.kafka.protocol.fetch import AbortedTransaction
+from sparkonce.kafka.protocol.records import Record, decode_records, encode_batch, validate
 from tests.cases import each_case
 from tests.chance import examples
 

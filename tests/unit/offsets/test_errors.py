@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from sparkonce.jobs.cli.main import main
-from sparkonce.offset_store.errors import counted, plain
+from sparkonce.offset_store.errors import plain
+from sparkonce.words import counted
 
 PROJECT = Path(__file__).resolve().parents[3]
 

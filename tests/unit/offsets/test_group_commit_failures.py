@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sparkonce.connectors.kafka_client.client import Client
-from sparkonce.connectors.kafka_client.settings import read_settings
-from sparkonce.connectors.kafka_client.tls import tls_context
 from sparkonce.connectors.kafka_source import group_commits
 from sparkonce.connectors.kafka_source.group_commits import REFRESH_S, GroupCommitter
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.settings import read_settings
+from sparkonce.kafka.client.tls import tls_context
 from sparkonce.offset_store.group import Committed
 
 DEADLINE_S = 30

@@ -16,13 +16,13 @@ from kafka import KafkaAdminClient
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.connectors.kafka_source.group_commits import REFRESH_S, RETRY_AFTER_S, GroupCommitter, moved_forward
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.source import KafkaOnceStreamReader
-from sparkonce.connectors.settings.options import OptionError
+from sparkonce.kafka.client.settings import read_settings
 from sparkonce.offset_store import OffsetStoreError
 from sparkonce.offset_store.group import CommittedOffset, Note
+from sparkonce.options import OptionError
 from tests.interop.python_consumer import python_consumer
 
 DEADLINE_S = 30

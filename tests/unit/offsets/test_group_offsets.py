@@ -12,13 +12,13 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartiti
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from sparkonce import EmbeddedBroker
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.connectors.kafka_client.client import Client, KafkaUnreachableError
-from sparkonce.connectors.kafka_client.group_offsets import KafkaGroupOffsets
-from sparkonce.connectors.kafka_client.settings import read_settings
+from sparkonce.kafka.client.client import Client, KafkaUnreachableError
+from sparkonce.kafka.client.settings import read_settings
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from sparkonce.offset_store import CommitConflictError, GroupOffsetStore, OffsetStoreError, offsets
 from sparkonce.offset_store.group import CommittedOffset
+from sparkonce.offset_store.kafka_group import KafkaGroupOffsets
 from sparkonce.offset_store.offsets import OffsetRange
 from sparkonce.offset_store.record import BatchRecord, Writes
 from sparkonce.offset_store.store import Commit

@@ -13,13 +13,13 @@ from sparkonce.connectors.delta_sink import separate_store as module
 from sparkonce.connectors.delta_sink.options import SinkOptions
 from sparkonce.connectors.delta_sink.separate_store import copy_offsets, separate_store
 from sparkonce.connectors.runtime.cache import MAX_KEPT
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.offset_store import DeltaOffsetStore, MemoryOffsetStore, OffsetStoreError
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import BatchRecord, PartitionKey, Writes
 from sparkonce.offset_store.store import Commit
+from sparkonce.options import OptionError
 
 BOTH = Writes.ROWS | Writes.OFFSETS
 ONE: PartitionKey = ("s", TopicPartition("t", "id", 0))

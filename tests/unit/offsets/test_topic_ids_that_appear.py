@@ -12,7 +12,6 @@ import pytest
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
-from sparkonce.connectors.kafka_client.client import TopicMetadata
 from sparkonce.connectors.kafka_source.checkpoint import Line, ranges_between, read_line
 from sparkonce.connectors.sinks.foreach import SqlResult
 from sparkonce.exactly_once.audit import Auditor, Report
@@ -20,6 +19,7 @@ from sparkonce.exactly_once.audit_findings import Problem
 from sparkonce.exactly_once.batch import read_batch
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.recovery import plan_rewind
+from sparkonce.kafka.client.client import TopicMetadata
 from sparkonce.offset_store import CommitConflictError, DeltaOffsetStore, MemoryOffsetStore, OffsetStoreError
 from sparkonce.offset_store.administration import OffsetsTable
 from sparkonce.offset_store.commit_log import CommitLog

@@ -10,12 +10,12 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from sparkonce import EmbeddedBroker
-from sparkonce.broker_lite.protocol.records import Record
 from sparkonce.jobs.cli.main import main
 from sparkonce.jobs.cli.peek.decoding import Decoder
 from sparkonce.jobs.cli.peek.reading import TopicReader, Wanted
 from sparkonce.jobs.ui.kafka.messages import Messages, Search
 from sparkonce.jobs.ui.pages.messages import _row
+from sparkonce.kafka.protocol.records import Record
 from tests.record_times import ANY_TIME, TIMES_MS, send
 
 SHOWN = {

@@ -12,13 +12,13 @@ from deltalake import DeltaTable
 from kafka.admin import NewTopic
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_client.client import Client
-from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.commit import look
 from sparkonce.exactly_once.decision import Fresh, Mismatch, decide
 from sparkonce.exactly_once.recovery import plan_rewind
 from sparkonce.jobs.cli.main import main
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.settings import read_settings
 from sparkonce.offset_store.administration import NOTHING_KEPT, ChangeKind, OffsetsTable
 from sparkonce.offset_store.delta_log import Action, DeltaLog
 from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError

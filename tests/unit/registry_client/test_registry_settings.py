@@ -13,7 +13,7 @@ from sparkonce.connectors.schema_registry.settings import (
     context_of,
     read_registry,
 )
-from sparkonce.connectors.settings.options import OptionError, SettingTable
+from sparkonce.options import OptionError, SettingTable
 from tests.cases import each_case
 
 TABLE = SettingTable("kafka_once", REGISTRY_SETTINGS, "source", passed_through=("kafka.*",))

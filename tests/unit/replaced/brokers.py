@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from lab.peers import QUICK_JVM, RealKafka
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_client import client as client_module
-from sparkonce.jobs.shared.peers import QUICK_JVM, RealKafka
+from sparkonce.kafka.client import client as client_module
 
 
 class Restorable(Protocol):

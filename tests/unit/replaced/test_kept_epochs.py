@@ -11,17 +11,17 @@ import pytest
 from deltalake import DeltaTable
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_client.client import Client
-from sparkonce.connectors.kafka_client.group_offsets import KafkaGroupOffsets
-from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.clipping import clip, clipped
 from sparkonce.exactly_once.decision import Fresh, Mismatch, Stored, decide
 from sparkonce.exactly_once.transactions import following
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.settings import read_settings
 from sparkonce.offset_store.administration import OffsetsTable
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.group import CommittedOffset, GroupOffsetStore
+from sparkonce.offset_store.kafka_group import KafkaGroupOffsets
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.memory import MemoryOffsetStore
 from sparkonce.offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition, batch_ranges

@@ -19,7 +19,6 @@ from typing import Any, TypeVar, cast
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from sparkonce.connectors.kafka_client.client import EARLIEST, LATEST, Client, EpochEnd, Leader, TopicMetadata
 from sparkonce.connectors.kafka_source import ahead
 from sparkonce.connectors.kafka_source.decode import RecordDecoder
 from sparkonce.connectors.kafka_source.fetch import LogReplacedError, RangeFetcher
@@ -31,6 +30,7 @@ from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.commit import Delivery
 from sparkonce.exactly_once.decision import Fresh
 from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
+from sparkonce.kafka.client.client import EARLIEST, LATEST, Client, EpochEnd, Leader, TopicMetadata
 from sparkonce.offset_store.memory import MemoryOffsetStore
 from sparkonce.offset_store.offsets import SourceOffset, batch_ranges
 from sparkonce.offset_store.record import BatchRecord

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from lab.sim.disk import SimulatedDisk
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, PartitionState
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.partition_log import PartitionLog
-from sparkonce.broker_lite.protocol import records
-from sparkonce.broker_lite.protocol.records import Record
 from sparkonce.broker_lite.replication.leader import PartitionLeader
-from sparkonce.broker_lite.sim.disk import SimulatedDisk
+from sparkonce.kafka.protocol import records
+from sparkonce.kafka.protocol.records import Record
 
 NOW = 1_700_000_000_000
 LAG_MS = 30_000

@@ -14,17 +14,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from lab.sim.disk import SimulatedDisk
 from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings, Heartbeat, InSyncProposal
 from sparkonce.broker_lite.controller.image import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ClusterImage, PartitionKey
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState, Record
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.partition_log import PartitionLog
-from sparkonce.broker_lite.protocol import records as batches
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.replication.follower import FetchPosition, PartitionFollower
 from sparkonce.broker_lite.replication.leader import PartitionLeader, Proposal
 from sparkonce.broker_lite.replication.replicas import Replicas, ReplicationSettings
-from sparkonce.broker_lite.sim.disk import SimulatedDisk
+from sparkonce.kafka.protocol import records as batches
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 TOPIC: Final = uuid.UUID(int=1)
 KEY: Final[PartitionKey] = (TOPIC, 0)

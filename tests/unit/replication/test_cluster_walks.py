@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from lab.sim.planted.state_machines import PLANTED
 from sparkonce.broker_lite.controller.controller import Controller, InSyncProposal
 from sparkonce.broker_lite.controller.records import NO_LEADER, Record, TopicSettingsChanged
-from sparkonce.broker_lite.protocol.errors import KafkaError
 from sparkonce.broker_lite.replication.follower import PartitionFollower
 from sparkonce.broker_lite.replication.leader import PartitionLeader, Proposal
-from sparkonce.broker_lite.sim.planted.state_machines import PLANTED
+from sparkonce.kafka.protocol.errors import KafkaError
 from tests.unit.replication.stage import KEY, AsksOnce, Node, Stage
 
 STEPS = 60

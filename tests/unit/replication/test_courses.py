@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sparkonce.broker_lite.sim.planted.state_machines import PLANTED
+from lab.sim.planted.state_machines import PLANTED
 from tests.unit.replication.stage import AsksOnce, Stage
 
 TO_HIGH_WATERMARK = next(each.plant for each in PLANTED if each.name == "truncate-to-high-watermark")

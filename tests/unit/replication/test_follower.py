@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.log.partition_log import OverlappingBatchError, PartitionLog
-from sparkonce.broker_lite.protocol.errors import KafkaError
-from sparkonce.broker_lite.protocol.records import Record, encode_batch
 from sparkonce.broker_lite.replication.follower import FetchPosition, PartitionFollower
+from sparkonce.kafka.protocol.errors import KafkaError
+from sparkonce.kafka.protocol.records import Record, encode_batch
 from tests.chance import examples
 from tests.unit.replication.partition import NOW, Led, append, content, log_with, new_log, stored
 

@@ -9,7 +9,6 @@ import pytest
 
 from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import BrokerChanged, BrokerRegistered, PartitionState
-from sparkonce.broker_lite.protocol.records import Record, encode_batch, read_header
 from sparkonce.broker_lite.replication.invariants import (
     Batch,
     PartitionHistory,
@@ -19,6 +18,7 @@ from sparkonce.broker_lite.replication.invariants import (
     check_image,
     check_images_equal,
 )
+from sparkonce.kafka.protocol.records import Record, encode_batch, read_header
 
 STATE = PartitionState((1, 2, 3), (1, 2), 1, 4, 7, eligible_leader_replicas=(3,))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.replication.leader import check_leader_epoch
 from sparkonce.broker_lite.replication.replica_log import EpochEnd
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from tests.unit.replication.partition import LAG_MS, Led, log_with
 
 

@@ -20,7 +20,6 @@ from sparkonce.broker_lite.controller.records import (
     TopicSettingsChanged,
 )
 from sparkonce.broker_lite.log.partition_log import PartitionLog
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.replication.follower import PartitionFollower
 from sparkonce.broker_lite.replication.leader import PartitionLeader
 from sparkonce.broker_lite.replication.replicas import (
@@ -31,6 +30,7 @@ from sparkonce.broker_lite.replication.replicas import (
     Replicas,
     ReplicationSettings,
 )
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from tests.unit.replication.partition import LAG_MS, NOW, append, log_with, new_log
 
 TOPIC = uuid.UUID(int=7)

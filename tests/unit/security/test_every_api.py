@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from sparkonce import EmbeddedBroker
-from sparkonce.broker_lite.protocol import fetch, produce
-from sparkonce.broker_lite.protocol.apis import AMONG_BROKERS, APIS, ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
-from sparkonce.broker_lite.protocol.records import Record, encode_batch
 from sparkonce.broker_lite.security.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
+from sparkonce.kafka.protocol import fetch, produce
+from sparkonce.kafka.protocol.apis import AMONG_BROKERS, APIS, ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
+from sparkonce.kafka.protocol.primitives import ZERO_UUID
+from sparkonce.kafka.protocol.records import Record, encode_batch
 from tests.unit.security.test_connections import Client
 
 USERS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="a";'

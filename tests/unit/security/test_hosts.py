@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from sparkonce import EmbeddedBroker
 from sparkonce.broker_lite.log.storage import DiskStorage
-from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.security.acls import (
     Binding,
     Operation,
@@ -25,6 +24,7 @@ from sparkonce.broker_lite.security.acls import (
     right_spelling,
 )
 from sparkonce.broker_lite.security.authorizer import Authorizer
+from sparkonce.kafka.protocol.apis import ApiKey
 from tests.interop.answers import ACL_HOSTS, RECORDED, SETTINGS, play_hosts
 from tests.interop.plain_client import PlainClient
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkonce.broker_lite.protocol import apis, frames
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode, ProtocolError
 from sparkonce.broker_lite.security.acls import ANONYMOUS
 from sparkonce.broker_lite.security.sasl import SaslGate, Stage, Step
 from sparkonce.broker_lite.security.scram import SCRAM_SHA_256, ScramCredential
 from sparkonce.broker_lite.security.settings import SaslConfig
+from sparkonce.kafka.protocol import apis, frames
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode, ProtocolError
 from tests.cases import each_case
 
 PENCIL = ScramCredential.of_password(SCRAM_SHA_256, b"salt", "pencil", 4096)

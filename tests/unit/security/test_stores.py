@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from sparkonce.broker_lite.log.storage import DiskStorage
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import (
     Binding,
     BindingFilter,
@@ -22,6 +21,7 @@ from sparkonce.broker_lite.security.acls import (
 from sparkonce.broker_lite.security.authorizer import ACLS_FILE, Authorizer, SecurityFileError, super_users
 from sparkonce.broker_lite.security.credentials import CREDENTIALS_FILE, ScramCredentials
 from sparkonce.broker_lite.security.scram import SCRAM_SHA_256, SCRAM_SHA_512, ScramCredential
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 ADMIN = "User:CN=admin,O=Example"
 HOST = "10.0.0.1"

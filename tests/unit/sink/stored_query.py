@@ -7,7 +7,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from sparkonce.jobs.lab.store.s3 import S3Store
+from lab.store.s3 import S3Store
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.tables import table_filesystem
 from tests.unit.sink.query_by_hand import Query

@@ -17,12 +17,12 @@ from pyspark.sql.types import LongType, StringType, StructType
 from sparkonce.connectors.delta_sink.batch_writer import DeltaBatchWriter
 from sparkonce.connectors.delta_sink.options import BatchOptions, SinkOptions
 from sparkonce.connectors.delta_sink.table import ResultSnapshot, TableError
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.exactly_once.errors import DeliveryError, FilesGoneError
 from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store.administration import OffsetsTable
 from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError
 from sparkonce.offset_store.locations import Location
+from sparkonce.options import OptionError
 from tests.cases import each_case
 from tests.unit.recovery.recovery_support import Pipeline
 

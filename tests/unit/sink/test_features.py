@@ -17,7 +17,7 @@ from pyspark.sql import types as t
 from sparkonce.connectors.delta_sink.features import SAFE
 from sparkonce.connectors.delta_sink.schema import SchemaError
 from sparkonce.connectors.delta_sink.table import TableError
-from sparkonce.connectors.settings.options import OptionError
+from sparkonce.options import OptionError
 from tests.unit.sink.query_by_hand import SCHEMA, Query, delete_row, make_table, table_actions
 
 OLD = ("invariants", "appendOnly")

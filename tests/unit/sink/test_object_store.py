@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from pyarrow import fs
 from pyspark.sql import types as t
 
+from lab.store.s3 import SECRET, S3Store, open_s3
 from sparkonce.connectors.delta_sink.schema import SchemaError
 from sparkonce.connectors.delta_sink.separate_store import copy_offsets
 from sparkonce.connectors.delta_sink.table import TableError
@@ -25,7 +26,6 @@ from sparkonce.connectors.kafka_source.checkpoint import initial_offset_if_any
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.errors import CheckpointError, FencedError, FilesGoneError, UnknownOutcomeError
-from sparkonce.jobs.lab.store.s3 import SECRET, S3Store, open_s3
 from sparkonce.offset_store import open_store
 from sparkonce.offset_store.delta_log import DeltaLog
 from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError

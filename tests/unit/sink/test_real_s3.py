@@ -13,10 +13,10 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from lab.s3_peers import versitygw
+from lab.store.s3 import ACCESS_KEY, BUCKET, REGION, SECRET, S3Store, open_s3
 from sparkonce.exactly_once.errors import FencedError
-from sparkonce.jobs.lab.store.s3 import ACCESS_KEY, BUCKET, REGION, SECRET, S3Store, open_s3
-from sparkonce.jobs.shared.peers import PeerMissingError
-from sparkonce.jobs.shared.s3_peers import versitygw
+from sparkonce.jobs.shared.jars import PeerMissingError
 from tests.unit.sink.stored_query import CheckpointInStore, StoredQuery
 
 OBJECTS, WRITERS, RACES = 25, 8, 5

@@ -15,8 +15,8 @@ from sparkonce.connectors.delta_sink.features import TableFacts, refusals
 from sparkonce.connectors.delta_sink.options import SinkOptions
 from sparkonce.connectors.delta_sink.schema import SchemaError, check_partition_columns, table_schema, write_schema
 from sparkonce.connectors.delta_sink.table import ResultTable, TableError
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.options import OptionError
 from tests.cases import each_case
 
 GIVEN = {"path": "/t", "appId": "a", "checkpointLocation": "/c"}

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from lab.store.fault_proxy import FaultProxy
+from lab.store.faults import COMMIT, DATA_FILE, Rule
+from lab.store.s3 import S3Store, open_s3
 from sparkonce.exactly_once.audit import Auditor, Scope
-from sparkonce.jobs.lab.store.fault_proxy import FaultProxy
-from sparkonce.jobs.lab.store.faults import COMMIT, DATA_FILE, Rule
-from sparkonce.jobs.lab.store.s3 import S3Store, open_s3
 from sparkonce.offset_store.commit_log import CommitLog
 from sparkonce.offset_store.locations import Location
 from tests.unit.sink.query_by_hand import Query

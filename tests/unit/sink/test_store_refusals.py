@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from lab.store.fault_proxy import FaultProxy
+from lab.store.faults import Rule
+from lab.store.s3 import SECRET, S3Store, open_s3
 from sparkonce.connectors.delta_sink.options import SinkOptions
 from sparkonce.connectors.delta_sink.target import store_errors
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.exactly_once.errors import FencedError
-from sparkonce.jobs.lab.store.fault_proxy import FaultProxy
-from sparkonce.jobs.lab.store.faults import Rule
-from sparkonce.jobs.lab.store.s3 import SECRET, S3Store, open_s3
 from sparkonce.offset_store import first_contact
 from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError, StoreMissingError
 from sparkonce.offset_store.first_contact import check_store_answers
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.store_hints import store_hint
 from sparkonce.offset_store.tables import load_table
+from sparkonce.options import OptionError
 from tests.unit.sink.stored_query import StoredQuery
 
 pytestmark = pytest.mark.timeout(120)

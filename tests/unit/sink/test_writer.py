@@ -19,7 +19,6 @@ from sparkonce.connectors.delta_sink.schema import SchemaError
 from sparkonce.connectors.delta_sink.table import TableError
 from sparkonce.connectors.delta_sink.target import DeltaPlan, may_land_later
 from sparkonce.connectors.formats.delta_once import DeltaOnceDataSource
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.crash_points import CrashPlans, InjectedCrashError
 from sparkonce.exactly_once.decision import AlreadyWritten
 from sparkonce.exactly_once.errors import CheckpointError, FencedError, UnknownOutcomeError
@@ -29,6 +28,7 @@ from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.txn_ids import query_txn_id
+from sparkonce.options import OptionError
 from tests.unit.sink.query_by_hand import SCHEMA, Query
 
 

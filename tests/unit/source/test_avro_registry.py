@@ -29,7 +29,6 @@ from sparkonce.connectors.schema_registry.client import (
 )
 from sparkonce.connectors.schema_registry.settings import RegistrySettings
 from sparkonce.connectors.schema_registry.wire import frame
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.values.avro.encoder import AvroEncoder
 from sparkonce.connectors.values.avro.schema import parse
 from sparkonce.connectors.values.avro.types import spark_type
@@ -37,6 +36,7 @@ from sparkonce.connectors.values.evolution import NewerThanBegunError
 from sparkonce.connectors.values.options import SchemaOptions
 from sparkonce.connectors.values.registered import resolved
 from sparkonce.connectors.values.registered_values import RegisteredValues
+from sparkonce.options import OptionError
 from tests.cases import each_case
 
 NOON = datetime.datetime(2024, 2, 29, 12, 30, 15, 123456)

@@ -13,16 +13,6 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from sparkonce import EmbeddedBroker
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.connectors.kafka_client.client import (
-    EARLIEST,
-    LATEST,
-    Client,
-    KafkaUnreachableError,
-    MissingTopicError,
-)
-from sparkonce.connectors.kafka_client.connection import Connection
-from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.connectors.kafka_source import reading
 from sparkonce.connectors.kafka_source.data_loss import DataLossError
 from sparkonce.connectors.kafka_source.decode import CorruptBatchError
@@ -32,8 +22,18 @@ from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
 from sparkonce.connectors.kafka_source.ranges import FetchRange, RecreatedTopicError
 from sparkonce.connectors.kafka_source.reading import read_range
-from sparkonce.connectors.settings.options import OptionError
+from sparkonce.kafka.client.client import (
+    EARLIEST,
+    LATEST,
+    Client,
+    KafkaUnreachableError,
+    MissingTopicError,
+)
+from sparkonce.kafka.client.connection import Connection
+from sparkonce.kafka.client.settings import read_settings
+from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
+from sparkonce.options import OptionError
 
 QUICK = {"kafka.socket.connection.setup.timeout.ms": "300", "kafka.retry.backoff.ms": "10"}
 

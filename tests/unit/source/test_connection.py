@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ProtocolError
-from sparkonce.connectors.kafka_client.client import Client
-from sparkonce.connectors.kafka_client.connection import SASL_AUTHENTICATE, SASL_HANDSHAKE, Connection, SaslError
-from sparkonce.connectors.kafka_client.settings import ClientSettings, read_settings
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.connection import SASL_AUTHENTICATE, SASL_HANDSHAKE, Connection, SaslError
+from sparkonce.kafka.client.settings import ClientSettings, read_settings
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ProtocolError
 
 VERSIONS = struct.pack(">hihhhhhh", 0, 2, ApiKey.METADATA, 0, 12, ApiKey.FETCH, 4, 16)
 Answer = Callable[[int, bytes], bytes]

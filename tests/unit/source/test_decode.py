@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from sparkonce.broker_lite.protocol.fetch import AbortedTransaction
-from sparkonce.broker_lite.protocol.records import Record, encode_batch, write_crc
 from sparkonce.connectors.kafka_source import decode as decode_module
 from sparkonce.connectors.kafka_source.decode import CorruptBatchError, RecordDecoder
 from sparkonce.connectors.values.options import ALL_COLUMNS, COLUMNS, arrow_schema
+from sparkonce.kafka.protocol.fetch import AbortedTransaction
+from sparkonce.kafka.protocol.records import Record, encode_batch, write_crc
 from tests.chance import examples
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ import pytest
 from sparkonce.connectors.kafka_source.java_regex import PatternError, compile_java_pattern
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.topic_choice import TopicPattern, pattern
-from sparkonce.connectors.settings.options import OptionError
+from sparkonce.options import OptionError
 from tests.cases import each_case
 
 

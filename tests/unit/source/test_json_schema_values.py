@@ -21,7 +21,6 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from sparkonce import EmbeddedRegistry
 from sparkonce.connectors.kafka_source.options import OPTIONS, SourceOptions
 from sparkonce.connectors.schema_registry.wire import frame
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.values.ddl import parse_schema
 from sparkonce.connectors.values.json_schema import JsonSchemaError, inlined, spark_type
 from sparkonce.connectors.values.json_schema_writing import JsonSchemaEncoder, schema_for
@@ -29,6 +28,7 @@ from sparkonce.connectors.values.options import JsonOptions, SchemaOptions
 from sparkonce.connectors.values.registered import resolved
 from sparkonce.connectors.values.registered_values import RegisteredValues
 from sparkonce.connectors.values.unwritable import UnwritableRowError
+from sparkonce.options import OptionError
 from tests.cases import each_case
 from tests.chance import examples
 

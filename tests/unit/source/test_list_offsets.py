@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkonce.broker_lite.protocol import apis
-from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from sparkonce.connectors.kafka_client.list_offsets import (
+from sparkonce.kafka.client.list_offsets import (
     EPOCH_FROM,
     ISOLATION_FROM,
     TIMEOUT_FROM,
     decode_response,
     encode_request,
 )
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from tests.cases import each_case
 
 VERSIONS = range(1, apis.APIS[ApiKey.LIST_OFFSETS].max_version + 1)

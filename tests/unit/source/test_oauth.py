@@ -13,12 +13,12 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from sparkonce.connectors.kafka_client import oauth as oauth_module
-from sparkonce.connectors.kafka_client.connection import SASL_AUTHENTICATE, SASL_HANDSHAKE, Connection, SaslError
-from sparkonce.connectors.kafka_client.oauth import TokenError, token
-from sparkonce.connectors.kafka_client.security import OAuth
-from sparkonce.connectors.kafka_client.settings import ClientSettings, read_settings
-from sparkonce.connectors.settings.options import OptionError
+from sparkonce.kafka.client import oauth as oauth_module
+from sparkonce.kafka.client.connection import SASL_AUTHENTICATE, SASL_HANDSHAKE, Connection, SaslError
+from sparkonce.kafka.client.oauth import TokenError, token
+from sparkonce.kafka.client.security import OAuth
+from sparkonce.kafka.client.settings import ClientSettings, read_settings
+from sparkonce.options import OptionError
 from tests.unit.source.test_connection import VERSIONS, server
 
 SECRET = "s3cret/&="

@@ -9,12 +9,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_client.client import EARLIEST, LATEST, MissingTopicError
 from sparkonce.connectors.kafka_source import reading
 from sparkonce.connectors.kafka_source.offset_rules import OffsetRule
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.ranges import FetchRange, KafkaInputPartition, RecreatedTopicError
 from sparkonce.connectors.kafka_source.resolving import Slot, close, is_open, leave_open
+from sparkonce.kafka.client.client import EARLIEST, LATEST, MissingTopicError
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 
 WORDS = OffsetRule(EARLIEST), OffsetRule(LATEST)

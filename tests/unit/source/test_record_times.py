@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sparkonce.broker_lite.protocol.records import Record, encode_batch
 from sparkonce.connectors.direct.source import DirectSource
 from sparkonce.connectors.kafka_source.decode import RecordDecoder, TimestampRangeError
 from sparkonce.connectors.kafka_source.hand_over import HandOver
@@ -19,6 +18,7 @@ from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.sql.select import check_select
 from sparkonce.connectors.values.options import RowOptions
 from sparkonce.connectors.values.rows import MalformedValueError, RowMaker
+from sparkonce.kafka.protocol.records import Record, encode_batch
 from tests.cases import each_case
 from tests.record_times import FIT, TIMES_MS
 

@@ -9,10 +9,10 @@ import pytest
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_client.client import Client
-from sparkonce.connectors.kafka_client.connection import Connection
-from sparkonce.connectors.kafka_client.settings import read_settings
-from sparkonce.connectors.settings.options import OptionError
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.client.connection import Connection
+from sparkonce.kafka.client.settings import read_settings
+from sparkonce.options import OptionError
 from tests.cases import each_case
 
 STORES = Path(__file__).parent / "key_stores"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.connectors.kafka_client.settings import READER, ClientSettings, read_settings
-from sparkonce.connectors.kafka_client.tls import tls_context
-from sparkonce.connectors.settings.options import OptionError
+from sparkonce.kafka.client.settings import READER, ClientSettings, read_settings
+from sparkonce.kafka.client.tls import tls_context
+from sparkonce.options import OptionError
 from tests.cases import each_case
 
 SERVERS = {"kafka.bootstrap.servers": "a:1, [::1]:2"}

@@ -8,10 +8,10 @@ import pytest
 from confluent_kafka import Producer
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_client.client import Client, Leader
-from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.connectors.kafka_source.ranges import FetchRange
 from sparkonce.connectors.kafka_source.sizes import GUESS, densities
+from sparkonce.kafka.client.client import Client, Leader
+from sparkonce.kafka.client.settings import read_settings
 
 RECORDS = 500
 

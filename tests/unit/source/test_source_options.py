@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sparkonce.connectors.kafka_client.client import EARLIEST, LATEST
 from sparkonce.connectors.kafka_source.offset_rules import OffsetRule
 from sparkonce.connectors.kafka_source.options import SourceOptions
-from sparkonce.connectors.settings.options import OptionError
+from sparkonce.kafka.client.client import EARLIEST, LATEST
+from sparkonce.options import OptionError
 from tests.cases import each_case
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "b, a"}

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_client.client import LATEST, Client, MissingTopicError, TopicMetadata
 from sparkonce.connectors.kafka_source.data_loss import DataLossError
 from sparkonce.connectors.kafka_source.planner import Planner
 from sparkonce.connectors.kafka_source.ranges import RecreatedTopicError
 from sparkonce.connectors.kafka_source.resolving import Offsets
-from sparkonce.connectors.settings.options import OptionError
+from sparkonce.kafka.client.client import LATEST, Client, MissingTopicError, TopicMetadata
 from sparkonce.offset_store.offsets import TopicPartition
+from sparkonce.options import OptionError
 from tests.parity.support import Batch, Cluster, Stream, numbers
 
 EARLIEST = {"startingOffsets": "earliest"}

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from sparkonce.connectors.kafka_client.security import Tls
-from sparkonce.connectors.kafka_client.tls import tls_context
+from sparkonce.kafka.client.security import Tls
+from sparkonce.kafka.client.tls import tls_context
 
 DAY = datetime.timedelta(days=1)
 

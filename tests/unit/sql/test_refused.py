@@ -7,9 +7,9 @@ import re
 import duckdb
 import pytest
 
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sql.engine import engine_here
 from sparkonce.connectors.sql.select import check_select
+from sparkonce.options import OptionError
 from tests.cases import each_case
 from tests.spark.sql_pairs import EXTRA, pairs, schema
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType, LongType, StringType, StructType
 
-from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sql.select import check_select
 from sparkonce.connectors.sql.types import arrow_schema
+from sparkonce.options import OptionError
 from tests.cases import each_case
 
 from .tables import RECORDS, VALUE, batch, record, run, values

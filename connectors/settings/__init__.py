@@ -1,1 +1,0 @@
-"""Options and Kafka's settings: declared once, checked, read."""

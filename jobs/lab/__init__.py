@@ -1,1 +1,0 @@
-"""The laboratory: crash matrix, duel, simulator, stories, histories, comparisons with Spark's own pipeline."""

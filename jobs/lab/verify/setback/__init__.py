@@ -1,1 +1,0 @@
-"""Checkpoints set back: the second dimension of ``sparkonce verify``."""

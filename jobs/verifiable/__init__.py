@@ -1,0 +1,1 @@
+"""Clients that tell in JSON what they have sent and read."""

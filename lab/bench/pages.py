@@ -1,0 +1,220 @@
+"""`sparkonce ui` in a browser: how soon a large page is there and follows, and what an open page costs the broker.
+
+The pages are served by a process of their own, as their users start it. First paint is Chromium's own first contentful
+paint, from the beginning of the navigation on, of a process that has just been started and has seen nothing yet. An
+update is timed from when the record is acknowledged, or the commit is in the log, until the browser shows it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Producer
+
+from lab.bench import long_log
+from lab.bench.load import create_topic, delete_topic
+from lab.bench.results import Bound, Comparison, Missing, Results, say
+from lab.bench.settings import (
+    BATCHES,
+    LIMITS,
+    MANY_PARTITIONS,
+    PAGES_PARTITIONS,
+    PAGES_THROUGHPUT,
+    PAGES_VERSIONS,
+    PAGES_VERSIONS_COUNT,
+    PARTITIONS,
+    TARGETS,
+    Settings,
+)
+from lab.bench.sides import in_turn, records_per_second
+from lab.bench.tools import produce
+from lab.browser import browser_path, launch
+from sparkonce.broker_lite.embedded import EmbeddedBroker
+from sparkonce.jobs.shared.jars import PeerMissingError
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+UPDATES = 20
+"""That are timed of each page."""
+WAIT_S = 300
+"""For a page, or for the end of a long log."""
+VALUE_BYTES = 1024
+FIRST_PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+CELL_SHOWS = "([row, cell, text]) => document.querySelector(row)?.cells[cell].innerText === text"
+HAS_VERDICT = "() => /join without a gap/.test(document.querySelector('#audit')?.innerText)"
+NEWEST_IS = "text => document.querySelector('#versions tbody th')?.innerText === text"
+END_CELL = 7
+"""Of a partition's row: its end offset."""
+
+
+class PagesError(RuntimeError):
+    """The pages could not be served."""
+
+
+def run(settings: Settings, results: Results) -> None:
+    """Run the benchmarks of pages that were asked for."""
+    chosen = {name: one for name, one in ALL.items() if name in settings.names}
+    if not chosen:
+        return
+    path, remedy = browser_path(), "apt-get install chromium, pip install playwright, or name a browser in CHROMIUM"
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError as error:
+        results.missing.append(Missing("chromium", str(error), remedy))
+        return
+    if path is None:
+        results.missing.append(Missing("chromium", "there is no browser", remedy))
+        return
+    with sync_playwright() as playwright:
+        browser = launch(playwright, path)
+        for name, one in chosen.items():
+            page = browser.new_page()
+            page.set_default_timeout(1000 * WAIT_S)
+            one(name, page, settings, results)
+            page.close()
+        browser.close()
+
+
+def _partitions(name: str, page: Page, settings: Settings, results: Results) -> None:
+    """Time the page of a topic with 1,000 partitions: first paint, and from an acknowledged record to its row."""
+    with EmbeddedBroker(process=True) as broker:
+        create_topic(broker.bootstrap_servers, "many", MANY_PARTITIONS)
+        paints = []
+        for number in range(settings.rounds + 1):
+            with _served("--bootstrap-servers", broker.bootstrap_servers) as address:
+                paint_ms = _painted(page, f"{address}topics/many")
+                say(f"{name}: paint {number} of {settings.rounds} {paint_ms:,.0f} ms")
+                paints += [paint_ms] if number else []
+                if number == settings.rounds:
+                    updates = _records_shown(page, broker.bootstrap_servers)
+    _report(name, paints, updates, results)
+
+
+def _records_shown(page: Page, servers: str) -> list[float]:
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
+    took_ms = []
+    for number in range(UPDATES + 1):
+        producer.produce("many", b"a", partition=number)
+        producer.flush()
+        began_s = time.perf_counter()
+        page.wait_for_function(CELL_SHOWS, arg=[f"#p-{number}", END_CELL, "1"])
+        took_ms.append(1000 * (time.perf_counter() - began_s))
+    return took_ms[1:]
+
+
+def _versions(name: str, page: Page, settings: Settings, results: Results) -> None:
+    """Time the page of a table with 100,000 versions: first paint, and from a commit to its line."""
+    with tempfile.TemporaryDirectory(prefix="bench-pages-") as folder:
+        table = Path(folder, "table")
+        say(f"{name}: writing a log of {PAGES_VERSIONS_COUNT:,} versions")
+        long_log.make(table, PAGES_VERSIONS_COUNT)
+        _report(name, *_table_shown(name, page, table, PAGES_VERSIONS_COUNT, settings.rounds), results)
+
+
+def _table_shown(name: str, page: Page, table: Path, versions: int, rounds: int) -> tuple[list[float], list[float]]:
+    with _served("--table", str(table)) as address:
+        page.goto(f"{address}tables")
+        place = page.locator("tbody a").first.get_attribute("href")
+    assert place is not None, "every table has a link"
+    paints = []
+    for number in range(1, rounds + 1):
+        with _served("--table", str(table)) as address:
+            paints.append(_painted(page, address + place.removeprefix("/")))
+            say(f"{name}: paint {number} of {rounds} {paints[-1]:,.0f} ms")
+            if number == rounds:
+                began_s = time.perf_counter()
+                page.wait_for_function(HAS_VERDICT)
+                say(f"{name}: the log was read within {time.perf_counter() - began_s:,.0f} s")
+                return paints, _commits_shown(page, table, versions)
+    raise AssertionError("there is a round")
+
+
+def _commits_shown(page: Page, table: Path, versions: int) -> list[float]:
+    took_ms = []
+    for version in range(versions, versions + UPDATES + 1):
+        long_log.commit(table, version)
+        began_s = time.perf_counter()
+        page.wait_for_function(NEWEST_IS, arg=str(version))
+        took_ms.append(1000 * (time.perf_counter() - began_s))
+    return took_ms[1:]
+
+
+def _report(name: str, paints: Sequence[float], updates: Sequence[float], results: Results) -> None:
+    for what, found in (("paint", paints), ("update", updates)):
+        line = f"{name}-{what}-ms"
+        results.bounds.append(Bound(line, "ms", tuple(found), (), "none", LIMITS[line]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """One side of the comparison of throughputs: the page that is open."""
+
+    name: str
+    address: str
+
+
+def _throughput(name: str, page: Page, settings: Settings, results: Results) -> None:
+    """Run ProducerPerformance while the page of its topic is open, and while none is; the pages are served in both."""
+    rows = settings.rows_of(VALUE_BYTES)
+    with ExitStack() as stack:
+        broker = stack.enter_context(EmbeddedBroker(process=True))
+        servers = broker.bootstrap_servers
+        address = stack.enter_context(_served("--bootstrap-servers", servers))
+        ways = _Way("page open", f"{address}topics/load"), _Way("page closed", "about:blank")
+
+        def once(way: _Way, _: int) -> float:
+            create_topic(servers, "load", PARTITIONS)
+            page.goto(way.address)
+            speed = produce(servers, "load", rows, VALUE_BYTES, BATCHES["64KiB"])
+            page.goto("about:blank")
+            delete_topic(servers, "load")
+            return speed
+
+        try:
+            opened, closed = in_turn(name, ways, 2 * settings.rounds, once, records_per_second)
+        except PeerMissingError as error:
+            remedy = "its tools are the load: install Java and Maven, or name the folder of its jars in KAFKA_LIBS"
+            results.missing.append(Missing("kafka", str(error), remedy))
+            return
+    results.comparisons.append(Comparison(name, "records/s", opened, closed, ways[1].name, TARGETS[name]))
+
+
+ALL = {PAGES_PARTITIONS: _partitions, PAGES_VERSIONS: _versions, PAGES_THROUGHPUT: _throughput}
+
+
+@contextmanager
+def _served(*options: str) -> Iterator[str]:
+    """Serve pages, in a process of their own; yield their address.
+
+    Raises:
+        PagesError: if they do not answer in time.
+    """
+    with tempfile.TemporaryDirectory(prefix="bench-pages-") as folder:
+        ready = Path(folder, "ready")
+        command = [sys.executable, "-m", "sparkonce", "ui", *options, "--port", "0", "--ready-file", str(ready)]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        try:
+            deadline_s = time.monotonic() + WAIT_S
+            while not ready.exists():
+                if process.poll() is not None or time.monotonic() > deadline_s:
+                    raise PagesError(f"{' '.join(command)} does not answer")
+                time.sleep(0.01)
+            yield ready.read_text()
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _painted(page: Page, address: str) -> float:
+    """Open a page; return the milliseconds until Chromium painted it."""
+    page.goto(address)
+    return float(page.wait_for_function(FIRST_PAINT).json_value())

@@ -1,0 +1,119 @@
+"""Spark's classes as the JVM has them in memory, kept in a file, so that a Spark that lives for seconds starts sooner.
+
+Before its first query is through, Spark loads and verifies some fifteen thousand classes, which is half of what such a
+start costs. Java can map them from an archive of an earlier run (JEP 350). The archive belongs to one Java and to one
+installation of PySpark, so it lies in the environment, and goes with it: 150 MB. A JVM that it does not fit goes on
+without it.
+
+Run as ``python -m lab.class_archive`` (as ``make test`` does) to have it made, if there is none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+from sparkonce.jobs.shared.child_process import kill_session
+from sparkonce.jobs.shared.java_check import java_command
+
+_ON_LINUX = " -Djdk.lang.Process.launchMechanism=VFORK -XX:+UseTransparentHugePages" if sys.platform == "linux" else ""
+SHORT_JVM = f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC{_ON_LINUX}"
+"""Of a JVM that lives for seconds or minutes: the slower compiler takes a third of its processor time, and pays back
+nothing. Without it Java keeps room for a fifth of the code only, and throws some away to compile it again. Hadoop runs
+`chmod` for each file of a checkpoint, and to start a process without a helper in between costs half. Huge pages save
+about a tenth of a start's CPU time on a virtual machine, where a TLB miss costs twice as much."""
+QUIET = "-Xlog:disable -Xlog:all=error:stderr"
+"""An archive that does not fit is no news."""
+VARIABLE = "SPARK_SUBMIT_OPTS"
+"""Where whatever starts Spark's JVM reads its options."""
+LIMIT_S = 300.0
+
+
+def archive() -> Path | None:
+    """Return where the archive of this environment's Spark and Java is, or would be; None without a Java."""
+    java = java_command()
+    if java is None or not os.path.exists(java):
+        return None
+    real = os.path.realpath(java)
+    kind = hashlib.sha256(f"{real} {os.stat(real).st_mtime_ns}".encode()).hexdigest()[:8]
+    return Path(sys.prefix) / f"spark-{version('pyspark')}-java-{kind}.jsa"
+
+
+def options() -> str:
+    """Return the options of a JVM that lives for seconds, with the archive if there is one."""
+    path = archive()
+    return f"{SHORT_JVM} -XX:SharedArchiveFile={path} {QUIET}" if path is not None and path.exists() else SHORT_JVM
+
+
+def make() -> None:
+    """Make the archive if there is none; says what went wrong, and all else goes on without it."""
+    path = archive()
+    if path is None or path.exists():
+        return
+    if not os.access(path.parent, os.W_OK):
+        return
+    print("Keeping Spark's classes for faster starts (a minute or two, once)", flush=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, ignore_cleanup_errors=True) as folder:
+        made = Path(folder, path.name)
+        program = [sys.executable, "-m", "lab.class_archive", "--run-queries", folder]
+        environment = {**os.environ, VARIABLE: f"{SHORT_JVM} -XX:ArchiveClassesAtExit={made} {QUIET}"}
+        with subprocess.Popen(
+            program,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=folder,
+            start_new_session=True,
+        ) as job:
+            try:
+                # Its JVM, which has the same pipe, writes the archive after Python has ended.
+                printed, _ = job.communicate(timeout=LIMIT_S)
+            except BaseException as error:
+                kill_session(job.pid)  # nobody has waited for Python yet, so that no other process has its id
+                if not isinstance(error, subprocess.TimeoutExpired):
+                    raise
+                print(f"Spark took more than {LIMIT_S:.0f} s; going on without it", file=sys.stderr)
+                return
+        if made.exists():
+            made.rename(path)
+        else:
+            print(f"Java wrote none; going on without it: {printed[-1000:]}", file=sys.stderr)
+
+
+def run_queries(folder: Path) -> None:
+    """Load the classes: a stream from a topic to a table, one that counts in windows, and a query over the table."""
+    from lab.verify.records import Sending, create_topic
+    from lab.verify.records import make as make_records
+    from sparkonce.broker_lite.embedded import EmbeddedBroker
+    from sparkonce.connectors.session import register, spark_session
+
+    spark = spark_session("classes", **{"spark.master": "local[2]", "spark.sql.shuffle.partitions": "1"})
+    spark.sparkContext.setLogLevel("ERROR")
+    register(spark)
+    with EmbeddedBroker(data_dir=str(folder / "data")) as broker:
+        create_topic(broker.bootstrap_servers, "topic")
+        Sending.begin(broker.bootstrap_servers, "topic", make_records(range(8))).finish()
+        options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "startingOffsets": "earliest"}
+        rows = spark.readStream.format("kafka_once").options(**options, subscribe="topic").load()
+        counts = rows.withWatermark("timestamp", "1 second").groupBy("topic", "partition").count()
+        for name, frame, mode in (("rows", rows, "append"), ("counts", counts, "complete")):
+            writer = frame.writeStream.format("delta_once").outputMode(mode).trigger(availableNow=True)
+            writer.options(appId=name, checkpointLocation=str(folder / f"{name}-checkpoint"))
+            writer.start(str(folder / name)).awaitTermination()
+    files = [str(path) for path in (folder / "rows").glob("*.parquet")]
+    spark.read.parquet(*files).groupBy("partition").count().collect()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--run-queries"]:
+        run_queries(Path(sys.argv[2]))
+    else:
+        make()

@@ -1,0 +1,93 @@
+"""Logs of the plan that are compacted, as the judges see them: with all batches that they ever had.
+
+Theory of operation: compaction changes no replica's log in any way that counts for replication, so invariants go by the
+batches as they were appended. A replica that opens a compacted log finds fewer on its disk, and one that is behind
+fetches fewer. `whole` and `adopted` put back what is missing from what is known of that log, or of another replica's,
+and report what cannot have become of it by compaction:
+
+    logs-match    below the end of what was compacted, a log has only batches that were there, in that order; beyond it,
+                  all of them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from sparkonce.broker_lite.replication.invariants import Batch, ViolationError, count_below
+
+if TYPE_CHECKING:
+    from lab.sim.judges.watched_log import WatchedLog
+    from sparkonce.broker_lite.controller.image import PartitionKey
+
+
+class CleanedEnds:
+    """Up to which offset each broker's replicas may lack batches."""
+
+    def __init__(self) -> None:
+        self._ends: dict[tuple[int, PartitionKey], int] = {}
+
+    def of(self, broker_id: int, key: PartitionKey) -> int:
+        """Return the end of what was compacted of a replica, 0 if nothing was."""
+        return self._ends.get((broker_id, key), 0)
+
+    def cleaned(self, broker_id: int, key: PartitionKey, end: int) -> None:
+        """Note that a replica may lack batches below an offset."""
+        self._ends[broker_id, key] = max(end, self.of(broker_id, key))
+
+    def cut(self, broker_id: int, key: PartitionKey, end: int) -> None:
+        """Note that a replica has nothing from an offset on."""
+        if self.of(broker_id, key) > end:
+            self._ends[broker_id, key] = end
+
+    def adopted(self, logs: Mapping[tuple[int, PartitionKey], WatchedLog], key: PartitionKey, log: WatchedLog) -> int:
+        """Put back what a follower was not given as its leader's log is compacted; return up to where, or 0.
+
+        The last batch of `log` was just appended; it is replaced by what a replica has that was compacted there.
+        """
+        *before, last = log.batches
+        end = before[-1].last_offset + 1 if before else 0
+        for (broker_id, each), other in logs.items():
+            if each != key or other is log or self.of(broker_id, key) <= end:
+                continue
+            count, common = count_below(other.batches, last.last_offset + 1), count_below(other.batches, end)
+            same = other.batches[common - 1].chain if common else 0
+            newest = other.batches[count - 1] if count else None
+            # Of another epoch is what a leader appended of its own that does not know of the next one yet.
+            reaches = newest is not None and (newest.last_offset, newest.epoch) == (last.last_offset, last.epoch)
+            if reaches and same == (before[-1].chain if before else 0):
+                log.batches[-1:] = other.batches[common:count]
+                is_within = last.base_offset < self.of(broker_id, key)
+                return last.last_offset + 1 if is_within else last.base_offset
+        return 0
+
+
+def whole(name: str, known: Sequence[Batch], found: Iterable[Batch], cleaned_end: int) -> list[Batch]:
+    """Return all batches of a log that was compacted up to an offset, of what was known and what is found of it.
+
+    Raises:
+        ViolationError: logs-match.
+    """
+    batches = list(known[: count_below(known, cleaned_end)])
+    offsets = {batch.last_offset: batch for batch in batches}
+    end = -1
+    for batch in found:
+        if batch.last_offset <= end:
+            raise ViolationError("logs-match", f"{name}: the batch at {batch.base_offset} comes after {end}")
+        end = batch.last_offset
+        if batch.base_offset >= cleaned_end:
+            batches.append(_chained(batches, batch))
+            continue
+        was = offsets.get(batch.last_offset)
+        if was is None or was.epoch != batch.epoch or was.producer_id != batch.producer_id:
+            text = f"{name}: compacted below {cleaned_end}, it has {batch}, which was {was}"
+            raise ViolationError("logs-match", text)
+    if end + 1 < cleaned_end:
+        raise ViolationError("logs-match", f"{name}: compacted below {cleaned_end}, it ends at {end + 1}")
+    return batches
+
+
+def _chained(before: Sequence[Batch], batch: Batch) -> Batch:
+    """Return a batch as it is behind others."""
+    chain = hash((before[-1].chain if before else 0, batch.base_offset, batch.last_offset, batch.epoch, batch.crc))
+    return batch._replace(chain=chain)

@@ -1,0 +1,319 @@
+"""Looks into the group coordinators of brokers: what they write, and what they tell, at the moment it is told.
+
+What must hold is in `ownership.py`. An answer counts when it is sent, which is not before what it says is safe; so what
+is to be judged then is kept until `Coordinated.answer` sends it. The groups that are judged are those of the plan: an
+operator's come and go.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lab.sim.judges.observing import Around, Place, observed
+from lab.sim.judges.ownership import NOTHING, Share, Told, Written, decode_share, has
+from lab.sim.marks import Mark
+from sparkonce.broker_lite.controller.records import NO_LEADER
+from sparkonce.broker_lite.coordinators.consumer_group import ConsumerGroup
+from sparkonce.broker_lite.coordinators.consumer_group_image import JOINING_EPOCH, check_image
+from sparkonce.broker_lite.coordinators.group import ClassicGroup
+from sparkonce.broker_lite.coordinators.group_messages import JoinAnswer, SyncAnswer
+from sparkonce.broker_lite.coordinators.group_storage import check_invariants
+from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, OffsetKey, partition_of
+from sparkonce.broker_lite.handlers import offset_fetch
+from sparkonce.broker_lite.node import group_coordinator
+from sparkonce.broker_lite.node.coordinated import Coordinated
+from sparkonce.broker_lite.node.group_coordinator import GroupCoordinator
+from sparkonce.broker_lite.replication.invariants import ViolationError
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from lab.sim.judges.ownership import Commit
+    from lab.sim.plan import GroupPlan
+    from lab.sim.world import World
+    from sparkonce.broker_lite.coordinators.consumer_group_messages import Decision, Heartbeat, HeartbeatAnswer
+    from sparkonce.broker_lite.coordinators.group_messages import Answer, Sync
+    from sparkonce.broker_lite.coordinators.offsets import CommittedOffset
+    from sparkonce.broker_lite.node.broker import Broker
+    from sparkonce.broker_lite.node.coordinated import Refusals
+    from sparkonce.broker_lite.node.request import Body, Request
+
+
+def observed_groups(world: World) -> AbstractContextManager[None]:
+    """Look into all group coordinators for a while."""
+    return observed(_Observer(world).observers)
+
+
+class _Observer:
+    """Judges what coordinators of one world do."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._judged = {group.group_id for group in world.plan.groups}
+        self._when_told: Callable[[], None] | None = None
+        """What to look at when the answer is sent that the handler is about to give."""
+        self._syncs: dict[object, tuple[ClassicGroup, Sync]] = {}
+        """What is asked of which group, by the SyncGroup request that waits for its answer."""
+        self._coordinators: dict[ClassicGroup, GroupCoordinator] = {}
+        self.observers: tuple[tuple[Any, str, Around], ...] = (
+            (Coordinated, "answer", self._answer),
+            (Coordinated, "when_safe", self._when_safe),
+            (GroupCoordinator, "commit", self._commit),
+            (GroupCoordinator, "commit_error", self._commit_error),
+            (GroupCoordinator, "delete", self._delete),
+            (GroupCoordinator, "carry_out", self._carry_out),
+            (GroupCoordinator, "heartbeat", self._heartbeat),
+            (GroupCoordinator, "_settle", self._settle),
+            (group_coordinator, "send", self._send),
+            (group_coordinator, "turned_away", self._turned_away),
+            (group_coordinator, "restore", self._restore),
+            (offset_fetch, "_one_group", self._fetch),
+            (ClassicGroup, "not_written", self._not_written),
+            (ClassicGroup, "sync", self._sync),
+            (ConsumerGroup, "resume", self._resume),
+        )
+
+    def _delete(self, delete: Callable[..., ErrorCode], coordinator: GroupCoordinator, group_id: str) -> ErrorCode:
+        """Note where a group's end is written: another one may have its name after that."""
+        if group_id not in self._judged:
+            return delete(coordinator, group_id)
+        place = Place(self._world, coordinator.partitions, group_id)
+        try:
+            return delete(coordinator, group_id)
+        finally:  # it may have died right after it was written
+            if place.written() is not None:
+                last = place.log.batches[-1]
+                self._world.groups.removed(group_id, Written(last.epoch, last.base_offset))
+
+    # Answers.
+
+    def _answer(
+        self,
+        answer: Callable[..., Body | None],
+        partitions: Coordinated,
+        request: Request,
+        names: Collection[str],
+        *rest: Any,
+    ) -> Body | None:
+        check, self._when_told = self._when_told, None
+        if check is None or partitions.topic != OFFSETS_TOPIC:
+            return answer(partitions, request, names, *rest)
+        checks = [check]
+
+        def safe(refusals: Refusals) -> None:
+            if not refusals and checks:
+                checks.pop()()
+
+        partitions.when_safe(names, safe)
+        body = answer(partitions, request, names, *rest)
+        if body is not None and checks:  # a planted bug does not wait
+            checks.pop()()
+        return body
+
+    def _when_safe(
+        self, when_safe: Callable[..., None], partitions: Coordinated, names: Any, then: Callable[[Refusals], None]
+    ) -> None:
+        def safe(refusals: Refusals) -> None:
+            if refusals and partitions.topic == OFFSETS_TOPIC:
+                self._world.mark(Mark.NEVER_SAFE)
+            then(refusals)
+
+        when_safe(partitions, names, safe)
+
+    # Classic groups.
+
+    def _carry_out(
+        self,
+        carry_out: Callable[..., None],
+        coordinator: GroupCoordinator,
+        group: ClassicGroup,
+        answers: list[Answer],
+    ) -> None:
+        self._coordinators[group] = coordinator
+        carry_out(coordinator, group, answers)
+        self._world.judge(lambda: check_invariants(group))
+
+    def _send(self, send: Callable[[Answer], None], answer: Answer) -> None:
+        asked = self._syncs.pop(answer.token, None)
+        if asked is not None and isinstance(answer, SyncAnswer) and answer.error is ErrorCode.NONE:
+            (group, wanted), judge = asked, self._world.groups
+            place = Place(self._world, self._coordinators[group].partitions, group.group_id)
+            epoch = place.epoch_now
+            judge.know_by(group.group_id, place.log.batches)
+            owner, share = wanted.group_instance_id or wanted.member_id, decode_share(answer.assignment)
+            self._world.judge(lambda: judge.synced(group.group_id, epoch, wanted.generation, owner, share))
+        send(answer)
+
+    def _sync(self, sync: Callable[..., list[Answer]], group: ClassicGroup, wanted: Sync, now_ms: int) -> list[Answer]:
+        if group.group_id in self._judged:
+            self._syncs[wanted.token] = (group, wanted)
+        answers = sync(group, wanted, now_ms)
+        if any(each.error is ErrorCode.ILLEGAL_GENERATION for each in answers):
+            self._world.mark(Mark.OLD_GENERATION)
+        return answers
+
+    def _turned_away(self, turned_away: Callable[..., list[Answer]], group: ClassicGroup) -> list[Answer]:
+        answers = turned_away(group)
+        if any(isinstance(each, JoinAnswer) for each in answers):
+            self._world.mark(Mark.MOVED_WITH_JOINS)
+        return answers
+
+    def _restore(self, restore: Callable[..., ClassicGroup], *arguments: Any) -> ClassicGroup:
+        group = restore(*arguments)
+        if group.members:
+            self._world.mark(Mark.GROUP_READ_BACK)
+        return group
+
+    def _not_written(self, not_written: Callable[..., Any], *arguments: Any) -> Any:
+        self._world.mark(Mark.GROUP_NOT_WRITTEN)
+        return not_written(*arguments)
+
+    # Groups of KIP-848.
+
+    def _resume(self, resume: Callable[..., None], group: ConsumerGroup, now_ms: int) -> None:
+        self._world.judge(lambda: check_image(group.image))
+        if group.image.members:
+            self._world.mark(Mark.CONSUMER_GROUP_READ_BACK)
+        resume(group, now_ms)
+
+    def _heartbeat(
+        self,
+        heartbeat: Callable[..., HeartbeatAnswer],
+        coordinator: GroupCoordinator,
+        group_id: str,
+        request: Heartbeat,
+    ) -> HeartbeatAnswer:
+        if group_id not in self._judged:
+            return heartbeat(coordinator, group_id, request)
+        holders = self._world.holders
+        if request.member_epoch <= JOINING_EPOCH:
+            holders.says(group_id, request.member_id, frozenset())
+        elif request.owned is not None:
+            holders.says(group_id, request.member_id, self._places(request.owned))
+        answer = heartbeat(coordinator, group_id, request)
+        place = Place(self._world, coordinator.partitions, group_id)
+        if answer.member_epoch >= JOINING_EPOCH:
+            share, end = self._places(answer.assignment or {}), place.log.log_end_offset
+            self._when_told = partial(self._told, group_id, place, answer.member_id, share, end)
+        return answer
+
+    def _told(self, group_id: str, place: Place, member_id: str, share: Share, end: int) -> None:
+        told = Told(member_id, share, place.epoch_now, end)
+        self._world.judge(lambda: self._world.holders.told(group_id, told, place.log.batches))
+
+    def _settle(
+        self,
+        settle: Callable[..., None],
+        coordinator: GroupCoordinator,
+        group: ConsumerGroup,
+        decision: Decision,
+        *rest: Any,
+    ) -> None:
+        place = Place(self._world, coordinator.partitions, group.group_id)
+        gone = sorted(group.image.members.keys() - decision.image.members.keys())
+        try:
+            settle(coordinator, group, decision, *rest)
+        except KafkaError:
+            self._world.mark(Mark.GROUP_NOT_WRITTEN)
+            raise
+        finally:  # it may have died right after it was written
+            written = place.written()
+            if written is not None:
+                for member_id in gone:
+                    self._world.holders.removed(group.group_id, member_id, written)
+        self._world.judge(lambda: check_image(group.image))
+
+    def _places(self, owned: Mapping[Any, Collection[int]]) -> Share:
+        topics = self._world.image.topics
+        return frozenset((topics[each].name, index) for each, indexes in owned.items() for index in indexes)
+
+    # Offsets.
+
+    def _commit_error(self, commit_error: Callable[..., ErrorCode], *arguments: Any, **named: Any) -> ErrorCode:
+        error = commit_error(*arguments, **named)
+        if error is ErrorCode.ILLEGAL_GENERATION:
+            self._world.mark(Mark.OLD_GENERATION)
+        return error
+
+    def _commit(
+        self,
+        commit: Callable[..., None],
+        coordinator: GroupCoordinator,
+        group_id: str,
+        offsets: Mapping[tuple[str, int], CommittedOffset | None],
+    ) -> None:
+        if group_id not in self._judged or None in offsets.values():
+            commit(coordinator, group_id, offsets)
+            return
+        judge, place = self._world.groups, Place(self._world, coordinator.partitions, group_id)
+        (number,) = {each.offset for each in offsets.values() if each is not None}
+        sent = judge.commits[number]
+        try:
+            commit(coordinator, group_id, offsets)
+        finally:  # it may have died right after it was written
+            written = place.written()
+            if written is not None:
+                judge.know_by(group_id, place.log.batches)
+                self._world.judge(lambda: judge.written(sent, written))
+        self._when_told = partial(self._acknowledged, sent, place)
+
+    def _acknowledged(self, commit: Commit, place: Place) -> None:
+        written = place.written()
+        assert written is not None
+        self._world.groups.acknowledged(commit, place.epoch_now, written)
+
+    def _fetch(
+        self, fetch: Callable[..., Body | None], broker: Broker, request: Request, wanted: Any, *rest: Any
+    ) -> Body | None:
+        partitions, group_id = broker.groups.partitions, wanted.group_id
+        if group_id in self._judged and partitions.error_of(group_id) is ErrorCode.NONE:
+            wrong = what_is_wrong(self._world, broker.groups, group_id)
+            self._when_told = partial(self._judge_offsets, wrong)
+        body = fetch(broker, request, wanted, *rest)
+        self._when_told = None
+        return body
+
+    def _judge_offsets(self, wrong: str | None) -> None:
+        if wrong is not None:
+            self._world.violated(ViolationError("commits-kept", wrong))
+
+
+def what_is_wrong(world: World, coordinator: GroupCoordinator, group_id: str) -> str | None:
+    """Return what is wrong with the offsets that a coordinator is about to tell, if anything is."""
+    place, table = Place(world, coordinator.partitions, group_id), coordinator.offsets.of_group(group_id)
+    for each in world.places:
+        number = table[each].offset if each in table else NOTHING
+        if number == NOTHING and world.commits.have_aged:
+            continue
+        wrong = world.groups.read(OffsetKey(group_id, *each), number, place.epoch_now, place.log.batches)
+        if wrong is not None:
+            return wrong
+    return None
+
+
+def look_at_offsets(world: World, group: GroupPlan) -> None:
+    """Look at what a group has committed in the end, and see what became of commits that were never acknowledged.
+
+    Raises:
+        ViolationError: commits-kept.
+    """
+    group_id = group.group_id
+    topic = world.image.topics[world.image.topic_ids[OFFSETS_TOPIC]]
+    leader = topic.partitions[partition_of(group_id, len(topic.partitions))].leader
+    assert leader != NO_LEADER
+    process = world.brokers[leader].process
+    assert process is not None
+    assert process.server.broker is not None
+    coordinator = process.server.broker.groups
+    if coordinator.partitions.error_of(group_id) is not ErrorCode.NONE:
+        raise ViolationError("liveness", f"group {group_id}: its coordinator does not serve it")
+    wrong = what_is_wrong(world, coordinator, group_id)
+    if wrong is not None:
+        raise ViolationError("commits-kept", wrong)
+    place = Place(world, coordinator.partitions, group_id)
+    for commit, written in world.groups.left_behind():
+        if commit.group_id == group_id and written.epoch < place.epoch_now:
+            world.mark(Mark.COMMIT_KEPT if has(place.log.batches, written) else Mark.COMMIT_LOST)

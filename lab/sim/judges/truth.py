@@ -1,0 +1,81 @@
+"""What is true in a simulated cluster.
+
+Theory of operation: `Truth` reads the controller's log as a broker does, after every event that has written to the
+shared disk; so it knows of every decision at the moment it counts.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from lab.sim.faults.strangers import is_noted
+from lab.sim.machine.machine import METADATA
+from sparkonce.broker_lite.cluster.file_coordination import FileCoordination
+from sparkonce.broker_lite.controller.image import ClusterImage
+from sparkonce.broker_lite.replication.invariants import Batch, PartitionHistory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lab.sim.disk import SharedDisk
+    from lab.sim.machine.machine import Machine
+    from lab.sim.run import Run
+    from sparkonce.broker_lite.cluster.coordination import Step
+
+_NOBODY = -1
+
+
+class Truth:
+    """The cluster, as its log has it."""
+
+    def __init__(self, disk: SharedDisk) -> None:
+        self.on_step: list[Callable[[Step], None]] = []
+        """Called with each step of the log."""
+        self._disk = disk
+        self._coordination = FileCoordination(disk, METADATA, _NOBODY, 1, 0)
+        self.image = ClusterImage()
+
+    def look(self) -> None:
+        """Read what is new, if anything is."""
+        if self._disk.changed:
+            self._disk.changed = False
+            for step in self._coordination.poll():
+                for take in self.on_step:
+                    take(step)
+
+    def joined(self, machine: Machine) -> None:
+        """Take a broker that begins to take part: a lock on the shared disk needs no look at it."""
+
+    def look_at_the_end(self, _versions: object) -> None:
+        """Look at what is stored, once the cluster has recovered: all of it has been read."""
+
+    @property
+    def holder(self) -> int:
+        """Who has claimed the latest epoch of the controller."""
+        return self._coordination.locks.leader()
+
+
+class Mistakes(logging.Handler):
+    """Takes what brokers log with a traceback: nothing else of what they log is a mistake of their own."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(logging.ERROR)
+        self._run = run
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging`."""
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and not isinstance(error, OSError) and not is_noted(record, error):
+            self._run.mistake(f"{record.getMessage()}: {error!r}", error)
+
+
+class Unjudged(PartitionHistory):
+    """What has happened to a partition whose records may be deleted, or lost: only its leaders are judged."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.lossy, self.promises = True, False
+
+    def _place(self, broker_id: int, batch: Batch) -> None:
+        """See `PartitionHistory`."""

@@ -1,0 +1,260 @@
+"""The machines that brokers run on: a disk, a clock, an address, and one process after the other.
+
+Theory of operation: a process is the production `Server` on a `SimulatedLoop` (`process.py`), of this version of it or
+a former one. It dies in one of three ways: in order (`Server.stop`), as a process (its callbacks and its connections
+end, its files stay as they are), or with its machine (what it has not flushed may be gone). All machines share one disk
+for `metadata.log.dir`, as the brokers of a cluster do; a process's locks on that end with it.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Final, Protocol
+
+from lab.sim.disk import CutShort, SimulatedDisk
+from lab.sim.machine.damage import damage, has_damage
+from lab.sim.machine.process import DATA, SHARED, Process
+from lab.sim.machine.watches import LATE_MS, Reader
+from lab.sim.marks import Mark
+from lab.sim.scheduler import stream
+from sparkonce.broker_lite.cluster.member import ClusterMember
+from sparkonce.broker_lite.config import BrokerConfig
+from sparkonce.broker_lite.replication.replicas import Replicas
+
+if TYPE_CHECKING:
+    from lab.sim.machine.loop import SimulatedLoop
+    from lab.sim.run import Run
+    from sparkonce.broker_lite.controller.image import PartitionKey
+
+METADATA: Final = f"{SHARED}/metadata"
+EPOCH_MS: Final = 1_700_000_000_000
+"""The time of day at which a simulation begins."""
+_FLUSHES_MS: Final = 100
+_START_AGAIN_MS: Final = 500
+
+
+class Owner(Protocol):
+    """The owner of machines: it decides what their brokers are, and is notified of what happens to them."""
+
+    def config_of(self, node_id: int) -> BrokerConfig:
+        """Return the settings of a broker."""
+
+    def broker_epoch(self, node_id: int) -> int:
+        """Return the epoch in which a broker is registered."""
+
+    def joined(self, machine: Machine, member: ClusterMember) -> None:
+        """Note that a broker begins to take part in its cluster."""
+
+    def leads(self, machine: Machine, key: PartitionKey) -> None:
+        """Note that a broker leads a partition."""
+
+    def may_stop(self, node_id: int, *, power: bool) -> bool:
+        """Whether a broker may die now."""
+
+    def stopped_uncleanly(self, node_id: int, *, power: bool) -> None:
+        """Note that a broker has died."""
+
+    def disk_replaced(self, node_id: int) -> None:
+        """Note that a broker has another disk, which is empty."""
+
+
+class Machine:
+    """One broker's machine, on and off."""
+
+    def __init__(self, node_id: int, run: Run, owner: Owner) -> None:
+        self.node_id = node_id
+        self.run = run
+        self.owner = owner
+        self.address = f"10.0.0.{node_id}"
+        self.disk = SimulatedDisk()
+        self.disk.blown = self._is_cut_short
+        self.disk.directories.add(DATA)
+        self.rng: random.Random = stream("machine", run.plan.seed, node_id)
+        self.version: type[Process] = Process
+        """What its broker is from its next start on."""
+        self.process: Process | None = None
+        self.clock_ahead_ms = 0
+        self.booted_ms = 1_000_000 * node_id
+        self.incarnation = 0
+        self.forgot_epoch: int | None = None
+        """The broker epoch under which it has lost power last."""
+        self.blind_until_ms = 0
+        self.learns_ms = 0
+        """When its broker hears of what the controller has decided last."""
+        self._hearing = stream("hearing", run.plan.seed, node_id)
+        self._damaging = stream("damaging", run.plan.seed, node_id) if has_damage(run.plan.seed) else None
+        self.reporting = stream("reporting", run.plan.seed, node_id)
+        self._graveyard: list[Process] = []
+        """Kept, so that nothing of them is collected, and so executed, in the middle of the run."""
+        run.network.know(self.address, node_id)
+        run.scheduler.after(_FLUSHES_MS, self._flush)
+
+    def config(self) -> BrokerConfig:
+        """Return the settings of its broker."""
+        return self.owner.config_of(self.node_id)
+
+    def now_ms(self) -> int:
+        """Return the time of day, as its clock has it."""
+        return EPOCH_MS + self.run.scheduler.now_ms + self.clock_ahead_ms
+
+    def hear_later(self) -> None:
+        """Let the broker read what the controller has decided some time after that, while there are faults."""
+        run = self.run
+        if not run.is_healed and self.learns_ms < run.scheduler.now_ms:
+            self.learns_ms = run.scheduler.now_ms + int(self._hearing.random() ** 2 * run.plan.settings.image_lag_ms)
+
+    def reads_reports(self, loop: SimulatedLoop) -> Reader:
+        """Return how a broker here reads the reports of a watch: soon, once all is healed."""
+        return Reader(
+            lambda: 0 if self.run.is_healed else self.reporting.choice(LATE_MS),
+            lambda: self.deaf_until_ms,
+            loop.call_soon,
+        )
+
+    @property
+    def deaf_until_ms(self) -> int:
+        """Until when its broker does not read what the controller has decided."""
+        return max(self.blind_until_ms, self.learns_ms)
+
+    def _flush(self) -> None:
+        """Let the disk do what it was asked for."""
+        self.run.scheduler.after(_FLUSHES_MS, self._flush)
+        if self.alive and not self.paused and not self.disk.broken:
+            try:
+                self.disk.settle()
+            except CutShort:
+                self.die()
+
+    # Life and death.
+
+    @property
+    def alive(self) -> bool:
+        """Whether its broker runs."""
+        return self.process is not None
+
+    @property
+    def paused(self) -> bool:
+        """Whether its broker is held up."""
+        return self.process is not None and self.process.loop.paused
+
+    def start(self) -> None:
+        """Start the broker, unless it runs."""
+        if self.process is not None:
+            return
+        self.run.trace(lambda: f"broker {self.node_id} starts{self.version.version}")
+        self.incarnation += 1
+        self.run.network.down.discard(self.node_id)
+        if self._graveyard and type(self._graveyard[-1]) is not self.version:
+            self.run.mark(Mark.UPGRADED if self.version is Process else Mark.DOWNGRADED)
+        self.process = self.version(self)
+        self.process.start()
+
+    def start_later(self, delay_ms: int) -> None:
+        """Start the broker after a while, if it is still down then."""
+        self.run.scheduler.after(delay_ms, self.start)
+
+    def stop(self) -> None:
+        """Let the broker stop in order."""
+        if self.process is not None:
+            self.process.stop()
+
+    def joined(self, member: ClusterMember) -> None:
+        """See `ProcessOwner`."""
+        self.owner.joined(self, member)
+
+    def leads(self, key: PartitionKey) -> None:
+        """See `ProcessOwner`."""
+        self.owner.leads(self, key)
+
+    def stopped(self, *, clean: bool) -> None:
+        """Take a broker that has stopped."""
+        self.run.trace(lambda: f"broker {self.node_id} has stopped{'' if clean else ', not cleanly'}")
+        if clean:
+            self.run.mark(Mark.STOPPED)
+        else:
+            self.owner.stopped_uncleanly(self.node_id, power=False)
+        self._end(power=False)
+        self.start_later(_START_AGAIN_MS)
+
+    def note_unwritable(self) -> None:
+        """Note that what its broker was to write could not be written, if that is why it has ended."""
+        if self.disk.broken:
+            self.run.mark(Mark.BROKEN)
+        elif self.disk.room is not None:
+            self.run.mark(Mark.HALTED)
+
+    def could_not_start(self, *, refused: bool) -> None:
+        """Try again after a while; with another disk, if this one has lost what it said was flushed, and is refused."""
+        self._end(power=False)
+        if refused and self.disk.has_lost:
+            self.run.trace(lambda: f"broker {self.node_id} gets another disk")
+            self.run.mark(Mark.DISK_REPLACED)
+            self.disk.replace()
+            self.disk.directories.add(DATA)
+            self.owner.disk_replaced(self.node_id)
+        self.start_later(_START_AGAIN_MS)
+
+    def die(self, *, power: bool = False) -> None:
+        """Let the broker die, or the whole machine."""
+        if self.process is None:
+            return
+        self.run.trace(lambda: f"broker {self.node_id} dies{', with its machine' if power else ''}")
+        self.owner.stopped_uncleanly(self.node_id, power=power)
+        self._end(power=power)
+        if power:
+            self.run.network.down.add(self.node_id)
+            self.forgot_epoch = self.owner.broker_epoch(self.node_id)
+            self.disk.lose_power(self.rng, self.run.plan.settings.torn)
+            self.run.mark(Mark.POWER_LOST)
+        if self._damaging is not None:
+            self.damage(self._damaging)
+
+    def damage(self, chance: random.Random) -> None:
+        """Damage files that the broker, which has died, can do without."""
+        for _ in range(damage(self.disk, chance)):
+            self.run.mark(Mark.FILE_DAMAGED)
+
+    def _end(self, *, power: bool) -> None:
+        process, self.process = self.process, None
+        if process is not None:
+            process.end(power=power)
+            self._graveyard.append(process)
+        self.disk.process_died()
+
+    def pause(self) -> None:
+        """Hold the broker up."""
+        if self.process is not None:
+            self.run.trace(lambda: f"broker {self.node_id} is paused")
+            self.process.loop.pause()
+
+    def resume(self) -> None:
+        """Let the broker go on."""
+        if self.process is not None:
+            self.run.trace(lambda: f"broker {self.node_id} goes on")
+            self.process.loop.resume()
+
+    def _is_cut_short(self) -> bool:
+        """Whether the broker may die now, in the middle of a change; it dies when what it does is over."""
+        process = self.process
+        if process is None or not self.may_stop(power=False):
+            return False
+        process.alive = process.loop.alive = False
+        power = self.rng.random() < 0.5 and self.may_stop(power=True)
+        self.run.scheduler.after(0, self._cut_short, process, power)
+        return True
+
+    def may_stop(self, *, power: bool) -> bool:
+        """Whether its broker may die now."""
+        return self.owner.may_stop(self.node_id, power=power)
+
+    def _cut_short(self, process: Process, power: bool) -> None:
+        if self.process is process:
+            self.run.mark(Mark.CUT_SHORT)
+            self.die(power=power)
+
+    @property
+    def replicas(self) -> Replicas:
+        """The replicas of its broker, which is a member."""
+        assert self.process is not None
+        assert self.process.member is not None
+        return self.process.member.replicas

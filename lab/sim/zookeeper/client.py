@@ -1,0 +1,291 @@
+"""A client of the simulated ZooKeeper, as `server/zookeeper_client.py` is one of a real one: it behaves like kazoo.
+
+kazoo's threads run beside the event loop: they connect, and fail what has no answer when a connection is lost. What
+they bring to the loop comes later: answers in order, watches in order, and what is told of the connection, but each of
+the three by itself. So the loop may hear of a watch after an answer that is newer, and may ask for something, in a
+connection that has been made again, before it hears that what it asked for before is lost. A process that is held up
+holds its threads up, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from lab.sim.scheduler import stream
+from lab.sim.zookeeper.messages import Answer, Event, Hello, Kind, Request, Welcome
+from lab.sim.zookeeper.server import Connection, Server
+from sparkonce.broker_lite.cluster import zookeeper_nodes
+from sparkonce.broker_lite.cluster.zookeeper_nodes import Operation
+from sparkonce.broker_lite.server.zookeeper_session import NO_SESSION, ConnectionGoneError, Node, ZooKeeperError
+
+if TYPE_CHECKING:
+    from lab.sim.machine.loop import SimulatedLoop
+    from lab.sim.zookeeper.ensemble import Ensemble
+
+_RETRY_MS: Final = 5
+_MAX_RETRY_MS: Final = 100
+"""kazoo's pauses after it has tried all servers, in proportion to the other times of simulations."""
+
+
+class _Thread(Enum):
+    """What brings something to the loop."""
+
+    CONNECTION = "connection"
+    ANSWERS = "answers"
+    WATCHES = "watches"
+
+
+def _nothing() -> None:
+    """Nobody has to know."""
+
+
+class SimulatedClient:
+    """See `ZooKeeperSession`."""
+
+    def __init__(self, ensemble: Ensemble, seed: int, machine: int, timeout_ms: int, loop: SimulatedLoop) -> None:
+        self.on_event: Callable[[], None] = _nothing
+        self.session = NO_SESSION
+        self.connected = False
+        self.timeout_ms = timeout_ms
+        self._ensemble = ensemble
+        self._machine = machine
+        self._wanted_ms = timeout_ms
+        self._loop = loop
+        self._rng = stream("client", seed, machine, ensemble.scheduler.now_ms)
+        self._due_ms = dict.fromkeys(_Thread, 0)
+        self._held_until_ms = 0
+        # What kazoo's threads know.
+        self._connection: Connection | None = None
+        self._welcomed = False
+        self._number = NO_SESSION
+        self._last_zxid = 0
+        self._sent: deque[_Asked] = deque()
+        self._queue: deque[_Asked] = deque()
+        self._servers: list[int] = []
+        self._retry_ms = _RETRY_MS
+        self._heard_ms = 0
+        self._has_expired = False
+        self._is_closed = False
+
+    # What a broker uses.
+
+    def start(self) -> None:
+        """See `ZooKeeperSession`."""
+        self._loop.call_soon(self._attempt)
+
+    def close(self) -> None:
+        """See `ZooKeeperSession`."""
+        if not self._is_closed:
+            if self._welcomed:
+                self._send(_Asked(Request(Kind.CLOSE), None))
+            self._is_closed = True
+
+    async def get(self, path: str, *, watch: bool = False) -> Node:
+        """See `ZooKeeperSession`."""
+        return cast("Node", await self._ask(Request(Kind.GET, path, watch=watch)))
+
+    async def find(self, path: str, *, watch: bool = False) -> Node | None:
+        """See `ZooKeeperSession`."""
+        found: Node | None = await self._ask(Request(Kind.EXISTS, path, watch=watch))
+        return None if found is None else found._replace(data=b"")
+
+    async def children(self, path: str, *, watch: bool = False) -> list[str]:
+        """See `ZooKeeperSession`."""
+        return cast("list[str]", await self._ask(Request(Kind.CHILDREN, path, watch=watch)))
+
+    async def make_path(self, path: str) -> None:
+        """See `ZooKeeperSession`: simulated clusters have no chroot."""
+        await self.find(path)
+
+    async def sync(self) -> None:
+        """See `ZooKeeperSession`."""
+        await self._ask(Request(Kind.SYNC))
+
+    def commit(self, operations: Sequence[Operation]) -> asyncio.Future[Any]:
+        """See `ZooKeeperSession`."""
+        # Those of a broker of another version are of classes of their own.
+        ours = tuple(getattr(zookeeper_nodes, type(each).__name__)(*each) for each in operations)
+        future = self._ask(Request(Kind.MULTI, operations=ours))
+        for listener in self._ensemble.on_sent:
+            listener(self._machine, ours, future)
+        return future
+
+    def process_ended(self, *, power: bool) -> None:
+        """End the connection, as the kernel does; with a loss of power nobody hears of that."""
+        connection, self._connection = self._connection, None
+        if connection is not None and not power and not self._is_closed:
+            connection.end()
+
+    @property
+    def server(self) -> Server | None:
+        """The server that it is connected to, if it is."""
+        return self._connection.server if self._connection is not None and self._welcomed else None
+
+    def hold(self, until_ms: int) -> None:
+        """Let the thread that brings answers be held up until then; what has waited comes one after the other."""
+        self._held_until_ms = until_ms
+        self._due_ms[_Thread.ANSWERS] = max(self._due_ms[_Thread.ANSWERS], until_ms)
+
+    def lose(self) -> None:
+        """End the connection; what has been sent, and is under way, never arrives."""
+        if self._connection is not None:
+            self._connection.there.close(some=False)
+            self._connection.end()
+
+    def drop(self) -> None:
+        """End the connection, if there is one, as the network may at any time."""
+        if self._connection is not None:
+            self._connection.end()
+
+    # Requests.
+
+    def _ask(self, request: Request) -> asyncio.Future[Any]:
+        future = self._loop.create_future()
+        asked = _Asked(request, future)
+        if self._is_closed or self._has_expired:
+            self._settle(asked, None, ConnectionGoneError("the session has ended"))
+        elif self._welcomed:
+            self._send(asked)
+        else:
+            self._queue.append(asked)
+        return future
+
+    def _send(self, asked: _Asked) -> None:
+        assert self._connection is not None
+        self._sent.append(asked)
+        self._connection.there.send(asked.request)
+
+    def _settle(self, asked: _Asked, result: Any, error: ZooKeeperError | None) -> None:
+        if asked.future is not None:
+            self._bring(_Thread.ANSWERS, asked.settle, result, error)
+
+    def _bring(self, thread: _Thread, callback: Callable[..., object], *arguments: Any) -> None:
+        """Let the loop run something soon, after all else that the thread has brought."""
+        now_ms = self._ensemble.scheduler.now_ms
+        late_ms = int(self._rng.random() ** 2 * (self._ensemble.plan.delivery_ms + 1))
+        held_up = thread is _Thread.ANSWERS and now_ms < self._held_until_ms
+        due_ms = self._due_ms[thread] = max(self._due_ms[thread] + held_up, now_ms + late_ms)
+        self._loop.call_later((due_ms - now_ms) / 1000, callback, *arguments)
+
+    # Connections.
+
+    def _attempt(self) -> None:
+        """Try the next server."""
+        if self._is_closed:
+            return
+        self._has_expired = False
+        servers = self._ensemble.servers
+        if not self._servers:
+            self._servers = self._rng.sample(range(len(servers)), len(servers))
+        server = servers[self._servers.pop()]
+        loop = self._loop
+        connection: Connection
+
+        def arrived(message: Any) -> None:
+            loop.call_soon(self._received, connection, message)
+
+        def broken() -> None:
+            loop.call_soon(self._dropped, connection)
+
+        connection = self._connection = Connection(server, self._machine, arrived, broken)
+        loop.call_later(self._wanted_ms / 1000 / len(servers), self._welcome_is_due, connection)
+        server.connect(connection)
+        connection.there.send(Hello(self._number, self._wanted_ms, self._last_zxid))
+
+    def _welcome_is_due(self, connection: Connection) -> None:
+        if connection is self._connection and not self._welcomed:
+            connection.end()
+
+    def _received(self, connection: Connection, message: Welcome | Answer | Event) -> None:
+        if connection is not self._connection:
+            return
+        self._heard_ms = self._ensemble.scheduler.now_ms
+        if isinstance(message, Welcome):
+            self._take_welcome(connection, message)
+        elif isinstance(message, Event):
+            self._bring(_Thread.WATCHES, self._watched)
+        else:
+            self._last_zxid = message.zxid
+            self._settle(self._sent.popleft(), message.result, message.error)
+
+    def _watched(self) -> None:
+        self.on_event()
+
+    def _take_welcome(self, connection: Connection, message: Welcome) -> None:
+        if not message.session:
+            self._connection = None
+            self._lose_session()
+            return
+        self._welcomed, self._number, self._retry_ms = True, message.session, _RETRY_MS
+        self._bring(_Thread.CONNECTION, self._tell, True, self._number, message.timeout_ms)
+        queue, self._queue = self._queue, deque()
+        for asked in queue:
+            self._send(asked)
+        self._loop.call_later(message.timeout_ms / 3000, self._ping, connection, message.timeout_ms)
+
+    def _ping(self, connection: Connection, timeout_ms: int) -> None:
+        """Show that the session is alive, and leave a server that is silent."""
+        if connection is not self._connection:
+            return
+        if self._ensemble.scheduler.now_ms - self._heard_ms > timeout_ms * 2 // 3:
+            connection.end()
+            return
+        self._send(_Asked(Request(Kind.PING), None))
+        self._loop.call_later(timeout_ms / 3000, self._ping, connection, timeout_ms)
+
+    def _dropped(self, connection: Connection) -> None:
+        if connection is not self._connection:
+            return
+        self._connection = None
+        if self._welcomed:
+            self._welcomed = False
+            self._fail_all()
+            self._bring(_Thread.CONNECTION, self._tell, False, self._number, self.timeout_ms)
+        self._again()
+
+    def _lose_session(self) -> None:
+        self._has_expired, self._welcomed = True, False
+        self._number, self._last_zxid = NO_SESSION, 0
+        self._bring(_Thread.CONNECTION, self._tell, False, NO_SESSION, self.timeout_ms)
+        self._fail_all()
+        self._again()
+
+    def _fail_all(self) -> None:
+        lost = [*self._sent, *self._queue]
+        self._sent.clear()
+        self._queue.clear()
+        for asked in lost:
+            self._settle(asked, None, ConnectionGoneError("the connection is lost"))
+
+    def _again(self) -> None:
+        pause_ms = 0
+        if not self._servers:
+            pause_ms, self._retry_ms = self._retry_ms, min(2 * self._retry_ms, _MAX_RETRY_MS)
+        self._loop.call_later(pause_ms / 1000, self._attempt)
+
+    def _tell(self, connected: bool, session: int, timeout_ms: int) -> None:
+        self.connected, self.session, self.timeout_ms = connected, session, timeout_ms
+        self.on_event()
+
+
+class _Asked:
+    """A request whose answer has not come; without a future nobody waits for it."""
+
+    __slots__ = ("future", "request")
+
+    def __init__(self, request: Request, future: asyncio.Future[Any] | None) -> None:
+        self.request = request
+        self.future = future
+
+    def settle(self, result: Any, error: ZooKeeperError | None) -> None:
+        """Give the answer to whoever waits."""
+        if self.future is None or self.future.done():
+            return
+        if error is None:
+            self.future.set_result(result)
+        else:
+            self.future.set_exception(error)

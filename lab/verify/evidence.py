@@ -1,0 +1,140 @@
+"""What a cell has left when its last run is over, the verdict on it, a second opinion, and when each batch landed.
+
+Topics, transactions and groups are asked for while the broker still serves, which may be the cell's own; the table is
+read when the verdict is given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from lab.verify.cells import BY_DELTA_SPARK, Moment, Result
+from lab.verify.judge import Verdict, judge, judge_copies, judge_dead_letters, read_database, read_rows
+from lab.verify.pipelines import Pipeline, Place
+from lab.verify.records import Delivered, Record, read_delivered, read_topic
+from lab.verify.transactions import held_up, lags, open_transactions
+from sparkonce.exactly_once.audit import Auditor, Scope
+from sparkonce.offset_store.commit_log import CommitLog
+from sparkonce.offset_store.locations import Location
+
+OFFSETS_FOLDER = "_sparkonce"
+"""The table of offsets inside the folder of a table that delta-spark writes."""
+TOGETHER_S = 0.1
+"""Records that are sent within such a time of each other are one moment."""
+_FIELD = "sparkonce"
+_INTENT_FIELD = "sparkonceIntent"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the broker returned."""
+
+    in_topic: tuple[Record, ...] = ()
+    delivered: tuple[Delivered, ...] = ()
+    """What the pipeline has sent to a topic, if it sends."""
+    left_behind: tuple[str, ...] = ()
+    """What must not be left, in words: open transactions, and committed offsets that are not the ends."""
+
+
+def gather(pipeline: Pipeline) -> Evidence:
+    """Ask the broker.
+
+    Raises:
+        LoadError: if it returns an error.
+    """
+    servers, output = pipeline.bootstrap_servers, pipeline.output_topic
+    in_topic = tuple(read_topic(servers, pipeline.topic))
+    if output is None:
+        return Evidence(in_topic)
+    left = [f"transaction left behind: {each}" for each in open_transactions(servers, pipeline.app_id)]
+    left += [f"readers are held up: {each}" for each in held_up(servers, [output])]
+    if Result(pipeline.result) is Result.TOPIC:
+        left += [f"group {pipeline.app_id} lags: {each}" for each in lags(servers, pipeline.app_id, pipeline.topic)]
+    return Evidence(in_topic, tuple(read_delivered(servers, output)), tuple(left))
+
+
+def verdict(pipeline: Pipeline, acknowledged: Sequence[tuple[bytes, bytes]], evidence: Evidence) -> Verdict:
+    """Hold what there is against what was acknowledged.
+
+    Raises:
+        DeltaError, OSError, sqlite3.Error: if the table cannot be read.
+    """
+    result = Result(pipeline.result)
+    if result is Result.TOPIC:
+        return judge_copies(acknowledged, evidence.in_topic, evidence.delivered)
+    if result is Result.FOREACH_BATCH:
+        return judge(acknowledged, evidence.in_topic, read_database(pipeline.database))
+    rows = read_rows(pipeline.table, result is Result.MERGE, pipeline.storage_options)
+    if result is Result.DEAD_LETTERS:
+        return judge_dead_letters(acknowledged, evidence.in_topic, rows, evidence.delivered, pipeline.topic)
+    return judge(acknowledged, evidence.in_topic, rows)
+
+
+def broken_chain(place: Place, result: Result) -> str | None:
+    """Return what the audit of a table's log finds against its chain of offsets; None if nothing, or without a table.
+
+    A second opinion: `verdict` looks at rows and at nothing that our code says of itself, this at what the commits say
+    and at no row. The chain has no gap and no overlap, whatever the guarantee.
+
+    Raises:
+        OffsetStoreError: if the table cannot be read.
+    """
+    if result in (Result.TOPIC, Result.FOREACH_BATCH):  # no Delta table
+        return None
+    audited = f"{place.table}/{OFFSETS_FOLDER}" if result in BY_DELTA_SPARK else place.table
+    log = CommitLog.open(Location.parse(audited), place.storage_options)
+    auditor = Auditor(Scope(place.app_id), log.oldest_state())
+    for commit in log.commits():
+        auditor.add(commit)
+    report = auditor.finish(log.stored)
+    if report.proven:
+        return None if report.chains else "the audit found no offsets"
+    return f"the audit found: {report.first_bad.message if report.first_bad else 'a broken chain'}"
+
+
+def commits(place: Place, began_wall_s: float) -> list[Moment]:
+    """Return a moment for each commit of the pipeline; none where the table cannot be read."""
+    moments = []
+    tables = (place.table, f"{place.table}/{OFFSETS_FOLDER}")
+    for entry in [entry for table in tables for entry in _history(table, place.storage_options)]:
+        what = _what(entry)
+        if what is not None:
+            moments.append(Moment(max(entry["timestamp"] / 1000 - began_wall_s, 0.0), "commit", what))
+    return moments
+
+
+def sendings(delivered: Sequence[Delivered], began_wall_s: float) -> list[Moment]:
+    """Return a moment for each group of committed records that were sent together."""
+    groups: list[list[float]] = []
+    for at_s in sorted(each.at_ms / 1000 for each in delivered):
+        if groups and at_s - groups[-1][-1] < TOGETHER_S:
+            groups[-1].append(at_s)
+        else:
+            groups.append([at_s])
+    return [Moment(max(each[0] - began_wall_s, 0.0), "commit", f"{len(each)} rows are sent") for each in groups]
+
+
+def _history(table: str, storage_options: Mapping[str, str]) -> list[dict[str, Any]]:
+    try:
+        return DeltaTable(table, storage_options=dict(storage_options) or None).history()
+    except (TableNotFoundError, DeltaError, OSError):
+        return []
+
+
+def _what(entry: Mapping[str, Any]) -> str | None:
+    """Say what a commit of ours holds; None for others."""
+    if isinstance(entry.get(_INTENT_FIELD), dict):
+        return f"intent to write batch {entry[_INTENT_FIELD].get('batchId', '?')}"
+    info = entry.get(_FIELD)
+    with contextlib.suppress(ValueError, TypeError, AttributeError):
+        info = info or json.loads(entry["userMetadata"]).get(_FIELD) if "userMetadata" in entry else info
+    if not isinstance(info, dict):
+        return None
+    return f"{' and '.join(info.get('writes', ['?']))} of batch {info.get('batchId', '?')}"

@@ -1,0 +1,349 @@
+"""Which crashes can occur, and what each must show.
+
+Theory of operation. A batch is a sequence of steps: points that a pipeline passes, and between them the two durable
+writes, offsets and rows. `_STEPS` has that sequence for each guarantee and each kind of result; everything else
+follows from it. What is durable when a point is reached is what stands before it. If the run ends there, the batch is
+done again from the stored offsets:
+
+- offsets are there and rows are not: the rows are lost;
+- rows are there and offsets are not: they come again;
+- both or neither: nothing is to be seen.
+
+If whoever was hurt can carry on (a client asks a restarted broker again; after a lost answer the log is read again),
+the run goes on to its end, and nothing is to be seen either. A task that Spark runs again is like a batch that is done
+again: at-most-once writes nothing then, and at-least-once writes what is there already. The sequences are written down
+here once more, and not taken from `exactly_once`, because that is what is under test.
+
+``python -m lab.verify.matrix`` prints the matrix as Markdown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from itertools import product
+
+from lab.verify.cells import BY_DELTA_SPARK, Cell, Kind, RecordPath, Result, Shows
+from sparkonce.broker_lite.node.crash_points import BrokerPoint
+from sparkonce.connectors.delta_spark.crash_points import IntentPoint
+from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
+from sparkonce.connectors.kafka_source.crash_points import SourcePoint
+from sparkonce.crash_points import CrashPoint
+from sparkonce.exactly_once.crash_points import SinkPoint
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.jobs.shared.crash_plans import POINTS
+
+
+class Write(Enum):
+    """A durable write of a batch."""
+
+    OFFSETS = "offsets"
+    ROWS = "rows"
+    BOTH = "both at once"
+    """In one commit; or, by delta-spark, by the number in the commit of the rows, which settles what becomes of the
+    intent that was recorded; or, in Kafka, by the decision, which settles what becomes of the tasks' transactions."""
+    DEAD_OFFSETS = "offsets of the dead letters"
+    DEAD_ROWS = "dead letters"
+    DEAD_BOTH = "dead letters and their offsets at once"
+
+
+_CHAINS = ((Write.OFFSETS, Write.ROWS, Write.BOTH), (Write.DEAD_OFFSETS, Write.DEAD_ROWS, Write.DEAD_BOTH))
+"""The writes of each target: a table or topic, and the dead letters beside it, have their own chain of offsets."""
+
+Step = CrashPoint | Write
+
+_PRODUCED: tuple[Step, ...] = (BrokerPoint.APPENDING, BrokerPoint.APPENDED)
+_PLANNED: tuple[Step, ...] = (
+    SourcePoint.FINISHED, BrokerPoint.OFFSETS, SourcePoint.PLANNED, SourcePoint.SPLIT, SinkPoint.BEGUN,
+)  # fmt: skip
+_READ: tuple[Step, ...] = (BrokerPoint.FETCHED, SourcePoint.READING, SourcePoint.READ)
+_FILES: tuple[Step, ...] = (SinkPoint.WRITING, SinkPoint.FILE_WRITTEN, SinkPoint.BEFORE_COMMIT)
+_SENT: tuple[Step, ...] = (SinkPoint.WRITING, BrokerPoint.APPENDING)
+_ACKNOWLEDGED: tuple[Step, ...] = (BrokerPoint.APPENDED, SinkPoint.FILE_WRITTEN, SinkPoint.BEFORE_COMMIT)
+_IN_TRANSACTIONS: tuple[Step, ...] = (TransactionPoint.BEGUN, *_SENT, *_ACKNOWLEDGED, TransactionPoint.DECIDING)
+_ENDED: tuple[Step, ...] = (
+    SinkPoint.ROWS_LANDED,
+    TransactionPoint.DECIDED, TransactionPoint.ENDING, TransactionPoint.ENDED,
+    SinkPoint.AFTER_COMMIT,
+)  # fmt: skip
+
+_STEPS: dict[tuple[Guarantee, Result], tuple[Step, ...]] = {
+    (Guarantee.EXACTLY_ONCE, Result.APPEND): (
+        *_PRODUCED, *_PLANNED, *_READ, *_FILES,
+        Write.BOTH, SinkPoint.ROWS_LANDED, SinkPoint.AFTER_COMMIT,
+    ),
+    (Guarantee.AT_MOST_ONCE, Result.APPEND): (
+        *_PRODUCED, *_PLANNED,
+        Write.OFFSETS, SinkPoint.OFFSETS_LANDED, SinkPoint.BETWEEN_WRITES, *_READ, *_FILES,
+        Write.ROWS, SinkPoint.ROWS_LANDED, SinkPoint.AFTER_COMMIT,
+    ),
+    (Guarantee.AT_LEAST_ONCE, Result.APPEND): (
+        *_PRODUCED, *_PLANNED, *_READ, *_FILES,
+        Write.ROWS, SinkPoint.ROWS_LANDED, SinkPoint.BETWEEN_WRITES,
+        Write.OFFSETS, SinkPoint.OFFSETS_LANDED, SinkPoint.AFTER_COMMIT,
+    ),
+    (Guarantee.EXACTLY_ONCE, Result.MERGE): (
+        *_PRODUCED, *_PLANNED, SinkPoint.BEFORE_COMMIT, IntentPoint.RECORDED, *_READ,
+        Write.BOTH, IntentPoint.UNCONFIRMED, SinkPoint.ROWS_LANDED, SinkPoint.AFTER_COMMIT,
+    ),
+    (Guarantee.AT_MOST_ONCE, Result.MERGE): (
+        *_PRODUCED, *_PLANNED,
+        Write.OFFSETS, SinkPoint.OFFSETS_LANDED, SinkPoint.BETWEEN_WRITES, SinkPoint.BEFORE_COMMIT, *_READ,
+        Write.ROWS, SinkPoint.ROWS_LANDED, SinkPoint.AFTER_COMMIT,
+    ),
+    (Guarantee.AT_LEAST_ONCE, Result.MERGE): (
+        *_PRODUCED, *_PLANNED, SinkPoint.BEFORE_COMMIT, *_READ,
+        Write.ROWS, SinkPoint.ROWS_LANDED, SinkPoint.BETWEEN_WRITES,
+        Write.OFFSETS, SinkPoint.OFFSETS_LANDED, SinkPoint.AFTER_COMMIT,
+    ),
+    (Guarantee.EXACTLY_ONCE, Result.FOREACH_BATCH): (
+        *_PRODUCED, *_PLANNED, SinkPoint.BEFORE_COMMIT, *_READ,
+        Write.BOTH, SinkPoint.ROWS_LANDED, SinkPoint.AFTER_COMMIT,
+    ),
+    (Guarantee.EXACTLY_ONCE, Result.TOPIC): (
+        *_PLANNED, *_READ, *_IN_TRANSACTIONS,
+        Write.BOTH, *_ENDED,
+    ),
+    (Guarantee.AT_MOST_ONCE, Result.TOPIC): (
+        *_PLANNED,
+        Write.OFFSETS, SinkPoint.OFFSETS_LANDED, SinkPoint.BETWEEN_WRITES, *_READ, *_SENT,
+        Write.ROWS, *_ACKNOWLEDGED, SinkPoint.AFTER_COMMIT,
+    ),
+    (Guarantee.AT_LEAST_ONCE, Result.TOPIC): (
+        *_PLANNED, *_READ, *_SENT,
+        Write.ROWS, *_ACKNOWLEDGED, SinkPoint.BETWEEN_WRITES,
+        Write.OFFSETS, SinkPoint.OFFSETS_LANDED, SinkPoint.AFTER_COMMIT,
+    ),
+    # Of dead letters, every point is where it is reached first: by the target of the dead letters, if it comes there.
+    (Guarantee.EXACTLY_ONCE, Result.DEAD_LETTERS): (
+        *_PLANNED, *_READ, *_IN_TRANSACTIONS,
+        Write.DEAD_BOTH, *_ENDED, SinkPoint.BETWEEN_TARGETS,
+        Write.BOTH,
+    ),
+    (Guarantee.AT_MOST_ONCE, Result.DEAD_LETTERS): (
+        *_PLANNED,
+        Write.DEAD_OFFSETS, SinkPoint.OFFSETS_LANDED, SinkPoint.BETWEEN_WRITES,
+        Write.OFFSETS, *_READ, *_SENT,
+        Write.DEAD_ROWS, *_ACKNOWLEDGED, SinkPoint.AFTER_COMMIT, SinkPoint.BETWEEN_TARGETS,
+        Write.ROWS, SinkPoint.ROWS_LANDED,
+    ),
+    (Guarantee.AT_LEAST_ONCE, Result.DEAD_LETTERS): (
+        *_PLANNED, *_READ, *_SENT,
+        Write.DEAD_ROWS, *_ACKNOWLEDGED, SinkPoint.BETWEEN_WRITES,
+        Write.DEAD_OFFSETS, SinkPoint.OFFSETS_LANDED, SinkPoint.AFTER_COMMIT, SinkPoint.BETWEEN_TARGETS,
+        Write.ROWS, SinkPoint.ROWS_LANDED,
+        Write.OFFSETS,
+    ),
+}  # fmt: skip
+_STEPS |= {(guarantee, Result.APPEND_WRITER): _STEPS[guarantee, Result.MERGE] for guarantee in Guarantee}
+_STEPS |= {
+    (guarantee, Result.FOREACH_BATCH): _STEPS[guarantee, Result.MERGE]
+    for guarantee in (Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE)
+}
+
+LANDED = frozenset({SinkPoint.OFFSETS_LANDED, SinkPoint.ROWS_LANDED, IntentPoint.UNCONFIRMED})
+"""Points between a commit and its answer: after an error there, the log is read again."""
+BROKER_POINTS = frozenset(BrokerPoint)
+APPENDS = frozenset({BrokerPoint.APPENDING, BrokerPoint.APPENDED})
+"""Points that a producer takes the broker to: the sink, where it sends to a topic, and else a program that does."""
+SOURCE_POINTS = frozenset({*SourcePoint, BrokerPoint.OFFSETS, BrokerPoint.FETCHED})
+"""Points that the source comes to, or takes the broker to."""
+SENDING = frozenset({Result.TOPIC, Result.DEAD_LETTERS})
+"""Results whose rows, or some of them, go to a topic."""
+BY_FUNCTION = BY_DELTA_SPARK | {Result.FOREACH_BATCH}
+"""Results that a function of ``foreachBatch`` writes, in the driver's own Python process."""
+TASK_POINTS = frozenset(
+    {SourcePoint.READING, SourcePoint.READ, TransactionPoint.BEGUN, SinkPoint.WRITING, SinkPoint.FILE_WRITTEN}
+)  # fmt: skip
+"""Points that a task of Spark's passes."""
+IN_A_TRANSACTION = frozenset({SinkPoint.BEFORE_COMMIT, TransactionPoint.DECIDING, TransactionPoint.DECIDED})
+"""Points of the driver at which the transactions of all tasks are open, and may become too old."""
+_TO_A_TABLE = frozenset({BrokerPoint.APPENDING, SinkPoint.WRITING, SinkPoint.BEFORE_COMMIT, SinkPoint.BETWEEN_WRITES})
+BEFORE_A_WRITE = {
+    Result.APPEND: _TO_A_TABLE,
+    **dict.fromkeys(BY_DELTA_SPARK, _TO_A_TABLE | {IntentPoint.RECORDED, IntentPoint.UNCONFIRMED}),
+    Result.FOREACH_BATCH: _TO_A_TABLE,
+    Result.TOPIC: frozenset({BrokerPoint.APPENDING}),
+    Result.DEAD_LETTERS: frozenset({BrokerPoint.APPENDING, SinkPoint.BETWEEN_TARGETS}),
+}
+"""Points after which the process that reached them writes to a disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Impossible:
+    """A group of combinations that cannot occur."""
+
+    why: str
+    holds: Callable[[Cell], bool]
+
+
+IMPOSSIBLE = (
+    Impossible(
+        "the pipeline never comes there: exactly-once has one write and so nothing between two, and records an intent "
+        "only for what delta-spark writes, as it does its files; transactions are those of exactly-once into a topic",
+        lambda cell: cell.point not in steps(cell.guarantee, cell.result),
+    ),
+    Impossible(
+        "the step has landed, so an error there is a lost acknowledgement, and is tried as one",
+        lambda cell: cell.kind is Kind.EXCEPTION and cell.point in LANDED | BROKER_POINTS - {BrokerPoint.APPENDING},
+    ),
+    Impossible(
+        "there is no acknowledgement to lose: no step has landed that somebody waits to hear of",
+        lambda cell: (
+            cell.kind is Kind.LOST_ACKNOWLEDGEMENT
+            and cell.point not in LANDED | BROKER_POINTS - {BrokerPoint.APPENDING}
+        ),
+    ),
+    Impossible(
+        "nothing is written to a disk next, so a full one is not noticed",
+        lambda cell: cell.kind is Kind.DISK_FULL and cell.point not in BEFORE_A_WRITE[cell.result],
+    ),
+    Impossible(
+        "the process that reaches the point is the broker: see broker killed",
+        lambda cell: cell.kind is Kind.WORKER_KILLED and cell.point in BROKER_POINTS,
+    ),
+    Impossible(
+        "the functions of foreachBatch run in the driver's own Python process: see driver killed",
+        lambda cell: cell.kind is Kind.WORKER_KILLED and in_the_driver(cell),
+    ),
+    Impossible(
+        "a producer brought the broker there: no pipeline runs that could be killed",
+        lambda cell: cell.kind is Kind.DRIVER_KILLED and crashes_while_producing(cell),
+    ),
+    Impossible(
+        "what remains is chance: a broker that holds goes on with one of the batches that it was sent, and without "
+        "transactions all count",
+        lambda cell: (
+            cell.kind is Kind.DRIVER_KILLED and cell.point in APPENDS and cell.guarantee is not Guarantee.EXACTLY_ONCE
+        ),
+    ),
+    Impossible(
+        "Spark runs tasks again, and nothing else; those of foreachBatch only read, and write nothing",
+        lambda cell: cell.kind is Kind.TASK_RETRIED and (cell.point not in TASK_POINTS or cell.result in BY_FUNCTION),
+    ),
+    Impossible(
+        "no transactions of the pipeline are open there that somebody waits for",
+        lambda cell: (
+            cell.kind is Kind.TRANSACTION_TIMED_OUT
+            and (cell.point not in IN_A_TRANSACTION or not uses_transactions(cell))
+        ),
+    ),
+    Impossible(
+        "the functions of foreachBatch need records, and on the direct path Spark has ranges only",
+        lambda cell: cell.path is RecordPath.DIRECT and cell.result in BY_FUNCTION,
+    ),
+    Impossible(
+        "no pipeline runs yet, so it takes no path",
+        lambda cell: cell.path is RecordPath.DIRECT and crashes_while_producing(cell),
+    ),
+)
+
+
+def steps(guarantee: Guarantee, result: Result) -> tuple[Step, ...]:
+    """Return what a pipeline does in a batch, in order."""
+    return _STEPS.get((guarantee, result), ())
+
+
+def why_impossible(cell: Cell) -> str | None:
+    """Return why a cell cannot occur, or None if it can."""
+    return next((rule.why for rule in IMPOSSIBLE if rule.holds(cell)), None)
+
+
+def in_the_driver(cell: Cell) -> bool:
+    """Whether the driver's own Python process reaches the cell's point: it runs the functions of ``foreachBatch``."""
+    return cell.result in BY_FUNCTION and isinstance(cell.point, SinkPoint | IntentPoint)
+
+
+def crashes_while_producing(cell: Cell) -> bool:
+    """Whether the fault hits the program that fills the topic, before there is a pipeline."""
+    return cell.point in APPENDS and cell.result not in SENDING
+
+
+def uses_transactions(cell: Cell) -> bool:
+    """Whether the pipeline writes in Kafka's transactions."""
+    return cell.result in SENDING and cell.guarantee is Guarantee.EXACTLY_ONCE
+
+
+def durable_at(cell: Cell) -> list[tuple[bool, bool]]:
+    """Whether offsets and rows of the batch are durable when the cell's point is reached, for each target."""
+    sequence = steps(cell.guarantee, cell.result)
+    before = sequence[: sequence.index(cell.point)]
+    return [(both in before or offsets in before, both in before or rows in before) for offsets, rows, both in _CHAINS]
+
+
+def ends_the_run(cell: Cell) -> bool:
+    """Whether the pipeline ends at the point, and has to be started again; otherwise it continues."""
+    if cell.kind in (Kind.DRIVER_KILLED, Kind.WORKER_KILLED, Kind.TRANSACTION_TIMED_OUT):
+        return True
+    if cell.kind in (Kind.BROKER_KILLED, Kind.TASK_RETRIED) or cell.point in BROKER_POINTS:
+        return False  # producers and consumers ask again; Spark runs the task again
+    return cell.point not in LANDED
+
+
+def must_say(cell: Cell) -> str | None:
+    """Return the words that the error must have with which the run ends, if there are any."""
+    return "transaction.timeout.ms" if cell.kind is Kind.TRANSACTION_TIMED_OUT else None
+
+
+def must_show(cell: Cell) -> Shows:
+    """Work out what must be seen in the result after the crash."""
+    if not ends_the_run(cell) and cell.kind is not Kind.TASK_RETRIED:
+        return Shows.NEITHER
+    targets = durable_at(cell)
+    if any(offsets and not rows for offsets, rows in targets):
+        return Shows.LOSS
+    return Shows.DUPLICATES if any(rows and not offsets for offsets, rows in targets) else Shows.NEITHER
+
+
+@cache
+def full() -> tuple[Cell, ...]:
+    """Return every cell that can occur, in one fixed order."""
+    return tuple(cell for cell in combinations() if why_impossible(cell) is None)
+
+
+def combinations() -> Iterator[Cell]:
+    """Yield every combination, whether it can occur or not."""
+    everything = product(Guarantee, Result, POINTS, Kind, (False, True), RecordPath)
+    for guarantee, result, point, kind, delete, path in everything:
+        yield Cell(point, kind, guarantee, result, delete, path)
+
+
+_GUARANTEES = (Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE)
+_SIGNS = {Shows.NEITHER: "=", Shows.LOSS: "−", Shows.DUPLICATES: "+"}  # noqa: RUF001
+_NEVER = "·"
+
+
+def markdown() -> str:
+    """Return the tables of docs/crash_points.md: a test compares the page with what is said here."""
+    parts = [_table(result) for result in Result]
+    return "\n\n".join([*parts, _reasons()])
+
+
+def _table(result: Result) -> str:
+    kinds = [kind.value for kind in Kind]
+    lines = [f"| {result.value} | {' | '.join(kinds)} |", "|---" * (len(kinds) + 1) + "|"]
+    for point in POINTS:
+        signs = [_signs(point, kind, result) for kind in Kind]
+        if any(each.strip(f"{_NEVER} ") for each in signs):
+            lines.append(f"| `{point.value}` | {' | '.join(signs)} |")
+    return "\n".join(lines)
+
+
+def _signs(point: CrashPoint, kind: Kind, result: Result) -> str:
+    cells = [Cell(point, kind, guarantee, result, delete_checkpoint=False) for guarantee in _GUARANTEES]
+    return " ".join(_NEVER if why_impossible(cell) else _SIGNS[must_show(cell)] for cell in cells)
+
+
+def _reasons() -> str:
+    """Say how many of all combinations cannot occur, and why."""
+    every = list(combinations())
+    reasons = [why_impossible(cell) for cell in every]
+    lines = [f"Of {len(every)} combinations {len(full())} can occur. The others cannot:", ""]
+    lines += [f"- {reasons.count(rule.why)}: {rule.why}." for rule in IMPOSSIBLE]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(markdown())

@@ -1,0 +1,296 @@
+"""The pipelines that are made to fail: a topic into a Delta table or another topic, in three small batches.
+
+This module is what the session's process runs and the engine describes. The engine side sends a `Pipeline` as JSON; the
+session side builds the query from it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lab.verify.cells import RecordPath, Result
+from lab.verify.records import (
+    DOCUMENT_FIELD,
+    PARTITIONS,
+    REJECTED_EVERY,
+    make,
+    make_documents,
+    make_evolving,
+)
+from sparkonce.exactly_once.guarantee import Guarantee
+
+if TYPE_CHECKING:
+    from delta.tables import DeltaMergeBuilder, DeltaTable
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+COLUMNS = ("key", "value", "partition", "offset")
+DATABASE_COLUMNS = ("partition", "offset", "key", "value")
+RANGE_COLUMN = "kafka_once_range"
+"""What the source hands over on the direct path."""
+COUNT_COLUMN = "n"
+"""Of a merged table: how often the record with this partition and offset was merged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a query reads, and where everything it keeps is."""
+
+    app_id: str
+    bootstrap_servers: str
+    topic: str
+    folder: str
+    stored_in: str = field(default="", kw_only=True)
+    """The URI of the folder of table and checkpoint, if that is not `folder`."""
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False, kw_only=True)
+    """What delta-rs needs to reach it."""
+
+    @property
+    def table(self) -> str:
+        """Where the rows go, if they go to a table: a path or a URI that ends in the cell's name, for pages."""
+        home = (self.stored_in or self.folder).rstrip("/")
+        return f"{home}/{home.rpartition('/')[2]}"
+
+    @property
+    def database(self) -> Path:
+        """Where the rows go, if they go to a database."""
+        return Path(self.folder) / "result.db"
+
+    @property
+    def checkpoint(self) -> str:
+        """What Spark remembers of the query: a path or a URI."""
+        return f"{self.stored_in or self.folder}/checkpoint"
+
+    @property
+    def query_options(self) -> dict[str, str]:
+        """Options of source and sink with which they reach the store."""
+        return {f"storage.{name}": value for name, value in self.storage_options.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline(Place):
+    """One query: from the topic's stored or earliest offsets to what is there now, then it ends."""
+
+    guarantee: str
+    result: str
+    records_per_batch: int
+    transaction_timeout_ms: int | None = None
+    """`kafka.transaction.timeout.ms` of the sink, if it is not to be the default."""
+    path: str = field(default=RecordPath.SPARK.value, kw_only=True)
+    """The value of a `RecordPath`."""
+    registry: str = field(default="", kw_only=True)
+    """The address of the registry that has the schemas of its values, if it decodes Avro."""
+
+    @property
+    def output_topic(self) -> str | None:
+        """Where rows, or those that are rejected, are sent; None if all go to the table."""
+        return {Result.TOPIC: f"{self.topic}-copies", Result.DEAD_LETTERS: f"{self.topic}-dead"}.get(
+            Result(self.result)
+        )
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks a batch has at least.
+
+        Several transactions end one after the other. Without transactions one task does it all: whether another one
+        has sent its rows when the first is hurt would be chance.
+        """
+        return PARTITIONS if Guarantee(self.guarantee) is Guarantee.EXACTLY_ONCE and self.output_topic else 1
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether the sink reads the records."""
+        return RecordPath(self.path) is RecordPath.DIRECT
+
+    def records(self, numbers: Sequence[int]) -> list[tuple[int, bytes, bytes]]:
+        """Return partition, key and value of the records that its topic gets.
+
+        On the direct path no rule of Spark's can reject records: those that are to be rejected do not parse.
+        """
+        if not (self.is_direct and Result(self.result) is Result.DEAD_LETTERS):
+            return make(numbers)
+        if not self.registry:
+            return make_documents(numbers)
+        # Only with exactly-once does the topic of dead letters say which version has found them.
+        return make_evolving(numbers, ambiguous=Guarantee(self.guarantee) is Guarantee.EXACTLY_ONCE)
+
+
+def start(spark: SparkSession, pipeline: Pipeline) -> StreamingQuery:
+    """Start the query, which ends on its own."""
+    build = _BUILDERS[Result(pipeline.result)]
+    return build(spark, pipeline).option("checkpointLocation", pipeline.checkpoint).trigger(availableNow=True).start()
+
+
+def _records(spark: SparkSession, pipeline: Pipeline, offset_store: str | None, **options: str) -> DataFrame:
+    reader = (
+        spark.readStream.format("kafka_once")
+        .option("kafka.bootstrap.servers", pipeline.bootstrap_servers)
+        .option("subscribe", pipeline.topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", str(pipeline.records_per_batch))
+        .option("appId", pipeline.app_id)
+        .options(**pipeline.query_options)
+        .options(**options)
+    )
+    if offset_store is not None:
+        reader = reader.option("offsetStore", offset_store)
+    return (reader.option("minPartitions", str(pipeline.tasks)) if pipeline.tasks > 1 else reader).load()
+
+
+def _ranges(
+    spark: SparkSession, pipeline: Pipeline, offset_store: str, columns: Sequence[str], **options: str
+) -> DataFrame:
+    """Return the ranges from which the sink reads these columns itself.
+
+    Raises:
+        ValueError: if there is anything else in them, so that Spark would pass on records.
+    """
+    named = ",".join(columns)
+    ranges = _records(spark, pipeline, offset_store, handOver="ranges", columns=named, **options)
+    if ranges.columns != [RANGE_COLUMN]:
+        raise ValueError(f"the source hands over {ranges.columns}, and not ranges alone")
+    return ranges
+
+
+def _columns(spark: SparkSession, pipeline: Pipeline, offset_store: str, columns: Sequence[str]) -> DataFrame:
+    if pipeline.is_direct:
+        return _ranges(spark, pipeline, offset_store, columns)
+    return _records(spark, pipeline, offset_store).select(*columns)
+
+
+def _appending(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
+    return _into_table(_columns(spark, pipeline, f"delta:{pipeline.table}", COLUMNS), pipeline)
+
+
+def _into_table(rows: DataFrame, pipeline: Pipeline) -> DataStreamWriter:
+    return (
+        rows.writeStream.format("delta_once")
+        .option("path", pipeline.table)
+        .option("appId", pipeline.app_id)
+        .options(**pipeline.query_options)
+        .option("deliveryGuarantee", pipeline.guarantee)
+    )
+
+
+def _sending(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
+    records = _columns(spark, pipeline, f"group:{pipeline.app_id}", ("key", "value"))
+    writer = (
+        records.writeStream.format("kafka_once")
+        .option("topic", pipeline.output_topic)
+        .option("appId", pipeline.app_id)
+        .options(**pipeline.query_options)
+        .option("deliveryGuarantee", pipeline.guarantee)
+    )
+    return _with_kafka(writer, pipeline)
+
+
+def _with_kafka(writer: DataStreamWriter, pipeline: Pipeline) -> DataStreamWriter:
+    writer = writer.option("kafka.bootstrap.servers", pipeline.bootstrap_servers)
+    if pipeline.transaction_timeout_ms is None:
+        return writer
+    return writer.option("kafka.transaction.timeout.ms", str(pipeline.transaction_timeout_ms))
+
+
+def _leaving_dead_letters(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
+    writer = _into_table((_unparsed if pipeline.is_direct else _marked)(spark, pipeline), pipeline)
+    writer = writer.option("mergeSchema", "true").option("deadLetters", f"topic:{pipeline.output_topic}")
+    return _with_kafka(writer, pipeline)
+
+
+def _unparsed(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
+    options = {"valueFormat": "json", "valueSchema": f"{DOCUMENT_FIELD} BIGINT"}
+    if pipeline.registry:
+        retries = {"schemaRegistry.max.retries": "20"}  # it may be down for a moment
+        follows = {"schemaEvolution": "add-columns", "schemaRegistry.url": pipeline.registry}
+        options = {"valueFormat": "avro", **follows, **retries}
+    return _ranges(spark, pipeline, f"delta:{pipeline.table}", COLUMNS, includeDeadLetters="true", **options)
+
+
+def _marked(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
+    from pyspark.sql import functions
+
+    from sparkonce.connectors.sinks.dead_letters import COLUMN, mark
+
+    records = _records(spark, pipeline, f"delta:{pipeline.table}")
+    number = functions.substring_index(functions.col("value").cast("string"), " ", -1).cast("int")
+    marked = mark(records, rules={"its number can be divided": number % REJECTED_EVERY == 0})
+    return marked.select(*COLUMNS, COLUMN)
+
+
+def _merging(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
+    from sparkonce.connectors.delta_spark.merge import MergeWriter
+
+    writer = MergeWriter(
+        pipeline.table,
+        pipeline.app_id,
+        pipeline.checkpoint,
+        merge=_count,
+        guarantee=pipeline.guarantee,
+        storage_options=pipeline.storage_options,
+    )
+    records = _records(spark, pipeline, writer.offset_store).selectExpr(*COLUMNS, f"1 AS {COUNT_COLUMN}")
+    return records.writeStream.foreachBatch(writer)
+
+
+def _appending_by_delta_spark(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
+    from sparkonce.connectors.delta_spark.append import AppendWriter
+
+    spark.sql(
+        f"CREATE TABLE IF NOT EXISTS delta.`{pipeline.table}` (key BINARY, value BINARY, partition INT, offset BIGINT, "
+        "next BIGINT GENERATED ALWAYS AS (offset + 1)) USING delta CLUSTER BY (offset)"
+    )
+    writer = AppendWriter(
+        pipeline.table,
+        pipeline.app_id,
+        pipeline.checkpoint,
+        guarantee=pipeline.guarantee,
+        storage_options=pipeline.storage_options,
+    )
+    records = _records(spark, pipeline, writer.offset_store).select(*COLUMNS)
+    return records.writeStream.foreachBatch(writer)
+
+
+def _count(target: DeltaTable, rows: DataFrame) -> DeltaMergeBuilder:
+    """Insert a record that is new, and count one that is known: what comes twice is to be seen."""
+    same = "t.partition = s.partition AND t.offset = s.offset"
+    again = {COUNT_COLUMN: f"t.{COUNT_COLUMN} + s.{COUNT_COLUMN}"}
+    merge = target.alias("t").merge(rows.alias("s"), same)
+    return merge.whenMatchedUpdate(set=again).whenNotMatchedInsertAll()
+
+
+def _inserting(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
+    """Keep the offsets beside the rows for exactly-once, else in a database of their own."""
+    from sparkonce.connectors.sinks.foreach import SqlResult
+    from sparkonce.exactly_once.foreach_batch import ForeachBatch
+
+    guarantee = Guarantee(pipeline.guarantee)
+    with closing(sqlite3.connect(pipeline.database)) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS records (partition INT, offset INT, key BLOB, value BLOB)")
+        connection.commit()
+    result = SqlResult(lambda: sqlite3.connect(pipeline.database), pipeline.app_id, _insert)
+    apart = SqlResult(lambda: sqlite3.connect(Path(pipeline.folder) / "offsets.db"), pipeline.app_id, _insert)
+    offsets = None if guarantee is Guarantee.EXACTLY_ONCE else apart
+    writer = ForeachBatch(
+        result, pipeline.checkpoint, pipeline.app_id, guarantee, offsets, storage_options=pipeline.storage_options
+    )
+    return _records(spark, pipeline, None).select(*DATABASE_COLUMNS).writeStream.foreachBatch(writer)
+
+
+def _insert(connection: sqlite3.Connection, rows: DataFrame) -> None:
+    connection.executemany("INSERT INTO records VALUES (?, ?, ?, ?)", [tuple(row) for row in rows.collect()])
+
+
+_BUILDERS = {
+    Result.APPEND: _appending,
+    Result.MERGE: _merging,
+    Result.APPEND_WRITER: _appending_by_delta_spark,
+    Result.FOREACH_BATCH: _inserting,
+    Result.TOPIC: _sending,
+    Result.DEAD_LETTERS: _leaving_dead_letters,
+}

@@ -1,0 +1,1 @@
+"""Checkpoints set back: the second dimension of ``python -m lab.verify``."""

@@ -1,0 +1,412 @@
+"""Some cells side by side: run into the crash, hurt what is to be hurt, recover, gather what is to be judged.
+
+Theory of operation. Every cell has a topic, a table, a checkpoint and an ``appId`` of its own, so its crash plan is
+meant for it alone. Cells that share a session or broker that is to be killed form one wave: each runs into its point
+and holds there; when all hold or have ended, the victim is killed once. A cell that shares no victim waits for nobody:
+it recovers as soon as its first run has ended, and each is handed over as soon as it has recovered.
+
+Points that know no batch are armed late: the pipeline is first held at the end of batch 0 (the anchor), then the plan
+is armed and the pipeline released. So whatever happens, happens in batch 1, with a batch before it and one after it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from pyarrow import fs
+
+from lab.spark_process import SessionError, SparkProcess
+from lab.verify import evolving
+from lab.verify.brokers import Broker, CrashableBroker
+from lab.verify.cells import Cell, Kind, Moment
+from lab.verify.evidence import Evidence, gather
+from lab.verify.evolving import Registry
+from lab.verify.matrix import BROKER_POINTS, crashes_while_producing
+from lab.verify.pipelines import Pipeline, Place
+from lab.verify.records import Sending, create_topic
+from lab.verify.transactions import open_transactions
+from sparkonce.connectors.kafka_source.crash_points import SourcePoint
+from sparkonce.crash_points import CrashAction, CrashPlan
+from sparkonce.exactly_once.crash_points import SinkPoint
+from sparkonce.jobs.shared.crash_plans import arm, disarm, fired, release
+from sparkonce.offset_store.locations import Location
+
+RECORDS_PER_BATCH = 8
+BEFORE_THE_CRASH = 16
+"""Two batches, of which the second is hit."""
+AFTER_THE_CRASH = 4
+"""Produced before the pipeline is started again: it has to go on, not only to mend."""
+CRASHED_BATCH = 1
+RUNS = 2
+"""Of each pipeline: into the crash, and after it."""
+RUN_LIMIT_S = 300.0
+"""How long queries may take to end or to hold, before they are given up."""
+POLL_S = 0.02
+TRANSACTION_TIMEOUT_MS = 10_000
+"""`transaction.timeout.ms` where it is to pass: enough for a batch, and not too long to wait for."""
+TRANSACTION_POLL_S = 0.25
+AT_ONCE = 4
+"""Pipelines that run side by side, those that hold or wait not counted: enough to fill the pauses of two cores, and few
+enough for each Python process to be there within the ten seconds that Spark gives it."""
+
+ACTIONS = {
+    Kind.EXCEPTION: CrashAction.RAISE,
+    Kind.LOST_ACKNOWLEDGEMENT: CrashAction.RAISE,
+    Kind.DISK_FULL: CrashAction.DISK_FULL,
+    Kind.WORKER_KILLED: CrashAction.KILL,
+    Kind.DRIVER_KILLED: CrashAction.HOLD,
+    Kind.BROKER_KILLED: CrashAction.HOLD,
+    Kind.TASK_RETRIED: CrashAction.KILL,
+    Kind.TRANSACTION_TIMED_OUT: CrashAction.HOLD,
+}
+WITHOUT_BATCH = frozenset({SourcePoint.PLANNED, SourcePoint.SPLIT, SourcePoint.FINISHED})
+"""Points of the planner, which knows offsets and no batches."""
+ANCHOR = SinkPoint.AFTER_COMMIT
+
+
+class Surroundings(Protocol):
+    """What a wave needs around it."""
+
+    @property
+    def crash_folder(self) -> Path:
+        """Where plans for the session's processes lie."""
+
+    def session(self) -> SparkProcess:
+        """Return the running session; starts one if there is none."""
+
+
+@dataclass(slots=True)
+class Running:
+    """One cell on its way."""
+
+    cell: Cell
+    folder: Path
+    topic: str
+    broker: Broker
+    crash_folder: Path
+    """Where the plan of this cell is armed: the session's folder, or that of the cell's own broker."""
+    own_broker: CrashableBroker | None = None
+    registry: Registry | None = None
+    """What has the schemas of its values, if it decodes Avro."""
+    stored_in: str = ""
+    """See `Place`."""
+    storage_options: Mapping[str, str] = field(default_factory=dict)
+    began_s: float = 0.0
+    began_wall_s: float = 0.0
+    moments: list[Moment] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    acknowledged: list[tuple[bytes, bytes]] = field(default_factory=list)
+    evidence: Evidence = field(default_factory=Evidence)
+    trouble: list[str] = field(default_factory=list)
+    """What went wrong with the cell itself."""
+    anchor: CrashPlan | None = None
+    plan: CrashPlan | None = None
+    seen_firing: bool = False
+    transactions_seen_s: float = 0.0
+    """When it was last asked which of its transactions are open."""
+    released: bool = False
+    """Whether what held goes on: its victim was killed, or its transactions were aborted."""
+    runs: int = 0
+    run_began_s: float = 0.0
+    over: bool = True
+    """Whether no query of it runs."""
+    finished: bool = False
+    """Whether the broker has returned all that it will be judged by."""
+
+    @property
+    def app_id(self) -> str:
+        """The name of its pipeline; Kafka remembers names, so no two cells of any runs have the same."""
+        return f"{self.cell.name}_{self.topic}"
+
+    @property
+    def shares_a_victim(self) -> bool:
+        """Whether what is killed at its point is killed once, for the whole wave."""
+        lets_go_by_itself = self.kills_its_own_broker or self.cell.kind is Kind.TRANSACTION_TIMED_OUT
+        return ACTIONS[self.cell.kind] is CrashAction.HOLD and not lets_go_by_itself
+
+    @property
+    def holds(self) -> bool:
+        """Whether it holds at its point until it is released."""
+        return self.shares_a_victim and self.seen_firing and not (self.released or self.over)
+
+    @property
+    def waits_for_kafka(self) -> bool:
+        """Whether it stands at its point until Kafka has aborted its transactions."""
+        return self.cell.kind is Kind.TRANSACTION_TIMED_OUT and self.seen_firing and not self.released
+
+    @property
+    def kills_its_own_broker(self) -> bool:
+        """Whether no other cell shares its victim, so it need not wait for others: a client does not wait for ever."""
+        return self.own_broker is not None and self.cell.kind is Kind.BROKER_KILLED
+
+    @property
+    def query(self) -> str:
+        """The name of its present run."""
+        return f"{self.folder.name}#{self.runs}"
+
+    @property
+    def anchor_name(self) -> str:
+        """The name under which its anchor is armed, in the folder of the session's plans."""
+        return f"{self.folder.name}.anchor"
+
+    def note(self, lane: str, what: str) -> None:
+        """Put a moment on the timeline."""
+        self.moments.append(Moment(time.monotonic() - self.began_s, lane, what))
+
+    def pipeline(self) -> Pipeline:
+        """Describe its query."""
+        cell = self.cell
+        return Pipeline(
+            self.app_id, self.broker.bootstrap_servers, self.topic, str(self.folder), cell.guarantee.value,
+            cell.result.value, RECORDS_PER_BATCH,
+            TRANSACTION_TIMEOUT_MS if cell.kind is Kind.TRANSACTION_TIMED_OUT else None,
+            stored_in=self.stored_in, storage_options=self.storage_options, path=cell.path.value,
+            registry="" if self.registry is None else self.registry.url,
+        )  # fmt: skip
+
+
+class Wave:
+    """The cells of one wave, from their topics to what is to be judged."""
+
+    def __init__(self, cells: Sequence[Running], around: Surroundings) -> None:
+        self._cells = cells
+        self._around = around
+        self._session = around.session()
+
+    def run(self) -> Iterator[Running]:
+        """Run all steps, and yield each cell when it can be judged; errors of a cell are recorded in it."""
+        yield from self._run((one, self._prepare) for one in self._cells)
+        self._hurt()
+        hurt = [one for one in self._cells if one.shares_a_victim]
+        yield from self._run((one, self._between) for one in hurt if not one.trouble)
+        for one in hurt:
+            if not one.finished:
+                yield self._finished(one)
+
+    def _guarded(self, one: Running, step: Callable[[Running], None]) -> None:
+        try:
+            step(one)
+        except SessionError:
+            raise  # nothing can be run at all
+        except Exception as error:  # one cell's trouble is not the others'
+            one.trouble.append(f"{type(error).__name__}: {error}")
+
+    # Before the first run.
+
+    def _prepare(self, one: Running) -> None:
+        one.began_s, one.began_wall_s = time.monotonic(), time.time()
+        if one.registry is not None:
+            one.registry.evolve(one.topic, evolving.FIRST)
+        output = one.pipeline().output_topic
+        for topic in (one.topic,) if output is None else (one.topic, output):
+            create_topic(one.broker.bootstrap_servers, topic)
+        if crashes_while_producing(one.cell):
+            self._arm(one)
+        self._produce(one, range(BEFORE_THE_CRASH))
+        if crashes_while_producing(one.cell):
+            return
+        if one.cell.point in WITHOUT_BATCH | BROKER_POINTS or one.registry is not None:
+            where = f"{one.app_id}:{ANCHOR.value}@{CRASHED_BATCH - 1}={CrashAction.HOLD.value}"
+            one.anchor = arm(self._around.crash_folder, one.anchor_name, where)
+        else:
+            self._arm(one)
+
+    def _arm(self, one: Running) -> None:
+        cell = one.cell
+        app = "" if cell.point in BROKER_POINTS else f"{one.app_id}:"
+        batch = "" if cell.point in WITHOUT_BATCH | BROKER_POINTS else f"@{CRASHED_BATCH}"
+        one.plan = arm(one.crash_folder, one.folder.name, f"{app}{cell.point.value}{batch}={ACTIONS[cell.kind].value}")
+
+    def _produce(self, one: Running, numbers: Iterable[int]) -> None:
+        sending = Sending.begin(one.broker.bootstrap_servers, one.topic, one.pipeline().records(list(numbers)))
+        one.acknowledged += sending.finish(lambda: self._look_at_producing(one))
+
+    def _look_at_producing(self, one: Running) -> None:
+        if crashes_while_producing(one.cell) and self._notice_firing(one) and one.kills_its_own_broker:
+            self._restart(one.broker, [one])
+
+    # Runs.
+
+    def _run(self, cells: Iterable[tuple[Running, Callable[[Running], None]]]) -> Iterator[Running]:
+        """Have the cells' pipelines run until they hold or are over, a few at a time, and what shares no victim again.
+
+        Each comes with what is done right before its run. Yields the cells that need no further run; those with
+        trouble that share a victim are left.
+        """
+        waiting, active = deque(cells), list[Running]()
+        while waiting or active:
+            while waiting and sum(not one.waits_for_kafka for one in active) < AT_ONCE:
+                one, before = waiting.popleft()
+                self._guarded(one, before)
+                if not one.trouble:
+                    self._guarded(one, self._start)
+                active.append(one)
+            left = self._follow(active)
+            settled = [one for one in active if all(one is not other for other in left)]
+            active = left
+            for one in settled:
+                if one.runs == RUNS or (one.trouble and not one.shares_a_victim):
+                    yield self._finished(one)
+                elif not one.shares_a_victim:
+                    waiting.appendleft((one, self._between))
+
+    def _start(self, one: Running) -> None:
+        self._session = self._around.session()
+        one.runs += 1
+        one.over = False
+        one.run_began_s = time.monotonic()
+        one.note("pipeline", "starts" if one.runs == 1 else "is started again")
+        self._session.start(one.query, one.pipeline())
+
+    def _follow(self, active: Sequence[Running]) -> list[Running]:
+        """Check running pipelines, and return those that have neither ended nor hold."""
+        for one in active:
+            self._look(one)
+        left = [one for one in active if not (one.over or one.holds or one.trouble)]
+        hung = [one for one in left if time.monotonic() - one.run_began_s > RUN_LIMIT_S]
+        if hung:
+            self._give_up(hung)
+            return []
+        if left:
+            time.sleep(POLL_S)
+        return left
+
+    def _look(self, one: Running) -> None:
+        if one.over:
+            return
+        if one.anchor is not None and fired(one.anchor) is not None:
+            self._go_on(one, one.anchor)
+            one.anchor = None
+        if self._notice_firing(one) and one.kills_its_own_broker:
+            self._restart(one.broker, [one])
+        if one.waits_for_kafka:
+            self._release_when_timed_out(one)
+        over, error = self._session.ended(one.query)
+        if over:
+            self._ended(one, error)
+
+    def _go_on(self, one: Running, anchor: CrashPlan) -> None:
+        """Let a pipeline go on to the batch that is hit, which asks the registry while it is down or just back."""
+        if one.registry is not None:
+            one.registry.evolve(one.topic, evolving.RUNNING)
+        self._arm(one)
+        release(anchor)
+        if one.registry is not None and one.cell.kind is Kind.EXCEPTION:
+            one.note("broker", "the registry is killed")
+            one.registry.restart()
+            one.note("broker", "the registry serves again")
+
+    def _release_when_timed_out(self, one: Running) -> None:
+        """Let the driver go on as soon as Kafka has aborted what was open when it came to the point."""
+        now_s = time.monotonic()
+        if now_s - one.transactions_seen_s < TRANSACTION_POLL_S:
+            return
+        one.transactions_seen_s = now_s
+        if not open_transactions(one.broker.bootstrap_servers, one.app_id):
+            one.note("broker", "has aborted what was open for too long")
+            self._release(one)
+
+    def _release(self, one: Running) -> None:
+        assert one.plan is not None
+        one.released = True
+        release(one.plan)
+
+    def _ended(self, one: Running, error: str | None) -> None:
+        one.over = True
+        self._notice_firing(one)
+        one.note("pipeline", "ends" if error is None else "ends with an error")
+        if error is not None:
+            one.errors.append(error)
+
+    def _notice_firing(self, one: Running) -> bool:
+        """Whether the plan has fired since this was last asked."""
+        if one.seen_firing or one.plan is None or fired(one.plan) is None:
+            return False
+        one.seen_firing = True
+        one.note("fault", f"{one.cell.kind.value} at {one.cell.point.value}")
+        if one.registry is not None:
+            one.registry.evolve(one.topic, evolving.HIT)
+        return True
+
+    def _give_up(self, hung: Sequence[Running]) -> None:
+        self._session.kill()
+        for one in self._cells:
+            if one in hung:
+                one.trouble.append(f"run {one.runs} neither ended nor reached its point within {RUN_LIMIT_S:g} s")
+            if not one.over:
+                one.over = True
+                one.note("pipeline", "is killed")
+
+    # The crash.
+
+    def _hurt(self) -> None:
+        holding = [one for one in self._cells if one.holds]
+        if not holding:
+            return
+        if holding[0].cell.kind is Kind.DRIVER_KILLED:
+            self._session.kill()
+            for registry in {id(one.registry): one.registry for one in holding}.values():
+                if registry is not None:
+                    registry.restart()
+            for one in holding:
+                one.over = True
+                one.note("pipeline", "is killed")
+                self._release(one)  # a broker that holds lives on
+            return
+        for broker in {id(one.broker): one.broker for one in holding}.values():
+            self._restart(broker, [one for one in holding if one.broker is broker])
+        going_on = holding
+        while going_on:
+            going_on = self._follow(going_on)
+
+    def _restart(self, broker: Broker, hurt: Sequence[Running]) -> None:
+        broker.kill()
+        for one in hurt:
+            one.note("broker", "is killed")
+        broker.restart()
+        for one in hurt:
+            one.note("broker", "serves again")
+            self._release(one)
+
+    # After it.
+
+    def _between(self, one: Running) -> None:
+        disarm(one.crash_folder, one.folder.name)  # what has not fired by now shall not fire later
+        one.released = True
+        if one.cell.delete_checkpoint:
+            remove_checkpoint(one.pipeline())
+            one.note("checkpoint", "is deleted")
+        if one.registry is not None:
+            for version in (evolving.HIT, evolving.RESTARTED):
+                one.registry.evolve(one.topic, version)
+        self._produce(one, range(BEFORE_THE_CRASH, BEFORE_THE_CRASH + AFTER_THE_CRASH))
+
+    def _finished(self, one: Running) -> Running:
+        one.finished = True
+        self._guarded(one, self._finish)
+        return one
+
+    def _finish(self, one: Running) -> None:
+        with contextlib.ExitStack() as stack:
+            if one.own_broker is not None:
+                stack.callback(one.own_broker.close)
+            one.evidence = gather(one.pipeline())
+
+
+def remove_checkpoint(place: Place) -> None:
+    """Delete a checkpoint directory, which may not be there yet."""
+    location = Location.parse(place.checkpoint)
+    if location.is_local:
+        shutil.rmtree(location.text, ignore_errors=True)
+        return
+    filesystem, root = location.filesystem(place.storage_options)
+    for info in filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True, recursive=True)):
+        if info.type is fs.FileType.File:
+            filesystem.delete_file(info.path)

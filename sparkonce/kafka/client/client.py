@@ -1,0 +1,593 @@
+"""The client: metadata, offsets and fetches, from whichever broker leads, through restarts and moves of leaders.
+
+A `Client` belongs to one thread at a time. It keeps a connection per broker and what it learned of leaders. Every call
+is retried, with a bounded back-off, on errors that Kafka calls retriable and on broken connections; the first contact
+with the cluster has a shorter deadline (`socket.connection.setup.timeout.ms`) than later calls
+(`default.api.timeout.ms`), because a wrong address should not take a minute to be reported.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import logging
+import os
+import random
+import socket
+import ssl
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any, NamedTuple, TypeVar
+
+from sparkonce.kafka.client import list_offsets
+from sparkonce.kafka.client.connection import Connection
+from sparkonce.kafka.client.list_offsets import Asked
+from sparkonce.kafka.client.settings import ClientSettings
+from sparkonce.kafka.protocol import apis
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import RETRIABLE, ErrorCode, KafkaError, ProtocolError
+from sparkonce.words import counted
+
+LATEST, EARLIEST = -1, -2
+"""Special timestamps of ListOffsets, and latest and earliest in JSON offsets, as in Spark's connector."""
+
+MAX_BYTES_BEHIND = 64 << 10
+"""Most bytes of a request that is sent behind another: the broker's socket takes them before it has answered the first,
+so the two sides never wait for each other to read."""
+
+REPLICA_ID_FROM = 3
+"""The first version of OffsetForLeaderEpoch with a replica id."""
+_CONSUMER = -1
+
+_log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
+_Answer = TypeVar("_Answer")
+_Address = tuple[str, int]
+
+
+class KafkaUnreachableError(ConnectionError):
+    """No broker answered in time; the message names the bootstrap servers."""
+
+
+class MissingTopicError(LookupError):
+    """A topic, or a partition of it, does not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Where a partition's leader listens; ``epoch`` is the leader epoch."""
+
+    host: str
+    port: int
+    epoch: int
+
+    @property
+    def address(self) -> _Address:
+        """Host and port."""
+        return self.host, self.port
+
+
+class EpochEnd(NamedTuple):
+    """The largest leader epoch that the log has, up to the requested one, and the offset after its last record.
+
+    Both are -1 if the requested epoch is newer than all that the leader knows.
+    """
+
+    epoch: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """A topic: its id in Kafka's own text form, and its partitions; None where there is currently no leader."""
+
+    name: str
+    topic_id: str
+    partitions: Mapping[int, Leader | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMetadata:
+    """A cluster as one of its brokers describes it; the same object as long as nothing changes.
+
+    Brokers and topics are `MetadataResponse`'s own entries.
+    """
+
+    cluster_id: str
+    controller_id: int
+    brokers: tuple[Any, ...]
+    topics: tuple[Any, ...]
+    """All of them, internal ones too."""
+    error: ErrorCode = ErrorCode.NONE
+    """Of the whole response."""
+
+    def metadata(self) -> dict[str, TopicMetadata]:
+        """Return the topics without those that have an error of their own, such as one that is being deleted."""
+        brokers = {broker.node_id: (broker.host, broker.port) for broker in self.brokers}
+        healthy = (topic for topic in self.topics if not topic.error_code and topic.partitions)
+        return {topic.name: _topic_metadata(topic, brokers) for topic in healthy}
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """One encoded request, and the connection that it goes to."""
+
+    connection: Connection
+    api_key: ApiKey
+    version: int
+    body: bytearray
+
+
+@dataclass(frozen=True, slots=True)
+class _Description:
+    """A response about topics, decoded, and both messages as bytes, by which the same response is recognized."""
+
+    messages: tuple[bytes, bytes]
+    topics: list[Any]
+    brokers: dict[int, _Address]
+    cluster: ClusterMetadata
+    known: dict[str, TopicMetadata] = field(default_factory=dict)
+    """The topics that were used, by name."""
+
+    def metadata(self, topic: Any) -> TopicMetadata:
+        """Return one of ``topics``, the same object each time; raises the broker's error about it."""
+        if topic.name not in self.known:
+            self.known[topic.name] = _topic_metadata(topic, self.brokers)
+        return self.known[topic.name]
+
+
+@dataclass(frozen=True, slots=True)
+class _Behind:
+    """Offsets that are requested behind the next request about topics."""
+
+    wanted: Mapping[tuple[str, int], int]
+    known: Mapping[str, TopicMetadata]
+    found: dict[tuple[str, int], int] | None = None
+    """None if there was no response, or the topics had changed since ``known``."""
+
+
+def topic_id_text(topic_id: uuid.UUID | None) -> str:
+    """Write a topic id as Kafka's tools show it: 22 characters of URL-safe base64; "" if the broker has none."""
+    if topic_id is None or topic_id.int == 0:
+        return ""
+    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+
+
+def topic_id_from_text(text: str) -> uuid.UUID:
+    """Read what `topic_id_text` wrote."""
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "==")) if text else uuid.UUID(int=0)
+
+
+class Client:
+    """A client of one cluster."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = settings
+        self._connections: dict[_Address, Connection] = {}
+        self._known_brokers: list[_Address] = []
+        self._reached = False
+        self._description: _Description | None = None
+        self._behind: _Behind | None = None
+
+    def topics(self, names: Iterable[str]) -> dict[str, TopicMetadata]:
+        """Return topics by name; each has at least one partition.
+
+        Raises:
+            MissingTopicError: if one does not exist, or this user may not describe it.
+            KafkaUnreachableError: if no broker answers.
+
+        """
+        wanted = sorted(set(names))
+        return self.retry("ask for the topics " + ", ".join(wanted), lambda: self.topics_now(wanted))
+
+    def existing_topics(self, names: Iterable[str]) -> dict[str, TopicMetadata]:
+        """Return topics by name, without those that do not exist.
+
+        Raises:
+            KafkaUnreachableError: if no broker answers.
+        """
+        wanted = sorted(set(names))
+
+        def attempt() -> dict[str, TopicMetadata]:
+            found = self._describe(wanted)
+            missing = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return {topic.name: found.metadata(topic) for topic in found.topics if topic.error_code != missing}
+
+        return self.retry("ask for the topics " + ", ".join(wanted), attempt)
+
+    def matching_topics(self, wanted: Callable[[str], bool]) -> dict[str, TopicMetadata]:
+        """Return all topics whose names are ``wanted``, without Kafka's internal ones.
+
+        Raises:
+            KafkaUnreachableError: if no broker answers.
+        """
+
+        def attempt() -> dict[str, TopicMetadata]:
+            found = self._describe(None)
+            chosen = (topic for topic in found.topics if not topic.is_internal and wanted(topic.name))
+            return {topic.name: found.metadata(topic) for topic in chosen}
+
+        return self.retry("ask for all topics", attempt)
+
+    def cluster(self) -> ClusterMetadata:
+        """Return brokers and all topics.
+
+        Raises:
+            KafkaUnreachableError: if no broker answers.
+        """
+
+        def attempt() -> ClusterMetadata:
+            found = self._describe(None).cluster
+            if not found.brokers:  # whoever answers is a broker itself
+                raise KafkaError(found.error or ErrorCode.UNKNOWN_SERVER_ERROR, "brokers and topics")
+            return found
+
+        return self.retry("ask for the cluster", attempt)
+
+    def offsets(
+        self, wanted: Mapping[tuple[str, int], int], known: dict[str, TopicMetadata]
+    ) -> dict[tuple[str, int], int]:
+        """Return the offset at a timestamp, LATEST or EARLIEST, of each (topic, partition).
+
+        With ``read_committed`` the latest is the last stable offset. ``known`` saves the request for leaders, and is
+        updated if they have changed: the leader epochs in it are those of the results.
+        """
+        behind, self._behind = self._behind, None
+        if behind is not None and behind.found is not None and behind.wanted == wanted:
+            return behind.found
+        return self._ask_leaders("ask for offsets", lambda: self._offsets(wanted, known), wanted, known)
+
+    def send_behind(self, wanted: Mapping[tuple[str, int], int], known: Mapping[str, TopicMetadata]) -> None:
+        """Send a request for these offsets right behind the next one about topics, which saves a round trip.
+
+        If the topics turn out to be as ``known``, so that the right leaders were asked, the next call of `offsets` for
+        the same returns the result. Anything that fails here is left to that call.
+        """
+        self._behind = _Behind(wanted, dict(known))
+
+    def epoch_ends(
+        self, wanted: Mapping[tuple[str, int], int], known: dict[str, TopicMetadata]
+    ) -> dict[tuple[str, int], EpochEnd]:
+        """Return where a leader epoch of each (topic, partition) ended (OffsetForLeaderEpoch, KIP-320).
+
+        Empty if a broker does not serve that (before Kafka 2.1). ``known`` is used as by `offsets`.
+        """
+        return self._ask_leaders("ask for leader epochs", lambda: self._epoch_ends(wanted, known), wanted, known)
+
+    def _ask_leaders(
+        self,
+        what: str,
+        ask: Callable[[], dict[tuple[str, int], _Answer]],
+        wanted: Mapping[tuple[str, int], int],
+        known: dict[str, TopicMetadata],
+    ) -> dict[tuple[str, int], _Answer]:
+        def attempt() -> dict[tuple[str, int], _Answer]:
+            try:
+                return ask()
+            except (OSError, KafkaError):
+                known.update(self.topics_now(sorted({topic for topic, _ in wanted})))
+                raise
+
+        return self.retry(what, attempt) if wanted else {}
+
+    def topics_now(self, names: list[str], *, create: bool = False) -> dict[str, TopicMetadata]:
+        """Request topics once, without a retry: for use within `retry`.
+
+        With ``create`` a broker whose ``auto.create.topics.enable`` is true creates what is missing.
+        """
+        found = self._describe(names, create=create)
+        return {topic.name: found.metadata(topic) for topic in found.topics}
+
+    def _describe(self, names: list[str] | None, *, create: bool = False) -> _Description:
+        """Request topics, all of them if ``names`` is None.
+
+        The same response to the same request is not decoded again: that takes longer than the request itself where
+        topics have thousands of partitions.
+        """
+        connection = self.any_connection()
+        version = connection.version(ApiKey.METADATA)
+        request_topic = apis.request_class(ApiKey.METADATA).MetadataRequestTopic
+        topics = None if names is None else [request_topic(version=version, name=name) for name in names]
+        request = apis.request(ApiKey.METADATA, version, topics=topics, allow_auto_topic_creation=create)
+        question = _Question(connection, ApiKey.METADATA, version, apis.encode_request(request, version))
+        behind, self._behind = self._behind, None
+        (_, response), *offsets = self._exchange(chain([question], self._questions_behind(behind)))
+        before, messages = self._description, (bytes(question.body), bytes(response))
+        if before is None or before.messages != messages:
+            return self._decoded(question, messages)
+        if (
+            behind is not None
+            and offsets
+            and all(before.known.get(each.name) is each for each in behind.known.values())
+        ):
+            with contextlib.suppress(KafkaError):
+                self._behind = replace(behind, found=_decoded_offsets(offsets))
+        return before
+
+    def _decoded(self, question: _Question, messages: tuple[bytes, bytes]) -> _Description:
+        try:
+            answer = apis.decode_response(ApiKey.METADATA, question.version, messages[1])
+        except BaseException:
+            self.drop(question.connection.address)
+            raise
+        brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        self._known_brokers = list(brokers.values())
+        cluster = ClusterMetadata(
+            getattr(answer, "cluster_id", None) or "",
+            getattr(answer, "controller_id", -1),
+            tuple(answer.brokers),
+            tuple(answer.topics),
+            ErrorCode.of(getattr(answer, "error_code", None) or 0),
+        )
+        self._description = _Description(messages, answer.topics, brokers, cluster)
+        return self._description
+
+    def _questions_behind(self, behind: _Behind | None) -> Iterator[_Question]:
+        """Yield what is sent behind a request about topics: one request to each leader, or none."""
+        if behind is None:
+            return
+        try:
+            by_leader = _by_leader(behind.wanted, behind.known)
+        except (KafkaError, MissingTopicError):
+            return
+        if not by_leader.keys() <= self._connections.keys():
+            return
+        questions = self._offset_questions(by_leader)
+        if all(len(each.body) <= MAX_BYTES_BEHIND for each in questions):
+            yield from questions
+
+    def connection(self, address: _Address) -> Connection:
+        """Return the connection to a broker, opened if needed."""
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = self._connections[address] = Connection(*address, self.settings)
+            self._reached = True
+        return connection
+
+    def drop(self, address: _Address) -> None:
+        """Close a connection that failed."""
+        connection = self._connections.pop(address, None)
+        if connection is not None:
+            connection.close()
+
+    def interrupt(self, address: _Address) -> None:
+        """Interrupt a thread that waits on the connection to this broker; `drop` it when the thread has ended."""
+        connection = self._connections.get(address)
+        if connection is not None:
+            connection.close()
+
+    def close(self) -> None:
+        """Close all connections; the client may be used again."""
+        for address in list(self._connections):
+            self.drop(address)
+
+    def retry(self, what: str, attempt: Callable[[], _Result]) -> _Result:
+        """Call ``attempt`` until it succeeds, fails for good, or the deadline has passed.
+
+        Raises:
+            KafkaUnreachableError: if the last failure was of the network.
+            KafkaError: if the last failure was an error code.
+
+        """
+        limit_ms = self.settings.api_timeout_ms if self._reached else self.settings.connection_setup_timeout_ms
+        deadline = time.monotonic() + limit_ms / 1000
+        backoff_ms = float(self.settings.retry_backoff_ms)
+        while True:
+            try:
+                return attempt()
+            except (OSError, ProtocolError, KafkaError) as error:
+                if not _may_pass(error, self._reached) or time.monotonic() + backoff_ms / 1000 > deadline:
+                    raise self._final(what, error, limit_ms) from error
+                _log.info("kafka_once: could not %s (%s), trying again", what, error)
+                time.sleep(backoff_ms / 1000 * random.uniform(0.8, 1.2))  # noqa: S311 - spreads clients, no secret
+                backoff_ms = min(max(backoff_ms, 10.0) * 2, self.settings.retry_backoff_max_ms)
+
+    def _final(self, what: str, error: Exception, limit_ms: int) -> Exception:
+        if isinstance(error, (MissingTopicError, PermissionError, ssl.SSLCertVerificationError, KafkaError)):
+            return error
+        servers, why = self.settings.servers_text, f"({type(error).__name__}: {error})"
+        if isinstance(error, socket.gaierror) and not self._reached:
+            return KafkaUnreachableError(
+                f"no resolvable bootstrap urls given in bootstrap.servers: {servers} {why}: could not {what}. "
+                "Check the host names, and the DNS server."
+            )
+        hint = " Check that a broker listens there, and kafka.security.protocol."
+        if self._reached:
+            is_unknown = isinstance(error, socket.gaierror)
+            hint = " The host name of a broker is unknown here: check its advertised.listeners." if is_unknown else ""
+        return KafkaUnreachableError(
+            f"no answer from Kafka at {servers} within {limit_ms} ms {why}: could not {what}.{hint}"
+        )
+
+    def any_connection(self) -> Connection:
+        """Return a connection to any broker: one that is open, else one that is known, else a bootstrap server."""
+        for connection in self._connections.values():
+            return connection
+        failure: OSError | ProtocolError | None = None
+        for address in dict.fromkeys([*self._known_brokers, *self.settings.bootstrap_servers]):
+            try:
+                return self.connection(address)
+            except (PermissionError, ssl.SSLCertVerificationError):
+                raise
+            except (OSError, ProtocolError) as error:
+                # One name that resolves is enough; of names that do not, one that may resolve later.
+                of_names = isinstance(error, socket.gaierror) and isinstance(failure, socket.gaierror)
+                if failure is None or not isinstance(error, socket.gaierror) or (of_names and _may_pass(error, False)):
+                    failure = error
+        assert failure is not None
+        raise failure
+
+    def all_connections(self) -> list[Connection]:
+        """Return a connection to every broker of the cluster; for use within `retry`.
+
+        Raises:
+            OSError, ProtocolError: if one of them cannot be reached.
+        """
+        self.topics_now([])
+        return [self.connection(address) for address in self._known_brokers]
+
+    def ask(self, connection: Connection, api_key: ApiKey, version: int, **fields: Any) -> Any:
+        """Send one request by the generated codecs, and return the decoded response; a broken connection is dropped."""
+        body = apis.encode_request(apis.request(api_key, version, **fields), version)
+        try:
+            return apis.decode_response(api_key, version, connection.request(api_key, version, body))
+        except BaseException:  # in any case, a response may still be in flight
+            self.drop(connection.address)
+            raise
+
+    def _exchange(self, questions: Iterable[_Question]) -> list[tuple[_Question, memoryview]]:
+        """Send requests, none of which waits for the response to another, and return their responses."""
+        sent: list[_Question] = []
+        try:
+            for each in questions:
+                sent.append(each)
+                each.connection.send(each.api_key, each.version, each.body)
+            return [(each, each.connection.receive(bytearray())) for each in sent]
+        except BaseException:  # in any case, responses may still be in flight
+            for each in sent:
+                self.drop(each.connection.address)
+            raise
+
+    def _offsets(
+        self, wanted: Mapping[tuple[str, int], int], metadata: Mapping[str, TopicMetadata]
+    ) -> dict[tuple[str, int], int]:
+        return _decoded_offsets(self._exchange(self._offset_questions(_by_leader(wanted, metadata))))
+
+    def _offset_questions(self, by_leader: Mapping[_Address, Mapping[str, list[Asked]]]) -> list[_Question]:
+        questions = []
+        for address, topics in by_leader.items():
+            connection = self.connection(address)
+            version = connection.version(ApiKey.LIST_OFFSETS)
+            body = list_offsets.encode_request(
+                version,
+                topics,
+                read_committed=self.settings.read_committed,
+                timeout_ms=self.settings.request_timeout_ms,
+            )
+            questions.append(_Question(connection, ApiKey.LIST_OFFSETS, version, body))
+        return questions
+
+    def _epoch_ends(
+        self, wanted: Mapping[tuple[str, int], int], metadata: Mapping[str, TopicMetadata]
+    ) -> dict[tuple[str, int], EpochEnd]:
+        codec = apis.request_class(ApiKey.OFFSET_FOR_LEADER_EPOCH).OffsetForLeaderTopic
+        found: dict[tuple[str, int], EpochEnd] = {}
+        for address, topics in _by_leader(wanted, metadata).items():
+            connection = self.connection(address)
+            if not connection.serves(ApiKey.OFFSET_FOR_LEADER_EPOCH):
+                return {}
+            version = connection.version(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+            body = [
+                codec(
+                    version=version,
+                    topic=topic,
+                    partitions=[
+                        codec.OffsetForLeaderPartition(
+                            version=version, partition=partition, current_leader_epoch=current, leader_epoch=epoch
+                        )
+                        for partition, current, epoch in partitions
+                    ],
+                )
+                for topic, partitions in topics.items()
+            ]
+            replica = {"replica_id": _CONSUMER} if version >= REPLICA_ID_FROM else {}
+            answer = self.ask(connection, ApiKey.OFFSET_FOR_LEADER_EPOCH, version, topics=body, **replica)
+            for result in answer.topics:
+                for each in result.partitions:
+                    if each.error_code:
+                        raise KafkaError(
+                            ErrorCode.of(each.error_code), f"leader epochs of {result.topic}-{each.partition}"
+                        )
+                    found[result.topic, each.partition] = EpochEnd(each.leader_epoch, each.end_offset)
+        return found
+
+
+def _by_leader(
+    wanted: Mapping[tuple[str, int], int], metadata: Mapping[str, TopicMetadata]
+) -> dict[_Address, dict[str, list[Asked]]]:
+    """Return the partitions of each broker, by topic, with their leader epochs and the numbers that are ``wanted``."""
+    found: dict[_Address, dict[str, list[Asked]]] = defaultdict(lambda: defaultdict(list))
+    for (topic, partition), number in wanted.items():
+        leader = leader_of(metadata, topic, partition)
+        found[leader.address][topic].append((partition, leader.epoch, number))
+    return found
+
+
+def _decoded_offsets(answers: Iterable[tuple[_Question, memoryview]]) -> dict[tuple[str, int], int]:
+    found: dict[tuple[str, int], int] = {}
+    for question, body in answers:
+        found |= list_offsets.decode_response(question.version, body)
+    return found
+
+
+def leader_of(metadata: Mapping[str, TopicMetadata], topic: str, partition: int) -> Leader:
+    """Find a partition's leader.
+
+    Raises:
+        MissingTopicError: if there is no such partition.
+        KafkaError: LEADER_NOT_AVAILABLE, which may pass.
+
+    """
+    found = metadata.get(topic)
+    if found is None or partition not in found.partitions:
+        count = len(found.partitions) if found else 0
+        raise MissingTopicError(f"topic {topic} has no partition {partition} (it has {counted(count, 'partition')})")
+    leader = found.partitions[partition]
+    if leader is None:
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader at the moment")
+    return leader
+
+
+def _topic_metadata(topic: Any, brokers: Mapping[int, _Address]) -> TopicMetadata:
+    code = ErrorCode.of(topic.error_code)
+    if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
+        raise MissingTopicError(
+            f"topic {topic.name!r} does not exist: check the name in subscribe or assign, or create the topic first"
+        )
+    if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        raise PermissionError(f"not allowed to read topic {topic.name!r}: ask for DESCRIBE and READ on it")
+    if code is not ErrorCode.NONE:
+        raise KafkaError(code, f"metadata of topic {topic.name}")
+    partitions: dict[int, Leader | None] = {}
+    leaders: dict[tuple[int, int | None], Leader | None] = {}
+    for each in topic.partitions:
+        key = each.leader_id, getattr(each, "leader_epoch", -1)
+        if key not in leaders:
+            leaders[key] = _leader(brokers.get(each.leader_id), key[1])
+        partitions[each.partition_index] = leaders[key]
+    if not partitions:
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic.name} has no partitions yet")
+    return TopicMetadata(topic.name, topic_id_text(getattr(topic, "topic_id", None)), partitions)
+
+
+def _leader(address: _Address | None, epoch: int | None) -> Leader | None:
+    return Leader(*address, -1 if epoch is None else epoch) if address else None
+
+
+def _may_pass(error: Exception, reached: bool) -> bool:
+    if isinstance(error, KafkaError):
+        return error.code in RETRIABLE
+    if isinstance(error, (PermissionError, ssl.SSLCertVerificationError)):
+        return False
+    # An unknown host name is a typo, unless the cluster was reached before: a container's name is unknown
+    # while it restarts.
+    return reached or not (isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME)
+
+
+_shared: dict[tuple[int, ClientSettings, str], Client] = {}
+READING = "reading"
+"""The use of a client by the threads that fetch ahead."""
+
+
+def shared_client(settings: ClientSettings, use: str = "") -> Client:
+    """Return this process's client for these settings, whose connections are kept from one batch to the next.
+
+    Python workers run one task at a time; a forked child gets clients of its own. A task that reads in a thread, and
+    writes meanwhile, has a client for each ``use``: on one connection it would take one response for the other.
+    """
+    key = os.getpid(), settings, use
+    return _shared.setdefault(key, Client(settings))

@@ -1,0 +1,44 @@
+"""Which groups a cluster has: ListGroups, which each broker answers for those that it coordinates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparkonce.kafka.client.client import Client
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GroupListing:
+    """One group; ``state`` and ``kind`` are empty where the broker does not say."""
+
+    group_id: str
+    state: str
+    kind: str
+    """``classic``, ``consumer``, …"""
+
+
+def list_groups(client: Client) -> list[GroupListing]:
+    """Return all groups of all brokers, sorted.
+
+    Raises:
+        KafkaUnreachableError, KafkaError: a broker does not answer, or refuses.
+    """
+
+    def attempt() -> list[GroupListing]:
+        found = []
+        for connection in client.all_connections():
+            version = connection.version(ApiKey.LIST_GROUPS)
+            answer = client.ask(connection, ApiKey.LIST_GROUPS, version)
+            if answer.error_code:
+                raise KafkaError(ErrorCode.of(answer.error_code), "list groups")
+            found += [
+                GroupListing(
+                    each.group_id, getattr(each, "group_state", None) or "", getattr(each, "group_type", None) or ""
+                )
+                for each in answer.groups
+            ]
+        return sorted(found)
+
+    return client.retry("list groups", attempt)

@@ -1,0 +1,54 @@
+"""The control record that ends a transaction in a partition: Kafka's EndTransactionMarker.
+
+It is the one record of a transactional control batch. Its key says whether the transaction is committed or aborted,
+its value which epoch the coordinator had that wrote it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from sparkonce.kafka.protocol.errors import CorruptBatchError
+from sparkonce.kafka.protocol.records import ControlType, Record, control_type, encode_batch
+
+_VERSION = 0
+_KEY = struct.Struct(">hh")
+_VALUE = struct.Struct(">hi")
+
+
+class EndMarker(NamedTuple):
+    """What the record says."""
+
+    committed: bool
+    coordinator_epoch: int
+
+
+def encode_end_marker(
+    marker: EndMarker, producer_id: int, producer_epoch: int, timestamp_ms: int, leader_epoch: int
+) -> bytearray:
+    """Return the control batch with one such record; its base offset is 0."""
+    kind = ControlType.COMMIT if marker.committed else ControlType.ABORT
+    record = Record(_KEY.pack(_VERSION, kind), _VALUE.pack(_VERSION, marker.coordinator_epoch), timestamp_ms)
+    return encode_batch(
+        [record],
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+    )
+
+
+def read_end_marker(record: Record) -> EndMarker | None:
+    """Read a control record; None if it is of another kind.
+
+    Raises:
+        CorruptBatchError: if key or value are too short.
+    """
+    kind = control_type(record)
+    if kind is None:
+        return None
+    if record.value is None or len(record.value) < _VALUE.size:
+        raise CorruptBatchError(f"the marker at offset {record.offset} does not name its coordinator's epoch")
+    return EndMarker(kind is ControlType.COMMIT, _VALUE.unpack_from(record.value)[1])
