@@ -229,6 +229,8 @@ Exit statuses of commands: 0 all is well, 1 something is wrong, 2 it could not b
 _TITLES = {
     "exactly_once": "Guarantees",
     "offset_store": "Offsets and stores",
+    "options": "Options",
+    "kafka": "Kafka",
     "connectors": "Source and sinks",
     "broker_lite": "The embedded broker",
     "registry_lite": "The embedded registry",

@@ -55,9 +55,9 @@ def test_the_ten_lines_are_those_of_the_first_page() -> None:
 
 
 def test_the_commands_without_a_table_are_tested_elsewhere() -> None:
-    """In tests/verify, tests/unit (broker, doctor), tests/docs and tests/lab; with a broker: below."""
+    """In tests/unit (broker, doctor) and tests/docs; with a broker: below."""
     words = [line.split()[1] for line in COMMANDS if TABLE not in line]
-    elsewhere = "broker verifiable-producer doctor verify duel transactions options sim"
+    elsewhere = "broker verifiable-producer doctor transactions options"
     assert words == elsewhere.split()
 
 

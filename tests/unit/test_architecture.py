@@ -144,7 +144,7 @@ def test_the_table_tells_of_what_is_there() -> None:
     assert not [part for part, path in paths.items() if not (path.is_dir() or path.with_suffix(".py").is_file())]
 
 
-MAPS = ("ARCHITECTURE.md", *(f"{package}/README.md" for package in FOLDERS))
+MAPS = ("ARCHITECTURE.md", *(f"{package}/README.md" for package in (*FOLDERS, "lab")))
 ROWS = [
     row
     for page in MAPS
