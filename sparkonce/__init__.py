@@ -144,7 +144,15 @@ def __getattr__(name: str) -> Any:
 
         value: Any = version("sparkonce")
     elif name in _WHERE:
-        value = getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+        try:
+            value = getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+        except ModuleNotFoundError as error:
+            from sparkonce.jobs.shared.extras import missing_extra
+
+            remedy = missing_extra(error)
+            if remedy is None:
+                raise
+            raise ModuleNotFoundError(f"sparkonce.{name} {remedy}", name=error.name) from error
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

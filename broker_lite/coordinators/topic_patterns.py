@@ -41,7 +41,10 @@ def matching(pattern: str, topics: Iterable[str]) -> frozenset[str]:
 def _compiled(pattern: str) -> Any:
     if len(pattern) > MAX_PATTERN_CHARACTERS:
         raise PatternError(f"the pattern has {len(pattern)} characters; at most {MAX_PATTERN_CHARACTERS} are taken")
-    import re2
+    try:
+        import re2
+    except ModuleNotFoundError:
+        raise PatternError("patterns of topics need google-re2: pip install 'sparkonce[broker]'") from None
 
     options = re2.Options()
     options.log_errors = False

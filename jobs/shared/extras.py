@@ -3,6 +3,17 @@
 from __future__ import annotations
 
 EXTRAS = {
+    "cryptography": ("cryptography", "connectors"),
+    "deltalake": ("deltalake", "connectors"),
+    "numba": ("numba", "connectors"),
+    "numpy": ("numpy", "connectors"),
+    "prometheus_client": ("prometheus-client", "connectors"),
+    "py4j": ("py4j", "spark"),
+    "pyarrow": ("pyarrow", "connectors"),
+    "pyspark": ("pyspark", "spark"),
+    "re2": ("google-re2", "broker"),
+    "setproctitle": ("setproctitle", "connectors"),
+    "shtab": ("shtab", "completion"),
     "avro": ("avro", "registry-server"),
     "confluent_kafka": ("confluent-kafka", "demo"),
     "google": ("protobuf", "registry"),
@@ -14,7 +25,7 @@ EXTRAS = {
     "pandas": ("pandas", "demo"),
     "psutil": ("psutil", "demo"),
     "rich": ("rich", "demo"),
-    "delta": ("delta-spark", "bench"),
+    "delta": ("delta-spark", "delta-spark"),
     "duckdb": ("duckdb", "sql"),
     "jinja2": ("jinja2", "ui"),
     "starlette": ("starlette", "registry-server"),

@@ -23,14 +23,25 @@ _PYSPARK = "pyspark"
 def examine() -> Iterator[Finding]:
     """Look at what is installed here."""
     yield Finding("Python", f"{platform.python_version()} ({sys.executable}), sparkonce {version('sparkonce')}")
-    needed = {_name(each): each for each in requires("sparkonce") or [] if "extra ==" not in each}
-    yield _pyspark(needed.pop(_PYSPARK))
+    needed = _requirements("", "connectors")
+    yield _pyspark(_requirements("spark")[_PYSPARK])
     yield _packages(needed)
     java = java_check.complaint()
     if java is None:
         yield Finding("Java", str(java_check.java_command()))
     else:
         yield wrong("Java", java.removesuffix(java_check.FIX), java_check.FIX)
+
+
+def _requirements(*extras: str) -> dict[str, str]:
+    """Return what these extras of ours need, by name; "" stands for what is needed without any."""
+    found = {}
+    for line in requires("sparkonce") or []:
+        requirement, _, marker = (part.strip() for part in line.partition(";"))
+        extra = re.search(r"extra == ['\"]([\w-]+)", marker)
+        if (extra[1] if extra else "") in extras and _name(requirement) != "sparkonce":
+            found[_name(requirement)] = requirement
+    return found
 
 
 def _name(requirement: str) -> str:

@@ -60,7 +60,7 @@ def test_the_machine_that_runs_these_tests_is_fit(capsys: pytest.CaptureFixture[
     assert all(text.startswith("ok:") for text in found.values())
 
 
-@each_case("missing", ["pyspark", "pyarrow", "deltalake", "numba", "re2", "kafka"])
+@each_case("missing", ["pyspark", "pyarrow", "deltalake", "numba", "kafka"])
 def test_a_package_that_is_missing_is_named_with_what_installs_it(missing: str) -> None:
     command = "from sparkonce.jobs.cli import main; sys.exit(main.main(['doctor']))"
     code = f"import sys; sys.modules[{missing!r}] = None; {command}"

@@ -409,7 +409,7 @@ def test_without_delta_spark_nothing_is_recorded(tmp_path: Path, monkeypatch: py
         monkeypatch.setitem(sys.modules, name, None)
     writer = AppendWriter(str(tmp_path / "table"), app_id="a", checkpoint=str(tmp_path / "checkpoint"))
     with pytest.raises(
-        ModuleNotFoundError, match=r"pip install delta-spark==4\.4\.0 \(with PySpark 4\.2\.0\), and its jar"
+        ModuleNotFoundError, match=r"pip install 'sparkonce\[delta-spark\]' \(with PySpark 4\.2\), and its jar"
     ):
         writer(cast(Any, SimpleNamespace()), 0)
     assert list(tmp_path.iterdir()) == []
