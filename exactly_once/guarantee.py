@@ -19,6 +19,11 @@ class Guarantee(Enum):
     AT_LEAST_ONCE = "at-least-once"
     EXACTLY_ONCE = "exactly-once"
 
+    @property
+    def keeping(self) -> str | None:
+        """The option, if it promises that no record is lost."""
+        return None if self is Guarantee.AT_MOST_ONCE else f"deliveryGuarantee={self.value}"
+
 
 @dataclass(frozen=True, slots=True)
 class Order:

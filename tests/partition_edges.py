@@ -11,7 +11,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from sparkonce.connectors.sinks.partition_values import DATES, TIMES
+from sparkonce.connectors.values.partition_values import DATES, TIMES
 
 _DAY_US = 86_400_000_000
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
-from sparkonce.broker_lite.coordinators.fetch_sessions import FINAL_EPOCH, FetchContext
 from sparkonce.broker_lite.log.log_manager import Topic
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.log.segment import Slice
 from sparkonce.broker_lite.node.authorization import find_topic
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.crash_points import BrokerPoint
+from sparkonce.broker_lite.node.fetch_sessions import FINAL_EPOCH, FetchContext
 from sparkonce.broker_lite.node.leader import Led, endpoints_of_leaders, leader_hint
 from sparkonce.broker_lite.node.purgatory import PartitionKey, Waiter
 from sparkonce.broker_lite.node.request import Body, Request

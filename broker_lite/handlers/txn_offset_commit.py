@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode
-from sparkonce.broker_lite.coordinators.producer_state import Verification
 from sparkonce.broker_lite.coordinators.transaction_messages import Producer
+from sparkonce.broker_lite.log.producer_state import Verification
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.client_errors import commit_error
 from sparkonce.broker_lite.node.request import Body, Request

@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from sparkonce.broker_lite.coordinators.producer_state import Marker
 from sparkonce.broker_lite.coordinators.transaction_messages import TopicPartition
+from sparkonce.broker_lite.log.producer_state import Marker
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.security.acls import Operation

@@ -24,7 +24,6 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Self
 
-from sparkonce.broker_lite.coordinators.producer_state import CompletedTransaction, Marker, ProducerStates, Verification
 from sparkonce.broker_lite.log.checkpoints import PARTITION_METADATA
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.directories import is_log_file
@@ -33,6 +32,7 @@ from sparkonce.broker_lite.log.leader_epochs import LeaderEpochs
 from sparkonce.broker_lite.log.offset_index import CorruptIndexError
 from sparkonce.broker_lite.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from sparkonce.broker_lite.log.producer_snapshot import encode_snapshot
+from sparkonce.broker_lite.log.producer_state import CompletedTransaction, Marker, ProducerStates, Verification
 from sparkonce.broker_lite.log.recovery import (
     load_producers,
     rebuild_transaction_index,

@@ -17,9 +17,9 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from sparkonce.broker_lite.coordinators.producer_state import CompletedTransaction, Marker
 from sparkonce.broker_lite.log.local_log import Appended, LocalLog
 from sparkonce.broker_lite.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
+from sparkonce.broker_lite.log.producer_state import CompletedTransaction, Marker
 from sparkonce.broker_lite.log.recovery import (
     ended_transactions,
     load_producers,

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from crc32c import crc32c
 
-from sparkonce.broker_lite.coordinators.producer_state import BATCHES_KEPT, AppendedBatch, ProducerEntry
+from sparkonce.broker_lite.log.producer_state import BATCHES_KEPT, AppendedBatch, ProducerEntry
 from sparkonce.kafka.protocol.records import NO_SEQUENCE
 
 VERSION = 1

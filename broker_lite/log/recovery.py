@@ -13,11 +13,11 @@ import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
-from sparkonce.broker_lite.coordinators.producer_state import CompletedTransaction, Marker, ProducerStates
 from sparkonce.broker_lite.log.directories import is_log_file
 from sparkonce.broker_lite.log.offset_index import MAX_RELATIVE_OFFSET
 from sparkonce.broker_lite.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from sparkonce.broker_lite.log.producer_snapshot import CorruptSnapshotError, decode_snapshot
+from sparkonce.broker_lite.log.producer_state import CompletedTransaction, Marker, ProducerStates
 from sparkonce.broker_lite.log.segment import Segment, file_name
 from sparkonce.broker_lite.log.storage import Storage
 from sparkonce.broker_lite.log.transaction_index import AbortedTransaction

@@ -35,10 +35,10 @@ from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from sparkonce.kafka.protocol.records import NO_PRODUCER_ID
 
 if TYPE_CHECKING:
-    from sparkonce.broker_lite.coordinators.fetch_sessions import FetchSessions
     from sparkonce.broker_lite.coordinators.offsets import PendingOffsets
     from sparkonce.broker_lite.node.clock import Clock
     from sparkonce.broker_lite.node.coordinated import Coordinated
+    from sparkonce.broker_lite.node.fetch_sessions import FetchSessions
     from sparkonce.broker_lite.node.group_coordinator import GroupCoordinator
     from sparkonce.broker_lite.node.leader import Led
     from sparkonce.broker_lite.node.metrics import Metrics
@@ -181,7 +181,7 @@ class Broker:
     @cached_property
     def fetch_sessions(self) -> FetchSessions:
         """The sessions of fetches that name only what changes."""
-        from sparkonce.broker_lite.coordinators.fetch_sessions import FetchSessions
+        from sparkonce.broker_lite.node.fetch_sessions import FetchSessions
 
         slots = self.config.max_incremental_fetch_session_cache_slots
         return FetchSessions(slots, lambda: self.new_uuid().int & _INT32_MAX)

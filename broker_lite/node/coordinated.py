@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.coordinators.offsets import partition_of
-from sparkonce.broker_lite.coordinators.producer_state import Verification
 from sparkonce.broker_lite.log.partition_log import Appended, PartitionLog
+from sparkonce.broker_lite.log.producer_state import Verification
 from sparkonce.broker_lite.node.client_errors import coordinator_error
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.replication.replicas import Event, HighWatermarkMoved, Leads

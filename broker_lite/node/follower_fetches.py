@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from sparkonce.broker_lite.controller.image import PartitionKey as ClusterKey
-    from sparkonce.broker_lite.coordinators.fetch_sessions import CachedPartition
     from sparkonce.broker_lite.log.log_manager import LogManager
     from sparkonce.broker_lite.log.partition_log import PartitionLog
     from sparkonce.broker_lite.node.deletions import Deletions
+    from sparkonce.broker_lite.node.fetch_sessions import CachedPartition
     from sparkonce.broker_lite.replication.replicas import Event, Replicas
     from sparkonce.broker_lite.scheduling import Scheduler
     from sparkonce.kafka.protocol.fetch import FetchPartition, FetchRequest, FetchTopic

@@ -39,8 +39,8 @@ from sparkonce.broker_lite.coordinators.offsets import (
     decode_value,
     encode,
 )
-from sparkonce.broker_lite.coordinators.producer_state import Marker
 from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.log.producer_state import Marker
 from sparkonce.broker_lite.node.coordinated import Coordinated, Refusals
 from sparkonce.broker_lite.node.group_responses import send
 from sparkonce.broker_lite.node.offsets_log import OffsetsLog

@@ -20,8 +20,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sparkonce.broker_lite.controller.records import NO_LEADER
-from sparkonce.broker_lite.coordinators.producer_state import Marker
 from sparkonce.broker_lite.coordinators.transaction_messages import Markers, TopicPartition
+from sparkonce.broker_lite.log.producer_state import Marker
 from sparkonce.broker_lite.node.coordinated import SAFE_TIMEOUT_MS, Refusals
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey

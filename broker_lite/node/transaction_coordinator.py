@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from sparkonce.broker_lite.coordinators.internal_topics import OFFSETS_TOPIC
-from sparkonce.broker_lite.coordinators.producer_state import Marker
 from sparkonce.broker_lite.coordinators.transaction_log import decode_key as decode_transactional_id
 from sparkonce.broker_lite.coordinators.transaction_log import (
     decode_value as decode_transaction,
@@ -27,6 +26,7 @@ from sparkonce.broker_lite.coordinators.transaction_messages import (
 )
 from sparkonce.broker_lite.coordinators.transactions import Transactions
 from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.log.producer_state import Marker
 from sparkonce.broker_lite.node.coordinated import Coordinated, replay_slices
 from sparkonce.broker_lite.node.markers import MarkerSender
 from sparkonce.broker_lite.node.request import Body, Request

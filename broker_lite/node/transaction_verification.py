@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from sparkonce.broker_lite.coordinators.producer_state import Verification
 from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Producer, TopicPartition
+from sparkonce.broker_lite.log.producer_state import Verification
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkonce.broker_lite.coordinators.fetch_sessions import INITIAL_EPOCH, INVALID_SESSION_ID, next_epoch
+from sparkonce.broker_lite.node.fetch_sessions import INITIAL_EPOCH, INVALID_SESSION_ID, next_epoch
 from sparkonce.kafka.protocol.fetch import FetchPartition, FetchTopic, ForgottenTopic
 
 if TYPE_CHECKING:

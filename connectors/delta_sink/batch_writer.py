@@ -26,7 +26,7 @@ from sparkonce.connectors.delta_sink.schema import WriteSchema
 from sparkonce.connectors.delta_sink.table import ResultSnapshot, ResultTable
 from sparkonce.connectors.delta_sink.target import add_action, file_settings, may_land_later, store_errors
 from sparkonce.connectors.runtime.memory import begin_call
-from sparkonce.connectors.sinks.dead_letters import COLUMN
+from sparkonce.connectors.values.letters import COLUMN
 from sparkonce.crash_points import reach
 from sparkonce.exactly_once.commit import MAX_CONFLICTS
 from sparkonce.exactly_once.crash_points import SinkPoint

@@ -27,7 +27,7 @@ from deltalake import CommitProperties, DeltaTable, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from sparkonce.connectors.delta_sink.rewriting import writer_properties
-from sparkonce.connectors.sinks.partition_values import outside, texts
+from sparkonce.connectors.values.partition_values import outside, texts
 from sparkonce.offset_store.clock import now_ms
 from sparkonce.offset_store.delta_log import DeltaLog
 from sparkonce.offset_store.errors import CommitConflictError, plain

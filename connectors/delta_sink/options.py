@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from sparkonce.connectors.kafka_sink.settings import ProducerSettings, read_producer
 from sparkonce.connectors.sinks.dead_letters import DOC, DeadLetterPlace, dead_letters_group
 from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.kafka.client.producer_settings import ProducerSettings, read_producer
 from sparkonce.kafka.client.settings import ClientSettings, read_settings
 from sparkonce.offset_store import DELTA, GROUP, check_spec
 from sparkonce.offset_store.locations import Location
@@ -414,7 +414,7 @@ def _kafka_settings(
     spec, dead_letters = options.offset_store or TABLE, options.dead_letters
     try:
         if dead_letters is not None and dead_letters.topic is not None:
-            return read_producer(given, options.guarantee)
+            return read_producer(given, options.guarantee.keeping)
         if spec.startswith(GROUP):
             return read_settings(given), None
     except OptionError as error:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkonce.connectors.sinks.partition_values import texts
+from sparkonce.connectors.values.partition_values import texts
 
 NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
 MAX_NAME_CHARACTERS = 100

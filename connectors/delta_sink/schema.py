@@ -31,7 +31,7 @@ from sparkonce.connectors.delta_sink.types import (
     unsupported,
     unsupported_text,
 )
-from sparkonce.connectors.sinks.partition_values import outside, refusal
+from sparkonce.connectors.values.partition_values import outside, refusal
 
 
 class SchemaError(ValueError):

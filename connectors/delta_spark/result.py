@@ -257,8 +257,8 @@ def delta_table() -> type[DeltaTable]:
         from delta.tables import DeltaTable as Table
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "this needs delta-spark: pip install 'sparkonce[delta-spark]' (with PySpark 4.2), and its jar in the session "
-            "(spark.jars.packages=io.delta:delta-spark_4.2_2.13:4.4.0)"
+            "this needs delta-spark: pip install 'sparkonce[delta-spark]' (with PySpark 4.2), and its jar in the "
+            "session (spark.jars.packages=io.delta:delta-spark_4.2_2.13:4.4.0)"
         ) from error
     table: type[DeltaTable] = Table
     return table

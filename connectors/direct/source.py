@@ -16,11 +16,11 @@ from pyspark.sql.types import DateType, StructType, TimestampNTZType, TimestampT
 from sparkonce.connectors.kafka_source.hand_over import COLUMN, HandOver
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.ranges import FetchRange, ReadCount
-from sparkonce.connectors.sinks.dead_letters import COLUMN as COLUMN_OF_LETTERS
-from sparkonce.connectors.sinks.rules import Rules
 from sparkonce.connectors.values.following import ReadAs, begun_schema, begun_version, rules_of, split_rules
+from sparkonce.connectors.values.letters import COLUMN as COLUMN_OF_LETTERS
 from sparkonce.connectors.values.options import ADD_COLUMNS, KeyDecoding, SchemaOptions, ValueOptions
 from sparkonce.connectors.values.registered import reader_schema
+from sparkonce.connectors.values.rules import Rules
 from sparkonce.exactly_once.coverage import Part
 from sparkonce.offset_store.offsets import TopicPartition
 from sparkonce.options import SOURCE_PREFIX, OptionError

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as t
 
-from sparkonce.connectors.sinks.dead_letters import COLUMN, DOC, LETTER, REASON, DeadLetterPlace, dead_letters_group
+from sparkonce.connectors.sinks.dead_letters import DOC, DeadLetterPlace, dead_letters_group
 from sparkonce.connectors.sinks.target import Target, TargetPlan, Task, TaskWriter, WrappedPlan
+from sparkonce.connectors.values.letters import COLUMN, LETTER, REASON
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.clipping import Behind, Starts, clip, clipped, still_there
 from sparkonce.exactly_once.decision import Stored
@@ -31,7 +32,7 @@ from sparkonce.offset_store.record import BatchCounts, BatchRecord
 from sparkonce.options import OptionError
 
 if TYPE_CHECKING:
-    from sparkonce.connectors.kafka_sink.settings import ProducerSettings
+    from sparkonce.kafka.client.producer_settings import ProducerSettings
     from sparkonce.kafka.client.settings import ClientSettings
 
 Extents = Mapping[tuple[str, int], tuple[int, int, int]]

@@ -17,7 +17,6 @@ from sparkonce.connectors.delta_sink.options import FORMAT, PATH, TABLE_NAME, Si
 from sparkonce.connectors.direct.source import SQL, DirectSource, find_source
 from sparkonce.connectors.formats.delta_once import stream_sink
 from sparkonce.connectors.ingest.settings import IngestSettings, IngestTable, Transform, names
-from sparkonce.connectors.kafka_sink.settings import PRODUCER
 from sparkonce.connectors.kafka_source.hand_over import HandOver
 from sparkonce.connectors.kafka_source.java_regex import PatternError
 from sparkonce.connectors.kafka_source.options import OPTIONS, SourceOptions
@@ -26,6 +25,7 @@ from sparkonce.connectors.reference.hints import checked
 from sparkonce.connectors.sinks.dead_letters import TABLE, TOPIC
 from sparkonce.connectors.values.options import ADD_COLUMNS, AVRO, JSON_SCHEMA, PROTOBUF, RESTART
 from sparkonce.connectors.values.registered import columns_of_latest, resolved
+from sparkonce.kafka.client.producer_settings import PRODUCER
 from sparkonce.kafka.client.settings import READER
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.offsets import HAND_OVER, RANGES

@@ -18,8 +18,8 @@ from sparkonce.connectors.kafka_sink.options import KafkaBatchOptions
 from sparkonce.connectors.kafka_sink.rows import RowLayout
 from sparkonce.connectors.kafka_sink.tasks import PlainWriter, Sending
 from sparkonce.connectors.kafka_sink.typed_values import encodings
-from sparkonce.connectors.sinks.dead_letters import COLUMN
 from sparkonce.connectors.sinks.target import Task
+from sparkonce.connectors.values.letters import COLUMN
 from sparkonce.options import KAFKA_FORMAT as FORMAT
 from sparkonce.options import OptionError
 from sparkonce.shipping import Shipped

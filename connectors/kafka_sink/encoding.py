@@ -19,7 +19,7 @@ import pyarrow as pa
 from sparkonce.connectors.kafka_sink import kernel
 from sparkonce.connectors.kafka_sink.buffers import Bytes, Columns, Int64s, RowError, Rows
 from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch
-from sparkonce.connectors.kafka_sink.settings import ProducerSettings
+from sparkonce.kafka.client.producer_settings import ProducerSettings
 from sparkonce.kafka.protocol.compression import Compression, compress
 from sparkonce.words import counted
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sparkonce.connectors.kafka_sink.settings import ProducerSettings, read_producer
 from sparkonce.connectors.schema_registry.settings import REGISTRY_SETTINGS, RegistrySettings, read_registry
 from sparkonce.connectors.sinks.dead_letters import DeadLetterPlace, topic_name
 from sparkonce.connectors.values.options import AVRO, BINARY, JSON_SCHEMA, PROTOBUF
 from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.kafka.client.producer_settings import ProducerSettings, read_producer
 from sparkonce.kafka.client.settings import ClientSettings
 from sparkonce.offset_store import DELTA, GROUP, check_spec
 from sparkonce.offset_store.locations import Location
@@ -158,7 +158,7 @@ class KafkaBatchOptions:
                 "tasks, so it is at-least-once. Leave the option out, or use readStream and writeStream with "
                 "trigger(availableNow=True)"
             )
-        client, producer = read_producer(given, Guarantee.AT_LEAST_ONCE)
+        client, producer = read_producer(given, Guarantee.AT_LEAST_ONCE.keeping)
         options = cls(client=client, producer=producer, **values)
         _check_encoded(options, given)
         return options
@@ -260,7 +260,7 @@ class KafkaSinkOptions(KafkaBatchOptions):
             raise OptionError(f"{FORMAT}: option appId is required: {OPTIONS.settings['appId'].documentation}")
         values["guarantee"] = values["guarantee"] or Guarantee.EXACTLY_ONCE
         values["offset_store"] = values["offset_store"] or GROUP + values["app_id"]
-        client, producer = read_producer(given, values["guarantee"])
+        client, producer = read_producer(given, values["guarantee"].keeping)
         recodes = f"{KAFKA_PREFIX}compression.type" in {name.lower() for name in given}
         options = cls(
             client=client, producer=producer, recodes=recodes, storage_options=storage_options(given), **values

@@ -25,7 +25,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch, split_batch
-from sparkonce.connectors.kafka_sink.settings import ProducerSettings
 from sparkonce.connectors.kafka_sink.topics import Topics
 from sparkonce.connectors.kafka_sink.transactions import (
     FENCED,
@@ -35,6 +34,7 @@ from sparkonce.connectors.kafka_sink.transactions import (
     TransactionClient,
 )
 from sparkonce.kafka.client.client import Client, MissingTopicError
+from sparkonce.kafka.client.producer_settings import ProducerSettings
 from sparkonce.kafka.client.settings import ClientSettings
 from sparkonce.kafka.protocol import produce
 from sparkonce.kafka.protocol.apis import ApiKey

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 
 from sparkonce.connectors.kafka_sink.driver import DRIVER_TIMEOUT_MS, Driver
 from sparkonce.connectors.kafka_sink.producer import Producer
-from sparkonce.connectors.kafka_sink.settings import ProducerSettings
 from sparkonce.connectors.kafka_sink.spool import Spool, SpooledRows
 from sparkonce.connectors.kafka_sink.transactions import FencedProducerError, ProducerIdentity
 from sparkonce.exactly_once.errors import FencedError, TransactionsGoneError
 from sparkonce.exactly_once.transactions import Decision, Decisions, PreparedTransaction, following, ranges_text
+from sparkonce.kafka.client.producer_settings import ProducerSettings
 from sparkonce.offset_store.clock import now_ms
 from sparkonce.offset_store.errors import CommitConflictError
 from sparkonce.offset_store.fingerprint import Fingerprint

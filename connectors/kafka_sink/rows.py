@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructType
 
 from sparkonce.connectors.kafka_sink.buffers import Bytes, Columns, Headers, Int32s, RowError, Rows, Values
-from sparkonce.connectors.kafka_sink.settings import ProducerSettings
+from sparkonce.kafka.client.producer_settings import ProducerSettings
 from sparkonce.options import OptionError
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from typing import cast
 from sparkonce.connectors.kafka_sink.decisions import DecisionTopicError
 from sparkonce.connectors.kafka_sink.driver import DRIVER_TIMEOUT_MS, Driver, Scope, shared_driver
 from sparkonce.connectors.kafka_sink.result import TopicResult, VisibleRows
-from sparkonce.connectors.kafka_sink.settings import ProducerSettings
 from sparkonce.connectors.kafka_sink.spool import Spool, SpoolWriter
 from sparkonce.connectors.kafka_sink.tasks import Layout, PlainWriter, Sending, TransactionWriter, process_name
 from sparkonce.connectors.kafka_sink.transactions import ProducerIdentity, TransactionError
@@ -27,6 +26,7 @@ from sparkonce.exactly_once.decision import Stored
 from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
 from sparkonce.exactly_once.refusals import Place
 from sparkonce.kafka.client.client import shared_client
+from sparkonce.kafka.client.producer_settings import ProducerSettings
 from sparkonce.kafka.client.settings import ClientSettings
 from sparkonce.offset_store import GROUP, OffsetStore, open_store
 from sparkonce.offset_store.kafka_group import KafkaGroupOffsets

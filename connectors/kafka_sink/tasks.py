@@ -24,7 +24,6 @@ import pyarrow as pa
 from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
 from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch
 from sparkonce.connectors.kafka_sink.producer import Producer
-from sparkonce.connectors.kafka_sink.settings import ProducerSettings
 from sparkonce.connectors.kafka_sink.topics import Topics
 from sparkonce.connectors.kafka_sink.transactions import (
     FencedProducerError,
@@ -39,6 +38,7 @@ from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.errors import FencedError
 from sparkonce.exactly_once.transactions import PreparedTransaction
 from sparkonce.kafka.client.client import shared_client
+from sparkonce.kafka.client.producer_settings import ProducerSettings
 from sparkonce.kafka.client.settings import ClientSettings
 from sparkonce.offset_store.record import BatchCounts
 

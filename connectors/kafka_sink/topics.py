@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from sparkonce.connectors.kafka_sink.settings import DEFAULT_METADATA_MAX_AGE_MS
 from sparkonce.kafka.client.client import Client, Leader, MissingTopicError, TopicMetadata, leader_of
+from sparkonce.kafka.client.producer_settings import DEFAULT_METADATA_MAX_AGE_MS
 
 CREATION_WAIT_MS = 5_000
 """How long a broker may take to create a topic."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sparkonce.connectors.kafka_sink.encoding import RowEncoder
 from sparkonce.connectors.kafka_sink.rows import RowLayout
-from sparkonce.connectors.kafka_sink.settings import ProducerSettings
+from sparkonce.kafka.client.producer_settings import ProducerSettings
 
 
 def _encode_a_row() -> None:

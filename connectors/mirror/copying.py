@@ -19,11 +19,11 @@ from sparkonce.connectors.kafka_sink import kernel as slots_kernel
 from sparkonce.connectors.kafka_sink.buffers import RowError
 from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch
 from sparkonce.connectors.kafka_sink.encoding import BUFFERED_BYTES, LEAST_BATCH_BYTES, completed
-from sparkonce.connectors.kafka_sink.settings import ProducerSettings
 from sparkonce.connectors.kafka_source import kernel as source_kernel
 from sparkonce.connectors.kafka_source.decode import FetchedBatches
 from sparkonce.connectors.mirror import kernel
 from sparkonce.connectors.runtime.compiled import Bytes, Int64s
+from sparkonce.kafka.client.producer_settings import ProducerSettings
 from sparkonce.kafka.protocol.compression import Compression
 from sparkonce.kafka.protocol.records import set_base_offset, set_partition_leader_epoch
 from sparkonce.words import counted

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from sparkonce.connectors.direct.source import DirectReading, DirectSource
-from sparkonce.connectors.kafka_sink.settings import ProducerSettings
 from sparkonce.connectors.kafka_source.ranges import ReadCount
 from sparkonce.exactly_once.coverage import Part
+from sparkonce.kafka.client.producer_settings import ProducerSettings
 from sparkonce.kafka.protocol.compression import Compression
 
 if TYPE_CHECKING:

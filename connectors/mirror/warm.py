@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparkonce.connectors.kafka_sink.settings import ProducerSettings
 from sparkonce.connectors.kafka_source import kernel
 from sparkonce.connectors.kafka_source.decode import FetchedBatches, RecordDecoder
 from sparkonce.connectors.kafka_source.ranges import ReadCount
 from sparkonce.connectors.mirror.copying import BatchCopier
+from sparkonce.kafka.client.producer_settings import ProducerSettings
 
 _RECORD = bytes([12, 0, 0, 0, 1, 0, 0])
 """Length, attributes, two deltas, no key, an empty value, no header."""

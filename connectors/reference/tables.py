@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from sparkonce.connectors.delta_sink.options import OPTIONS as DELTA_OPTIONS
 from sparkonce.connectors.kafka_sink.options import OPTIONS as SINK_OPTIONS
-from sparkonce.connectors.kafka_sink.settings import PRODUCER
 from sparkonce.connectors.kafka_source.options import OPTIONS as SOURCE_OPTIONS
+from sparkonce.kafka.client.producer_settings import PRODUCER
 from sparkonce.kafka.client.settings import READER
 from sparkonce.options import KAFKA_PREFIX, STORAGE_PREFIX, SettingTable, nearest
 from sparkonce.settings import Kind, Setting

@@ -25,24 +25,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
+from sparkonce.connectors.values.letters import COLUMN, LETTER, REASON
 from sparkonce.offset_store.locations import Location
-
-COLUMN = "_dead_letter"
-"""The column that sinks read."""
-REASON = "reason"
-
-LETTER = t.StructType(
-    [
-        t.StructField(REASON, t.StringType()),
-        t.StructField("key", t.BinaryType()),
-        t.StructField("value", t.BinaryType()),
-        t.StructField("topic", t.StringType()),
-        t.StructField("partition", t.IntegerType()),
-        t.StructField("offset", t.LongType()),
-        t.StructField("timestamp", t.TimestampType()),
-    ]
-)
-"""What the column holds, and the columns of a table of dead letters."""
 
 _RECORD, _PARSED, _UNPARSED = "_dead_letter_record", "_dead_letter_parsed", "_dead_letter_unparsed"
 _REASON_FOUND = "_dead_letter_reason"

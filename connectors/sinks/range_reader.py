@@ -50,7 +50,7 @@ class RangeReader(Protocol):
 
     @property
     def rules(self) -> str | None:
-        """What makes rows and dead letters of records, as `connectors.sinks.rules` has it; None if nothing does."""
+        """What makes rows and dead letters of records, as `connectors.values.rules` has it; None if nothing does."""
 
     def with_rules(self, rules: str) -> RangeReader | None:
         """Return the reader that has these rules, for a batch of which a part was written by them; None if none can.

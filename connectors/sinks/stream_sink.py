@@ -43,9 +43,9 @@ from sparkonce.connectors.sinks.batch_trace import (
     trace_refusal,
 )
 from sparkonce.connectors.sinks.range_reader import RangeReader, Reading
-from sparkonce.connectors.sinks.rules import Rules, with_unknown
 from sparkonce.connectors.sinks.target import Routing, Target, TargetPlan, Task, TaskWriter
 from sparkonce.connectors.telemetry.tasks import TaskSpan, of_records, trace_of_task, traced_rows
+from sparkonce.connectors.values.rules import Rules, with_unknown
 from sparkonce.crash_points import reach
 from sparkonce.exactly_once.batch import Batch, read_batch
 from sparkonce.exactly_once.checkpoint import Checkpoint

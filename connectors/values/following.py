@@ -38,9 +38,9 @@ from sparkonce.connectors.schema_registry.client import (
     Version,
     shared_registry,
 )
-from sparkonce.connectors.sinks.rules import READ_AS, Rules
 from sparkonce.connectors.values.options import SchemaOptions
 from sparkonce.connectors.values.registered import reader_schema, text_of
+from sparkonce.connectors.values.rules import READ_AS, Rules
 
 _ELSE = ", and stands for another schema"
 _FINGERPRINT = "~"

@@ -26,10 +26,10 @@ from pyspark.sql.types import (
 )
 
 from sparkonce.connectors.schema_registry.settings import RegistrySettings
-from sparkonce.connectors.sinks.dead_letters import COLUMN as DEAD_LETTER
-from sparkonce.connectors.sinks.dead_letters import LETTER
 from sparkonce.connectors.values.datetimes import check_pattern, check_zone
 from sparkonce.connectors.values.ddl import parse_schema
+from sparkonce.connectors.values.letters import COLUMN as DEAD_LETTER
+from sparkonce.connectors.values.letters import LETTER
 from sparkonce.settings import boolean, integer, text
 
 if TYPE_CHECKING:

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from sparkonce.connectors.sinks.dead_letters import COLUMN as DEAD_LETTER
-from sparkonce.connectors.sinks.dead_letters import REASON
-from sparkonce.connectors.sinks.partition_values import unwritable
 from sparkonce.connectors.values.columns import Problems
 from sparkonce.connectors.values.evolution import UnknownWriterError
 from sparkonce.connectors.values.json_values import JsonDecoder
+from sparkonce.connectors.values.letters import COLUMN as DEAD_LETTER
+from sparkonce.connectors.values.letters import REASON
 from sparkonce.connectors.values.options import (
     HEADERS,
     KEY,
@@ -37,6 +36,7 @@ from sparkonce.connectors.values.options import (
     TextOptions,
     ValueOptions,
 )
+from sparkonce.connectors.values.partition_values import unwritable
 from sparkonce.connectors.values.record_times import timestamps
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from pyspark.sql.functions import broadcast, col, concat, expr, lit, struct, to_
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sparkonce.connectors.sinks import dead_letters
+from sparkonce.connectors.values.letters import COLUMN
 from sparkonce.jobs.etl import dataset
 from sparkonce.jobs.etl.enrich_flights import flight_columns
 from sparkonce.jobs.etl.job_settings import JobSettings, run_job
@@ -74,7 +75,7 @@ def routed(spark: SparkSession, records: DataFrame, topics: str, latest_minutes_
         topic_of(topics).alias("topic"),
         route.cast("binary").alias("key"),
         to_json(flight).cast("binary").alias("value"),
-        dead_letters.COLUMN,
+        COLUMN,
     )
 
 

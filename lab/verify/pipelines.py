@@ -215,7 +215,8 @@ def _unparsed(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
 def _marked(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
     from pyspark.sql import functions
 
-    from sparkonce.connectors.sinks.dead_letters import COLUMN, mark
+    from sparkonce.connectors.sinks.dead_letters import mark
+    from sparkonce.connectors.values.letters import COLUMN
 
     records = _records(spark, pipeline, f"delta:{pipeline.table}")
     number = functions.substring_index(functions.col("value").cast("string"), " ", -1).cast("int")

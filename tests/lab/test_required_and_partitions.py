@@ -12,7 +12,7 @@ from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from sparkonce.connectors.delta_sink.schema import SchemaError, fit
-from sparkonce.connectors.sinks.partition_values import DATES, TIMES
+from sparkonce.connectors.values.partition_values import DATES, TIMES
 from tests.partition_edges import DAYS, TIMES_US, readings
 from tests.required_fields import delta_takes, nullable, random_rows
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from lab.sim.disk import CutShort
 from lab.sim.judges.observing import Around, Place, observed
 from lab.sim.marks import Mark
-from sparkonce.broker_lite.coordinators.producer_state import NO_TRANSACTION
 from sparkonce.broker_lite.coordinators.transaction_messages import (
     LEGACY,
     Decision,
@@ -21,6 +20,7 @@ from sparkonce.broker_lite.coordinators.transaction_messages import (
     TransactionState,
 )
 from sparkonce.broker_lite.coordinators.transactions import Transactions, check_invariants
+from sparkonce.broker_lite.log.producer_state import NO_TRANSACTION
 from sparkonce.broker_lite.node.transaction_coordinator import TransactionCoordinator
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from lab.sim.clients.transactional import TransactionalProducer
     from lab.sim.world import World
-    from sparkonce.broker_lite.coordinators.producer_state import Marker
+    from sparkonce.broker_lite.log.producer_state import Marker
     from sparkonce.broker_lite.node.coordinated import Coordinated
 
 

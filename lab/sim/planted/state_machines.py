@@ -16,11 +16,11 @@ from sparkonce.broker_lite.cluster.member import ClusterMember
 from sparkonce.broker_lite.controller.controller import Controller, InSyncProposal
 from sparkonce.broker_lite.controller.image import PartitionKey
 from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState, Record
-from sparkonce.broker_lite.coordinators.producer_state import ProducerEntry, ProducerStates, Verification
 from sparkonce.broker_lite.coordinators.transaction_messages import Decision, Transaction
 from sparkonce.broker_lite.coordinators.transaction_messages import Producer as TransactionalProducer
 from sparkonce.broker_lite.coordinators.transactions import PREPARED, Transactions
 from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.log.producer_state import ProducerEntry, ProducerStates, Verification
 from sparkonce.broker_lite.replication.follower import FetchPosition, PartitionFollower
 from sparkonce.broker_lite.replication.leader import PartitionLeader
 from sparkonce.broker_lite.replication.replica_log import EpochEnd, ReplicaLog

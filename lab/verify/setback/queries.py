@@ -110,7 +110,7 @@ def _records(spark: SparkSession, setup: Setup) -> DataFrame:
 
 
 def _as_rows(records: DataFrame, key: str = "concat('record ', number)", value: str = "''") -> DataFrame:
-    from sparkonce.connectors.sinks.dead_letters import COLUMN
+    from sparkonce.connectors.values.letters import COLUMN
 
     letters = [COLUMN] if COLUMN in records.columns else []
     return records.selectExpr(f"{key} AS key", f"{value} AS value", *letters)

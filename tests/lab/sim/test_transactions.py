@@ -10,9 +10,9 @@ import pytest
 
 from lab.sim.disk import SimulatedDisk
 from lab.sim.judges.atomicity import Asked, Transactions, read_committed
-from sparkonce.broker_lite.coordinators.producer_state import Marker
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.log.producer_state import Marker
 from sparkonce.broker_lite.replication.invariants import ViolationError
 from sparkonce.kafka.protocol.records import Record, encode_batch, read_header
 

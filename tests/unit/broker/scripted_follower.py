@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from sparkonce.broker_lite.coordinators.fetch_sessions import next_epoch
+from sparkonce.broker_lite.node.fetch_sessions import next_epoch
 from sparkonce.broker_lite.server.replica_fetcher import LeaderFetcher
 from sparkonce.kafka.protocol import fetch, produce
 from sparkonce.kafka.protocol.apis import ApiKey

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from sparkonce.broker_lite.coordinators.fetch_sessions import (
+from sparkonce.broker_lite.node.fetch_sessions import (
     EVICTION_MS,
     FINAL_EPOCH,
     MAX_EPOCH,

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from sparkonce.broker_lite.coordinators.fetch_sessions import CachedPartition
 from sparkonce.broker_lite.handlers import fetch as fetch_handler
 from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.node.fetch_sessions import CachedPartition
 from sparkonce.broker_lite.replication.leader import PartitionLeader
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.fetch import FetchPartition

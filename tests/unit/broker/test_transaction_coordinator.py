@@ -13,11 +13,11 @@ import pytest
 from lab.sim.disk import CutShort, SimulatedDisk
 from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode
-from sparkonce.broker_lite.coordinators.producer_state import Marker
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Producer, TransactionState
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.log.producer_state import Marker
 from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.clock import Clock

@@ -8,9 +8,9 @@ import pytest
 
 from sparkonce.broker_lite.cluster.member import CONTROLLER_TIMEOUT_MS
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
-from sparkonce.broker_lite.coordinators.producer_state import Marker
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.coordinators.transaction_messages import Producer, TransactionState
+from sparkonce.broker_lite.log.producer_state import Marker
 from sparkonce.broker_lite.node.markers import ENDING_WAIT_S
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import ErrorCode

@@ -13,10 +13,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sparkonce.connectors.formats.dead_letter_target import DeadLetterTarget, split
-from sparkonce.connectors.sinks.dead_letters import COLUMN, DeadLetterPlace
+from sparkonce.connectors.sinks.dead_letters import DeadLetterPlace
 from sparkonce.connectors.sinks.range_reader import Reading
 from sparkonce.connectors.sinks.stream_sink import StreamSink
 from sparkonce.connectors.sinks.target import Target, Task, TaskWriter
+from sparkonce.connectors.values.letters import COLUMN
 from sparkonce.exactly_once import commit as commit_module
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.clipping import Behind, clip, clipped

@@ -11,7 +11,8 @@ from pyspark.sql import types as t
 
 from sparkonce.connectors.delta_sink.options import SinkOptions
 from sparkonce.connectors.formats.dead_letter_target import RECORD, as_records, check_column, rows_schema, split
-from sparkonce.connectors.sinks.dead_letters import COLUMN, LETTER, DeadLetterPlace
+from sparkonce.connectors.sinks.dead_letters import DeadLetterPlace
+from sparkonce.connectors.values.letters import COLUMN, LETTER
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.offset_store.locations import Location
 from sparkonce.options import OptionError

@@ -16,9 +16,9 @@ from sparkonce import crash_points
 from sparkonce.connectors.delta_sink.options import SinkOptions
 from sparkonce.connectors.delta_sink.parquet import TableWriter
 from sparkonce.connectors.formats.delta_once import stream_sink
-from sparkonce.connectors.sinks.dead_letters import COLUMN, LETTER
 from sparkonce.connectors.sinks.stream_sink import StreamSink, TaskMessage
 from sparkonce.connectors.sinks.target import Task
+from sparkonce.connectors.values.letters import COLUMN, LETTER
 from sparkonce.crash_points import CrashPlans, InjectedCrashError
 from sparkonce.exactly_once.errors import DeliveryError, OffsetMismatchError
 from sparkonce.exactly_once.guarantee import Guarantee

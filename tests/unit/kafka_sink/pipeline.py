@@ -26,7 +26,6 @@ from sparkonce.connectors.kafka_sink.decisions import DecisionLog
 from sparkonce.connectors.kafka_sink.driver import Driver, Scope
 from sparkonce.connectors.kafka_sink.producer import pool
 from sparkonce.connectors.kafka_sink.rows import RowLayout
-from sparkonce.connectors.kafka_sink.settings import ProducerSettings
 from sparkonce.connectors.kafka_sink.target import KafkaPlan, KafkaTarget
 from sparkonce.connectors.kafka_sink.transactions import State, TransactionClient
 from sparkonce.connectors.kafka_source.decode import RecordDecoder
@@ -38,6 +37,7 @@ from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.kafka.client import client as client_module
 from sparkonce.kafka.client.client import LATEST, Client
 from sparkonce.kafka.client.connection import Connection
+from sparkonce.kafka.client.producer_settings import ProducerSettings
 from sparkonce.kafka.client.settings import ClientSettings
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey

@@ -19,7 +19,7 @@ from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch, split_ba
 from sparkonce.connectors.kafka_sink.encoding import RowEncoder
 from sparkonce.connectors.kafka_sink.kernel import STICKY_CHUNK_BYTES
 from sparkonce.connectors.kafka_sink.rows import RowLayout
-from sparkonce.connectors.kafka_sink.settings import ProducerSettings
+from sparkonce.kafka.client.producer_settings import ProducerSettings
 from sparkonce.kafka.protocol.compression import Compression
 from sparkonce.kafka.protocol.records import Record, decode_records, read_header, validate
 from tests.chance import examples

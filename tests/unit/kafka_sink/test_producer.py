@@ -23,13 +23,13 @@ from sparkonce.connectors.kafka_sink.producer import (
     pool,
 )
 from sparkonce.connectors.kafka_sink.rows import RowLayout
-from sparkonce.connectors.kafka_sink.settings import ProducerSettings
 from sparkonce.connectors.kafka_sink.transactions import FencedProducerError, ProducerIdentity, TransactionClient
 from sparkonce.connectors.kafka_source.decode import RecordDecoder
 from sparkonce.connectors.kafka_source.fetch import RangeFetcher
 from sparkonce.connectors.kafka_source.ranges import FetchRange
 from sparkonce.kafka.client import connection as connection_module
 from sparkonce.kafka.client.client import LATEST, Client, Leader, MissingTopicError
+from sparkonce.kafka.client.producer_settings import ProducerSettings
 from sparkonce.kafka.client.settings import ClientSettings
 from sparkonce.kafka.protocol.compression import Compression
 from sparkonce.kafka.protocol.records import encode_batch

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.connectors.kafka_sink.settings import (
+from sparkonce.connectors.reference.hints import checked
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.kafka.client.producer_settings import (
     DEFAULT_TRANSACTION_TIMEOUT_MS,
     PRODUCER,
     ProducerSettings,
     read_producer,
 )
-from sparkonce.connectors.reference.hints import checked
-from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.kafka.client.settings import ClientSettings
 from sparkonce.kafka.protocol.compression import Compression
 from sparkonce.options import OptionError
@@ -27,7 +27,7 @@ WEAKEST = Guarantee.AT_MOST_ONCE
 def read(
     settings: dict[str, str], guarantee: Guarantee = Guarantee.EXACTLY_ONCE
 ) -> tuple[ClientSettings, ProducerSettings]:
-    return read_producer({**SERVERS, **{f"kafka.{name}": text for name, text in settings.items()}}, guarantee)
+    return read_producer({**SERVERS, **{f"kafka.{name}": text for name, text in settings.items()}}, guarantee.keeping)
 
 
 def producer(settings: dict[str, str], guarantee: Guarantee = Guarantee.EXACTLY_ONCE) -> ProducerSettings:
@@ -214,7 +214,7 @@ def test_an_unknown_setting_gets_the_nearest_name() -> None:
         assert f"did you mean 'kafka.{near}'?" in refusal({name: "1"})
     assert refusal({"zzzzzzzz": "1"}).endswith("`sparkonce options kafka-sink kafka.` lists all")
     with pytest.raises(OptionError, match=r"without kafka\. it is an option, topic, of the Kafka sink"):
-        checked(lambda given: read_producer(given, WEAKEST), {**SERVERS, "kafka.topic": "t"})
+        checked(lambda given: read_producer(given, WEAKEST.keeping), {**SERVERS, "kafka.topic": "t"})
 
 
 SECRET = "s3cret"

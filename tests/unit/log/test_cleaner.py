@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.sim.disk import CutShort, SimulatedDisk
-from sparkonce.broker_lite.coordinators.producer_state import Marker
 from sparkonce.broker_lite.log.batch_filter import ENTRY_BYTES, OffsetMap
 from sparkonce.broker_lite.log.cleaner import OffsetMapFullError, assess, clean, group_segments
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.log.producer_state import Marker
 from sparkonce.broker_lite.log.recovery import recover_segment
 from sparkonce.kafka.protocol import records
 from sparkonce.kafka.protocol.compression import Compression

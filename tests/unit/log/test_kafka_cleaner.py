@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from lab import peers
-from sparkonce.broker_lite.coordinators.producer_state import Marker
 from sparkonce.broker_lite.log.batch_filter import OffsetMap
 from sparkonce.broker_lite.log.cleaner import assess, clean
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.housekeeping import delete_old_segments
 from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.log.producer_state import Marker
 from sparkonce.broker_lite.log.storage import DiskStorage
 from sparkonce.jobs.shared.jars import java_command
 from sparkonce.kafka.protocol import records

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkonce.broker_lite.coordinators.producer_state import AppendedBatch, ProducerEntry
 from sparkonce.broker_lite.log import checkpoints, storage
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.offset_index import CorruptIndexError, OffsetIndex
 from sparkonce.broker_lite.log.producer_snapshot import CorruptSnapshotError, decode_snapshot, encode_snapshot
+from sparkonce.broker_lite.log.producer_state import AppendedBatch, ProducerEntry
 from sparkonce.broker_lite.log.time_index import TimeIndex
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.sim.disk import SimulatedDisk, SimulatedFile
-from sparkonce.broker_lite.coordinators.producer_state import Marker
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.log.producer_state import Marker
 from sparkonce.broker_lite.log.steps import finish
 from sparkonce.kafka.protocol import records
 from sparkonce.kafka.protocol.compression import Compression

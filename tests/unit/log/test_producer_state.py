@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from sparkonce.broker_lite.coordinators import producer_state
-from sparkonce.broker_lite.coordinators.producer_state import BATCHES_KEPT, Marker, ProducerStates, Verification
+from sparkonce.broker_lite.log import producer_state
 from sparkonce.broker_lite.log.producer_snapshot import decode_snapshot, encode_snapshot
+from sparkonce.broker_lite.log.producer_state import BATCHES_KEPT, Marker, ProducerStates, Verification
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from sparkonce.kafka.protocol.records import MAX_SEQUENCE, BatchHeader
 from tests.chance import examples

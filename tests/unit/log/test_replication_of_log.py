@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from lab.sim.disk import SimulatedDisk, SimulatedFile
-from sparkonce.broker_lite.coordinators.producer_state import Marker
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.log.producer_state import Marker
 from sparkonce.kafka.protocol import records
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from sparkonce.kafka.protocol.records import Record

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.sim.disk import SimulatedDisk
-from sparkonce.broker_lite.coordinators.producer_state import Marker
 from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.offset_index import CorruptIndexError
 from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.log.producer_state import Marker
 from sparkonce.broker_lite.log.transaction_index import ENTRY_BYTES, AbortedTransaction, TransactionIndex
 from sparkonce.kafka.protocol import records
 from sparkonce.kafka.protocol.control_records import EndMarker, encode_end_marker, read_end_marker

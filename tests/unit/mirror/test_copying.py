@@ -17,11 +17,11 @@ from kafka.partitioner.default import murmur2
 
 from sparkonce.connectors.kafka_sink.buffers import RowError
 from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch
-from sparkonce.connectors.kafka_sink.settings import ProducerSettings
 from sparkonce.connectors.kafka_source.decode import CorruptBatchError, FetchedBatches, RecordDecoder
 from sparkonce.connectors.kafka_source.ranges import ReadCount
 from sparkonce.connectors.mirror import copying
 from sparkonce.connectors.mirror.copying import BatchCopier
+from sparkonce.kafka.client.producer_settings import ProducerSettings
 from sparkonce.kafka.protocol import records as wire
 from sparkonce.kafka.protocol.compression import Compression, compress
 from sparkonce.kafka.protocol.fetch import AbortedTransaction

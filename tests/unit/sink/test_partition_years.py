@@ -14,7 +14,7 @@ from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import types as t
 
 from sparkonce.connectors.delta_sink.schema import SchemaError
-from sparkonce.connectors.sinks.partition_values import DATES, TIMES, outside, texts, unwritable
+from sparkonce.connectors.values.partition_values import DATES, TIMES, outside, texts, unwritable
 from sparkonce.jobs.cli.main import main
 from tests.cases import each_case
 from tests.partition_edges import DAYS, FAR_DAYS, FAR_TIMES_US, TIMES_US

@@ -21,7 +21,6 @@ from sparkonce.connectors.kafka_source.options import OPTIONS, SourceOptions
 from sparkonce.connectors.schema_registry.client import Registry, RegistryError, shared_registry
 from sparkonce.connectors.schema_registry.settings import RegistrySettings
 from sparkonce.connectors.schema_registry.wire import frame
-from sparkonce.connectors.sinks.rules import Rules, with_unknown
 from sparkonce.connectors.values import registered_values
 from sparkonce.connectors.values.avro.schema import inlined
 from sparkonce.connectors.values.evolution import NewerThanBegunError, SchemaChangedError, UnknownWriterError
@@ -30,6 +29,7 @@ from sparkonce.connectors.values.options import SchemaOptions, arrow_schema
 from sparkonce.connectors.values.registered import resolved
 from sparkonce.connectors.values.registered_values import RegisteredValues
 from sparkonce.connectors.values.rows import MalformedValueError, RowMaker
+from sparkonce.connectors.values.rules import Rules, with_unknown
 from tests.cases import each_case
 
 FIELDS = [{"name": "a", "type": "int"}, *({"name": name, "type": "string", "default": "?"} for name in "bcd")]

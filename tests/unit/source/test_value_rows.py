@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from sparkonce.connectors.kafka_source.options import SourceOptions
-from sparkonce.connectors.sinks.dead_letters import COLUMN
 from sparkonce.connectors.sql.select import check_select
 from sparkonce.connectors.values.ddl import parse_schema
 from sparkonce.connectors.values.jackson_parser import JacksonParser
+from sparkonce.connectors.values.letters import COLUMN
 from sparkonce.connectors.values.options import arrow_schema
 from sparkonce.connectors.values.rows import IDLE_BATCHES, MAX_CELLS, MalformedValueError, RowMaker
 from tests.avro_resolution import record

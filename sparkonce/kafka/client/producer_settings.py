@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.kafka.client.settings import (
     COMMON,
     COMMON_WITHOUT_EFFECT,
@@ -151,17 +150,19 @@ PRODUCER = SettingTable(
 """All settings of a producer."""
 
 
-def read_producer(options: Mapping[str, str], guarantee: Guarantee) -> tuple[ClientSettings, ProducerSettings]:
+def read_producer(options: Mapping[str, str], keeping: str | None) -> tuple[ClientSettings, ProducerSettings]:
     """Read a producer's settings among ``options``, whose names begin with ``kafka.``; others are ignored.
 
+    ``keeping`` is the option that promises that no record is lost, if one does.
+
     Raises:
-        OptionError: for a setting that is unknown, refused, unreadable or at odds with another or with the guarantee.
+        OptionError: for a setting that is unknown, refused, unreadable or at odds with another or with ``keeping``.
             Secrets are not shown.
     """
     given = given_settings(options)
     client = client_settings(given, PRODUCER)
     asked = ProducerSettings(**PRODUCER.values(given, SETTINGS))
-    _check(asked, guarantee)
+    _check(asked, keeping)
     if "delivery.timeout.ms" in given and asked.delivery_timeout_ms < client.request_timeout_ms:
         raise OptionError(
             f"kafka_once: option kafka.delivery.timeout.ms={asked.delivery_timeout_ms} is below "
@@ -176,7 +177,7 @@ def read_producer(options: Mapping[str, str], guarantee: Guarantee) -> tuple[Cli
     )
 
 
-def _check(asked: ProducerSettings, guarantee: Guarantee) -> None:
+def _check(asked: ProducerSettings, keeping: str | None) -> None:
     if asked.retries == 0:
         raise OptionError(
             "kafka_once: option kafka.retries=0 is not supported: a failed request is sent again, in order and without "
@@ -184,10 +185,10 @@ def _check(asked: ProducerSettings, guarantee: Guarantee) -> None:
         )
     if asked.partitioner_ignore_keys:
         raise OptionError(f"kafka_once: option kafka.partitioner.ignore.keys=true is not supported: {_PARTITIONER}")
-    if asked.acks != -1 and guarantee is not Guarantee.AT_MOST_ONCE:
+    if asked.acks != -1 and keeping is not None:
         raise OptionError(
             f"kafka_once: option kafka.acks={asked.acks} can lose records that count as written, when the leader of a "
-            f"partition fails before its followers have them, and deliveryGuarantee={guarantee.value} promises that "
+            f"partition fails before its followers have them, and {keeping} promises that "
             "none is lost. Leave kafka.acks out, or set deliveryGuarantee=at-most-once"
         )
     if asked.enable_idempotence not in (None, asked.idempotent):
