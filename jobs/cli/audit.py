@@ -26,6 +26,7 @@ from sparkonce.jobs.cli.audit_result import look_at_result
 from sparkonce.jobs.cli.housekeeping.brokers import settings_from
 from sparkonce.jobs.shared.arguments import UsageError, add_kafka, add_table
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
+from sparkonce.jobs.shared.verdicts import coloured
 from sparkonce.kafka.client.client import MissingTopicError
 from sparkonce.kafka.protocol.errors import KafkaError
 from sparkonce.offset_store import DELTA
@@ -81,7 +82,8 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(as_json(examined), indent=2))
         print(examined.summary, file=sys.stderr)
     else:
-        print("\n".join(as_text(examined)))
+        *lines, last = as_text(examined)
+        print("\n".join([*lines, coloured(last, good=examined.proven)]))
     return GOOD if examined.verdict is Verdict.PROVEN else FAILED
 
 

@@ -9,6 +9,7 @@ quietly, wherever they write; what cannot be parsed is told with the usage of th
 from __future__ import annotations
 
 import argparse
+import difflib
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -27,28 +28,23 @@ class Command(NamedTuple):
 
 
 COMMANDS = (
-    Command("broker", "run a broker until SIGTERM", "broker_lite.__main__"),
-    Command("registry", "run a schema registry until SIGTERM", "registry_lite.__main__"),
+    # what one uses daily
     Command("ingest", "write topics into tables, as a file in TOML says", "jobs.cli.ingest"),
     Command("peek", "show records of a topic, decoded", "jobs.cli.peek.cli"),
-    Command("ui", "show brokers, topics, queries and tables as live pages", "jobs.ui.cli"),
-    Command("doctor", "check what a query needs: Java, workers, formats, brokers, table", "jobs.cli.doctor.cli"),
     Command("audit", "prove from a table's log that every offset was written once", "jobs.cli.audit"),
-    Command(
-        "offsets",
-        "show the offsets stored in a table, set them, take them back, copy them",
-        "jobs.cli.offsets",
-    ),
-    Command(
-        "transactions",
-        "show what the Kafka sink has open and why, finish it, abort it",
-        "jobs.cli.transactions",
-    ),
+    Command("offsets", "show the offsets stored in a table, set them, take them back, copy them", "jobs.cli.offsets"),
+    Command("doctor", "check what a query needs: Java, workers, formats, brokers, table", "jobs.cli.doctor.cli"),
+    Command("ui", "show brokers, topics, queries and tables as live pages", "jobs.ui.cli"),
+    Command("broker", "run a broker until SIGTERM", "broker_lite.__main__"),
+    Command("registry", "run a schema registry until SIGTERM", "registry_lite.__main__"),
+    # what mends and tidies up
+    Command("transactions", "show what the Kafka sink has open and why, finish it, abort it", "jobs.cli.transactions"),
     Command("compact", "merge small files of a table, beside running queries", "jobs.cli.compact"),
     Command("clean", "remove files of a table that no commit names", "jobs.cli.clean"),
+    Command("cluster-check", "look whether the replicas of a stopped cluster agree", "jobs.cli.cluster_check"),
+    # the rest
     Command("options", "look up an option of a source or sink", "jobs.cli.options"),
     Command("completion", "print what a shell needs to complete these commands", "jobs.cli.completion"),
-    Command("cluster-check", "look whether the replicas of a stopped cluster agree", "jobs.cli.cluster_check"),
     Command("verifiable-producer", "send numbered records, and tell in JSON", "jobs.verifiable.producer"),
     Command("verifiable-consumer", "read records, and tell in JSON", "jobs.verifiable.consumer"),
 )
@@ -84,7 +80,13 @@ def _chosen(words: Sequence[str]) -> str | None:
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
     chosen = _chosen(words)
-    return _parser(lambda command: command.name == chosen).parse_args(words)
+    parser = _parser(lambda command: command.name == chosen)
+    names = [command.name for command in COMMANDS]
+    if chosen is not None and chosen not in names:
+        near = difflib.get_close_matches(chosen, names, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "`sparkonce --help` lists them"
+        parser.error(f"there is no command {chosen!r}: {hint}")
+    return parser.parse_args(words)
 
 
 def whole_parser() -> argparse.ArgumentParser:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from importlib.metadata import version
 import pytest
 
 from sparkonce.jobs.cli.main import COMMANDS, main
+from sparkonce.jobs.shared.verdicts import coloured
 
 
 def test_it_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,3 +66,22 @@ def test_an_offset_beyond_64_bits_is_refused(capsys: pytest.CaptureFixture[str])
             ["offsets", "set", "/nowhere", "--app-id", "a", "--topic", "t", "--partition", "0", "--offset", str(2**63)]
         )
     assert "is too large" in capsys.readouterr().err
+
+
+def test_a_mistyped_command_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    for typed, said in (("ingset", "did you mean 'ingest'?"), ("xyzzy", "`sparkonce --help` lists them")):
+        with pytest.raises(SystemExit, match="2"):
+            main([typed, "--table", "t"])
+        assert f"sparkonce: error: there is no command {typed!r}: {said}" in capsys.readouterr().err
+
+
+def test_verdicts_are_coloured_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("NO_COLOR", ""), ("TERM", "xterm")):
+        monkeypatch.setenv(name, value)
+    assert coloured("broken", good=False, stream=io.StringIO()) == "broken"
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    assert coloured("proven", good=True, stream=terminal) == "\x1b[32mproven\x1b[0m"
+    assert coloured("broken", good=False, stream=terminal) == "\x1b[31mbroken\x1b[0m"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert coloured("broken", good=False, stream=terminal) == "broken"

@@ -13,6 +13,7 @@ from sparkonce.jobs.cli.doctor import machine
 from sparkonce.jobs.cli.doctor.findings import Finding, State, warning
 from sparkonce.jobs.shared.arguments import add_kafka, add_storage
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
+from sparkonce.jobs.shared.verdicts import coloured
 from sparkonce.options import OptionError
 
 
@@ -37,12 +38,13 @@ def run(options: argparse.Namespace) -> int:
     wrong = 0
     try:
         for finding in _examine(options):
-            print(finding, flush=True)
+            text = str(finding)
+            print(coloured(text, good=False) if finding.state is State.WRONG else text, flush=True)
             wrong += finding.state is State.WRONG
     except (OptionError, ValueError) as error:
         print(f"sparkonce doctor: {error}", file=sys.stderr)
         return USAGE
-    print(f"{wrong} wrong" if wrong else "nothing is wrong")
+    print(coloured(f"{wrong} wrong" if wrong else "nothing is wrong", good=not wrong))
     return FAILED if wrong else GOOD
 
 
