@@ -2,7 +2,7 @@
 
 Theory of operation: the folders `broker_lite` and `sparkonce/kafka/protocol` of a checkout become the packages
 `sparkonce_former_1.broker_lite` and `sparkonce_former_1.kafka.protocol`, by loading their sources with the names of
-modules in them changed. (An older checkout has its protocol in `broker_lite/protocol`.) What the simulator has for the
+modules in them changed. (`_MOVED` says where an older checkout has them.) What the simulator has for the
 classes of one version (`_FOR_EACH_VERSION`) is loaded in that package, too, from the sources of this version, so that
 it works with the classes of the other one. All else of the simulator is there once, and so are the errors that it goes
 by (`_SHARED`).
@@ -34,8 +34,12 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile(r"\b(?:sparkonce\.(broker_lite\.|kafka\.protocol\b)|lab\.(sim\.))([\w.]*)")
 _SIMULATOR: Final = "sim."
-_OLDER: Final = "broker_lite.protocol"
-_PROTOCOL: Final = "kafka.protocol"
+_MOVED: Final = {
+    "kafka.protocol": "broker_lite.protocol",
+    "broker_lite.log.producer_state": "broker_lite.coordinators.producer_state",
+    "broker_lite.node.fetch_sessions": "broker_lite.coordinators.fetch_sessions",
+}
+"""Where older checkouts have a module or a package."""
 _FOR_EACH_VERSION: Final = frozenset(
     {
         "sim.faults.long_ago",
@@ -100,12 +104,7 @@ class _Finder(MetaPathFinder):
 
     def __init__(self, package: str, checkout: Path) -> None:
         self._package = package
-        protocol = checkout / "sparkonce" / "kafka" / "protocol"
-        self._folders = {
-            "broker_lite": checkout / "broker_lite",
-            _PROTOCOL: protocol if protocol.is_dir() else checkout / "broker_lite" / "protocol",
-            "sim": Path(__file__).parent,
-        }
+        self._checkout = checkout
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -114,11 +113,9 @@ class _Finder(MetaPathFinder):
         del path, target
         if fullname in (self._package, f"{self._package}.kafka"):
             return ModuleSpec(fullname, None, is_package=True)
-        name = fullname.removeprefix(f"{self._package}.")
-        folder = next((each for each in self._folders if f"{name}.".startswith(f"{each}.")), None)
-        if name == fullname or folder is None:
+        if not fullname.startswith(f"{self._package}."):
             return None
-        place = self._folders[folder].joinpath(*name.removeprefix(folder).split(".")[1:])
+        place = self._place(fullname.removeprefix(f"{self._package}."))
         is_package = place.is_dir()
         file = place / "__init__.py" if is_package else place.with_suffix(".py")
         if not file.is_file():
@@ -127,6 +124,22 @@ class _Finder(MetaPathFinder):
         return spec_from_file_location(
             fullname, file, loader=loader, submodule_search_locations=[str(place)] if is_package else None
         )
+
+    def _place(self, name: str) -> Path:
+        """Return where a module or package is, without ``.py``; in an older checkout, where it was."""
+        if name == "sim" or name.startswith(_SIMULATOR):
+            return Path(__file__).parent.joinpath(*name.split(".")[1:])
+        place = _inside(self._checkout, name)
+        if not (place.is_dir() or place.with_suffix(".py").is_file()):
+            for new, old in _MOVED.items():
+                if f"{name}.".startswith(f"{new}."):
+                    return _inside(self._checkout, old + name.removeprefix(new))
+        return place
+
+
+def _inside(checkout: Path, name: str) -> Path:
+    root, *rest = name.split(".")
+    return (checkout if root == "broker_lite" else checkout / "sparkonce").joinpath(root, *rest)
 
 
 class _Loader(SourceFileLoader):
@@ -145,8 +158,9 @@ class _Loader(SourceFileLoader):
 
     def _renamed(self, found: re.Match[str]) -> str:
         name = (found[1] or found[2]) + found[3]
-        if name.startswith(_OLDER):
-            name = _PROTOCOL + name.removeprefix(_OLDER)
+        for new, old in _MOVED.items():
+            if f"{name}.".startswith(f"{old}."):
+                name = new + name.removeprefix(old)
         if name.startswith(_SIMULATOR):
             return f"{self._package}.{name}" if name in _FOR_EACH_VERSION else f"lab.{name}"
         return f"sparkonce.{name}" if name in _SHARED else f"{self._package}.{name}"
