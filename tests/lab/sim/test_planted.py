@@ -24,7 +24,7 @@ FOUND_BY = {
     "consumers-read-to-the-end": (1, "read-is-safe"),
     "offsets-outside-transaction": (21, "offsets-atomic"),
     "marker-sent-twice": (137, "transactions-atomic"),
-    "malformed-sent-on": (113, "error"),
+    "malformed-sent-on": (118, "error"),
     "late-marker": (2, "transactions-atomic"),
     "error-silences-others": (0, "error"),
     "follower-waits-for-its-own": (21, "prompt"),

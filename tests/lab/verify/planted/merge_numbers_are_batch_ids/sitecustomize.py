@@ -5,7 +5,7 @@ from planting import plant
 
 def change(sequence):
     intent = sequence.Intent
-    sequence.Intent = lambda number, record: intent(record.batch_id + 1, record)
+    sequence.Intent = lambda _, record, *rest: intent(record.batch_id + 1, record, *rest)
 
 
 plant("sparkonce.connectors.delta_spark.sequence", change)
