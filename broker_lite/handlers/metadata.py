@@ -1,7 +1,7 @@
 """Metadata, versions 0 to 13; topics by name or id, made on first use if the broker is set so (KIP-430, KIP-516).
 
-As in Kafka (`AutoTopicCreationManager`), a topic that is being made is unknown in this answer, and in the next ones until
-it exists; so is one that cannot be made, and the log says why.
+As in Kafka (`AutoTopicCreationManager`), a topic that is being made is unknown in this answer, and in those that follow
+until it exists. So is one that cannot be made; the log says why.
 """
 
 from __future__ import annotations

@@ -143,9 +143,15 @@ def _described(client: PlainClient, version: int, names: list[str], create: bool
     flag = {"allow_auto_topic_creation": create} if version >= 4 else {}
     answer = client.ask(ApiKey.METADATA, version, topics=wanted, **flag)
     return [
-        [each.name, error_of(each.error_code), each.is_internal, bool(each.partitions), each.topic_id in (None, ZERO_UUID)]
+        [
+            each.name,
+            error_of(each.error_code),
+            each.is_internal,
+            bool(each.partitions),
+            bool((each.topic_id or ZERO_UUID).int),
+        ]
         for each in answer.topics
-    ]  # fmt: skip
+    ]
 
 
 def _created(client: PlainClient, version: int, topics: list[Any], validate_only: bool = False) -> list[str]:
@@ -387,7 +393,7 @@ def play_settings(servers: str) -> dict[str, Any]:
 
 
 def _play_eligible_leaders(client: PlainClient) -> dict[str, Any]:
-    """Ask for what eligible leader replicas (KIP-966) have changed: features, and where min.insync.replicas comes from."""
+    """Ask for what is different with eligible leader replicas (KIP-966)."""
     answer = client.ask(ApiKey.API_VERSIONS, 4, client_software_name="test", client_software_version="1")
     finalized = {each.name: each.max_version_level for each in answer.finalized_features}
     said: dict[str, Any] = {

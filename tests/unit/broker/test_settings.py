@@ -14,7 +14,7 @@ from sparkonce.broker_lite.__main__ import main
 from sparkonce.broker_lite.config import broker_settings, file_settings
 from sparkonce.broker_lite.controller.image import KAFKA_DEFAULTS
 from sparkonce.broker_lite.log.config import LogConfig, topic_settings
-from sparkonce.broker_lite.node.dynamic_settings import DECIDED_IN_CLUSTER, group_settings
+from sparkonce.broker_lite.node.dynamic_settings import group_settings
 from sparkonce.broker_lite.settings_page import markdown, sections
 from sparkonce.broker_lite.unserved_settings import CHANGEABLE, HARMLESS, is_kafkas
 from sparkonce.settings import Setting, SettingError, Update
@@ -201,7 +201,6 @@ def test_a_password_is_not_shown() -> None:
     assert broker_settings()["ssl.key.password"].sensitive
 
 
-def test_what_a_broker_leaves_to_the_controller_is_what_the_controller_keeps() -> None:
-    assert KAFKA_DEFAULTS.keys() == DECIDED_IN_CLUSTER
+def test_what_a_broker_leaves_to_the_controller_has_the_same_defaults_there() -> None:
     known = broker_settings()
-    assert {name: known[name].text(known[name].default) for name in DECIDED_IN_CLUSTER} == dict(KAFKA_DEFAULTS)
+    assert {name: known[name].text(known[name].default) for name in KAFKA_DEFAULTS} == dict(KAFKA_DEFAULTS)
