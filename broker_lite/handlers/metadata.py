@@ -131,7 +131,7 @@ class _Answer:
             error_code=int(error),
             name=shown,
             topic_id=topic_id,
-            is_internal=error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._broker.is_internal(shown),
+            is_internal=error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._broker.is_internal(name or ""),
             partitions=[],
         )
 

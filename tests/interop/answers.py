@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 import time
 import uuid
 from collections.abc import Callable
@@ -44,6 +45,7 @@ _DYNAMIC, _DYNAMIC_DEFAULT = 2, 3
 _INTERNAL: Final = "__transaction_state"
 _LEAST_IN_SYNC: Final = "min.insync.replicas"
 _OF_NOBODY: Final = "no.such.setting"
+_USER_DATA_BYTES: Final = 100_000
 _THREADS: Final = ("10", "11")
 """What `num.io.threads` is set to, for all brokers and for one."""
 _TOPIC, _LITERAL, _DESCRIBE, _DENY, _ALLOW = 2, 3, 8, 2, 3
@@ -198,11 +200,16 @@ def play_groups(servers: str) -> dict[str, Any]:
             member_id="", group_instance_id="static", protocol_type="consumer", protocols=[("range", b"")],
         )  # fmt: skip
         assert joined.error_code == 0
-        committed = [("of-groups", [(0, 5, -1, None)])]
-        client.ask(
-            ApiKey.OFFSET_COMMIT, 8, group_id="offsets", generation_id_or_member_epoch=-1, member_id="",
-            group_instance_id=None, topics=committed,
+        assert _committed(client, None) == "NONE"
+        for letters in (4_096, 4_097, 6_000):
+            for letter in ("x", "\u3042"):
+                said[f"commits {letters} times {letter}"] = _committed(client, letter * letters)
+        subscription = struct.pack(">hii", 0, 0, _USER_DATA_BYTES) + b"\xff" * _USER_DATA_BYTES
+        joined = client.ask(
+            ApiKey.JOIN_GROUP, 5, group_id="large", session_timeout_ms=10_000, rebalance_timeout_ms=10_000,
+            member_id="", group_instance_id="static", protocol_type="consumer", protocols=[("range", subscription)],
         )  # fmt: skip
+        said["joins with large user data"] = error_of(joined.error_code)
         for version in (4, 5):
             more = {"types_filter": []} if version >= 5 else {}
             listed = client.ask(ApiKey.LIST_GROUPS, version, states_filter=[], **more).groups
@@ -222,6 +229,14 @@ def play_groups(servers: str) -> dict[str, Any]:
         said |= _play_heartbeats(client)
         said |= _play_static_members(client)
     return said
+
+
+def _committed(client: PlainClient, metadata: str | None) -> str:
+    answer = client.ask(
+        ApiKey.OFFSET_COMMIT, 8, group_id="offsets", generation_id_or_member_epoch=-1, member_id="",
+        group_instance_id=None, topics=[("of-groups", [(0, 5, -1, metadata)])],
+    )  # fmt: skip
+    return error_of(answer.topics[0].partitions[0].error_code)
 
 
 def _finds(client: PlainClient, group_id: str) -> bool:
@@ -301,6 +316,33 @@ def _text(each: Any) -> str:
     return error_of(each.error_code, each.error_message)
 
 
+def play_acls(servers: str) -> dict[str, Any]:
+    """Make, describe and delete a rule in each version, as kafka-go does: its DescribeAcls has a byte too many."""
+    said: dict[str, Any] = {}
+    with PlainClient(servers) as client:
+        for version in (1, 2, 3):
+            rule = (_TOPIC, f"ruled-{version}", _LITERAL, "User:kim", "*", _DESCRIBE, _ALLOW)
+            found = (_TOPIC, rule[1], _LITERAL, None, None, 1, 1)
+            made = client.ask(ApiKey.CREATE_ACLS, version, surplus=b"\0", creations=[rule]).results
+            said[f"creates v{version}"] = [_text(each) for each in made]
+            names = ("resource_type_filter", "resource_name_filter", "pattern_type_filter", "principal_filter",
+                     "host_filter", "operation", "permission_type")  # fmt: skip
+            wanted = dict(zip(names, found, strict=True))
+            _until(lambda version=version, wanted=wanted: _rules(client, version, wanted)[1:])  # type: ignore[misc]
+            said[f"describes v{version}"] = _rules(client, version, wanted)
+            deleted = client.ask(ApiKey.DELETE_ACLS, version, surplus=b"\0", filters=[found]).filter_results
+            said[f"deletes v{version}"] = [
+                [_text(each), *([rule.resource_name, rule.principal] for rule in each.matching_acls)]
+                for each in deleted
+            ]
+    return said
+
+
+def _rules(client: PlainClient, version: int, wanted: dict[str, Any]) -> list[Any]:
+    answer = client.ask(ApiKey.DESCRIBE_ACLS, version, surplus=b"\0", **wanted)
+    return [_text(answer), *([each.resource_name, each.acls[0].principal] for each in answer.resources)]
+
+
 def play_tools(servers: str) -> dict[str, Any]:
     """Ask what tools for a cluster of many directories and controllers ask."""
     said: dict[str, Any] = {}
@@ -365,6 +407,8 @@ def play_settings(servers: str) -> dict[str, Any]:
             ("num.partitions", "5"),
             ("remote.log.storage.system.enable", "true"),
             (_OF_NOBODY, "5"),
+            ("cleanup.policy", "delete"),
+            ("sasl.kerberos.min.time.before.relogin", "58000"),
             (_LEAST_IN_SYNC, "0"),
             (_LEAST_IN_SYNC, "3"),
         ):
@@ -377,6 +421,11 @@ def play_settings(servers: str) -> dict[str, Any]:
                     done = f"sets {name}={value}" if change == _SET else f"removes {name}"
                     key = f"{done} of {'one' if resource else 'all'}"
                     said[key] = error_of(answer.responses[0].error_code)
+        for name, value in (("cleanup.policy", "delete"), ("sasl.kerberos.min.time.before.relogin", "58000")):
+            answer = client.ask(
+                ApiKey.ALTER_CONFIGS, 1, resources=[(_BROKER, node, [(name, value)])], validate_only=False
+            )  # KafkaJS and librdkafka try these
+            said[f"replaces those of one by {name}={value}"] = error_of(answer.responses[0].error_code)
         for name in ("num.io.threads", _OF_NOBODY):
             for resource in (node, ""):
                 changes = [(name, _SET, _THREADS[bool(resource)])]
@@ -458,6 +507,7 @@ def _quorum(client: PlainClient, version: int, topics: list[tuple[str, list[int]
 CHAPTERS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
     "first use": play_first_use,
     "topics": play_topics,
+    "acls": play_acls,
     "groups": play_groups,
     "tools": play_tools,
     "settings": play_settings,
