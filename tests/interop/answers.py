@@ -323,14 +323,14 @@ def play_acls(servers: str) -> dict[str, Any]:
         for version in (1, 2, 3):
             rule = (_TOPIC, f"ruled-{version}", _LITERAL, "User:kim", "*", _DESCRIBE, _ALLOW)
             found = (_TOPIC, rule[1], _LITERAL, None, None, 1, 1)
-            made = client.ask(ApiKey.CREATE_ACLS, version, surplus=b"\0", creations=[rule]).results
+            made = client.ask(ApiKey.CREATE_ACLS, version, b"\0", creations=[rule]).results
             said[f"creates v{version}"] = [_text(each) for each in made]
             names = ("resource_type_filter", "resource_name_filter", "pattern_type_filter", "principal_filter",
                      "host_filter", "operation", "permission_type")  # fmt: skip
             wanted = dict(zip(names, found, strict=True))
-            _until(lambda version=version, wanted=wanted: _rules(client, version, wanted)[1:])  # type: ignore[misc]
+            _until(lambda version=version, wanted=wanted: len(_rules(client, version, wanted)) > 1)  # type: ignore[misc]
             said[f"describes v{version}"] = _rules(client, version, wanted)
-            deleted = client.ask(ApiKey.DELETE_ACLS, version, surplus=b"\0", filters=[found]).filter_results
+            deleted = client.ask(ApiKey.DELETE_ACLS, version, b"\0", filters=[found]).filter_results
             said[f"deletes v{version}"] = [
                 [_text(each), *([rule.resource_name, rule.principal] for rule in each.matching_acls)]
                 for each in deleted
@@ -339,7 +339,7 @@ def play_acls(servers: str) -> dict[str, Any]:
 
 
 def _rules(client: PlainClient, version: int, wanted: dict[str, Any]) -> list[Any]:
-    answer = client.ask(ApiKey.DESCRIBE_ACLS, version, surplus=b"\0", **wanted)
+    answer = client.ask(ApiKey.DESCRIBE_ACLS, version, b"\0", **wanted)
     return [_text(answer), *([each.resource_name, each.acls[0].principal] for each in answer.resources)]
 
 

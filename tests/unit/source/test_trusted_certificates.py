@@ -9,6 +9,7 @@ import ssl
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -71,7 +72,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
     return context
 
 
-def shake_hands(serving: ssl.SSLContext, trusted: Entity, host: str = "broker", **own: str) -> None:
+def shake_hands(serving: ssl.SSLContext, trusted: Entity, host: str = "broker", **own: Any) -> None:
     """Connect in memory."""
     one, other = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = tls_context(Tls(ca_pem=trusted.pem, **own)).wrap_bio(one, other, server_hostname=host)
