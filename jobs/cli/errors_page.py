@@ -67,7 +67,7 @@ WAYS_OUT: dict[str, dict[str, str]] = {
     "connectors.kafka_client.connection": {
         "SaslError": "Check `kafka.sasl.mechanism`, user and password, against the broker's listener.",
     },
-    "connectors.kafka_client.key_stores": {
+    "kafka.key_stores": {
         "KeyStoreError": "Check the file, its type and its password, on the machine that the message comes from.",
     },
     "connectors.kafka_client.oauth": {

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparkonce.connectors.kafka_client.key_stores import KeyStoreError, read_key_store
 from sparkonce.connectors.kafka_client.security import Tls
 from sparkonce.connectors.kafka_client.tls import lines, openssl_name, tls_context
 from sparkonce.connectors.settings.options import OptionError
+from sparkonce.kafka.key_stores import KeyStoreError, read_key_store
 from tests.cases import each_case
 from tests.chance import examples
 
