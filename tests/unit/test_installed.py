@@ -64,6 +64,15 @@ def test_the_code_that_runs_is_the_wheels(installed: Path) -> None:
     assert done.stdout.strip() == str(installed / "site/sparkonce/jobs/cli/main.py"), done.stderr
 
 
+def test_what_is_compiled_is_not_kept_beside_the_package(installed: Path) -> None:
+    """`pip uninstall` would leave it there, and the rest of the package could still be imported."""
+    before = set((installed / "site").rglob("*"))
+    done = run(installed, "-c", "import sparkonce.connectors.kafka_sink.warm")
+    assert done.returncode == 0, done.stderr
+    added = set((installed / "site").rglob("*")) - before
+    assert {path.suffix for path in added if path.is_file()} <= {".pyc"}, "pip removes no others"
+
+
 def test_a_broker_runs_as_a_process_of_its_own(installed: Path) -> None:
     code = """if __name__ == "__main__":
     from sparkonce import EmbeddedBroker
