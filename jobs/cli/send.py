@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from sparkonce.broker_lite.config import ConfigError
 from sparkonce.connectors.settings.options import OptionError
@@ -20,6 +20,8 @@ from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 from sparkonce.offset_store.errors import counted
 
 if TYPE_CHECKING:
+    from io import BufferedReader
+
     from sparkonce.connectors.kafka_client.settings import ClientSettings
     from sparkonce.connectors.kafka_sink.producer import Producer
     from sparkonce.connectors.kafka_sink.settings import ProducerSettings
@@ -91,7 +93,7 @@ def _send(options: argparse.Namespace, connecting: ClientSettings, sending: Prod
 def _lines() -> Iterator[Sequence[bytes]]:
     """Yield the lines of standard input, as many as there are at a time."""
     rest = b""
-    while read := sys.stdin.buffer.read1(_READ_BYTES):
+    while read := cast("BufferedReader", sys.stdin.buffer).read1(_READ_BYTES):
         *lines, rest = (rest + read).split(b"\n")
         yield lines
     yield [rest] if rest else []
