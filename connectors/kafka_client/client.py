@@ -546,7 +546,8 @@ def _topic_metadata(topic: Any, brokers: Mapping[int, _Address]) -> TopicMetadat
     code = ErrorCode.of(topic.error_code)
     if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
         raise MissingTopicError(
-            f"topic {topic.name!r} does not exist: check the name in subscribe or assign, or create the topic first"
+            f"topic {topic.name!r} does not exist: check the name in subscribe or assign, create the topic first, or "
+            "remove it there if it was deleted"
         )
     if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         raise PermissionError(f"not allowed to read topic {topic.name!r}: ask for DESCRIBE and READ on it")

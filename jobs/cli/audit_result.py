@@ -12,7 +12,7 @@ from sparkonce.connectors.delta_spark.intents import OFFSETS_FOLDER
 from sparkonce.exactly_once.audit import Auditor
 from sparkonce.exactly_once.audit_findings import Finding, Problem
 from sparkonce.offset_store.commit_log import CommitLog
-from sparkonce.offset_store.errors import StoreMissingError
+from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.txn_ids import intent_txn_id, merge_txn_id
 
@@ -23,6 +23,15 @@ def result_of(offsets: CommitLog) -> Location | None:
     """Return the table whose folder this one is in, as the table of offsets is by default."""
     folder, _, name = offsets.location.text.rpartition("/")
     return Location(folder, offsets.location.is_local) if name == OFFSETS_FOLDER and folder else None
+
+
+def offsets_of(result: CommitLog) -> Location | None:
+    """Return the table of offsets in the folder of this one; None if there is none, or it cannot be read."""
+    try:
+        location = Location(f"{result.location.text}/{OFFSETS_FOLDER}", result.location.is_local)
+        return CommitLog.open(location, result.log.storage_options).location
+    except OffsetStoreError:
+        return None
 
 
 def look_at_result(offsets: CommitLog, app_ids: Iterable[str]) -> Iterator[Finding]:
