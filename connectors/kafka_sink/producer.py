@@ -36,6 +36,7 @@ from sparkonce.broker_lite.protocol.produce import (
 )
 from sparkonce.broker_lite.protocol.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from sparkonce.connectors.kafka_client.client import Client, MissingTopicError
+from sparkonce.connectors.kafka_client.outage import Outage
 from sparkonce.connectors.kafka_client.settings import ClientSettings
 from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch, split_batch
 from sparkonce.connectors.kafka_sink.settings import ProducerSettings
@@ -142,6 +143,7 @@ class Producer:
         self._known_at: set[Partition] = set()
         self._taken = 0
         self._failures_in_a_row = 0
+        self._outage = Outage(client.settings.servers_text)
         self._lines: dict[Partition, deque[_Waiting]] = defaultdict(deque)
         self._routes: dict[Partition, _Address] = {}
         self._ready: dict[_Address, dict[Partition, _Waiting]] = {}
@@ -352,6 +354,7 @@ class Producer:
         self._known_at.add(waiting.place)
         self.rows += waiting.batch.record_count
         self._failures_in_a_row = 0
+        self._outage.note_answer()
 
     def _fail(self, batches: Iterable[_Waiting], reason: str) -> None:
         for waiting in batches:
@@ -408,6 +411,8 @@ class Producer:
             except PermissionError:
                 raise
             except (OSError, ProtocolError, KafkaError, MissingTopicError) as error:
+                left_s = batches[0].since_s + self._settings.delivery_timeout_ms / 1000 - time.monotonic()
+                self._outage.note_failure(f"send records for topic {batches[0].batch.topic}", error, left_s)
                 self._failed = []
                 self._fail(batches, _text(error))
                 continue

@@ -188,5 +188,6 @@ class SpoolWriter:
         return self._sender.written
 
     def _open(self) -> SpoolFile:
-        self._file = SpoolFile(self._spool, Topics(shared_client(self._sending.client)), self._name)
+        topics = Topics(shared_client(self._sending.client, reached=True))  # by the driver, which has begun the batch
+        self._file = SpoolFile(self._spool, topics, self._name)
         return self._file

@@ -60,7 +60,8 @@ WAYS_OUT: dict[str, dict[str, str]] = {
     },
     "connectors.kafka_client.client": {
         "KafkaUnreachableError": (
-            "Check that a broker listens there, and `kafka.security.protocol`; then `sparkonce doctor`."
+            "Check that a broker listens there, and `kafka.security.protocol`; then `sparkonce doctor`. In an outage, "
+            "[queries wait](kafka_once.md#when-brokers-go-away)."
         ),
         "MissingTopicError": "Create the topic, or correct its name.",
     },
