@@ -148,6 +148,8 @@ def test_metrics_are_served_on_loopback_until_it_stops(listener: LagListener, st
     assert found["sparkonce_rows_total"] == [(query, 4)]
     assert found["sparkonce_last_batch_duration_seconds"] == [(query, 1.5)]
     assert found["sparkonce_batch_duration_seconds_count"] == [(query, 1)]
+    buckets = {labels["le"]: count for labels, count in found["sparkonce_batch_duration_seconds_bucket"]}
+    assert (buckets["1.0"], buckets["2.5"], buckets["+Inf"]) == (0, 1, 1)
     assert found["sparkonce_batch_duration_seconds_sum"] == [(query, 1.5)]
     assert found["sparkonce_query_active"] == [(query, 1)]
     assert found["sparkonce_listener_errors_total"] == [({}, 0)]
