@@ -33,7 +33,7 @@ MAX_PARTITIONS = 20_000
 KEEP_ENDED_S = 300.0
 
 BATCH_BOUNDS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-"""The bounds of the histogram of durations of batches: a tenth of a second is a small direct one, ten minutes a backlog."""
+"""The bounds of the histogram of batches' durations: a small direct one takes 0.1 s, one of a backlog minutes."""
 
 _NO_COUNTS = BatchCounts()
 
