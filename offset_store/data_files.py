@@ -1,7 +1,7 @@
 """Whether the data files that a table's newest version names are there, and as long as its log says.
 
-No reader of Delta looks before it reads, so the log alone proves nothing about rows: files are lost by hand, by a vacuum
-of another table that shares them, or by a copy that was not complete.
+The log alone proves nothing about rows: files are lost by hand, by a vacuum of another table that shares them, or by a
+copy that was not complete.
 """
 
 from __future__ import annotations
@@ -73,14 +73,15 @@ def _size(
     path: str, location: Location, sizes: Mapping[str, int | None], storage_options: Mapping[str, str]
 ) -> int | None:
     """Return the size of a file that the log names, as a URI or, by some writers, as it is; None if it is not there."""
-    for form in (unquote(path), path):
-        name = _below(form, location)
-        if name is None:
-            filesystem, place = Location.parse(form).filesystem(storage_options)
-            info = filesystem.get_file_info(place)
-            return info.size if info.type is fs.FileType.File else None
-        if name in sizes:
-            return sizes[name]
+    forms = (unquote(path), path)
+    below = [_below(form, location) for form in forms]
+    if None not in below:
+        return next((sizes[name] for name in below if name is not None and name in sizes), None)
+    for form in forms:
+        filesystem, place = Location.parse(form).filesystem(storage_options)  # it decodes a file's URI itself
+        info = filesystem.get_file_info(place)
+        if info.type is fs.FileType.File:
+            return int(info.size)
     return None
 
 
