@@ -6,7 +6,7 @@ copy that was not complete.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyarrow import fs
 
+from sparkonce.offset_store.clones import is_outside_table
 from sparkonce.offset_store.errors import OffsetStoreError, plain
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.secrets import without_secrets
@@ -87,8 +88,7 @@ def _size(
 
 def _below(path: str, location: Location) -> str | None:
     """Return a path below the table's folder; None for one elsewhere, as shallow clones have them."""
-    prefixes: Iterable[str] = (f"{location}/", f"file://{location}/") if location.is_local else (f"{location}/",)
-    for prefix in prefixes:
-        if path.startswith(prefix):
-            return path.removeprefix(prefix)
-    return None if path.startswith("/") or "://" in path else path
+    prefixes = [f"{scheme}{location}/" for scheme in (("", "file:", "file://") if location.is_local else ("",))]
+    prefix = next((each for each in prefixes if path.startswith(each)), "")
+    below = path.removeprefix(prefix)
+    return None if is_outside_table(below) else below

@@ -78,14 +78,15 @@ def test_files_are_found_by_the_names_that_writers_give_them(tmp_path: Path) -> 
     write_deltalake(place, pa.table({"p": odd, "v": range(len(odd))}), partition_by=["p"])
     location = Location.parse(str(place))
     assert lost_files(location, {}, DeltaTable(place)) == []
-    clone = tmp_path / "clone"
-    shutil.copytree(place / "_delta_log", clone / "_delta_log")
-    log = clone / "_delta_log" / f"{0:020d}.json"
-    log.write_text(log.read_text().replace('"path":"', f'"path":"file://{quote(str(place))}/'))
-    assert lost_files(Location.parse(str(clone)), {}, DeltaTable(clone)) == []
+    clones = [tmp_path / "clone", tmp_path / "sparks"]
+    for clone, scheme in zip(clones, ("file://", "file:"), strict=True):
+        shutil.copytree(place / "_delta_log", clone / "_delta_log")
+        log = clone / "_delta_log" / f"{0:020d}.json"
+        log.write_text(log.read_text().replace('"path":"', f'"path":"{scheme}{quote(str(place))}/'))
+        assert lost_files(Location.parse(str(clone)), {}, DeltaTable(clone)) == []
     (gone,) = place.rglob("p=50*/*.parquet")
     gone.unlink()
-    for each in (place, clone):
+    for each in (place, *clones):
         (lost,) = lost_files(Location.parse(str(each)), {}, DeltaTable(each))
         assert gone.name in str(lost)
 
