@@ -186,7 +186,8 @@ class KafkaTarget:
         if identity is None:
             return Delivery(VisibleRows(), order, self._offsets())
         place = Place(f"the consumer group {self.offset_store.removeprefix(GROUP)}", self.offset_store)
-        return Delivery(TopicResult(self._driver(), identity, self.producer, self.spool), order, place=place)
+        topics = tuple(layout.topic for layout in self.layouts if layout.topic is not None)
+        return Delivery(TopicResult(self._driver(), identity, self.producer, self.spool, topics), order, place=place)
 
     def _offsets(self) -> OffsetStore:
         return open_store(

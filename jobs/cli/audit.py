@@ -23,6 +23,7 @@ from sparkonce.exactly_once.audit_broker import BrokerSide, compare_with_broker
 from sparkonce.exactly_once.audit_findings import Chain, CommitName, Finding, Problem
 from sparkonce.exactly_once.audit_rows import RowCount
 from sparkonce.exactly_once.recovery import describe_outdated
+from sparkonce.jobs.cli.audit_files import look_for_files
 from sparkonce.jobs.cli.audit_inputs import Coordinates, CoordinatesError, RowCounts, RowsError, ask_broker, count_rows
 from sparkonce.jobs.cli.audit_report import Examined, Verdict, as_json, as_text
 from sparkonce.jobs.cli.audit_result import look_at_result, offsets_of
@@ -160,7 +161,7 @@ def _examine(
     report = auditor.finish(log.stored)
     app_ids = sorted({chain.app_id for chain in report.chains})
     report = report.adding([*outside_commits(log, kept), *by_delta_spark(log, app_ids)])
-    report = report.adding(look_at_result(log, app_ids))
+    report = report.adding([*look_at_result(log, app_ids), *look_for_files(table, storage, log.table)])
     _require_chains(log, scope, report)
     sides: Sequence[BrokerSide] | None = None
     if kafka:

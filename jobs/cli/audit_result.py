@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from sparkonce.connectors.delta_spark.intents import OFFSETS_FOLDER
 from sparkonce.exactly_once.audit import Auditor
 from sparkonce.exactly_once.audit_findings import Finding, Problem
+from sparkonce.jobs.cli.audit_files import look_for_files
 from sparkonce.offset_store.commit_log import CommitLog
 from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError
 from sparkonce.offset_store.locations import Location
@@ -56,6 +57,7 @@ def look_at_result(offsets: CommitLog, app_ids: Iterable[str]) -> Iterator[Findi
             message = f"write {number} of appId {app_id} is confirmed here, and the result {location} has "
             message += f"{written or 'none'}: it was deleted, replaced, or dropped transaction ids"
             yield Finding(Problem.STORED_MISMATCH, message)
+    yield from look_for_files(location, offsets.log.storage_options, result.table)
     auditor = Auditor()
     for commit in result.commits():
         auditor.add(commit)
