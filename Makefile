@@ -37,7 +37,7 @@ $(STAMP): pyproject.toml constraints.txt
 setup: $(STAMP) ## Install everything into .venv
 
 java: $(STAMP)
-	@$(BIN)/python -m sparkonce.jobs.shared.java_check
+	@$(BIN)/python -m sparkonce.connectors.runtime.java_check
 
 classes: java
 	@$(BIN)/python -m lab.class_archive

@@ -5,7 +5,8 @@ storage, and names that no Kafka has: they are ignored with a warning. All other
 them counts on them.
 
 Clients may change what Kafka lets them change in a running broker, and as there also what no Kafka has, which a plugin
-might read: it is stored and shown, without effect. Refused is what security rests on.
+might read: it is stored and shown, without effect. Refused is what security rests on; nothing rests on Kerberos and on
+refreshed logins, which are not served.
 
 Imported only when a name that is not served turns up.
 """
@@ -123,12 +124,23 @@ _CHANGEABLE: Final = {
     Kind.DOUBLE: "log.cleaner.io.max.bytes.per.second",
     Kind.STRING: "max.connections.per.ip.overrides",
 }
+_CHANGEABLE_OF_ONE: Final = {
+    Kind.SHORT: "sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds",
+    Kind.LONG: "sasl.kerberos.min.time.before.relogin",
+    Kind.DOUBLE: """
+        sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor sasl.login.refresh.window.factor
+        sasl.login.refresh.window.jitter
+    """,
+    Kind.STRING: "sasl.kerberos.kinit.cmd sasl.kerberos.service.name",
+    Kind.LIST: "sasl.kerberos.principal.to.local.rules",
+}
 CHANGEABLE: Final = {
-    name: Setting(name, kind, None, "Kept for Kafka's tools; without effect.", update=Update.CLUSTER_WIDE)
-    for kind, names in _CHANGEABLE.items()
+    name: Setting(name, kind, None, "Kept for Kafka's tools; without effect.", update=update)
+    for update, kinds in ((Update.CLUSTER_WIDE, _CHANGEABLE), (Update.PER_BROKER, _CHANGEABLE_OF_ONE))
+    for kind, names in kinds.items()
     for name in names.split()
 }
-"""Those that clients may change while a broker runs, of one broker or of all."""
+"""Those that clients may change while a broker runs."""
 
 _MATTERS = """
     add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms

@@ -16,9 +16,10 @@ import shutil
 import sys
 from collections.abc import Mapping
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from sparkonce.connectors.runtime import fork_server, worker_daemon, worker_python
+from sparkonce.connectors.runtime import fork_server, java_check, worker_daemon, worker_python
 
 REDACTED = "(?i)url|[.]user[.]info$|^kafka[.]ssl[.]keystore[.]key$|^storage[.].*key"
 """Options whose text Spark redacts in plans, besides those named like passwords: Spark's own default, and ours."""
@@ -42,15 +43,19 @@ _ON_ONE_MACHINE = {
 
 
 def register(spark: SparkSession) -> None:
-    """Make the formats known to a session where PySpark does not find them.
+    """Make the formats known to a session where PySpark does not find them, and the session active in this thread.
 
-    It finds them if this package is installed, through the modules ``pyspark_kafka_once`` and ``pyspark_delta_once``.
+    It finds them if this package is installed, through the modules ``pyspark_kafka_once`` and ``pyspark_delta_once``,
+    but only in the session that is active in the calling thread, and only the thread that started Spark has one. So
+    call this, or `spark_session`, in every other thread that reads or writes with them.
+
     Formats that it finds run in the Python of ``PYSPARK_DRIVER_PYTHON`` if that is set, on the executors too, and
     without the files of ``--py-files``; registered ones in that of ``PYSPARK_PYTHON``, with these files.
     """
     from sparkonce.connectors.formats.delta_once import DeltaOnceDataSource
     from sparkonce.connectors.formats.kafka_once import KafkaOnceDataSource
 
+    active_in_thread(spark)
     spark.dataSource.register(KafkaOnceDataSource)
     spark.dataSource.register(DeltaOnceDataSource)
 
@@ -72,6 +77,7 @@ def spark_session(app_name: str, **conf: str) -> SparkSession:
     Raises:
         ValueError: for a name without a dot, which Spark would ignore with a warning.
         FileNotFoundError: if ``PYSPARK_PYTHON`` is no program on this machine.
+        JavaError: if there is no Java that Spark can run on.
     """
     for name in conf:
         if "." not in name:
@@ -94,7 +100,13 @@ def _configured(app_name: str, conf: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.builder.appName(app_name)
     for name, value in conf.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        complaint = java_check.complaint() if error.getCondition() == "JAVA_GATEWAY_EXITED" else None
+        if complaint is None:
+            raise
+        raise java_check.JavaError(complaint) from None
 
 
 def _python_of_cluster(conf: Mapping[str, str]) -> str:

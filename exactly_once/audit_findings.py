@@ -44,6 +44,8 @@ class Problem(Enum):
     """The file of a commit is empty or truncated: readers treat it as a commit without changes."""
     COMMIT_MISSING = "missing-commit"
     """A commit is not in the log, between others that are."""
+    FILE_LOST = "file-lost"
+    """A data file that the newest version names is missing, or is not as long as its log says."""
     STORED_MISMATCH = "stored-mismatch"
     """What is stored is not where the chain ends."""
     TOPIC_DELETED = "topic-deleted"
@@ -72,6 +74,8 @@ class Problem(Enum):
     """As CLONED, and the offsets of that table were never copied."""
     ROWS_OF_UNKNOWN_ORIGIN = "rows-of-unknown-origin"
     """Rows that may be ours, whose offsets cannot be determined."""
+    FILES_NOT_EXAMINED = "files-not-examined"
+    """Whether the data files are there is not known."""
 
     @property
     def is_error(self) -> bool:
@@ -85,8 +89,8 @@ class Problem(Enum):
 
     @property
     def is_gap_of_proof(self) -> bool:
-        """Whether it contradicts nothing, but leaves rows that were not audited."""
-        return self is Problem.ROWS_OF_UNKNOWN_ORIGIN
+        """Whether it contradicts nothing, but leaves rows that were not examined."""
+        return self in (Problem.ROWS_OF_UNKNOWN_ORIGIN, Problem.FILES_NOT_EXAMINED)
 
 
 _WARNINGS = {

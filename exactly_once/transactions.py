@@ -72,6 +72,8 @@ class Decision:
     """Fingerprints of batches of each query: the last `RING` of this query, the last one of others."""
     undone: bool = False
     """Whether this undoes the previous decision, whose transactions were gone."""
+    topics: tuple[str, ...] = ()
+    """The topics that the query's options name, for people to read; rows may name others."""
 
     @property
     def rows(self) -> int:
@@ -124,6 +126,7 @@ class Decision:
                 for query, batches in self.fingerprints.items()
             },
             "undone": self.undone,
+            "topics": self.topics,
         }
         return json.dumps(document, separators=(",", ":"))
 
@@ -157,6 +160,7 @@ class Decision:
                     for query, batches in document.get("fingerprints", {}).items()
                 },
                 undone=bool(document["undone"]),
+                topics=tuple(map(str, document.get("topics", ()))),  # earlier versions have none
             )
         except DecisionFormatError:
             raise
@@ -170,6 +174,7 @@ def following(
     transactions: Iterable[PreparedTransaction],
     group_id: str,
     at_ms: int,
+    topics: tuple[str, ...] = (),
 ) -> Decision:
     """Return the decision about a batch that follows ``last``, or is the first."""
     known = {} if last is None else dict(last.queries)
@@ -179,7 +184,8 @@ def following(
     ends = {key: extent.end for key, extent in record.ranges.items()}
     offsets = {**({} if last is None else last.offsets), **ends}
     fingerprints = _known(last, record, queries)
-    return Decision(number, record, tuple(transactions), queries, group_id, at_ms, offsets, before, fingerprints)
+    made = Decision(number, record, tuple(transactions), queries, group_id, at_ms, offsets, before, fingerprints)
+    return replace(made, topics=topics)
 
 
 def _known(last: Decision | None, record: BatchRecord, queries: Mapping[str, int]) -> dict[str, dict[int, Fingerprint]]:

@@ -33,6 +33,7 @@ from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
 from sparkonce.offset_store.secrets import hidden_secrets
 from sparkonce.offset_store.store import Commit, FileT, read_offsets
+from sparkonce.offset_store.store_hints import store_hint
 from sparkonce.offset_store.tables import append, check_keeps_transaction_ids, load_table
 from sparkonce.offset_store.txn_ids import (
     FIRST_TXN_ID,
@@ -155,9 +156,9 @@ class DeltaOffsetStore:
             try:
                 return self._load()  # another driver created it at the same moment
             except OffsetStoreError:
-                raise OffsetStoreError(
-                    f"cannot create the table of offsets at {self.location}: {plain(error)}"
-                ) from error
+                why = plain(error)
+                hint = store_hint(self.location, why)
+                raise OffsetStoreError(f"cannot create the table of offsets at {self.location}: {why}{hint}") from error
         return self._load()
 
     def _load(self) -> DeltaTable:

@@ -1,4 +1,4 @@
-"""What to do about an error of an object store: one sentence for the end of its message.
+"""What to do about an error of an object store, or of a disk that is full: one sentence for the end of its message.
 
 An error of delta-rs quotes the request and the store's answer; what its user should change is not in it. The patterns
 are the codes of S3's error answers, and words of the Rust crates ``object_store`` and ``hyper``.
@@ -7,7 +7,10 @@ are the codes of S3's error answers, and words of the Rust crates ``object_store
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from sparkonce.offset_store.errors import OffsetStoreError, plain
 from sparkonce.offset_store.locations import Location
 
 _KEYS = {
@@ -61,6 +64,9 @@ _HINTS = (
         "The connection to the store broke: start the query again; what has landed is found in the table",
     ),
 )
+_IS_FULL = re.compile(r"(?i)\b(?:errno|os error) (?:28|122)\b")
+"""ENOSPC and EDQUOT on Linux, as pyarrow and Python, and as Rust write them."""
+_FREE_SPACE = "The disk of {place} is full, or this user's quota there is used up: free space there, and start again"
 _IN_GENERAL = (
     "The options storage.* (--storage of commands) set endpoint, region and credentials of the store, for table and "
     "checkpoint alike (S3: storage.AWS_ENDPOINT_URL, storage.AWS_REGION, storage.AWS_ACCESS_KEY_ID, "
@@ -69,7 +75,9 @@ _IN_GENERAL = (
 
 
 def store_hint(location: Location, text: str) -> str:
-    """Return what to do about an error with this text, as ``. A sentence``; "" if nothing is known, or it is local."""
+    """Return what to do about an error with this text, as ``. A sentence``; "" if nothing is known."""
+    if location.is_local and _IS_FULL.search(text):
+        return ". " + _FREE_SPACE.format(place=location)
     if not location.in_object_store:
         return ""
     scheme = location.text.partition(":")[0]
@@ -84,3 +92,20 @@ def store_hint(location: Location, text: str) -> str:
 def store_hint_or_options(location: Location, text: str) -> str:
     """Return the same; without anything known, which options reach the store."""
     return store_hint(location, text) or (f". {_IN_GENERAL}" if location.in_object_store else "")
+
+
+@contextmanager
+def full_disk(location: Location) -> Iterator[None]:
+    """Pass errors on unchanged, but that of a full disk, which gets the place and what to do.
+
+    Raises:
+        OffsetStoreError: in place of that one.
+    """
+    try:
+        yield
+    except OSError as error:
+        why = plain(error)
+        hint = store_hint(location, why) if location.is_local else ""
+        if hint:
+            raise OffsetStoreError(f"cannot write to {location}: {why}{hint}") from error
+        raise

@@ -23,7 +23,7 @@ from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError,
 from sparkonce.offset_store.first_contact import check_store_answers
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.secrets import hidden_secrets
-from sparkonce.offset_store.store_hints import store_hint_or_options
+from sparkonce.offset_store.store_hints import full_disk, store_hint_or_options
 
 COMMIT_ATTEMPTS = 100
 """How often delta-rs tries the next version after losing to other commits that do not conflict."""
@@ -110,9 +110,10 @@ def append(
     Raises:
         CommitConflictError: if a commit after that version moved one of these ids, or delta-rs gave up.
         DeltaError, OSError: if the commit failed otherwise. It may still have landed: read the store again.
-        OffsetStoreError: instead of these, if they show a secret.
+        OffsetStoreError: instead of these, if they show a secret, or the disk is full.
     """
-    with hidden_secrets(table._storage_options or {}):  # the handle keeps what it was loaded with
+    where = Location.parse(table.table_uri)
+    with hidden_secrets(table._storage_options or {}), full_disk(where):  # the handle keeps what it was loaded with
         try:
             table.create_write_transaction(
                 list(files),

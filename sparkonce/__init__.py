@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sparkonce.connectors.lag.listener import LagListener
     from sparkonce.connectors.lag.state import PartitionLag, QueryLag, SourceLag
     from sparkonce.connectors.reference.typed_options import delta_sink_options, kafka_sink_options, source_options
+    from sparkonce.connectors.runtime.failures import explain
     from sparkonce.connectors.session import register, spark_session
     from sparkonce.connectors.sinks.dead_letters import mark
     from sparkonce.connectors.sinks.foreach import SqlResult
@@ -79,6 +80,7 @@ _WHERE = {
     "SqlResult": "connectors.sinks.foreach",
     "audit": "jobs.cli.audit",
     "delta_sink_options": "connectors.reference.typed_options",
+    "explain": "connectors.runtime.failures",
     "history_arrow": "offset_store.frame",
     "history_frame": "offset_store.frame",
     "ingest": "connectors.ingest.ingest",
@@ -124,6 +126,7 @@ __all__ = [
     "__version__",
     "audit",
     "delta_sink_options",
+    "explain",
     "history_arrow",
     "history_frame",
     "ingest",

@@ -166,6 +166,11 @@ def decode_value(data: bytes) -> CommittedOffset:
     )
 
 
+def java_length(text: str | None) -> int:
+    """Return how long Java says a text is, which is what Kafka compares with `offset.metadata.max.bytes`."""
+    return len((text or "").encode("utf-16-be", "surrogatepass")) // 2
+
+
 @lru_cache(maxsize=_HASHES_KEPT)
 def partition_of(group_id: str, partitions: int) -> int:
     """Return the partition of the offsets topic that keeps a group, as Kafka does (Java's String.hashCode)."""

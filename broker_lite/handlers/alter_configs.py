@@ -1,7 +1,7 @@
 """AlterConfigs, versions 0 to 2: all that topics, brokers or groups have of their own is replaced.
 
-In a cluster it leaves those settings of all brokers that the controller decides, unless it names them. Absent: loggers
-of brokers, and clients' metrics.
+As in Kafka since KIP-966 it is refused for all brokers if it does not name their `min.insync.replicas`. In a cluster it
+leaves their `unclean.leader.election.enable`, unless it names it. Absent: loggers of brokers, and clients' metrics.
 """
 
 from __future__ import annotations

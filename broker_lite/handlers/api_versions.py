@@ -26,8 +26,8 @@ _FINALIZED_EPOCH = 1
 _LEVELS = struct.Struct(">hh")
 _ZERO_MINIMUM_FROM = 4
 
-FEATURES = {"group.version": 1, "transaction.version": 2}
-"""Features and their levels; each is supported from level 0 on."""
+FEATURES = {"group.version": 1, "transaction.version": 2, "eligible.leader.replicas.version": 1}
+"""Features and their levels; each is supported from level 0 on. Eligible leader replicas: `controller/election.py`."""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 

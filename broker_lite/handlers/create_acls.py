@@ -49,9 +49,9 @@ def handle(broker: Broker, request: Request) -> Steps:
             raise
         errors = [error] * len(wanted.creations)
     types = apis.response_class(request.api_key)
-    return request.response(
-        results=[types.AclCreationResult(version=request.version, **error_fields(error)) for error in errors]
-    )
+    made = {"error_code": 0, "error_message": ""}  # not null, as in Kafka
+    results = [error_fields(error) if error is not None else made for error in errors]
+    return request.response(results=[types.AclCreationResult(version=request.version, **each) for each in results])
 
 
 def _binding(wanted: Any) -> Binding:

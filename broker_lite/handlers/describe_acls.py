@@ -31,4 +31,4 @@ def handle(broker: Broker, request: Request) -> Body:
         )
         for (resource_type, name, pattern_type), bindings in groupby(found, key=lambda binding: binding[:3])
     ]
-    return request.response(error_code=0, error_message=None, resources=resources)
+    return request.response(error_code=0, error_message="", resources=resources)

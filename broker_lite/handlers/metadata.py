@@ -1,7 +1,7 @@
 """Metadata, versions 0 to 13; topics by name or id, made on first use if the broker is set so (KIP-430, KIP-516).
 
-Where another broker is the controller, that creates the topic meanwhile, and the client gets LEADER_NOT_AVAILABLE until
-it exists.
+As in Kafka (`AutoTopicCreationManager`), a topic that is being made is unknown in this answer, and in those that follow
+until it exists. So is one that cannot be made; the log says why.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Generator
 from typing import Any
 
-from sparkonce.broker_lite.log.directories import KRAFT_METADATA_TOPIC
+from sparkonce.broker_lite.log.directories import KRAFT_METADATA_TOPIC, check_topic_name
 from sparkonce.broker_lite.log.log_manager import Topic
 from sparkonce.broker_lite.node import cluster_view
 from sparkonce.broker_lite.node.authorization import NOT_ASKED, as_set, check_topic, cluster_operations, find_topic
@@ -57,7 +57,7 @@ def _told(broker: Broker, request: Request, wanted: Any) -> Steps:
                 topics.append((yield from answer.topic(topic)))
     else:
         create = wanted.allow_auto_topic_creation or version < 4
-        for each in wanted.topics:
+        for each in {(each.name, each.topic_id): each for each in wanted.topics}.values():
             made = answer.created
             topics.append((yield from answer.wanted_topic(each, create)))
             yield ITEM + (WRITTEN + FILES) * (answer.created - made)
@@ -94,24 +94,29 @@ class _Answer:
             topic, error = find_topic(broker, request, Operation.DESCRIBE, None, topic_id)
             return (yield from self.topic(topic)) if topic is not None else self._refused(None, topic_id, error)
         topic, error = find_topic(broker, request, Operation.DESCRIBE, name)
-        if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and create and broker.config.auto_create_topics_enable:
+        if topic is not None:
+            return (yield from self.topic(topic))
+        if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            create = create and broker.config.auto_create_topics_enable
             try:
-                self._check_create(name)
-                self.created += 1
-                topic = self._create(name)
-            except KafkaError as refused:
+                if create:
+                    self._check_create(name)
                 if name != KRAFT_METADATA_TOPIC:  # as unknown to clients as any topic that does not exist
-                    error = refused.code
-        return (yield from self.topic(topic)) if topic is not None else self._refused(name, ZERO_UUID, error)
+                    check_topic_name(name)
+            except KafkaError as refused:
+                error = refused.code
+            else:
+                if create:
+                    self._create(name)
+        return self._refused(name, ZERO_UUID, error)
 
-    def _create(self, name: str) -> Topic:
-        broker = self._broker
-        broker.check_new_topic(name, broker.config.num_partitions, {})
-        broker.request_topic(name)
-        topic = broker.topic(name)
-        if topic is None:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
-        return topic
+    def _create(self, name: str) -> None:
+        self.created += 1
+        try:
+            self._broker.request_topic(name)
+        except KafkaError as refused:
+            text = f"topic {name} is not created, though a client asks for it: {refused.code.name}"
+            self._broker.note_refusal(f"{text} ({refused.message})" if refused.message else text)
 
     def _check_create(self, name: str) -> None:
         if not authorized_on_cluster(self._broker, self._request, Operation.CREATE, log_denial=False):
@@ -122,7 +127,12 @@ class _Answer:
         # A name that is null is only for versions that can say so.
         shown = name if name is not None or version >= 12 else ""
         return self._types.MetadataResponseTopic(
-            version=version, error_code=int(error), name=shown, topic_id=topic_id, partitions=[]
+            version=version,
+            error_code=int(error),
+            name=shown,
+            topic_id=topic_id,
+            is_internal=error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._broker.is_internal(name or ""),
+            partitions=[],
         )
 
     def topic(self, topic: Topic) -> Generator[int, None, Any]:

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from sparkonce.broker_lite.coordinators.offsets import CommittedOffset
+from sparkonce.broker_lite.coordinators.offsets import CommittedOffset, java_length
 from sparkonce.broker_lite.log.log_manager import Topic
 from sparkonce.broker_lite.node.authorization import find_topic
 from sparkonce.broker_lite.node.broker import Broker
@@ -106,6 +106,6 @@ def _partition_error(broker: Broker, topic: Topic | None, partition: Any) -> Err
     assert topic is not None
     if not 0 <= partition.partition_index < topic.partition_count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if len((partition.committed_metadata or "").encode()) > broker.config.offset_metadata_max_bytes:
+    if java_length(partition.committed_metadata) > broker.config.offset_metadata_max_bytes:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE

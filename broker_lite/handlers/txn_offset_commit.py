@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode
+from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode, java_length
 from sparkonce.broker_lite.coordinators.transaction_messages import Producer
 from sparkonce.broker_lite.log.producer_state import Verification
 from sparkonce.broker_lite.node.broker import Broker
@@ -91,7 +91,7 @@ def _partition_error(broker: Broker, request: Request, name: str, wanted: Any) -
     topic = broker.topic(name)
     if topic is None or not 0 <= wanted.partition_index < topic.partition_count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if len((wanted.committed_metadata or "").encode()) > broker.config.offset_metadata_max_bytes:
+    if java_length(wanted.committed_metadata) > broker.config.offset_metadata_max_bytes:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE
 

@@ -10,6 +10,7 @@ import logging
 from typing import Any, Final
 
 from sparkonce.broker_lite.cluster.member import ClusterMember
+from sparkonce.broker_lite.controller.image import MIN_IN_SYNC_REPLICAS
 from sparkonce.broker_lite.coordinators.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 from sparkonce.broker_lite.node.dynamic_settings import DynamicSettings
 from sparkonce.broker_lite.node.forwarding import enclose, enclosed_answer
@@ -20,7 +21,6 @@ from sparkonce.kafka.protocol.errors import ErrorCode
 
 VERSION: Final = 7
 TIMEOUT_MS: Final = 10_000
-MIN_IN_SYNC_REPLICAS: Final = "min.insync.replicas"
 
 MAX_REPORTED: Final = 100
 """Topics whose last logged failure is remembered."""

@@ -3,21 +3,22 @@
 A change takes effect when it is answered, and survives a restart. As in Kafka's `ConfigurationControlManager`, each
 resource is changed as a whole or not at all.
 
-In a cluster `min.insync.replicas` and `unclean.leader.election.enable` of all brokers are the controller's (KIP-966).
-They can be set, but not removed, and no broker has its own.
+`min.insync.replicas` of all brokers can be set, but not removed, and no broker has its own (KIP-966). In a cluster the
+same holds of `unclean.leader.election.enable`, and both are the controller's.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import TYPE_CHECKING, Any
 
 from sparkonce.broker_lite.config import broker_settings
+from sparkonce.broker_lite.controller.image import UNCLEAN_ELECTION
 from sparkonce.broker_lite.log.config import topic_settings
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.described_settings import ConfigResource, check_broker_name
-from sparkonce.broker_lite.node.dynamic_settings import ALL_BROKERS, DECIDED_IN_CLUSTER, group_settings
+from sparkonce.broker_lite.node.dynamic_settings import ALL_BROKERS, group_settings
 from sparkonce.broker_lite.node.request import Request
 from sparkonce.broker_lite.node.turns import WRITTEN, Steps
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
@@ -70,10 +71,11 @@ def _change(broker: Broker, request: Request, resource: Any, values: NewValues, 
     change = _CHANGES.get(resource.resource_type)
     if change is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
-    change(broker, request, resource.resource_name, values, validate_only)
+    change(broker, request, resource, values, validate_only)
 
 
-def _change_topic(broker: Broker, request: Request, name: str, values: NewValues, validate_only: bool) -> None:
+def _change_topic(broker: Broker, request: Request, resource: Any, values: NewValues, validate_only: bool) -> None:
+    name: str = resource.resource_name
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     if not authorized(broker, request, Operation.ALTER_CONFIGS, ResourceType.TOPIC, name):
@@ -106,7 +108,8 @@ def _change_topic(broker: Broker, request: Request, name: str, values: NewValues
         broker.member.controller.decide(change)
 
 
-def _change_broker(broker: Broker, request: Request, name: str, values: NewValues, validate_only: bool) -> None:
+def _change_broker(broker: Broker, request: Request, resource: Any, values: NewValues, validate_only: bool) -> None:
+    name: str = resource.resource_name
     if not authorized_on_cluster(broker, request, Operation.ALTER_CONFIGS):
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if name != ALL_BROKERS:
@@ -122,17 +125,18 @@ def _change_broker(broker: Broker, request: Request, name: str, values: NewValue
     }
     before = broker.dynamic.of_broker(name)
     after = values(Inherited(dict(before), lists), known)
-    if broker.dynamic.decided:
-        if name == ALL_BROKERS and request.api_key == ApiKey.ALTER_CONFIGS:
-            after = {each: before[each] for each in DECIDED_IN_CLUSTER if each in before} | after
-        _check_decided(name, before, after)
+    decided = broker.dynamic.decided
+    if UNCLEAN_ELECTION in decided and name == ALL_BROKERS and request.api_key == ApiKey.ALTER_CONFIGS:
+        after = {UNCLEAN_ELECTION: before[UNCLEAN_ELECTION]} | after
+    broker.dynamic.check_broker(name, after)
+    asked = {each.name for each in resource.configs} if name != ALL_BROKERS else before.keys() - after.keys()
+    _check_of_all_alone(name, asked & broker.dynamic.of_all_alone)
     if validate_only:
-        broker.dynamic.check_broker(name, after)
         return
     broker.change_settings(name, after)
-    decided = {each: _plain(known[each], after[each]) for each in DECIDED_IN_CLUSTER if each in after}
-    if broker.dynamic.decided and decided:
-        broker.member.controller.decide(lambda controller: (controller.change_default_settings(decided), None))
+    changed = {each: _plain(known[each], after[each]) for each in decided if each in after}
+    if changed:
+        broker.member.controller.decide(lambda controller: (controller.change_default_settings(changed), None))
 
 
 def _plain(setting: Setting, value: str) -> str:
@@ -140,22 +144,22 @@ def _plain(setting: Setting, value: str) -> str:
     return setting.text(setting.read(value)) or value
 
 
-def _check_decided(name: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    """Look at what the controller of a cluster decides: one broker has no value of its own, all of them have one.
+def _check_of_all_alone(name: str, wrongly: Set[str]) -> None:
+    """Refuse a change of one broker's that only all brokers can have, and a removal of what they always have.
 
     Raises:
         KafkaError: INVALID_CONFIG.
     """
-    for each in sorted(DECIDED_IN_CLUSTER):
-        if name != ALL_BROKERS and each in after:
+    for each in sorted(wrongly):
+        if name != ALL_BROKERS:
             text = f"{each} cannot be set for broker {name} alone: all brokers of a cluster go by the same value"
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{text}; set it for all (no broker's name), or for a topic")
-        if name == ALL_BROKERS and each in before and each not in after:
-            text = f"{each} cannot be removed in a cluster, as the brokers' files may differ; set it to what is wanted"
-            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+        text = f"{each} of all brokers cannot be removed, as their files may differ (KIP-966); set it to what is wanted"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, text)
 
 
-def _change_group(broker: Broker, request: Request, name: str, values: NewValues, validate_only: bool) -> None:
+def _change_group(broker: Broker, request: Request, resource: Any, values: NewValues, validate_only: bool) -> None:
+    name: str = resource.resource_name
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
     if not authorized(broker, request, Operation.ALTER_CONFIGS, ResourceType.GROUP, name):
@@ -168,7 +172,7 @@ def _change_group(broker: Broker, request: Request, name: str, values: NewValues
         broker.groups.settings_changed(name)
 
 
-_CHANGES: Mapping[int, Callable[[Broker, Request, str, NewValues, bool], None]] = {
+_CHANGES: Mapping[int, Callable[[Broker, Request, Any, NewValues, bool], None]] = {
     ConfigResource.TOPIC: _change_topic,
     ConfigResource.BROKER: _change_broker,
     ConfigResource.GROUP: _change_group,

@@ -5,9 +5,9 @@ broker, changed for all brokers, given at the start (the properties file), the d
 the log directory and survive a restart. A change is checked as a whole by building the settings that would follow from
 it; only then is it written, and only then does it take effect. Topics' own settings live with the topics.
 
-In a cluster two settings are not a broker's own, since a controller and a leader with different values may lose
-records: `decided` has them, from the controller's log, and they take precedence over all others, as changed for all
-brokers.
+As in Kafka since KIP-966, `min.insync.replicas` is that of all brokers from the start, as if a client had set what the
+file says, and no broker has its own. In a cluster so is `unclean.leader.election.enable`, since a controller and a
+leader with different values may lose records: `decided` has both, from the controller's log, and they take precedence.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Final
 
 from sparkonce.broker_lite.config import BrokerConfig, ConfigError, broker_settings
+from sparkonce.broker_lite.controller.image import MIN_IN_SYNC_REPLICAS
 from sparkonce.broker_lite.log.directories import LogDirectoryError
 from sparkonce.broker_lite.log.storage import Files
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
@@ -29,8 +30,6 @@ FILE: Final = "dynamic-settings.json"
 _VERSION: Final = 1
 ALL_BROKERS: Final = ""
 """The resource name of what is changed for all brokers."""
-DECIDED_IN_CLUSTER: Final = frozenset({"min.insync.replicas", "unclean.leader.election.enable"})
-"""Settings that only the controller's log has in a cluster: `KAFKA_DEFAULTS` there, which most brokers never load."""
 MAX_GROUPS: Final = 10_000
 """Groups that may have settings of their own."""
 
@@ -84,7 +83,7 @@ class DynamicSettings:
         self._groups = groups
         self.config = self._effective(self._brokers)
         for resource, values in brokers.items():
-            for name, value in self._undecided(values).items():
+            for name, value in self._own(resource, values).items():
                 try:
                     self._brokers.setdefault(resource, {})[name] = value
                     self.config = self._effective(self._brokers)
@@ -108,11 +107,18 @@ class DynamicSettings:
     def of_broker(self, resource: str) -> Mapping[str, str]:
         """Return what was changed for this broker, or for `ALL_BROKERS`."""
         own = self._brokers.get(resource, {})
-        return MappingProxyType({**own, **self.decided} if resource == ALL_BROKERS else own)
+        if resource == ALL_BROKERS:
+            own = {MIN_IN_SYNC_REPLICAS: str(self._static.log.min_insync_replicas), **own, **self.decided}
+        return MappingProxyType(own)
 
     def of_group(self, group_id: str) -> Mapping[str, str]:
         """Return what was changed for a group."""
         return MappingProxyType(self._groups.get(group_id, {}))
+
+    @property
+    def of_all_alone(self) -> frozenset[str]:
+        """The settings of which all brokers have a value, always, and no broker its own."""
+        return frozenset({MIN_IN_SYNC_REPLICAS, *self.decided})
 
     @property
     def groups(self) -> list[str]:
@@ -160,7 +166,7 @@ class DynamicSettings:
         What the controller decides is checked, and left to it.
         """
         self.check_broker(resource, values)
-        own = self._undecided(values)
+        own = self._own(resource, values)
         if self.decided and own == self._brokers.get(resource, {}):
             return self.config
         config = self.check_broker(resource, own)
@@ -206,8 +212,9 @@ class DynamicSettings:
         changed = {name: value for name, value in values.items() if name in broker_settings()}
         return BrokerConfig.of({**self._static.given, **changed}) if changed else self._static
 
-    def _undecided(self, values: Mapping[str, str]) -> dict[str, str]:
-        return {name: value for name, value in values.items() if name not in self.decided}
+    def _own(self, resource: str, values: Mapping[str, str]) -> dict[str, str]:
+        others = self.decided if resource == ALL_BROKERS else self.of_all_alone
+        return {name: value for name, value in values.items() if name not in others}
 
     def _group_config(self, own: Mapping[str, str]) -> GroupConfig:
         values = {}

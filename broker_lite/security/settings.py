@@ -33,6 +33,7 @@ STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAutho
 DEFAULT_LISTENER: Final = "PLAINTEXT"
 MECHANISMS: Final = (PLAIN, *SCRAM_MECHANISMS)
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+STORE_TYPES: Final = ("JKS", "PKCS12", "PEM")
 TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 LISTENER_PREFIX: Final = "listener.name."
 JAAS_CONFIG: Final = "sasl.jaas.config"
@@ -77,22 +78,26 @@ class SecurityConfig:
         "none", "Whether clients must show a certificate.", choices=("none", "requested", "required")
     )
     ssl_enabled_protocols: tuple[str, ...] = names(TLS_VERSIONS, "The versions of TLS.", choices=TLS_VERSIONS)
-    ssl_keystore_type: str = text("PEM", "The form of the key store; only PEM is read.", kafka_default="JKS")
+    ssl_keystore_type: str = text("JKS", "JKS, PKCS12 or PEM; what the key store is counts, whatever is set here.")
     ssl_keystore_location: str | None = text(
-        None, "The file with the broker's private key and certificate chain, in PEM."
+        None, "The key store: a file with the broker's private key and certificate chain."
     )
     ssl_keystore_certificate_chain: str | None = password(
         None, "The certificate chain itself, in PEM, in place of a file."
     )
     ssl_keystore_key: str | None = password(None, "The private key itself, in PEM.")
-    ssl_keystore_password: str | None = password(None, "Not used with PEM: an encrypted key's is ssl.key.password.")
-    ssl_key_password: str | None = password(None, "The password of an encrypted private key.")
-    ssl_truststore_type: str = text("PEM", "The form of the trust store; only PEM is read.", kafka_default="JKS")
+    ssl_keystore_password: str | None = password(None, "The key store's password; PEM has none.")
+    ssl_key_password: str | None = password(
+        None, "The password of an encrypted private key; in a JKS store by default that of the store."
+    )
+    ssl_truststore_type: str = text("JKS", "JKS, PKCS12 or PEM; what the trust store is counts, whatever is set here.")
     ssl_truststore_location: str | None = text(
-        None, "The file with the authorities that clients' certificates come from."
+        None, "The trust store: a file with the authorities that clients' certificates come from."
     )
     ssl_truststore_certificates: str | None = password(None, "These authorities' certificates themselves, in PEM.")
-    ssl_truststore_password: str | None = password(None, "Not used with PEM, which has no passwords on trust stores.")
+    ssl_truststore_password: str | None = password(
+        None, "The trust store's password: needed for PKCS12, checked for JKS if it is set; PEM has none."
+    )
     ssl_principal_mapping_rules: str = text(
         "DEFAULT", "How the name in a client's certificate becomes its principal (KIP-371)."
     )
@@ -114,10 +119,12 @@ class TlsConfig:
     client_auth: str
     versions: tuple[str, ...]
     keystore_location: str | None
+    keystore_password: str | None = field(repr=False)
     certificate_chain: str | None = field(repr=False)
     key: str | None = field(repr=False)
     key_password: str | None = field(repr=False)
     truststore_location: str | None
+    truststore_password: str | None = field(repr=False)
     truststore_certificates: str | None = field(repr=False)
     principal_rules: tuple[PrincipalRule, ...]
 
@@ -268,17 +275,13 @@ def _tls(config: SecurityConfig, given: Mapping[str, object], listener: str) -> 
 
     for store in ("ssl.keystore", "ssl.truststore"):
         kind = value(f"{store}.type")
-        if str(kind).upper() != "PEM":
-            raise SettingError(
-                f"{store}.type={kind}: only PEM is read here. Convert it, for example by "
-                "keytool -importkeystore -srckeystore <store> -destkeystore store.p12 -deststoretype PKCS12 and "
-                f"openssl pkcs12 -in store.p12 -out store.pem -nodes; then set {store}.type=PEM and {store}.location"
-            )
+        if str(kind).upper() not in STORE_TYPES:
+            raise SettingError(f"{store}.type={kind}: only {', '.join(STORE_TYPES)} are read here")
     location, chain, key = (value(f"ssl.keystore.{each}") for each in ("location", "certificate.chain", "key"))
     if location is None and (chain is None or key is None):
         raise SettingError(
-            f"listener {listener} speaks TLS and needs ssl.keystore.location, a PEM file with the broker's private "
-            "key and certificate chain, or both ssl.keystore.key and ssl.keystore.certificate.chain"
+            f"listener {listener} speaks TLS and needs ssl.keystore.location, a JKS, PKCS12 or PEM file with the "
+            "broker's private key and certificate chain, or both ssl.keystore.key and ssl.keystore.certificate.chain"
         )
     if location is not None and (chain is not None or key is not None):
         raise SettingError("give either ssl.keystore.location or ssl.keystore.key and ssl.keystore.certificate.chain")
@@ -292,8 +295,8 @@ def _tls(config: SecurityConfig, given: Mapping[str, object], listener: str) -> 
     except PrincipalError as error:
         raise SettingError(str(error)) from None
     return TlsConfig(
-        value("ssl.client.auth"), value("ssl.enabled.protocols"), location, chain, key, value("ssl.key.password"),
-        trusted_file, trusted, rules,
+        value("ssl.client.auth"), value("ssl.enabled.protocols"), location, value("ssl.keystore.password"), chain, key,
+        value("ssl.key.password"), trusted_file, value("ssl.truststore.password"), trusted, rules,
     )  # fmt: skip
 
 

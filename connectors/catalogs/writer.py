@@ -21,6 +21,7 @@ from sparkonce.connectors.direct.source import find_source
 from sparkonce.connectors.formats.dead_letter_target import rows_schema
 from sparkonce.connectors.formats.delta_once import stream_sink
 from sparkonce.connectors.reference.hints import checked
+from sparkonce.connectors.session import active_in_thread
 from sparkonce.options import OptionError
 
 if TYPE_CHECKING:
@@ -165,6 +166,7 @@ class DeltaStreamWriter:
         writer = self._rows.writeStream.format(FORMAT).options(**self._checked(given))
         for setting in self._settings:
             writer = setting(writer)
+        active_in_thread(self._rows.sparkSession)  # for Spark to find the format in a thread that did not start it
         return writer.start()
 
     def _checked(self, given: dict[str, str]) -> dict[str, str]:

@@ -16,7 +16,6 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as t
@@ -31,6 +30,7 @@ from sparkonce.connectors.delta_sink.types import (
     unsupported,
     unsupported_text,
 )
+from sparkonce.connectors.values.nulls import entries_of, first_null, offsets_of
 from sparkonce.connectors.values.partition_values import outside, refusal
 
 
@@ -47,8 +47,13 @@ class Required:
 
     path: tuple[str, ...]
     """Its names as files have them; ``element``, ``key`` and ``value`` lead into arrays and maps."""
-    told: str = dataclasses.field(compare=False)
-    """Its name in messages."""
+    logical: tuple[str, ...] = dataclasses.field(compare=False)
+    """The same as rows have them."""
+
+    @property
+    def told(self) -> str:
+        """Its name in messages."""
+        return ".".join(self.logical)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,20 +209,24 @@ def fit(
         source_positions=tuple(positions[column.name.lower()] for column in written),
         partition_columns=tuple(names[name] for name in partition_columns),
         required=tuple(
-            each for column in written for each in _required((names[column.name],), column.name, column, mapped=mapped)
+            each
+            for column in written
+            for each in _required((names[column.name],), (column.name,), column, mapped=mapped)
         ),
         named=named if mapped else None,
     )
     return Fit(made, grown)
 
 
-def _required(path: tuple[str, ...], told: str, column: t.StructField, *, mapped: bool) -> Iterator[Required]:
+def _required(
+    path: tuple[str, ...], logical: tuple[str, ...], column: t.StructField, *, mapped: bool
+) -> Iterator[Required]:
     """Yield a column if it is NOT NULL, and what is NOT NULL within it."""
     if not column.nullable:
-        yield Required(path, told)
+        yield Required(path, logical)
     for step, inner in _inside(column.dataType):
         name = physical_name(inner) if mapped and step == inner.name else step
-        yield from _required((*path, name), f"{told}.{step}", inner, mapped=mapped)
+        yield from _required((*path, name), (*logical, step), inner, mapped=mapped)
 
 
 def _inside(kind: t.DataType) -> Iterator[tuple[str, t.StructField]]:
@@ -229,24 +238,6 @@ def _inside(kind: t.DataType) -> Iterator[tuple[str, t.StructField]]:
     elif isinstance(kind, t.MapType):
         yield "key", t.StructField("", kind.keyType)
         yield "value", t.StructField("", kind.valueType, kind.valueContainsNull)
-
-
-def first_null(column: pa.Array, path: Sequence[str]) -> int | None:
-    """Return the first row with a null at a path; None if there is none.
-
-    As to Delta, a struct that is null has fields that are null; an array or map that is null has no elements.
-    """
-    if not path:
-        return int(pc.index(column.is_null(), True).as_py()) if column.null_count else None
-    if pa.types.is_struct(column.type):
-        return first_null(pc.struct_field(column, [column.type.get_field_index(path[0])]), path[1:])
-    if pa.types.is_map(column.type):
-        offsets, entries = _entries(column)
-        below = entries.field(0 if path[0] == "key" else 1)
-    else:
-        offsets, below = _offsets(column), column.flatten()
-    found = first_null(below, path[1:])
-    return None if found is None else int(np.searchsorted(offsets.to_numpy(), found, side="right")) - 1
 
 
 def _check_years(name: str, column: pa.Array, batch: pa.RecordBatch) -> None:
@@ -275,13 +266,13 @@ def reshape(column: pa.Array, named: pa.DataType, written: pa.DataType) -> pa.Ar
     if pa.types.is_struct(written) and pa.types.is_struct(column.type):
         return _struct(column, named, written)
     if pa.types.is_map(written) and pa.types.is_map(column.type):
-        offsets, entries = _entries(column)
+        offsets, entries = entries_of(column)
         keys = reshape(entries.field(0), named.key_type, written.key_type)
         items = reshape(entries.field(1), named.item_type, written.item_type)
         return pa.MapArray.from_arrays(offsets, keys, items, type=written, mask=column.is_null())
     if pa.types.is_list(written) and pa.types.is_list(column.type):
         values = reshape(column.flatten(), named.value_type, written.value_type)
-        return pa.ListArray.from_arrays(_offsets(column), values, type=written, mask=column.is_null())
+        return pa.ListArray.from_arrays(offsets_of(column), values, type=written, mask=column.is_null())
     return column.cast(written)
 
 
@@ -297,17 +288,6 @@ def _struct(column: pa.Array, named: pa.DataType, written: pa.DataType) -> pa.Ar
             child = pc.struct_field(column, [position])
             children.append(reshape(child, named.field(index).type, field.type))
     return pa.StructArray.from_arrays(children, fields=fields, mask=column.is_null())
-
-
-def _offsets(column: pa.Array) -> pa.Array:
-    """Return offsets into the flattened values: the column may be a slice, and null lists may hide values."""
-    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
-    return pa.array(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32))
-
-
-def _entries(column: pa.Array) -> tuple[pa.Array, pa.Array]:
-    entries = column.view(pa.list_(pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])))
-    return _offsets(entries), entries.flatten()
 
 
 def is_part_of(older: pa.DataType, newer: pa.DataType) -> bool:

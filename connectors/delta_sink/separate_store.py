@@ -50,6 +50,12 @@ def separate_store(options: SinkOptions) -> OffsetStore | None:
     )
 
 
+def expect_brokers(options: SinkOptions, batch: Batch) -> None:
+    """Have this process wait through an outage of a group's brokers, if an earlier batch has reached them."""
+    if options.kafka is not None:
+        shared_client(options.kafka, reached=batch.record.batch_id > 0)
+
+
 def copy_offsets(
     table: SnapshotSource, store: OffsetStore, batch: Batch, storage_options: Mapping[str, str] | None = None
 ) -> bool:

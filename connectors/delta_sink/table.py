@@ -8,7 +8,6 @@ finds nothing to add.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -51,7 +50,6 @@ _INSTEAD = (
 _INSTEAD_OF_A_CATALOG = "write to it with delta-spark and its catalog, or to another table"
 _CATALOG_MANAGED = "catalog-managed"
 """In delta-rs's error: it does not load such a table at all."""
-_log = logging.getLogger(__name__)
 _MERGE_ATTEMPTS = 10
 """How often comparing and adding columns is retried when other writers change the table at the same time."""
 
@@ -297,8 +295,9 @@ class ResultTable:
         self.snapshot()
         if self.fit.grown:
             names = ", ".join(column.name for column in self.fit.grown)
+            where, why = self._options.table, plain(last) if last else ""
             raise TableError(
-                f"mergeSchema: cannot add {names} to the table {self._options.table}: {plain(last) if last else ''}"
+                f"mergeSchema: cannot add {names} to the table {where}: {why}{store_hint(where, why)}"
             ) from last
 
     def _replaced(self) -> TableError:
@@ -319,12 +318,6 @@ class ResultTable:
                 partition_by=columns,
                 storage_options=dict(self._options.storage_options) or None,
             )
-            if not columns:
-                _log.warning(
-                    "delta_once: created the table %s without partition columns. rows.writeStream.partitionBy does not "
-                    "reach this sink: for a partitioned table, set the option partitionBy before it is created",
-                    self._options.table,
-                )
         except (DeltaError, OSError) as error:
             try:
                 self._store.snapshot_unchecked()

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from sparkonce.connectors.delta_sink.options import SinkOptions, TableOptions
 from sparkonce.connectors.delta_sink.parquet import FILE_PREFIX, DataFile, FileSettings, TableWriter, delete_quietly
 from sparkonce.connectors.delta_sink.schema import WriteSchema
-from sparkonce.connectors.delta_sink.separate_store import copy_offsets, separate_store
+from sparkonce.connectors.delta_sink.separate_store import copy_offsets, expect_brokers, separate_store
 from sparkonce.connectors.delta_sink.table import ResultTable, cached_store
 from sparkonce.connectors.sinks.target import TargetPlan, Task, WrappedPlan
 from sparkonce.crash_points import reach
@@ -97,6 +97,7 @@ class DeltaTarget:
         Raises:
             DeliveryError, OffsetStoreError, TableError, SchemaError: if the batch must not be written.
         """
+        expect_brokers(self._options, batch)
         with self._store_errors():
             return self._begin(batch)
 
@@ -168,6 +169,7 @@ class DeltaTarget:
             DeliveryError, OffsetStoreError, TableError, SchemaError: if the batch must not be written.
         """
         own = _own(plan)
+        expect_brokers(self._options, batch)
         table, delivery = self._delivery(own.settings.table_id, own.settings.schema, own.query)
         with self._store_errors():
             delivery.finish(batch, own.plan, [add_action(file) for file in _files(parts)])

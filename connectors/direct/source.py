@@ -89,6 +89,11 @@ class DirectSource:
         rows = replace(self.options.rows, partitioned=tuple(name for name in timed if name.lower() in wanted))
         return replace(self, options=replace(self.options, rows=rows))
 
+    def requiring(self, paths: Sequence[tuple[str, ...]]) -> DirectSource:
+        """Return this source for rows of a table that declares these columns, or fields within, NOT NULL."""
+        rows = replace(self.options.rows, required=tuple(paths))
+        return replace(self, options=replace(self.options, rows=rows))
+
     @property
     def begun_as(self) -> ReadAs | None:
         """The registry's schema that a part of the batch was read as, if it is another one than the query's."""

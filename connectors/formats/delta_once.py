@@ -18,7 +18,7 @@ from sparkonce.connectors.delta_sink.batch_writer import DeltaBatchWriter
 from sparkonce.connectors.delta_sink.options import FORMAT, BatchOptions, SinkOptions
 from sparkonce.connectors.delta_sink.schema import SchemaError
 from sparkonce.connectors.delta_sink.table import TableError, cached_store
-from sparkonce.connectors.delta_sink.target import DeltaTarget, last_rules
+from sparkonce.connectors.delta_sink.target import DeltaPlan, DeltaTarget, last_rules
 from sparkonce.connectors.direct.source import PARTITIONED_BY_TIME, DirectSource, find_source, reject_ranges
 from sparkonce.connectors.formats.dead_letter_target import (
     DeadLetterTarget,
@@ -29,8 +29,9 @@ from sparkonce.connectors.formats.dead_letter_target import (
     split,
 )
 from sparkonce.connectors.reference.hints import checked
+from sparkonce.connectors.sinks.range_reader import RangeReader
 from sparkonce.connectors.sinks.stream_sink import StreamSink, called_to_commit
-from sparkonce.connectors.sinks.target import Target
+from sparkonce.connectors.sinks.target import Target, TargetPlan
 from sparkonce.connectors.values.following import version_of_batch
 from sparkonce.connectors.values.options import ADD_COLUMNS
 from sparkonce.exactly_once.guarantee import Guarantee
@@ -109,14 +110,21 @@ class DeltaOnceDataSource(DataSource, metaclass=Shipped):
         sink.begin()
         reader = sink.reader
         if not isinstance(reader, DirectSource) or options.guarantee is not Guarantee.EXACTLY_ONCE:
-            return sink
+            return sink.checked_by(_checking_nulls)
         if reader.begun_as is None:
-            return sink
+            return sink.checked_by(_checking_nulls)
         before = find_source(FORMAT, schema, self.options, reader.begun_as)
         assert before is not None, "its rows are ranges"
         sink = stream_sink(options, schema, replace=replace, source=before.completing(reader))
         sink.begin()
-        return sink
+        return sink.checked_by(_checking_nulls)
+
+
+def _checking_nulls(reader: RangeReader, plan: TargetPlan) -> RangeReader:
+    """Have a direct query look for nulls that the table does not allow where it knows which record a row is made of."""
+    assert isinstance(plan, DeltaPlan)
+    required = [each.logical for each in plan.settings.schema.required]
+    return reader.requiring(required) if required and isinstance(reader, DirectSource) else reader
 
 
 def stream_sink(

@@ -1,8 +1,9 @@
 """The queries of an ingestion while they run: one thread looks after them.
 
 Each round of it (`Ingestion.look`) finds queries that have ended, topics that are new, and tables to compact. A query
-that fails ends the ingestion: the others are stopped when their batch is complete, and the failure is raised by
-`Ingestion.awaitTermination`. All queries are started and stopped by that thread, or before it starts.
+that an outage has ended is started again (`connectors.ingest.restarts`). One that fails otherwise ends the ingestion:
+the others are stopped when their batch is complete, and the failure is raised by `Ingestion.awaitTermination`. All
+queries are started and stopped by that thread, or before it starts.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from sparkonce.connectors.ingest.query import (
     is_under_way,
     start_query,
     table_path_of,
+    was_planned,
 )
+from sparkonce.connectors.ingest.restarts import RESTARTS, Restart, is_outage
 from sparkonce.connectors.ingest.routing import Flow, Route, flows
 from sparkonce.connectors.ingest.settings import IngestSettings, trigger_arguments
 from sparkonce.connectors.ingest.topics import existing_topics
@@ -86,6 +89,10 @@ class Ingestion:
         """Flows whose queries are started when others are under way."""
         self._without_schema: set[str] = set()
         """Names of flows whose values had no schema in the registry when they were to start."""
+        self._restarts: dict[str, Restart] = {}
+        """The last start after an outage, by the name of the flow."""
+        self._was_answered = False
+        """Whether brokers have answered any of the queries: else their address may be a wrong one."""
         self._compactor = Compactor()
         self._topics_at = time.monotonic()
         self._failure: IngestError | None = None
@@ -176,14 +183,12 @@ class Ingestion:
         """Look once at all queries, topics and tables. The thread does this; tests do it when they like."""
         for running in self._running.values():
             self._compact_if_due(running)
+            self._was_answered = self._was_answered or was_planned(running.query)
             if not running.ended and not running.query.isActive:
                 running.ended = True
                 self._compact_if_due(running)
                 error = running.query.exception()
-                if error is not None and _has_newer_schema(running.flow, error):
-                    _log.info("%s begins again: %s", running.flow, innermost(error).removesuffix(REMEDY).rstrip())
-                    self._waiting[running.flow.name] = running.flow
-                elif error is not None:
+                if error is not None and not self._begins_again(running, error):
                     self._end_by(f"{running.flow} has failed: {innermost(error)}", error)
                     return
         if self._settings.goes_on:
@@ -192,6 +197,37 @@ class Ingestion:
             self._start_waiting()
         except Exception as error:
             self._end_by(f"a query cannot be started: {innermost(error)}", error)
+
+    def _begins_again(self, running: _Running, error: BaseException) -> bool:
+        """Have a query that has ended started again, if that may help."""
+        flow = running.flow
+        if _has_newer_schema(flow, error):
+            _log.info("%s begins again: %s", flow, innermost(error).removesuffix(REMEDY).rstrip())
+        else:
+            if running.query.lastProgress is not None:
+                self._restarts.pop(flow.name, None)
+            if not self._waits_for_outage(flow, error):
+                return False
+        self._waiting[flow.name] = flow
+        return True
+
+    def _waits_for_outage(self, flow: Flow, error: BaseException) -> bool:
+        """Note when a flow's query is to be started again, if an outage has ended it, and it was not too often."""
+        if not (self._was_answered and is_outage(error)):
+            return False
+        restart = Restart.after(self._restarts.get(flow.name), time.monotonic())
+        if restart is None:
+            return False
+        self._restarts[flow.name] = restart
+        _log.warning(
+            "%s: an outage has ended its query, which is started again in %g s (%d of %d times); the others go on: %s",
+            flow,
+            restart.pause_s,
+            restart.number,
+            RESTARTS,
+            innermost(error),
+        )
+        return True
 
     def _look_after(self) -> None:
         try:
@@ -252,11 +288,15 @@ class Ingestion:
         for each in self._running.values():
             each.under_way = each.under_way or is_under_way(each.query)
         starting = sum(not (each.under_way or each.ended) for each in self._running.values())
-        for flow in list(self._waiting.values())[: max(STARTING_AT_ONCE - starting, 0)]:
+        now = time.monotonic()
+        due = [each for each in self._waiting.values() if self._is_due(each, now)]
+        for flow in due[: max(STARTING_AT_ONCE - starting, 0)]:
             how = "direct" if flow.direct else "through Spark"
             try:
                 query = self._in_pool(flow)
             except Exception as error:
+                if self._waits_for_outage(flow, error):
+                    continue
                 if not (self._settings.goes_on and self._finds_topics and is_behind(NoSchemaYetError, error)):
                     raise
                 if flow.name not in self._without_schema:
@@ -269,6 +309,10 @@ class Ingestion:
             _log.info("%s: appId %s, %s: %s", flow, flow.app_id, how, flow.why)
             self._running[flow.name] = _Running(flow, query)
             del self._waiting[flow.name]
+
+    def _is_due(self, flow: Flow, now_s: float) -> bool:
+        restart = self._restarts.get(flow.name)
+        return restart is None or now_s >= restart.due_s
 
     def _in_pool(self, flow: Flow) -> StreamingQuery:
         """Start a query in a pool of its own, so that with spark.scheduler.mode=FAIR a large table starves no other."""

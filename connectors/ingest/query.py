@@ -71,6 +71,12 @@ def is_under_way(query: StreamingQuery) -> bool:
     return not query.isActive or query.lastProgress is not None or query.status["message"].startswith(_WAITING)
 
 
+def was_planned(query: StreamingQuery) -> bool:
+    """Whether a query has planned a batch, or found nothing to read: brokers have answered it."""
+    status = query.status
+    return query.lastProgress is not None or status["isDataAvailable"] or status["message"].startswith(_WAITING)
+
+
 def _selected(spark: SparkSession, rows: DataFrame, sql: str | None) -> DataFrame:
     """Let Spark run a SELECT over the rows, as the view that has its table's name while it is analyzed.
 

@@ -12,9 +12,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pyspark.sql.types import StructType
+
 from sparkonce.connectors.catalogs.names import TableName
 from sparkonce.connectors.delta_sink.options import FORMAT, PATH, TABLE_NAME, SinkOptions
+from sparkonce.connectors.delta_sink.schema import SchemaError, check_partition_columns
 from sparkonce.connectors.direct.source import SQL, DirectSource, find_source
+from sparkonce.connectors.formats.dead_letter_target import rows_schema
 from sparkonce.connectors.formats.delta_once import stream_sink
 from sparkonce.connectors.ingest.settings import IngestSettings, IngestTable, Transform, names
 from sparkonce.connectors.kafka_source.hand_over import HandOver
@@ -117,7 +121,7 @@ class Route:
             self._direct, self._why = _mode(self._given)
             for sample in self.flows([], sample=True):
                 if not (self.finds_topics and _is_named_after_topic(sample.source)):
-                    _check(sample)
+                    check_flow(sample)
         except OptionError as error:
             raise OptionError(f"{settings.where(number)}{error}") from None
 
@@ -416,7 +420,7 @@ def _is_named_after_topic(source: Mapping[str, str]) -> bool:
     return any(f"{column}subject" not in named for column in columns_of_latest(source))
 
 
-def _check(flow: Flow) -> None:
+def check_flow(flow: Flow) -> None:
     """Check the options of a flow as its query will.
 
     Raises:
@@ -429,8 +433,21 @@ def _check(flow: Flow) -> None:
         TableName.parse(flow.table)
     place = {PATH: flow.path} if flow.path is not None else {TABLE_NAME: flow.table or ""}
     sink = checked(SinkOptions.read_with_name, {**flow.sink, **place})
+    rows = options.rows.spark_schema()
     if flow.direct:
-        stream_sink(sink, options.rows.spark_schema(), source=_direct_source(flow, source))
+        found = _direct_source(flow, source)
+        stream_sink(sink, rows, source=found)
+        rows = rows if found is None else found.schema
+    if flow.sql is None and flow.transform is None:  # else the columns are known when Spark runs
+        _check_partitions(flow, sink, rows)
+
+
+def _check_partitions(flow: Flow, sink: SinkOptions, rows: StructType) -> None:
+    try:
+        check_partition_columns(sink.partition_by, rows_schema(rows))
+    except SchemaError as error:
+        given = "" if SQL not in flow.sink else "; these are what the SELECT gives: add the column to it"
+        raise OptionError(f"{str(error).replace('option partitionBy', 'partition_by')}{given}") from None
 
 
 def _direct_source(flow: Flow, source: Mapping[str, str]) -> DirectSource | None:

@@ -34,6 +34,7 @@ from sparkonce.connectors.kafka_sink.transactions import (
     TransactionClient,
 )
 from sparkonce.kafka.client.client import Client, MissingTopicError
+from sparkonce.kafka.client.outage import Outage
 from sparkonce.kafka.client.producer_settings import ProducerSettings
 from sparkonce.kafka.client.settings import ClientSettings
 from sparkonce.kafka.protocol import produce
@@ -142,6 +143,7 @@ class Producer:
         self._known_at: set[Partition] = set()
         self._taken = 0
         self._failures_in_a_row = 0
+        self._outage = Outage(client.settings.servers_text)
         self._lines: dict[Partition, deque[_Waiting]] = defaultdict(deque)
         self._routes: dict[Partition, _Address] = {}
         self._ready: dict[_Address, dict[Partition, _Waiting]] = {}
@@ -352,6 +354,7 @@ class Producer:
         self._known_at.add(waiting.place)
         self.rows += waiting.batch.record_count
         self._failures_in_a_row = 0
+        self._outage.note_answer()
 
     def _fail(self, batches: Iterable[_Waiting], reason: str) -> None:
         for waiting in batches:
@@ -408,6 +411,8 @@ class Producer:
             except PermissionError:
                 raise
             except (OSError, ProtocolError, KafkaError, MissingTopicError) as error:
+                left_s = batches[0].since_s + self._settings.delivery_timeout_ms / 1000 - time.monotonic()
+                self._outage.note_failure(f"send records for topic {batches[0].batch.topic}", error, left_s)
                 self._failed = []
                 self._fail(batches, _text(error))
                 continue

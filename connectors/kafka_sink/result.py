@@ -38,6 +38,8 @@ class TopicResult:
     producer: ProducerSettings
     spool: Spool | None = None
     """The rows that the driver sends itself."""
+    topics: tuple[str, ...] = ()
+    """See `Decision.topics`."""
     _decided: Decision | None = field(default=None, init=False)
 
     def snapshot(self) -> TopicSnapshot:
@@ -145,7 +147,8 @@ class TopicSnapshot:
         """
         record, driver = commit.record, self.result.driver
         transactions = [each for each in commit.files if isinstance(each, PreparedTransaction)]
-        decision = following(self.last, record, transactions, driver.scope.group_id, now_ms())
+        group_id, topics = driver.scope.group_id, self.result.topics
+        decision = following(self.last, record, transactions, group_id, now_ms(), topics)
         try:
             self.result.decide(decision, self.offsets, [each for each in commit.files if isinstance(each, SpooledRows)])
         except FencedProducerError as error:

@@ -13,6 +13,7 @@ import socket
 import struct
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.kafka.client.client import shared_client
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.record import BatchCounts
+from sparkonce.offset_store.store_hints import full_disk
 from sparkonce.words import counted
 
 FOLDER = "sparkonce-spool"
@@ -119,29 +121,34 @@ class SpoolFile:
         self.on_too_large: Callable[[str, int], None] | None = None
         """Never called: nothing is sent from here."""
         filesystem, folder = spool.place()
-        filesystem.create_dir(folder, recursive=True)
+        self._place = Location.parse(spool.checkpoint)
         self._filesystem = filesystem
         self._path = f"{folder}/{name}"
-        self._stream: pa.NativeFile = filesystem.open_output_stream(self._path, buffer_size=BUFFER_BYTES)
+        with full_disk(self._place):
+            filesystem.create_dir(folder, recursive=True)
+            self._stream: pa.NativeFile = filesystem.open_output_stream(self._path, buffer_size=BUFFER_BYTES)
 
     def send(self, batches: Iterable[EncodedBatch]) -> None:
         """Write record batches."""
         for batch in batches:
             topic = batch.topic.encode()
-            self._stream.write(_FRAME.pack(len(topic), batch.partition, batch.record_count, len(batch.data)))
-            self._stream.write(topic)
-            data = memoryview(batch.data)
-            for position in range(0, len(data), PIECE_BYTES):
-                self._stream.write(data[position : position + PIECE_BYTES])
+            with full_disk(self._place):
+                self._stream.write(_FRAME.pack(len(topic), batch.partition, batch.record_count, len(batch.data)))
+                self._stream.write(topic)
+                data = memoryview(batch.data)
+                for position in range(0, len(data), PIECE_BYTES):
+                    self._stream.write(data[position : position + PIECE_BYTES])
 
     def flush(self) -> None:
         """Complete the file."""
-        self._stream.close()
+        with full_disk(self._place):
+            self._stream.close()
 
     def remove(self) -> None:
         """Close and delete it; never raises."""
-        try:
+        with suppress(OSError, NotImplementedError):  # a full disk does not take what is buffered
             self._stream.close()
+        try:
             self._filesystem.delete_file(self._path)
         except (OSError, NotImplementedError) as error:
             _log.warning("kafka_once: could not remove %s: %s", self._path, error)
@@ -181,5 +188,6 @@ class SpoolWriter:
         return self._sender.written
 
     def _open(self) -> SpoolFile:
-        self._file = SpoolFile(self._spool, Topics(shared_client(self._sending.client)), self._name)
+        topics = Topics(shared_client(self._sending.client, reached=True))  # by the driver, which has begun the batch
+        self._file = SpoolFile(self._spool, topics, self._name)
         return self._file

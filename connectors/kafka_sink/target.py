@@ -75,6 +75,7 @@ class KafkaTarget:
 
     def stored(self, batch: Batch) -> Stored:
         """See `Target.stored`."""
+        self._client_for(batch)
         if self.guarantee is not Guarantee.EXACTLY_ONCE:
             return look(self._offsets().snapshot(), batch)
         driver = self._driver()
@@ -96,6 +97,7 @@ class KafkaTarget:
         Raises:
             DeliveryError, OffsetStoreError, TransactionError, DecisionTopicError: if the batch must not be written.
         """
+        self._client_for(batch)
         if self.guarantee is not Guarantee.EXACTLY_ONCE:
             if self.offset_store.startswith(GROUP):
                 self._driver().settle_earlier()
@@ -131,6 +133,7 @@ class KafkaTarget:
             DeliveryError, OffsetStoreError, TransactionError: if the batch must not be written.
         """
         own = cast(KafkaPlan, plan)
+        self._client_for(batch, is_begun=True)
         # Without transactions the rows are there already, so there is nothing to commit but the offsets.
         self._delivery(own.identity).finish(batch, own.plan, parts if own.identity is not None else ())
         if own.identity is not None and own.writes_rows:
@@ -142,6 +145,7 @@ class KafkaTarget:
         own = cast(KafkaPlan, plan)
         if own.identity is None or not own.writes_rows:
             return
+        self._client_for(batch, is_begun=True)
         driver = self._driver()
         try:
             identity = own.identity
@@ -169,6 +173,10 @@ class KafkaTarget:
         if aborted:
             _log.info("kafka_once: batch %d: aborted %d unused transactions", plan.batch_id, len(aborted))
 
+    def _client_for(self, batch: Batch, *, is_begun: bool = False) -> None:
+        """Have this process wait through an outage, if the query has reached the brokers before, in whichever."""
+        shared_client(self.client, reached=is_begun or batch.record.batch_id > 0)
+
     def _driver(self) -> Driver:
         group_id = self.offset_store.removeprefix(GROUP)
         return shared_driver(Scope(self.client, self.app_id, self.decision_topic, group_id))
@@ -178,7 +186,8 @@ class KafkaTarget:
         if identity is None:
             return Delivery(VisibleRows(), order, self._offsets())
         place = Place(f"the consumer group {self.offset_store.removeprefix(GROUP)}", self.offset_store)
-        return Delivery(TopicResult(self._driver(), identity, self.producer, self.spool), order, place=place)
+        topics = tuple(layout.topic for layout in self.layouts if layout.topic is not None)
+        return Delivery(TopicResult(self._driver(), identity, self.producer, self.spool, topics), order, place=place)
 
     def _offsets(self) -> OffsetStore:
         return open_store(

@@ -243,15 +243,15 @@ class TransactionWriter:
         return shared_transactions(self._sending.client)
 
     def _open_producer(self) -> Producer:
+        client, settings = self._sending.client, self._sending.producer
+        shared = shared_client(client, reached=True)  # by the driver, which has begun the batch
         transactions = self._transactions()
         name = take_id(self._prefix, self._decided)
         self._identity = transactions.init_producer_id(name, self._sending.producer.transaction_timeout_ms)
         self._check_in_time(transactions)
         reach(TransactionPoint.BEGUN, self._task.batch_id, self._sending.app_id)
-        client, settings = self._sending.client, self._sending.producer
-        self._producer = Producer(
-            shared_client(client), settings, self._identity, transactions, topics=shared_topics(client, settings)
-        )
+        topics = shared_topics(client, settings)
+        self._producer = Producer(shared, settings, self._identity, transactions, topics=topics)
         return self._producer
 
     def _check_in_time(self, transactions: TransactionClient) -> None:
@@ -310,6 +310,7 @@ class PlainWriter:
         return self._sender.written
 
     def _open_producer(self) -> Producer:
+        shared_client(self._sending.client, reached=self._task.batch_id > 0)  # by a batch before
         self._producer = cached_producer(self._sending.client, self._sending.producer)
         return self._producer
 

@@ -388,7 +388,6 @@ class SourceOptions:
             raise OptionError(
                 f"{FORMAT}: option {self.ending.option}: ending {what} not valid in streaming queries; leave it out"
             )
-        self._warn_of_group()
         return self.starting or OffsetRule(LATEST, option="startingOffsets")
 
     def for_batch(self) -> tuple[OffsetRule, OffsetRule]:
@@ -412,7 +411,6 @@ class SourceOptions:
                 f"{FORMAT}: option {HAND_OVER}={RANGES} is for streams, whose sink reads the ranges; leave it out of "
                 "batch queries (spark.read)"
             )
-        self._warn_of_group()
         for name, value, default in (
             ("maxOffsetsPerTrigger", self.max_offsets_per_trigger, None),
             ("minOffsetsPerTrigger", self.min_offsets_per_trigger, None),
@@ -422,7 +420,8 @@ class SourceOptions:
                 _log.warning("%s: option %s ignored in batch queries", FORMAT, name)
         return starting, ending
 
-    def _warn_of_group(self) -> None:
+    def warn_of_group(self) -> None:
+        """Log that kafka.group.id has no effect; for the one process that plans, since several read the options."""
         if self.group_id is not None:
             _log.warning(
                 "%s: kafka.group.id=%s has no effect on what is read: no consumer group is joined, offsets are in "

@@ -177,12 +177,7 @@ class Planner:
         recreated = self._report_recreated(gone)
         gone = [tp for tp in gone if tp.topic not in recreated]
         if gone:
-            report_loss(
-                f"partitions {_text(gone)} of the checkpoint are gone: they have been deleted, or {self._chosen_by} "
-                "no longer names them",
-                fail=self._options.fail_on_data_loss,
-                instead=f"or set {self._chosen_by} back, {NEW_CHECKPOINT}",
-            )
+            self._report_gone(gone)
         new = [tp for tp in partitions if tp not in start.positions]
         if not gone and not recreated and not new:
             return start
@@ -376,6 +371,22 @@ class Planner:
     def _gone(self, line: Line, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
         current = set(partitions)
         return [tp for tp in line.with_topic_ids(self.topics).offset.positions if tp not in current]
+
+    def _report_gone(self, gone: Collection[TopicPartition]) -> None:
+        """Report partitions that are not there, or are no longer chosen; raise or warn.
+
+        Raises:
+            DataLossError: if failOnDataLoss is true.
+        """
+        what, instead = f"partitions {_text(gone)} of the checkpoint are gone: ", NEW_CHECKPOINT
+        topics = sorted({tp.topic for tp in gone})
+        if all(name in self._options.topics and name not in self.topics for name in topics):
+            what += "they have been deleted. "
+            what += f"Remove {', '.join(topics)} from {self._chosen_by}, or the query will not start again"
+        else:
+            what += f"they have been deleted, or {self._chosen_by} no longer names them"
+            instead = f"or set {self._chosen_by} back, {NEW_CHECKPOINT}"
+        report_loss(what, fail=self._options.fail_on_data_loss, instead=instead)
 
     def _report_recreated(self, planned: Collection[TopicPartition]) -> set[str]:
         """Report topics whose id is no longer that of these partitions; raise or warn.

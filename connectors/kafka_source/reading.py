@@ -45,7 +45,7 @@ def read_ranges(
     """
     begin_call()
     if any(map(is_open, wanted)):
-        wanted = _close(shared_client(options.settings, READING), wanted, fail_on_data_loss=options.fail_on_data_loss)
+        wanted = _close(_shared(options), wanted, fail_on_data_loss=options.fail_on_data_loss)
     for each in wanted:
         yield from read_range(options, each, count)
 
@@ -101,7 +101,7 @@ def read_range(
     maker = RowMaker(options.rows, wanted.topic, wanted.partition)
     count = count or ReadCount()
     batch_id = _batch_id()
-    client = client or shared_client(options.settings, READING)
+    client = client or _shared(options)
     for fetched, start, end in _fetch(client, options, wanted, decoder):
         count.bytes += fetched.data.shape[0]
         for batch in decoder.rows(fetched.data, fetched.scanned, start, end, fetched.aborted):
@@ -118,12 +118,17 @@ def read_batches(options: SourceOptions, wanted: FetchRange, count: ReadCount) -
     """
     decoder = RecordDecoder(wanted.topic, wanted.partition, columns=(), check_crcs=options.settings.check_crcs)
     batch_id = _batch_id()
-    client = shared_client(options.settings, READING)
+    client = _shared(options)
     for fetched, start, end in _fetch(client, options, wanted, decoder):
         count.bytes += fetched.data.shape[0]
         table = decoder.visible(fetched.data, fetched.scanned, start, end, fetched.aborted)
         yield FetchedBatches(wanted.topic, wanted.partition, fetched.data, table, start, end, decoder, count)
         reach(SourcePoint.READING, batch_id, options.app_id)
+
+
+def _shared(options: SourceOptions) -> Client:
+    """Return this process's client, which waits through an outage: who planned the ranges has reached the cluster."""
+    return shared_client(options.settings, READING, reached=True)
 
 
 def _fetch(

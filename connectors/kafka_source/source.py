@@ -52,7 +52,7 @@ class KafkaOnceReader(DataSourceReader, metaclass=Shipped):
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks between the starting and the ending offsets, which are requested from the brokers."""
         starting, ending = self._rules
-        planner = Planner(self._options)
+        planner = _planner(self._options)
         try:
             partitions = planner.refresh()
             begin = planner.resolve(starting, partitions)
@@ -246,10 +246,15 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow,
 
     def _plan(self) -> Planner:
         if self._planner is None:
-            self._planner = Planner(self._options)
+            self._planner = _planner(self._options)
         if self._ahead is not None:
             self._ahead.wait()
         return self._planner
+
+
+def _planner(options: SourceOptions) -> Planner:
+    options.warn_of_group()
+    return Planner(options)
 
 
 def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -27,7 +27,8 @@ from sparkonce.connectors.kafka_source.group_commits import SETTLE_S, GroupCommi
 from sparkonce.connectors.kafka_source.options import group_id as checked_group_id
 from sparkonce.connectors.lag.lines import BatchLines
 from sparkonce.connectors.lag.metrics import LagCollector
-from sparkonce.connectors.lag.state import LagState, QueryLag, Slot, SourceLag, queries_table, read_batch
+from sparkonce.connectors.lag.runs import Runs, RunState
+from sparkonce.connectors.lag.state import LagState, QueryLag, Slot, SourceLag, queries_table, read_batch, state_of
 from sparkonce.connectors.sinks.batch_reports import BatchReports, shared_reports
 from sparkonce.connectors.telemetry.switches import METRICS, metrics_are_on
 from sparkonce.exactly_once.errors import FencedError
@@ -71,9 +72,11 @@ class LagListener(StreamingQueryListener):
         state: LagState | None = None,
         clock: Callable[[], float] = time.monotonic,
         reports: BatchReports | None = None,
+        runs: Runs | None = None,
     ) -> None:
-        """Observe ``spark``; ``reports`` are what its sinks leave, by default those of this user."""
+        """Observe ``spark``; ``reports`` and ``runs`` are what its sinks and this leave, by default of this user."""
         self.spark = spark
+        self._runs = runs or Runs()
         self._reports = reports or shared_reports()
         self._lines = BatchLines()
         self.registry = CollectorRegistry()
@@ -179,6 +182,9 @@ class LagListener(StreamingQueryListener):
             with suppress(Exception):  # the session may be gone, and its listeners with it
                 assert self.spark is not None
                 self.spark.streams.removeListener(self)
+        for query in self.queries():
+            if query.ended_at is None:
+                self._runs.forget(query.query_id)
         for follower in self._followers:
             follower.committer.close(SETTLE_S)
         self._stop_serving()
@@ -203,7 +209,7 @@ class LagListener(StreamingQueryListener):
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         """See `StreamingQueryListener`."""
-        self._carefully(lambda: self._state.started(str(event.id), str(event.runId), event.name, self._clock()))
+        self._carefully(lambda: self._started(str(event.id), str(event.runId), event.name, self._clock()))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """See `StreamingQueryListener`."""
@@ -219,7 +225,12 @@ class LagListener(StreamingQueryListener):
         with self._told:
             self._told.notify_all()
 
+    def _started(self, query_id: str, run_id: str, name: str | None, now: float) -> None:
+        self._state.started(query_id, run_id, name, now)
+        self._runs.note(query_id, RunState.RUNNING)
+
     def _progressed(self, progress: Any) -> None:
+        self._runs.note(str(progress.id), RunState.RUNNING)
         report = self._reports.find(str(progress.id), progress.batchId, _triggered_ms(progress))
         batch = read_batch(progress, None if report is None else report.counts)
         now = self._clock()
@@ -229,12 +240,14 @@ class LagListener(StreamingQueryListener):
                 follower.committer.offer(_finished(batch.sources))
 
     def _was_idle(self, query_id: str, run_id: str, now: float) -> None:
+        self._runs.note(query_id, RunState.IDLE)
         _log_line(self._lines.heard(self._state.idle(query_id, run_id, now), now))
 
     def _ended(self, query_id: str, run_id: str, error: str | None, now: float) -> None:
         fenced = error is not None and _FENCED in error
         query = self._state.ended(query_id, run_id, error is not None, now, fenced=fenced)
         if query is not None:
+            self._runs.note(query_id, RunState(state_of(query)))
             _log_line(self._lines.ended(query))
 
     def _carefully(self, note: Callable[[], None]) -> None:

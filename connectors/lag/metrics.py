@@ -6,10 +6,11 @@ Nothing is kept here, so the series of a query or a partition end with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from sparkonce.connectors.lag.state import QueryLag
+from sparkonce.connectors.lag.state import BATCH_BOUNDS_S, QueryLag
 
 QUERY = ("query", "query_id")
 SOURCE = (*QUERY, "source", "position")
@@ -80,10 +81,11 @@ def _of_queries(queries: Iterable[QueryLag], now: float) -> Iterator[Metric]:
         QUERY,
         ((labels, query.batch_duration_ms / 1000) for labels, query in begun),
     )
-    durations = SummaryMetricFamily("sparkonce_batch_duration_seconds", "Batches that are done.", labels=QUERY)
+    durations = HistogramMetricFamily("sparkonce_batch_duration_seconds", "Batches that are done.", labels=QUERY)
     rows = CounterMetricFamily("sparkonce_rows", "Records that batches have read.", labels=QUERY)
     for labels, query in begun:
-        durations.add_metric(labels, count_value=query.batches, sum_value=query.duration_sum_ms / 1000)
+        up_to = zip((*map(str, BATCH_BOUNDS_S), "+Inf"), accumulate(query.duration_buckets), strict=True)
+        durations.add_metric(labels, list(up_to), query.duration_sum_ms / 1000)
         rows.add_metric(labels, query.rows)
     yield durations
     yield rows

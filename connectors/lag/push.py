@@ -1,8 +1,8 @@
 """The listener's metrics, sent to a collector of OpenTelemetry at an interval.
 
 They are those of `/metrics`, by the same names, so that what is written for one works with the other: Prometheus, when
-it receives OTLP, adds ``_total`` to the names of counters, which have it there. Count and sum of a summary are no
-counters here, since their names must stay as they are.
+it receives OTLP, adds ``_total`` to the names of counters, which have it there. Buckets, count and sum of a histogram
+are no counters here, since their names must stay as they are.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import threading
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,6 +31,9 @@ MAX_QUERIES = 200
 MAX_PARTITIONS = 20_000
 """Limit for all queries together; further ones are only in the sums."""
 KEEP_ENDED_S = 300.0
+
+BATCH_BOUNDS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+"""The bounds of the histogram of batches' durations: a small direct one takes 0.1 s, one of a backlog minutes."""
 
 _NO_COUNTS = BatchCounts()
 
@@ -173,6 +177,8 @@ class QueryLag:
     """How many batches are in ``counts``."""
     counts: BatchCounts = _NO_COUNTS
     """What the batches that are reported have read and written."""
+    duration_buckets: tuple[int, ...] = (0,) * (len(BATCH_BOUNDS_S) + 1)
+    """How many batches took no longer than each of `BATCH_BOUNDS_S`, and longer than the one before; then the rest."""
 
     @property
     def records_per_second(self) -> float:
@@ -269,6 +275,7 @@ class LagState:
                 batches=known.batches + 1,
                 rows=known.rows + batch.rows,
                 duration_sum_ms=known.duration_sum_ms + batch.duration_ms,
+                duration_buckets=_counted(known.duration_buckets, batch.duration_ms / 1000),
                 sources=_within(batch.sources, max(self._max_partitions - taken, 0)),
                 batch_rows=batch.rows,
                 batch_counts=batch.counts,
@@ -329,6 +336,12 @@ class LagState:
         ]
         for query_id in old:
             del self._queries[query_id]
+
+
+def _counted(buckets: tuple[int, ...], seconds: float) -> tuple[int, ...]:
+    """Count one more batch."""
+    at = bisect_left(BATCH_BOUNDS_S, seconds)
+    return (*buckets[:at], buckets[at] + 1, *buckets[at + 1 :])
 
 
 def _held(query: QueryLag) -> int:

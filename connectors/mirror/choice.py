@@ -105,7 +105,7 @@ def _compare(options: KafkaSinkOptions, reads: SourceOptions, common: frozenset[
     Raises:
         OptionError: if one is the same on both.
     """
-    client = shared_client(reads.settings)
+    client = shared_client(reads.settings, reached=True)  # by the source, which has planned the batch
     if common is None:
         assert reads.pattern is not None, "other topics are named"
         read = client.matching_topics(reads.pattern.finds)

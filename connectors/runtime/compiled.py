@@ -1,9 +1,4 @@
-"""Compile a function with numba, with a cache of machine code that works wherever the package is installed.
-
-Numba keeps compiled code beside the source, or else below the home directory. In a container where neither can be
-written it refuses to cache at all, and every Python worker would compile for a second. A private folder below the
-temporary directory is the last resort; it must belong to this user alone, because what it holds is executed.
-"""
+"""Compile functions with numba, and keep their machine code (`machine_code`)."""
 
 from __future__ import annotations
 
@@ -18,7 +13,6 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from sparkonce.connectors.runtime.machine_code import MachineCode
-from sparkonce.connectors.runtime.private_folder import private_folder
 
 Bytes = NDArray[np.uint8]
 Int32s = NDArray[np.int32]
@@ -34,24 +28,8 @@ descriptors and counts references atomically. Nothing here allocates, so there i
 
 def compiled(function: Function) -> Function:
     """Compile on first use, from the cache if it holds this function; the result releases the GIL."""
-    try:
-        return _compile(function, cache=True)
-    except RuntimeError:  # numba: "cannot cache function: no locator available"
-        folder = private_folder("sparkonce-numba")
-    before = numba.config.CACHE_DIR
-    try:
-        numba.config.CACHE_DIR = str(folder or before)
-        return _compile(function, cache=folder is not None)
-    except RuntimeError:  # from a zip file, or the folder cannot be written
-        return _compile(function, cache=False)
-    finally:
-        numba.config.CACHE_DIR = before  # it is that of all functions in this process
-
-
-def _compile(function: Function, cache: bool) -> Function:
     dispatcher = numba.njit(**_OPTIONS)(function)
-    if cache:
-        dispatcher._cache = MachineCode(function, _OPTIONS)
+    dispatcher._cache = MachineCode(function, _OPTIONS)
     result: Function = dispatcher
     return result
 

@@ -1,7 +1,7 @@
 """What went wrong in a Python process of Spark, out of the traces around it.
 
 Spark wraps an error in Python into an exception of the JVM's, which comes back as another of Python's: hundreds of
-lines around one.
+lines around one. `explain` finds it, for users as for the commands.
 """
 
 from __future__ import annotations
@@ -10,6 +10,19 @@ import re
 
 _TRACEBACK = "Traceback (most recent call last):"
 _MODULE = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z]\w*(?::|$))")
+_REMEDIES = (
+    (
+        re.compile(r"\[DATA_SOURCE_NOT_FOUND\].* (?:kafka|delta)_once\b"),
+        "A thread that did not start Spark calls sparkonce.register(spark) first; if no thread finds it, sparkonce is "
+        "not installed for the Python of the driver",
+    ),
+    (
+        re.compile(r"No space left on device(?!.* is full\b)"),
+        "A disk is full, which may be that of the checkpoint or of spark.local.dir: free space there, and start the "
+        "query again",
+    ),
+)
+"""What to do about messages of Spark's own; those of sparkonce say it themselves."""
 
 
 def is_behind(kind: type[BaseException], error: BaseException) -> bool:
@@ -17,13 +30,33 @@ def is_behind(kind: type[BaseException], error: BaseException) -> bool:
     return isinstance(error, kind) or f"{kind.__module__}.{kind.__name__}: " in str(error)
 
 
+def explain(error: BaseException) -> str:
+    """Return one line that says what is wrong, out of the hundreds of an error of Spark's.
+
+    Example:
+        >>> try:
+        ...     query.awaitTermination()
+        ... except Exception as error:
+        ...     sys.exit(sparkonce.explain(error))  # doctest: +SKIP
+    """
+    return innermost(error)
+
+
 def innermost(error: BaseException) -> str:
-    """Return the line of an error with its cause: of tracebacks in its text, that of the last."""
-    text = str(error).strip()
-    if _TRACEBACK in text:
-        tail = text.rpartition(_TRACEBACK)[2].splitlines()
-        said = next((line for line in tail if line.strip() and not line[0].isspace()), "")
-        if said:
-            return _MODULE.sub("", said)
-    first = text.partition("\n")[0].strip()
+    """Return the line of an error with its cause: of tracebacks in its text, that of the last; and what to do."""
+    line = _last_raised(str(error)) or _first(error)
+    remedy = next((remedy for pattern, remedy in _REMEDIES if pattern.search(line)), None)
+    return line if remedy is None else f"{line.rstrip('.')}. {remedy}"
+
+
+def _last_raised(text: str) -> str:
+    """Return the error that the last traceback in a text ends with, without its module; "" if there is none."""
+    if _TRACEBACK not in text:
+        return ""
+    tail = text.rpartition(_TRACEBACK)[2].splitlines()
+    return _MODULE.sub("", next((line for line in tail if line.strip() and not line[0].isspace()), ""))
+
+
+def _first(error: BaseException) -> str:
+    first = str(error).strip().partition("\n")[0].strip()
     return f"{type(error).__name__}{': ' if first else ''}{first}"

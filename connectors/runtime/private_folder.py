@@ -1,4 +1,4 @@
-"""Folders of this user below the machine's folder for temporary files."""
+"""Folders of this user alone: among the user's caches, or below the machine's folder for temporary files."""
 
 from __future__ import annotations
 
@@ -11,10 +11,24 @@ from pathlib import Path
 def private_folder(name: str) -> Path | None:
     """Return the folder ``NAME-<user id>``, created if missing; None if there is none that nobody else may write to."""
     try:
-        folder = Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
+        return _made(Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}")
     except OSError:
         return None
+
+
+def cache_folder(name: str) -> Path | None:
+    """Return ``sparkonce/NAME`` below ``XDG_CACHE_HOME`` or ``~/.cache``, as `private_folder`; None without a home."""
+    try:
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        # A relative one would be in the current directory, which may be anybody's.
+        return _made(caches / "sparkonce" / name) if caches.is_absolute() else None
+    except (OSError, RuntimeError):  # the latter if the user is in no list of users
+        return None
+
+
+def _made(folder: Path) -> Path | None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
     is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
     return folder if is_ours else None

@@ -28,6 +28,9 @@ MAX_FILE_BYTES = 32 << 10
 """Past it, a file is shortened."""
 KEPT_S = 7 * 86_400
 """Files of queries that have ended are removed after this time, by the next process that reports."""
+KEPT_FILES = 100
+"""Beyond them, files are removed that no batch was added to for `IN_USE_S`: each new query has one."""
+IN_USE_S = 600
 
 _QUERY_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
 
@@ -80,14 +83,17 @@ class BatchReports:
         return folder / f"{query_id}.json" if folder is not None and _QUERY_ID.fullmatch(query_id) else None
 
     def _sweep(self, folder: Path) -> None:
-        """Remove files of queries that ended long ago, once in each process."""
+        """Remove files of queries that have ended, once in each process, of which each query has its own."""
         if self._is_swept:
             return
         self._is_swept = True
-        oldest = time.time() - KEPT_S
+        now, found = time.time(), []
         for path in folder.glob("*.json*"):
             with suppress(OSError):
-                if path.lstat().st_mtime < oldest:
+                found.append((now - path.lstat().st_mtime, path))
+        for place, (age_s, path) in enumerate(sorted(found)):
+            if age_s > (IN_USE_S if place >= KEPT_FILES else KEPT_S):
+                with suppress(OSError):
                     path.unlink()
 
 

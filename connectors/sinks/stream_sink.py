@@ -22,10 +22,10 @@ import logging
 import sys
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -143,6 +143,12 @@ class StreamSink(DataSourceStreamArrowWriter, metaclass=Shipped):
     def reader(self) -> RangeReader | None:
         """What reads the rows; of `begin`, by the rules that the batch was begun with."""
         return self._reader
+
+    def checked_by(self, check: Callable[[RangeReader, TargetPlan], RangeReader]) -> Self:
+        """Have tasks read with what ``check`` makes of the reader, if there is one, and of the plan for the rows."""
+        if self._reader is not None:
+            self._reader = check(self._reader, self._plans[-1])
+        return self
 
     def begin(self) -> None:
         """Decide about the batch that Spark has just logged.

@@ -22,7 +22,8 @@ import numpy as np
 import pyarrow as pa
 
 from sparkonce.connectors.sql.letters import lower_of, upper_of
-from sparkonce.connectors.sql.tree import Node
+from sparkonce.connectors.sql.messages import in_words_of_spark
+from sparkonce.connectors.sql.tree import WAY_OUT, Node
 from sparkonce.options import OptionError
 
 if TYPE_CHECKING:
@@ -57,11 +58,28 @@ _MISSING = (
     "sql: DuckDB evaluates expressions and WHERE, and is not installed: pip install 'sparkonce[sql]' here and on the "
     "workers; a SELECT of plain columns, fields of structs and renames needs no engine"
 )
-_NOT_SHOWN = ("\n\n", "\nLINE ", " in expression (", ". You might need to add", "\n\tCandidate functions")
+_NOT_SHOWN = (
+    "\n\n", "\nLINE ", " in expression (", ". You might need to add", "\n\tCandidate functions",
+    " when casting from source column ",
+)  # fmt: skip
 _NO_STATEMENT = {"error": True, "error_message": "there is no statement"}
 _NEGATIVE_INTERVAL = re.compile(r"\binterval\s*-\s*\d+\s*\Z", re.IGNORECASE)
 """What the parser takes for a subtraction: the error is at the unit after it."""
 _ONLY_SELECT = "expected one SELECT ... FROM records"
+_OPERAND = r"\s*(?:'[^']*'|\w+|\S)?"
+_SPELLINGS = tuple(
+    (re.compile(rf"\b(?:{words})\Z", re.IGNORECASE), instead)
+    for words, instead in (
+        (rf"(?:RLIKE|REGEXP){_OPERAND}", "write rlike(x, 'pattern')"),
+        (rf"DIV{_OPERAND}", "write x // y"),
+        (r"LATERAL(?:\s+VIEW)?", "write explode(array) AS name in the list"),
+        (r"LIKE\s+(?:ANY|ALL|SOME)", "write x LIKE 'pattern' for each pattern, with OR or AND between them"),
+        (r"(?:SORT|CLUSTER|DISTRIBUTE)\s+BY", "leave it out: rows are taken batch by batch"),
+        (r"(?:TINYINT|SMALLINT|INT|BIGINT|FLOAT|DOUBLE|DECIMAL|BOOLEAN)\s*\(", "write CAST(x AS type)"),
+    )
+)
+"""What to write for Spark's syntax that the engine does not have; matched up to the token that the error is at."""
+_TOKEN = re.compile(r"'[^']*'|\w+|\S")
 
 
 _engines: dict[tuple[int, int], Engine] = {}
@@ -147,7 +165,7 @@ class Engine:
         except RecursionError:
             raise OptionError("sql: expressions are nested too deeply") from None
         if tree["error"]:
-            raise OptionError(f"sql: {_where(tree, text)}; {_ONLY_SELECT}")
+            raise OptionError(f"sql: {_where(tree, text)}")
         statements: list[Node] = tree["statements"]
         return statements
 
@@ -245,6 +263,9 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 def message_of(error: Exception) -> str:
     """Return an error of the engine without its kind, its advice and its query, which is not what the user wrote."""
     message = str(error)
+    ours = in_words_of_spark(message)
+    if ours is not None:
+        return ours
     for rest in _NOT_SHOWN:
         message = message.partition(rest)[0]
     return " ".join((message.partition(" Error: ")[2] or message).split())
@@ -253,8 +274,17 @@ def message_of(error: Exception) -> str:
 def _where(tree: dict[str, Any], text: str) -> str:
     position = tree.get("position")
     if position is None:
-        return str(tree["error_message"])
+        return f"{tree['error_message']}; {_ONLY_SELECT}"
     before = text[: int(position)]
     line, place = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
-    hint = ": write INTERVAL '-1' DAY" if _NEGATIVE_INTERVAL.search(before) else ""
-    return f"{tree['error_message']} (line {line}, character {place}){hint}"
+    return f"{tree['error_message']} (line {line}, character {place}): {_remedy(before, text[int(position) :])}"
+
+
+def _remedy(before: str, rest: str) -> str:
+    """Return what to do about a syntax error, by the text before it and from there on."""
+    if _NEGATIVE_INTERVAL.search(before):
+        return "write INTERVAL '-1' DAY"
+    token = _TOKEN.match(rest)
+    read = before + (token[0] if token else "")
+    instead = next((instead for words, instead in _SPELLINGS if words.search(read)), None)
+    return instead or f"{_ONLY_SELECT}; if only Spark can read it, {WAY_OUT}"

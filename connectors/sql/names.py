@@ -58,11 +58,22 @@ _INSTEAD = {
     "list_filter": "filter(array, x -> ...)",
     "list_transform": "transform(array, x -> ...)",
     "<=>": "IS NOT DISTINCT FROM",
+    "string": "CAST(x AS STRING)",
+    "len": "length",
 }
 """What to write for names that Spark does not have, or has with another meaning."""
 
 
-def unknown(name: str, *, is_aggregate: bool) -> OptionError:
+_OF_PYTHON = frozenset(
+    ["broadcast", "call_function", "call_udf", "col", "column", "expr", "lit", "udf", "udtf", "when"]
+)
+"""Names of PySpark's functions that Spark's SQL does not have."""
+_ONLY_SQL = frozenset(["map"])
+_ALIKE = 0.75
+"""Below, what is suggested is another function, not the one that is misspelled."""
+
+
+def unknown(name: str, way_out: str, *, is_aggregate: bool) -> OptionError:
     """Return the error that a function is unknown or not allowed."""
     if is_aggregate:
         name = name.removesuffix("_star")
@@ -70,9 +81,19 @@ def unknown(name: str, *, is_aggregate: bool) -> OptionError:
     if name in _NOT_REPEATABLE:
         why = "a batch that is written again must have the same rows (timestamp is the record's time)"
         return refused(f"function {name} is unknown or not allowed: {why}")
-    near = [_INSTEAD[name]] if name in _INSTEAD else get_close_matches(name, FUNCTIONS, n=3, cutoff=0.6)
+    if name not in _INSTEAD and _is_of_spark(name):
+        return refused(
+            f"function {name} of Spark is unknown here: no form of it is known to return the same; {way_out}"
+        )
+    near = [_INSTEAD[name]] if name in _INSTEAD else get_close_matches(name, FUNCTIONS, n=3, cutoff=_ALIKE)
     hint = f"did you mean {' or '.join(near)}?" if near else "docs/direct_sql.md lists what there is"
     return refused(f"function {name} is unknown or not allowed; {hint}")
+
+
+def _is_of_spark(name: str) -> bool:
+    from pyspark.sql import functions  # imported lazily: half a second, for an error only
+
+    return name in _ONLY_SQL or name in {*functions.__all__} - _OF_PYTHON
 
 
 def not_possible(name: str, arguments: Sequence[Argument], way_out: str) -> str:

@@ -29,7 +29,7 @@ from sparkonce.connectors.sql.constants import ConstantError
 from sparkonce.connectors.sql.forms import DATE_PARTS
 from sparkonce.connectors.sql.kinds import INTERVALS, IntervalType, kind_of
 from sparkonce.connectors.sql.meanings import Argument, Meaning
-from sparkonce.connectors.sql.tree import Inputs, Node, operator, refused
+from sparkonce.connectors.sql.tree import WAY_OUT, Inputs, Node, operator, refused
 
 _COMPARED = {
     "COMPARE_EQUAL": "=",
@@ -41,9 +41,6 @@ _COMPARED = {
     "COMPARE_DISTINCT_FROM": "IS DISTINCT FROM",
     "COMPARE_NOT_DISTINCT_FROM": "IS NOT DISTINCT FROM",
 }
-_WAY_OUT = (
-    "without the options sql and handOver=ranges, Spark evaluates it in selectExpr (sparkonce ingest: direct=false)"
-)
 _LAMBDAS = ("transform", "filter")
 """Functions of an array and a lambda over its elements."""
 _ROUNDED = (
@@ -156,9 +153,9 @@ class Rewriter:
         try:
             found = rules.meaning(name, [each.argument for each in arguments])
         except ConstantError as error:
-            raise refused(f"{shown or name}: {error}; {_WAY_OUT}") from None
+            raise refused(f"{shown or name}: {error}; {WAY_OUT}") from None
         if found is None:
-            raise refused(names.not_possible(shown or name, [each.argument for each in arguments], _WAY_OUT))
+            raise refused(names.not_possible(shown or name, [each.argument for each in arguments], WAY_OUT))
         self._stricter.extend(found.stricter)
         return found
 
@@ -231,11 +228,11 @@ class Rewriter:
         given = self._all(children)
         if kind == "OPERATOR_TRY" and self._stricter[before:]:
             fails = self._stricter[before]
-            raise refused(f"TRY would be null where Spark has a value ({fails} fails here): leave TRY out; {_WAY_OUT}")
+            raise refused(f"TRY would be null where Spark has a value ({fails} fails here): leave TRY out; {WAY_OUT}")
         if kind == "OPERATOR_TRY" and tree.may_skip(children):
             raise refused(
                 "TRY would be null where Spark has a value (it skips an operand if another is null): put TRY around "
-                f"what fails; {_WAY_OUT}"
+                f"what fails; {WAY_OUT}"
             )
         if kind == "OPERATOR_TRY":
             return Typed(operator(kind, given[0].node), given[0].type)
@@ -291,7 +288,7 @@ class Rewriter:
             raise refused(_ROUNDED)
         cast = casts.cast_of(child.type, target, to_null=to_null)
         if cast is None:
-            raise refused(names.no_cast(child.type, target, _WAY_OUT, to_null=to_null))
+            raise refused(names.no_cast(child.type, target, WAY_OUT, to_null=to_null))
         self._stricter.extend([cast.stricter] if cast.stricter else [])
         is_rounded = kind_of(child.type) in ("int", "bigint") and kind_of(target) == "float"
         return Typed(self._filled(cast.engine, [child.node]), target, is_rounded=is_rounded)
@@ -316,7 +313,7 @@ class Rewriter:
         if name == "named_struct":
             return self._named_struct(given)
         if name not in rules.NAMES or name in names.INTERNAL:
-            raise names.unknown(name, is_aggregate=self._is_aggregate(name))
+            raise names.unknown(name, WAY_OUT, is_aggregate=self._is_aggregate(name))
         if name == "||" and given[1].get("is_operator") and given[1].get("function_name") in ("+", "-"):
             raise refused("a || b + c: Spark joins first, the engine adds first: write concat(a, b + c)")
         if name in _LETTERS and given and given[0].get("function_name", "").lower() in _LETTERS:

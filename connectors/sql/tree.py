@@ -74,6 +74,10 @@ _OF_NULL = frozenset(_NULL_TO_VALUE.split())
 _LIKE = ("~~", "!~~")
 TOO_LARGE = "an expression is too large: a function that reads an argument twice doubles what is in it"
 NO_INTERVAL = "the number of an interval is a constant: INTERVAL 1 DAY, INTERVAL '-1' DAY"
+WAY_OUT = (
+    "without the options sql and handOver=ranges, Spark evaluates it in selectExpr (sparkonce ingest: direct=false)"
+)
+"""What to do with an expression that is not possible here."""
 JOINED = "only one table can be read: FROM records; unnest(array) in the list makes a row of each element"
 
 

@@ -335,6 +335,8 @@ class RowOptions:
     """What makes rows of the decoded records, in a direct query with the option ``sql``."""
     partitioned: tuple[str, ...] = ()
     """Columns of dates and times, in a direct query, by which the table is partitioned that the rows go into."""
+    required: tuple[tuple[str, ...], ...] = ()
+    """What that table declares NOT NULL, as `connectors.values.nulls` has paths: such a row stops the query."""
 
     def with_select(self, select: Select) -> RowOptions:
         """Return these options with a SELECT over such records, and without the columns and fields it does not read.
@@ -418,7 +420,7 @@ class RowOptions:
         by_schema = [each for each in (self.decoding, self.key_decoding) if isinstance(each, SchemaOptions)]
         if any(each.registry is not None for each in by_schema) and HEADERS not in self.columns:
             more.append(HEADERS)  # they may name the schema
-        can_fail = self.select is not None or self.mode is ParseMode.FAILFAST or bool(self.partitioned)
+        can_fail = self.select is not None or self.mode is ParseMode.FAILFAST or bool(self.partitioned or self.required)
         if can_fail and OFFSET not in (*self.columns, *more):
             more.append(OFFSET)  # to identify the record
         return (*columns, *more)

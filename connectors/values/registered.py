@@ -14,6 +14,7 @@ from sparkonce.connectors.schema_registry.client import (
     RegisteredSchema,
     RegistryError,
     UnknownSchemaError,
+    UnreachableRegistryError,
     shared_registry,
 )
 from sparkonce.connectors.schema_registry.settings import RegistrySettings, read_registry
@@ -147,6 +148,8 @@ def _with_registered(
             f"{told} Check the topic's name and schemaRegistry.url, write a first {column} with a schema, or set "
             f"{column}Subject or {column}Schema"
         ) from None
+    except UnreachableRegistryError as error:  # the cause tells an ingestion that it may pass
+        raise OptionError(f"{table.format}: {what}: {error}") from error
     except (RegistryError, ValueError) as error:
         raise OptionError(f"{table.format}: {what}: {error}") from None
 

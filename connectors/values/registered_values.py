@@ -313,15 +313,19 @@ class RegisteredValues:
         return f"{self._options.column[0]}{name}"
 
     def _check_newer(self, registry: Registry, name: SchemaName) -> None:
-        """Stop where the subject has a newer version, and the query is to be started again then.
+        """Stop for a value of a newer version of the subject, if the query is to be started again then.
+
+        A value of an older one, or of another subject, is read by resolution.
 
         Raises:
             SchemaChangedError, NewerThanBegunError: it has.
         """
         subject, ours = self._options.stop_for, self._options.reader_id
-        if subject is None or name == ours:
+        if subject is None or ours is None or name == ours:
             return
         latest, read_as = registry.latest(subject), self._options.version_of
+        if read_as is None and latest.id != ours:
+            read_as = _version_of(registry, subject, ours)
         newest = f"{latest.version} (id {latest.id})"
         if latest.id == ours or (read_as is not None and not _is_newer(registry, name, read_as, latest)):
             # That answer may come from a replica that lags, and the schema from one that does not.
@@ -351,6 +355,14 @@ class RegisteredValues:
         )
         names = [*array.type.names, self._options.corrupt_column]
         return pa.StructArray.from_arrays(fields, names=names, mask=array.is_null() if array.null_count else None)
+
+
+def _version_of(registry: Registry, subject: str, schema_id: int) -> tuple[str, int] | None:
+    """Return the subject and which version of it a schema is; None if that was deleted for good."""
+    try:
+        return subject, registry.version_number(subject, schema_id)
+    except UnknownSchemaError:
+        return None
 
 
 def _is_newer(registry: Registry, name: SchemaName, read_as: tuple[str, int], latest: Version) -> bool:

@@ -19,6 +19,7 @@ from sparkonce.connectors.values.evolution import UnknownWriterError
 from sparkonce.connectors.values.json_values import JsonDecoder
 from sparkonce.connectors.values.letters import COLUMN as DEAD_LETTER
 from sparkonce.connectors.values.letters import REASON
+from sparkonce.connectors.values.nulls import first_null
 from sparkonce.connectors.values.options import (
     HEADERS,
     KEY,
@@ -141,6 +142,9 @@ class RowMaker:
         if unfit and not self._options.dead_letters:
             raise self._unfit(batch, unfit)
         letters = {**unfit, **letters}
+        if self._options.required:
+            kept = _others(batch, letters)
+            self._check_nulls(batch, records.take(kept) if letters else records, kept)
         if not self._options.dead_letters:
             return records
         places: NDArray[np.int64] = np.full(batch.num_rows, -1, np.int64)
@@ -179,13 +183,15 @@ class RowMaker:
         selected = select.run(records.take(kept) if letters else records)
         failed = {int(kept[row]): reason for row, reason in selected.failed}
         rows, unfit = selected.rows, unwritable(selected.rows, self._options.partitioned)
+        made_of = kept if selected.taken is None else kept[np.asarray(selected.taken)]
         if unfit:
-            made_of = kept if selected.taken is None else kept[np.asarray(selected.taken)]
             of_records = {int(made_of[row]): reason for row, reason in unfit.items()}
             if not self._options.dead_letters:
                 raise self._unfit(batch, of_records)
             failed |= of_records
-            rows = rows.take(_others(rows, unfit))
+            others = _others(rows, unfit)
+            rows, made_of = rows.take(others), made_of[others]
+        self._check_nulls(batch, rows, made_of)
         if self._options.dead_letters:
             column = self._letters(batch, {**letters, **failed})
             empty = [pa.nulls(len(column), field.type) for field in rows.schema]
@@ -205,7 +211,8 @@ class RowMaker:
     def _passes_on(self) -> bool:
         """Whether the rows are the records."""
         options = self._options
-        return options.mode is None and options.select is None and not (options.dead_letters or options.partitioned)
+        adds = options.dead_letters or options.partitioned or options.required
+        return options.mode is None and options.select is None and not adds
 
     @property
     def _drops_malformed(self) -> bool:
@@ -219,6 +226,20 @@ class RowMaker:
     def _unfit(self, batch: pa.RecordBatch, problems: Problems) -> MalformedValueError:
         what = "makes a row that the table cannot have"
         return self._error(batch, problems, what, "includeDeadLetters=true on the source, or leave it out (sql)")
+
+    def _check_nulls(self, batch: pa.RecordBatch, rows: pa.RecordBatch, made_of: NDArray[np.int64]) -> None:
+        """Check rows for nulls that the table does not allow; ``made_of`` are the records that they are made of.
+
+        Raises:
+            MalformedValueError: if there is one.
+        """
+        positions = {name.lower(): position for position, name in enumerate(rows.schema.names)}
+        for path in self._options.required:
+            row = first_null(rows.column(positions[path[0].lower()]), path[1:])
+            if row is not None:
+                problem = f"column {'.'.join(path)} is NOT NULL in the table, and this would be a null in it"
+                what, instead = "makes a row that the table cannot have", "WHERE in the option sql, which leaves it out"
+                raise self._error(batch, {int(made_of[row]): problem}, what, instead)
 
     def _where(self, batch: pa.RecordBatch, row: int) -> str:
         offset = batch.column(OFFSET)[row].as_py()

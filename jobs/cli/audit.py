@@ -20,9 +20,10 @@ from sparkonce.exactly_once.audit_broker import BrokerSide, compare_with_broker
 from sparkonce.exactly_once.audit_findings import Chain, CommitName, Finding, Problem
 from sparkonce.exactly_once.audit_rows import RowCount
 from sparkonce.exactly_once.recovery import describe_outdated
+from sparkonce.jobs.cli.audit_files import look_for_files
 from sparkonce.jobs.cli.audit_inputs import Coordinates, CoordinatesError, RowCounts, RowsError, ask_broker, count_rows
 from sparkonce.jobs.cli.audit_report import Examined, Verdict, as_json, as_text
-from sparkonce.jobs.cli.audit_result import look_at_result
+from sparkonce.jobs.cli.audit_result import look_at_result, offsets_of
 from sparkonce.jobs.cli.housekeeping.brokers import settings_from
 from sparkonce.jobs.shared.arguments import UsageError, add_kafka, add_table
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
@@ -35,6 +36,7 @@ from sparkonce.offset_store.clones import CloneSource
 from sparkonce.offset_store.commit_log import CommitLog, StoredState
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.own_commits import OwnCommit
 from sparkonce.offset_store.txn_ids import OffsetTxn, intent_txn_id, merge_txn_id
 from sparkonce.options import OptionError
 from sparkonce.words import counted
@@ -162,8 +164,8 @@ def _examine(
     report = auditor.finish(log.stored)
     app_ids = sorted({chain.app_id for chain in report.chains})
     report = report.adding([*outside_commits(log, kept), *by_delta_spark(log, app_ids)])
-    report = report.adding(look_at_result(log, app_ids))
-    _require_chains(table, scope, report)
+    report = report.adding([*look_at_result(log, app_ids), *look_for_files(table, storage, log.table)])
+    _require_chains(log, scope, report)
     sides: Sequence[BrokerSide] | None = None
     if kafka:
         sides, findings = _ask(kafka, report.chains)
@@ -222,7 +224,9 @@ def by_delta_spark(log: CommitLog, app_ids: Iterable[str]) -> Iterator[Finding]:
         written, recorded = merge_txn_id(app_id), intent_txn_id(app_id)
         numbers = log.stored([written, recorded])
         if written in numbers and recorded not in numbers:
-            message = f"{describe_outdated(app_id, numbers[written])}. The rows of those writes are not examined here"
+            found = offsets_of(log)
+            message = f"{describe_outdated(app_id, numbers[written])}{'' if found is None else f', {found}'}. The rows "
+            message += "of those writes are not examined here"
             yield Finding(Problem.ROWS_OF_UNKNOWN_ORIGIN, message, None)
 
 
@@ -233,16 +237,22 @@ def _coordinates(text: str) -> Coordinates:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from error
 
 
-def _require_chains(table: Location, scope: Scope, report: Report) -> None:
+def _require_chains(log: CommitLog, scope: Scope, report: Report) -> None:
     if report.chains:
         return
     asked = [f"{name} {value}" for name, value in (("appId", scope.app_id), ("source", scope.source)) if value]
     others = sorted(report.tally.other_apps)
-    hint = f"; appIds there: {', '.join(others)}" if others else ""
-    if not others:
-        hint = ". If they live in another place (offsetStore=delta:<path>, or the table of offsets of an upserted "
-        hint += "result), audit that table"
-    raise AuditError(f"{table} holds no offsets{' of ' + ' and '.join(asked) if asked else ''}{hint}")
+    hint = f"; appIds there: {', '.join(others)}" if others else f". {_where_offsets_are(log, report)}"
+    raise AuditError(f"{log.location} holds no offsets{' of ' + ' and '.join(asked) if asked else ''}{hint}")
+
+
+def _where_offsets_are(log: CommitLog, report: Report) -> str:
+    found = offsets_of(log)
+    if found is not None:
+        return f"Those of AppendWriter and MergeWriter are in {found}: audit that table"
+    if report.tally.own[OwnCommit.NUMBERED_WRITE]:
+        return "AppendWriter or MergeWriter writes its rows: audit the table of offsets that its argument offsets names"
+    return "If they live in another place (offsetStore=delta:<path>), audit that table"
 
 
 def _ask(options: Mapping[str, str], chains: Sequence[Chain]) -> tuple[Sequence[BrokerSide], list[Finding]]:

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 from sparkonce.connectors.delta_spark.intents import OFFSETS_FOLDER
 from sparkonce.exactly_once.audit import Auditor
 from sparkonce.exactly_once.audit_findings import Finding, Problem
+from sparkonce.jobs.cli.audit_files import look_for_files
 from sparkonce.offset_store.commit_log import CommitLog
-from sparkonce.offset_store.errors import StoreMissingError
+from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.txn_ids import intent_txn_id, merge_txn_id
 
@@ -23,6 +24,15 @@ def result_of(offsets: CommitLog) -> Location | None:
     """Return the table whose folder this one is in, as the table of offsets is by default."""
     folder, _, name = offsets.location.text.rpartition("/")
     return Location(folder, offsets.location.is_local) if name == OFFSETS_FOLDER and folder else None
+
+
+def offsets_of(result: CommitLog) -> Location | None:
+    """Return the table of offsets in the folder of this one; None if there is none, or it cannot be read."""
+    try:
+        location = Location(f"{result.location.text}/{OFFSETS_FOLDER}", result.location.is_local)
+        return CommitLog.open(location, result.log.storage_options).location
+    except OffsetStoreError:
+        return None
 
 
 def look_at_result(offsets: CommitLog, app_ids: Iterable[str]) -> Iterator[Finding]:
@@ -47,6 +57,7 @@ def look_at_result(offsets: CommitLog, app_ids: Iterable[str]) -> Iterator[Findi
             message = f"write {number} of appId {app_id} is confirmed here, and the result {location} has "
             message += f"{written or 'none'}: it was deleted, replaced, or dropped transaction ids"
             yield Finding(Problem.STORED_MISMATCH, message)
+    yield from look_for_files(location, offsets.log.storage_options, result.table)
     auditor = Auditor()
     for commit in result.commits():
         auditor.add(commit)

@@ -44,7 +44,7 @@ WAYS_OUT: dict[str, dict[str, str]] = {
     },
     "offset_store.errors": {
         "OffsetStoreError": (
-            "Check the address, the network and the rights that the message names: [object "
+            "Check the address, the network, the rights and the disk that the message names: [object "
             "stores](object_stores.md#when-something-is-wrong)."
         ),
         "RowsWithoutOffsetsError": (
@@ -60,14 +60,15 @@ WAYS_OUT: dict[str, dict[str, str]] = {
     },
     "kafka.client.client": {
         "KafkaUnreachableError": (
-            "Check that a broker listens there, and `kafka.security.protocol`; then `sparkonce doctor`."
+            "Check that a broker listens there, and `kafka.security.protocol`; then `sparkonce doctor`. In an outage, "
+            "[queries wait](kafka_once.md#when-brokers-go-away)."
         ),
         "MissingTopicError": "Create the topic, or correct its name.",
     },
     "kafka.client.connection": {
         "SaslError": "Check `kafka.sasl.mechanism`, user and password, against the broker's listener.",
     },
-    "kafka.client.key_stores": {
+    "kafka.key_stores": {
         "KeyStoreError": "Check the file, its type and its password, on the machine that the message comes from.",
     },
     "kafka.client.oauth": {
@@ -181,6 +182,9 @@ WAYS_OUT: dict[str, dict[str, str]] = {
     "connectors.values.protobuf.schema": {
         "ProtobufSchemaError": "Correct the schema at the place that is named.",
     },
+    "connectors.runtime.java_check": {
+        "JavaError": "Install the Java that the message names, or set `JAVA_HOME`; then `sparkonce doctor`.",
+    },
     "connectors.telemetry.switches": {
         "UnsupportedProtocolError": "Set the variable to `http/protobuf`: [traces](observability.md#traces).",
     },
@@ -221,8 +225,9 @@ _HEAD = """\
 <!-- Generated from the code: sparkonce options --write . -->
 
 Spark wraps the error of a query in a stack trace, repeats it, and adds the query's plan. Look for the last line that
-begins with `sparkonce.`: it names one of these classes, says what is wrong, where, and what to do. This page is for
-what the line leaves open. Classes that `sparkonce` exports can be caught by name: [Python API](python_api.md).
+begins with `sparkonce.`, which `sparkonce.explain(error)` returns: it names one of these classes, says what is wrong,
+where, and what to do. This page is for what the line leaves open. Classes that `sparkonce` exports can be caught by
+name: [Python API](python_api.md).
 
 Exit statuses of commands: 0 all is well, 1 something is wrong, 2 it could not be done as asked."""
 

@@ -83,7 +83,7 @@ def _check(configuration: Configuration, path: Path) -> int:
         OptionError, OSError, KafkaError, MissingTopicError: for what cannot work.
     """
     from sparkonce.connectors.ingest.checking import check_topics
-    from sparkonce.connectors.ingest.routing import flows, routes
+    from sparkonce.connectors.ingest.routing import check_flow, flows, routes
     from sparkonce.connectors.ingest.topics import existing_topics
 
     settings = configuration.settings
@@ -92,6 +92,7 @@ def _check(configuration: Configuration, path: Path) -> int:
     found = flows(made, existing)
     lines = [f"{path}: {counted(len(found), 'table')}, trigger {settings.trigger}"]
     for flow in found:
+        check_flow(flow)  # of a topic that was not known before, and so its schema
         lines += ["", flow.name, *_described(flow, check_topics(flow))]
     for route in made:
         if route.finds_topics and route.pattern is not None:

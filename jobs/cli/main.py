@@ -17,6 +17,7 @@ from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from sparkonce.jobs.shared.command_line import run_command
+from sparkonce.jobs.shared.extras import missing_extra
 
 
 class Command(NamedTuple):
@@ -31,9 +32,11 @@ COMMANDS = (
     # what one uses daily
     Command("ingest", "write topics into tables, as a file in TOML says", "jobs.cli.ingest"),
     Command("peek", "show records of a topic, decoded", "jobs.cli.peek.cli"),
+    Command("send", "send values, or lines of standard input, as records", "jobs.cli.send"),
     Command("audit", "prove from a table's log that every offset was written once", "jobs.cli.audit"),
     Command("offsets", "show the offsets stored in a table, set them, take them back, copy them", "jobs.cli.offsets"),
     Command("doctor", "check what a query needs: Java, workers, formats, brokers, table", "jobs.cli.doctor.cli"),
+    Command("warm", "compile now what the first query would compile", "jobs.cli.warm"),
     Command("ui", "show brokers, topics, queries and tables as live pages", "jobs.ui.cli"),
     Command("broker", "run a broker until SIGTERM", "broker_lite.__main__"),
     Command("registry", "run a schema registry until SIGTERM", "registry_lite.__main__"),
@@ -48,6 +51,9 @@ COMMANDS = (
     Command("verifiable-producer", "send numbered records, and tell in JSON", "jobs.verifiable.producer"),
     Command("verifiable-consumer", "read records, and tell in JSON", "jobs.verifiable.consumer"),
 )
+
+
+_HELP = frozenset({"-h", "--help"})
 
 
 class _Subparser(argparse.ArgumentParser):
@@ -80,7 +86,7 @@ def _chosen(words: Sequence[str]) -> str | None:
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
     chosen = _chosen(words)
-    parser = _parser(lambda command: command.name == chosen)
+    parser = _parser(lambda command: command.name == chosen, sparing=not _HELP.isdisjoint(words))
     names = [command.name for command in COMMANDS]
     if chosen is not None and chosen not in names:
         near = difflib.get_close_matches(chosen, names, n=1)
@@ -91,12 +97,10 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
 
 def whole_parser() -> argparse.ArgumentParser:
     """Make the parser of all commands, whose every module is loaded; of one that cannot be, the name alone."""
-    return _parser(lambda _: True, sparing=ModuleNotFoundError)
+    return _parser(lambda _: True, sparing=True)
 
 
-def _parser(
-    wanted: Callable[[Command], bool], sparing: type[ModuleNotFoundError] | tuple[()] = ()
-) -> argparse.ArgumentParser:
+def _parser(wanted: Callable[[Command], bool], *, sparing: bool) -> argparse.ArgumentParser:
     description = "Kafka to Delta Lake, or to Kafka, with Spark, exactly once."
     parser = argparse.ArgumentParser(prog="sparkonce", description=description)
     parser.add_argument("--version", action="version", version=f"sparkonce {version('sparkonce')}")
@@ -106,7 +110,10 @@ def _parser(
         if wanted(command):
             try:
                 module = import_module(f"sparkonce.{command.module}")
-            except sparing:
+            except ModuleNotFoundError as error:
+                if not sparing:
+                    raise
+                subparser.epilog = f"this command {missing_extra(error, command.name) or error}"
                 continue
             module.add_arguments(subparser)
             subparser.set_defaults(run=module.run)

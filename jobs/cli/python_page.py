@@ -30,6 +30,7 @@ _GROUPS = {
         "delta_sink_options",
         "kafka_sink_options",
         "mark",
+        "explain",
         "Guarantee",
     ),
     "Writers for foreachBatch": ("MergeWriter", "AppendWriter", "ForeachBatch", "SqlResult", "RowsOnly"),

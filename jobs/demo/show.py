@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
 from sparkonce.broker_lite.embedded import EmbeddedBroker
 from sparkonce.jobs.demo.report import Event, Timeline
@@ -28,13 +29,14 @@ PROGRESS_LINES = 10
 def progress(console: Console, label: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show how far a step is; the block calls what it is given with the count so far."""
     if console.is_terminal:
-        columns = (
-            TextColumn("{task.description:<46}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
+        whole = Column(no_wrap=True)
+        columns = (  # where they do not fit, only the description is cut
+            TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+            BarColumn(20),
+            MofNCompleteColumn(table_column=whole),
+            TimeElapsedColumn(table_column=whole),
         )
-        with Progress(*columns, console=console) as bar:
+        with Progress(*columns, console=console, expand=True) as bar:
             task = bar.add_task(label, total=total)
             yield lambda count: bar.update(task, completed=count)
     else:

@@ -32,8 +32,8 @@ EXTRAS = {
     "uvicorn": ("uvicorn", "registry-server"),
 }
 """By the name of the module: the distribution, and the extra."""
-OF_COMMANDS = {"ui": "ui"}
-"""Commands with an extra of their own, which brings all that they need."""
+OF_COMMANDS = {"ui": "ui", "verify": "test", "duel": "test"}
+"""Commands with an extra that brings all that they need."""
 
 
 def missing_extra(error: ModuleNotFoundError, command: str | None = None) -> str | None:

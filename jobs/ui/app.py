@@ -105,16 +105,16 @@ class App:
             data = {"site": self._site, "asked": asked, "page": page, **page.data(self._site, asked)}
             return render(page.template, data)
         except NoSuchThingError as error:
-            return render("problem.html", {"title": page.title, "problem": str(error)}, 404)
+            return render("problem.html", {"title": page.title, "problem": str(error), "is_stale": False}, 404)
         except PROBLEMS as error:
             _log.info("%s cannot be read: %s", page.path, type(error).__name__)
-            return render("problem.html", {"title": page.title, "problem": _described(error)})
+            return render("problem.html", {"title": page.title, "problem": _described(error), "is_stale": True})
         except Exception as error:
             if self._mistake != repr(error):  # a page that is followed makes it again and again
                 self._mistake = repr(error)
                 _log.exception("%s: a mistake of ours", page.path)
             words = f"a mistake of ours, {type(error).__name__}: the log of sparkonce ui has more"
-            return render("problem.html", {"title": page.title, "problem": words}, 500)
+            return render("problem.html", {"title": page.title, "problem": words, "is_stale": True}, 500)
 
     def _document(
         self, page: Page | None, asked: Asked, rendered: Rendered, said: str | Proposal = "", refused: bool = False
@@ -135,7 +135,9 @@ class App:
     async def _failed(self, _: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         words = "There is no such page." if error.status_code == 404 else f"{error.detail}."
-        rendered = render("problem.html", {"title": "sparkonce", "problem": words}, error.status_code)
+        rendered = render(
+            "problem.html", {"title": "sparkonce", "problem": words, "is_stale": False}, error.status_code
+        )
         return self._document(None, Asked(), rendered)
 
 

@@ -1,4 +1,4 @@
-"""A Delta table with very many versions: a query's commits, written as files of the log, without the files of data.
+"""A Delta table with very many versions: a query's commits, written as files of the log; the files of data hold zeros.
 
 For what reads a log. Where rows are read, or a query goes on, `many_versions` is the one.
 """
@@ -17,13 +17,14 @@ SINCE_CHECKPOINT = 50
 """Versions after the newest checkpoint: half of what delta-rs lets pass between two."""
 RECORDS = 10
 """In a partition of a batch."""
+FILE_BYTES = 700
 BEGAN_MS = 1_790_000_000_000
 _SCHEMA = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
 _COMMIT = (
     '{{"commitInfo":{{"timestamp":{at},"operation":"WRITE","operationParameters":{{"mode":"Append"}},"sparkonce":'
     '{{"appId":"{app}","queryId":"{query}","batchId":{batch},"attemptId":"{batch}","writes":["rows","offsets"],'
     '"ranges":{{"default":{{"{topic}":{{"id":"{topic_id}","partitions":{ranges}}}}}}},"counts":{{"rows":10}}}}}}}}\n'
-    '{{"add":{{"path":"part-{batch}.parquet","partitionValues":{{}},"size":700,"modificationTime":{at},'
+    '{{"add":{{"path":"part-{batch}.parquet","partitionValues":{{}},"size":{size},"modificationTime":{at},'
     '"dataChange":true,"stats":"{{\\"numRecords\\":10}}"}}}}\n'
 )
 
@@ -42,8 +43,17 @@ def commit(path: Path, version: int, partitions: int = 4) -> None:
     batch, at_ms = version - 1, BEGAN_MS + 1000 * version
     ranges = {str(each): [batch * RECORDS, version * RECORDS] for each in range(partitions)}
     text = _COMMIT.format(
-        at=at_ms, app=APP, query=QUERY, batch=batch, topic=TOPIC, topic_id=TOPIC_ID, ranges=json.dumps(ranges)
+        at=at_ms,
+        app=APP,
+        query=QUERY,
+        batch=batch,
+        topic=TOPIC,
+        topic_id=TOPIC_ID,
+        ranges=json.dumps(ranges),
+        size=FILE_BYTES,
     )
+    with (path / f"part-{batch}.parquet").open("wb") as file:
+        file.truncate(FILE_BYTES)
     offsets = [
         {"txn": {"appId": f"sparkonce/{APP}/offset/default/{TOPIC_ID}/{each}", "version": version * RECORDS}}
         for each in range(partitions)

@@ -61,6 +61,8 @@ def known() -> Known:
     for text in (of_queries(), of_a_broker()):
         for name, labels in read_text_format(text):
             series.setdefault(name, []).append(labels)
+    fired = {"alertstate": "firing", "query": "q", "query_id": "q"}
+    series["ALERTS"] = [{"alertname": rule["alert"], **fired} for rule in rules()]  # Prometheus' own
     return Known(series)
 
 

@@ -16,6 +16,7 @@ from sparkonce import EmbeddedBroker
 from sparkonce.jobs.cli.main import main
 from sparkonce.kafka.client.client import Client, KafkaUnreachableError
 from sparkonce.kafka.client.settings import read_settings
+from tests.docs.typed_commands import Typed
 
 PROJECT = Path(__file__).resolve().parents[2]
 README = (PROJECT / "README.md").read_text()
@@ -25,7 +26,7 @@ MAKEFILE = (PROJECT / "Makefile").read_text()
 DEMO_CONFIG = PROJECT / "conf" / "demo.toml"
 RECORDS = 1_000
 TABLE = "/data/orders"
-COMMANDS = [line.strip() for line in re.findall(r"^    (sparkonce [^#\n]*)", FIRST, re.MULTILINE)]
+COMMANDS = [line.strip() for line in re.findall(r"^    ((?:seq .*)?sparkonce [^#\n]*)", FIRST, re.MULTILINE)]
 
 
 def test_every_make_command_in_the_documents_exists() -> None:
@@ -55,10 +56,9 @@ def test_the_ten_lines_are_those_of_the_first_page() -> None:
 
 
 def test_the_commands_without_a_table_are_tested_elsewhere() -> None:
-    """In tests/unit (broker, doctor) and tests/docs; with a broker: below."""
-    words = [line.split()[1] for line in COMMANDS if TABLE not in line]
-    elsewhere = "broker verifiable-producer doctor transactions options"
-    assert words == elsewhere.split()
+    """In tests/unit (broker, doctor, warm) and tests/docs; with a broker: below."""
+    words = [line.partition("sparkonce")[2].split()[0] for line in COMMANDS if TABLE not in line]
+    assert words == ["broker", "send", "doctor", "warm", "transactions", "options"]
 
 
 def test_the_error_on_the_first_page_is_what_the_client_says() -> None:
@@ -95,11 +95,9 @@ def test_the_ten_lines_of_python_run_and_the_commands_after_them(
         (tmp_path / name / "__init__.py").write_text("raise RuntimeError('this is not sparkonce')")
     code = "".join(re.findall(r"```python\n(.*?)```", FIRST, re.DOTALL))
     with EmbeddedBroker() as broker:
-        (producer,) = (line for line in COMMANDS if "verifiable-producer" in line)
-        words = shlex.split(producer.replace("localhost:9092", broker.bootstrap_servers))[1:]
-        subprocess.run(
-            [sys.executable, "-m", "sparkonce", *words], cwd=tmp_path, check=True, capture_output=True, timeout=60
-        )
+        (producer,) = (line for line in COMMANDS if " send " in line)
+        sent = Typed(producer, ("1000 records in orders",))
+        sent.check(sent.run(tmp_path, **{"localhost:9092": broker.bootstrap_servers}).stdout)
         text = code.replace("localhost:9092", broker.bootstrap_servers).replace("/data/", f"{tmp_path}/")
         (tmp_path / "orders.py").write_text(text)
         ended = subprocess.run([sys.executable, "orders.py"], cwd=tmp_path, capture_output=True, text=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 import time
 import uuid
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from typing import Any, Final
 
 from lab.network import free_port
 from lab.peers import QUICK_JVM, RealKafka, kafka_nodes
+from sparkonce.broker_lite.handlers.api_versions import FEATURES
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import ErrorCode
@@ -40,7 +42,10 @@ ACL_HOSTS: Final = (
 """Hosts of rules: those that apply to a client on this machine, and others."""
 _BROKER, _SET, _DELETE = 4, 0, 1
 _DYNAMIC, _DYNAMIC_DEFAULT = 2, 3
+_INTERNAL: Final = "__transaction_state"
+_LEAST_IN_SYNC: Final = "min.insync.replicas"
 _OF_NOBODY: Final = "no.such.setting"
+_USER_DATA_BYTES: Final = 100_000
 _THREADS: Final = ("10", "11")
 """What `num.io.threads` is set to, for all brokers and for one."""
 _TOPIC, _LITERAL, _DESCRIBE, _DENY, _ALLOW = 2, 3, 8, 2, 3
@@ -104,18 +109,51 @@ def play_topics(servers: str) -> dict[str, Any]:
         said["create it twice"] = _created(client, 7, [(METADATA_LOG, -1, -1, [], [])] * 2)
         said["create it wrongly"] = _created(client, 7, [(METADATA_LOG, 0, 9, [], [("no.such.setting", "1")])])
         said["create what resembles it"] = _created(client, 7, [(f"{METADATA_LOG}s", 1, 1, [], [])])
-        kind = apis.request_class(ApiKey.METADATA).MetadataRequestTopic
         for version in (1, 9, 12):
-            wanted = [kind(version=version, name=METADATA_LOG, topic_id=ZERO_UUID)]
-            flag = {"allow_auto_topic_creation": True} if version >= 4 else {}
-            (topic,) = client.ask(ApiKey.METADATA, version, topics=wanted, **flag).topics
-            said[f"metadata of {METADATA_LOG} v{version}"] = [error_of(topic.error_code), topic.is_internal]
+            ((_, *answer),) = _described(client, version, [METADATA_LOG], create=True)
+            said[f"metadata of {METADATA_LOG} v{version}"] = answer[:2]
         more = client.ask(
             ApiKey.CREATE_PARTITIONS, 3, topics=[(METADATA_LOG, 3, None)], timeout_ms=30_000, validate_only=False
         )
         said[f"more partitions of {METADATA_LOG}"] = [error_of(each.error_code) for each in more.results]
         said |= _play_deletions(client)
     return said
+
+
+def play_first_use(servers: str) -> dict[str, Any]:
+    """Ask for topics that are not there, in each version, until those that can be made are there."""
+    said: dict[str, Any] = {}
+    with PlainClient(servers) as client:
+        for version in range(14):
+            for create in (True, False) if version >= 4 else (True,):
+                name = f"first-use-{version}-{create}"
+                said[f"v{version} create={create}"] = _described(client, version, [name] * 2, create)
+                if create:
+                    _until(lambda version=version, name=name: _described(client, version, [name])[0][1] == "NONE")  # type: ignore[misc]
+        names = ["a.b_c", "a_b.c", "", ".", "..", "a b", "x" * 249, "x" * 250, "ünï", METADATA_LOG, _INTERNAL]
+        for create in (False, True):
+            for name in names:
+                said[f"{name} create={create}"] = _described(client, 12, [name], create)
+        _until(lambda: _described(client, 12, [_INTERNAL])[0][1:3] == ["NONE", True])
+    return said
+
+
+def _described(client: PlainClient, version: int, names: list[str], create: bool = False) -> list[list[Any]]:
+    """Return what is said of topics, without the numbers of partitions that there are."""
+    kind = apis.request_class(ApiKey.METADATA).MetadataRequestTopic
+    wanted = [kind(version=version, name=name, topic_id=ZERO_UUID) for name in names]
+    flag = {"allow_auto_topic_creation": create} if version >= 4 else {}
+    answer = client.ask(ApiKey.METADATA, version, topics=wanted, **flag)
+    return [
+        [
+            each.name,
+            error_of(each.error_code),
+            each.is_internal,
+            bool(each.partitions),
+            bool((each.topic_id or ZERO_UUID).int),
+        ]
+        for each in answer.topics
+    ]
 
 
 def _created(client: PlainClient, version: int, topics: list[Any], validate_only: bool = False) -> list[str]:
@@ -162,11 +200,16 @@ def play_groups(servers: str) -> dict[str, Any]:
             member_id="", group_instance_id="static", protocol_type="consumer", protocols=[("range", b"")],
         )  # fmt: skip
         assert joined.error_code == 0
-        committed = [("of-groups", [(0, 5, -1, None)])]
-        client.ask(
-            ApiKey.OFFSET_COMMIT, 8, group_id="offsets", generation_id_or_member_epoch=-1, member_id="",
-            group_instance_id=None, topics=committed,
+        assert _committed(client, None) == "NONE"
+        for letters in (4_096, 4_097, 6_000):
+            for letter in ("x", "\u3042"):
+                said[f"commits {letters} times {letter}"] = _committed(client, letter * letters)
+        subscription = struct.pack(">hii", 0, 0, _USER_DATA_BYTES) + b"\xff" * _USER_DATA_BYTES
+        joined = client.ask(
+            ApiKey.JOIN_GROUP, 5, group_id="large", session_timeout_ms=10_000, rebalance_timeout_ms=10_000,
+            member_id="", group_instance_id="static", protocol_type="consumer", protocols=[("range", subscription)],
         )  # fmt: skip
+        said["joins with large user data"] = error_of(joined.error_code)
         for version in (4, 5):
             more = {"types_filter": []} if version >= 5 else {}
             listed = client.ask(ApiKey.LIST_GROUPS, version, states_filter=[], **more).groups
@@ -186,6 +229,14 @@ def play_groups(servers: str) -> dict[str, Any]:
         said |= _play_heartbeats(client)
         said |= _play_static_members(client)
     return said
+
+
+def _committed(client: PlainClient, metadata: str | None) -> str:
+    answer = client.ask(
+        ApiKey.OFFSET_COMMIT, 8, group_id="offsets", generation_id_or_member_epoch=-1, member_id="",
+        group_instance_id=None, topics=[("of-groups", [(0, 5, -1, metadata)])],
+    )  # fmt: skip
+    return error_of(answer.topics[0].partitions[0].error_code)
 
 
 def _finds(client: PlainClient, group_id: str) -> bool:
@@ -265,6 +316,33 @@ def _text(each: Any) -> str:
     return error_of(each.error_code, each.error_message)
 
 
+def play_acls(servers: str) -> dict[str, Any]:
+    """Make, describe and delete a rule in each version, as kafka-go does: its DescribeAcls has a byte too many."""
+    said: dict[str, Any] = {}
+    with PlainClient(servers) as client:
+        for version in (1, 2, 3):
+            rule = (_TOPIC, f"ruled-{version}", _LITERAL, "User:kim", "*", _DESCRIBE, _ALLOW)
+            found = (_TOPIC, rule[1], _LITERAL, None, None, 1, 1)
+            made = client.ask(ApiKey.CREATE_ACLS, version, b"\0", creations=[rule]).results
+            said[f"creates v{version}"] = [_text(each) for each in made]
+            names = ("resource_type_filter", "resource_name_filter", "pattern_type_filter", "principal_filter",
+                     "host_filter", "operation", "permission_type")  # fmt: skip
+            wanted = dict(zip(names, found, strict=True))
+            _until(lambda version=version, wanted=wanted: len(_rules(client, version, wanted)) > 1)  # type: ignore[misc]
+            said[f"describes v{version}"] = _rules(client, version, wanted)
+            deleted = client.ask(ApiKey.DELETE_ACLS, version, b"\0", filters=[found]).filter_results
+            said[f"deletes v{version}"] = [
+                [_text(each), *([rule.resource_name, rule.principal] for rule in each.matching_acls)]
+                for each in deleted
+            ]
+    return said
+
+
+def _rules(client: PlainClient, version: int, wanted: dict[str, Any]) -> list[Any]:
+    answer = client.ask(ApiKey.DESCRIBE_ACLS, version, b"\0", **wanted)
+    return [_text(answer), *([each.resource_name, each.acls[0].principal] for each in answer.resources)]
+
+
 def play_tools(servers: str) -> dict[str, Any]:
     """Ask what tools for a cluster of many directories and controllers ask."""
     said: dict[str, Any] = {}
@@ -305,6 +383,7 @@ def play_settings(servers: str) -> dict[str, Any]:
     """Change settings that a file for Kafka holds, for one broker and for all."""
     said: dict[str, Any] = {}
     with PlainClient(servers) as client:
+        said |= _play_eligible_leaders(client)
         node = str(client.ask(ApiKey.METADATA, 9, topics=None).brokers[0].node_id)
         for name, value in (
             ("num.io.threads", "9"),
@@ -328,6 +407,10 @@ def play_settings(servers: str) -> dict[str, Any]:
             ("num.partitions", "5"),
             ("remote.log.storage.system.enable", "true"),
             (_OF_NOBODY, "5"),
+            ("cleanup.policy", "delete"),
+            ("sasl.kerberos.min.time.before.relogin", "58000"),
+            (_LEAST_IN_SYNC, "0"),
+            (_LEAST_IN_SYNC, "3"),
         ):
             for resource in (node, ""):
                 for change in (_SET, _DELETE):
@@ -338,6 +421,11 @@ def play_settings(servers: str) -> dict[str, Any]:
                     done = f"sets {name}={value}" if change == _SET else f"removes {name}"
                     key = f"{done} of {'one' if resource else 'all'}"
                     said[key] = error_of(answer.responses[0].error_code)
+        for name, value in (("cleanup.policy", "delete"), ("sasl.kerberos.min.time.before.relogin", "58000")):
+            answer = client.ask(
+                ApiKey.ALTER_CONFIGS, 1, resources=[(_BROKER, node, [(name, value)])], validate_only=False
+            )  # KafkaJS and librdkafka try these
+            said[f"replaces those of one by {name}={value}"] = error_of(answer.responses[0].error_code)
         for name in ("num.io.threads", _OF_NOBODY):
             for resource in (node, ""):
                 changes = [(name, _SET, _THREADS[bool(resource)])]
@@ -353,15 +441,48 @@ def play_settings(servers: str) -> dict[str, Any]:
     return said
 
 
-def _shown(client: PlainClient, resource: str, name: str) -> list[Any]:
-    """Return the setting that was changed, as described."""
-    wanted = [(_BROKER, resource, [name])]
-    (answer,) = client.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=wanted, include_synonyms=False).results
+def _play_eligible_leaders(client: PlainClient) -> dict[str, Any]:
+    """Ask for what is different with eligible leader replicas (KIP-966)."""
+    answer = client.ask(ApiKey.API_VERSIONS, 4, client_software_name="test", client_software_version="1")
+    finalized = {each.name: each.max_version_level for each in answer.finalized_features}
+    said: dict[str, Any] = {
+        each.name: [each.min_version, each.max_version, finalized[each.name]]
+        for each in answer.supported_features
+        if each.name in FEATURES
+    }
+    made = client.ask(
+        ApiKey.CREATE_TOPICS, 7, topics=[("new", 1, 1, [], [])], timeout_ms=30_000, validate_only=False
+    ).topics[0]
+    said["new topic"] = [[each.value, each.config_source] for each in made.configs if each.name == _LEAST_IN_SYNC]
+    node = str(client.ask(ApiKey.METADATA, 9, topics=None).brokers[0].node_id)
+    for what, kind, resource in (("topic", _TOPIC, "new"), ("all", _BROKER, ""), ("one", _BROKER, node)):
+        _until(lambda kind=kind, resource=resource: bool(_shown(client, resource, _LEAST_IN_SYNC, kind)))  # type: ignore[misc]
+        said[f"{_LEAST_IN_SYNC} of {what}"] = _shown(client, resource, _LEAST_IN_SYNC, kind, synonyms=True)
+    (topic,) = client.ask(
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, topics=[("new",)], response_partition_limit=1, cursor=None
+    ).topics
+    said["eligible"] = [[each.eligible_leader_replicas, each.last_known_elr] for each in topic.partitions]
+    for configs in ([], [("num.io.threads", "9")], [("num.io.threads", "9"), (_LEAST_IN_SYNC, "2")]):
+        (changed,) = client.ask(
+            ApiKey.ALTER_CONFIGS, 2, resources=[(_BROKER, "", configs)], validate_only=True
+        ).responses  # fmt: skip
+        said[f"replaces those of all by {configs}"] = error_of(changed.error_code)
+    return said
+
+
+def _shown(client: PlainClient, resource: str, name: str, kind: int = _BROKER, synonyms: bool = False) -> list[Any]:
+    """Return a setting, as described."""
+    wanted = [(kind, resource, [name])]
+    (answer,) = client.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=wanted, include_synonyms=synonyms).results
     return [
         value
         for each in answer.configs
-        for value in (each.value, each.config_source, each.read_only, each.is_sensitive)
+        for value in (each.value, each.config_source, each.read_only, each.is_sensitive, *_synonyms(each))
     ]
+
+
+def _synonyms(config: Any) -> list[list[Any]]:
+    return [[each.name, each.value, each.source] for each in config.synonyms]
 
 
 def _quorum(client: PlainClient, version: int, topics: list[tuple[str, list[int]]]) -> Any:
@@ -384,7 +505,9 @@ def _quorum(client: PlainClient, version: int, topics: list[tuple[str, list[int]
 
 
 CHAPTERS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
+    "first use": play_first_use,
     "topics": play_topics,
+    "acls": play_acls,
     "groups": play_groups,
     "tools": play_tools,
     "settings": play_settings,

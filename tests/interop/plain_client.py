@@ -50,9 +50,10 @@ class PlainClient:
         assert correlation_id == self._correlation_id
         return memoryview(frame)[position:]
 
-    def ask(self, api_key: int, version: int, **fields: Any) -> Any:
-        """Send a request and give its answer, both of kafka-python's classes."""
-        self.send(api_key, version, apis.encode_request(apis.request(api_key, version, **fields), version))
+    def ask(self, api_key: int, version: int, surplus: bytes = b"", /, **fields: Any) -> Any:
+        """Send a request, and `surplus` bytes after it, and give its answer, both of kafka-python's classes."""
+        body = apis.encode_request(apis.request(api_key, version, **fields), version)
+        self.send(api_key, version, bytes(body) + surplus)
         return apis.decode_response(api_key, version, self.receive(api_key, version))
 
     # Fetch and Produce have codecs of their own.

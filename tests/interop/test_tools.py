@@ -54,7 +54,8 @@ def test_topics_are_made_grown_described_and_deleted(tools: KafkaTools) -> None:
     assert "Created topic life." in made
     tools.do("TopicCommand", "--alter", "--topic", "life", "--partitions", "4")
     said = tools.do("TopicCommand", "--describe", "--topic", "life")
-    assert re.search(r"PartitionCount: 4\s+ReplicationFactor: 1\s+Configs: retention.ms=10000", said), said
+    settings = r"Configs: min.insync.replicas=1,retention.ms=10000"
+    assert re.search(rf"PartitionCount: 4\s+ReplicationFactor: 1\s+{settings}", said), said
     assert len(re.findall(rf"Partition: \d\s+Leader: {NODE}\s+Replicas: {NODE}\s+Isr: {NODE}", said)) == 4
     assert tools.do("TopicCommand", "--describe", "--unavailable-partitions").strip() == ""
     assert "life" in tools.do("TopicCommand", "--list").split()

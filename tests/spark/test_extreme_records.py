@@ -173,6 +173,8 @@ def test_documents_go_into_a_table_with_a_required_field(
     run(rows, place, tmp_path / "checkpoint", **given)
     assert DeltaTable(place).to_pyarrow_table()["s"].to_pylist() == [{"x": 1, "y": None}, {"x": 2, "y": 3}]
     topics.produce(topic, [b'{"s":{"x":4}}', b'{"s":{"y":5}}'])
-    with pytest.raises(StreamingQueryException, match=r"column s\.x is NOT NULL in the table, .*row \d of \d"):
+    told = r"column s\.x is NOT NULL in the table, "
+    named = rf"record of topic {topic}, partition 0, at offset 3 .*{told}" if given else rf"{told}.*row \d of \d"
+    with pytest.raises(StreamingQueryException, match=named):
         run(rows, place, tmp_path / "checkpoint", **given)
     assert DeltaTable(place).to_pyarrow_table().num_rows == 2

@@ -18,8 +18,9 @@ from deltalake import DeltaTable
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from sparkonce import IngestError, Ingestion, IngestTable, OptionError, ingest
+from sparkonce import EmbeddedBroker, IngestError, Ingestion, IngestTable, OptionError, ingest
 from sparkonce.connectors.ingest import ingestion as module
+from sparkonce.connectors.ingest import restarts
 from sparkonce.jobs.cli.main import main
 from sparkonce.jobs.shared.arguments import CONF
 from tests.spark.source_support import DEADLINE_S, Topics, values
@@ -105,6 +106,48 @@ def test_a_query_that_fails_ends_the_ingestion(
     with pytest.raises(IngestError, match=rf"{bad} \({bad} -> {tmp_path}/{bad}\) has failed: .*offset 0"):
         made.awaitTermination(DEADLINE_S)
     assert not any(query.isActive for query in made.queries.values())
+
+
+def test_an_outage_ends_queries_and_not_the_ingestion(
+    spark: SparkSession,
+    prefix: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It outlasts the patience of a client, a second here; the brokers come back when both queries are gone."""
+    monkeypatch.setattr(module, "LOOK_INTERVAL_S", 0.05)
+    monkeypatch.setattr(restarts, "FIRST_PAUSE_S", 0.1)
+    with EmbeddedBroker() as broker:
+        topics, patience = Topics(broker.bootstrap_servers), {"default.api.timeout.ms": "1000"}
+        names = {letter: topics.create(1, f"{prefix}{letter}") for letter in "ab"}
+        for name in names.values():
+            topics.produce(name, values(name, 20))
+
+        def all_have(count: int) -> bool:
+            return all(len(stored(tmp_path / letter)) == count for letter in names)
+
+        with ingest(
+            spark,
+            app_id="outage",
+            checkpoint=str(tmp_path / "checkpoints"),
+            kafka={"bootstrap.servers": broker.bootstrap_servers, **patience},
+            topic_pattern=f"^{prefix}(.*)$",
+            path=f"{tmp_path}/{{1}}",
+            trigger="100 milliseconds",
+        ) as made:
+            wait_until(made, lambda: all_have(20))
+            before = dict(made.queries)
+            broker.stop()
+            wait_until(made, lambda: all(f"/{each}): an outage has ended its query" in caplog.text for each in names))
+            broker.restart()
+            for name in names.values():
+                topics.produce(name, values(name, 20, 20))
+            wait_until(made, lambda: all_have(40))
+            assert all(made.queries[name] is not before[name] for name in names.values())
+        assert made.exception() is None
+    for letter, name in names.items():
+        assert stored(tmp_path / letter) == sorted(values(name, 40))
 
 
 def test_a_select_runs_in_the_workers_or_in_spark_and_functions_in_spark(

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from lab.store.s3 import open_s3
+from sparkonce import explain
 from sparkonce.jobs.shared.crash_plans import arm, disarm, fired
 from tests.spark.sink_support import NumbersSource, numbers, run, start
 
@@ -298,7 +299,7 @@ def test_options_are_refused_at_the_start(
 ) -> None:
     with pytest.raises(StreamingQueryException) as error:
         run(numbers(spark, end=10), table, checkpoint, **change)
-    assert reason in failure(error)
+    assert reason in explain(error.value)
     assert not table.exists()
 
 

@@ -8,6 +8,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from sparkonce import explain
 from tests.spark.source_support import Topics, batch, values
 
 pytestmark = pytest.mark.spark
@@ -113,8 +114,11 @@ def test_errors_name_the_thing_and_the_way_out(
     spark: SparkSession, topics: Topics, options: dict[str, str], message: str
 ) -> None:
     topic = topics.create(1)
-    with pytest.raises(PySparkException, match=message):
+    with pytest.raises(PySparkException) as caught:
         batch(spark, topics, topic, **options).collect()
+    said = explain(caught.value)
+    assert message in said
+    assert len(said.splitlines()) == 1
 
 
 def test_a_start_behind_the_end_is_an_error(spark: SparkSession, topics: Topics) -> None:

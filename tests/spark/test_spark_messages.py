@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from sparkonce.connectors.session import spark_session
+from sparkonce import explain, register, spark_session, write_stream
 from tests.spark.sink_support import NumbersSource, numbers, run
 
 pytestmark = pytest.mark.spark
@@ -53,11 +53,28 @@ def test_a_query_from_another_thread(spark: SparkSession, tmp_path: Path) -> Non
     def start() -> None:
         run(frame, tmp_path / "table", tmp_path / "checkpoint")
 
+    def start_by_write_stream() -> None:
+        writer = write_stream(frame).trigger(availableNow=True).option("appId", "app")
+        writer.option("checkpointLocation", str(tmp_path / "by")).start(str(tmp_path / "written")).awaitTermination()
+
     def start_after_asking_for_the_session() -> None:
         assert spark_session("tests")._jsparkSession.equals(spark._jsparkSession)
         start()
 
+    def start_in_a_session_that_is_registered() -> None:
+        other = spark.newSession()
+        register(other)
+        other.dataSource.register(NumbersSource)
+        run(numbers(other, end=5), tmp_path / "other", tmp_path / "registered")
+
     message = "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: delta_once"
-    assert message in in_a_thread(start)
+    said = in_a_thread(start)
+    assert message in said
     assert message in PAGE
-    assert in_a_thread(start_after_asking_for_the_session) == ""
+    assert "sparkonce.register(spark)" in explain(RuntimeError(said))
+    for way_out in (
+        start_by_write_stream,
+        start_after_asking_for_the_session,
+        start_in_a_session_that_is_registered,
+    ):
+        assert in_a_thread(way_out) == "", way_out.__name__

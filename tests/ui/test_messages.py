@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import json
 import pickle
+import re
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from html import unescape
@@ -10,6 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from sparkonce.jobs.cli.main import main
 from sparkonce.jobs.cli.peek.decoding import Decoder
 from sparkonce.jobs.cli.peek.reading import TopicReader, Wanted
 from sparkonce.jobs.ui.kafka import messages
@@ -22,6 +26,7 @@ from tests.unit.ui.shown import shown
 pytestmark = pytest.mark.kafka
 
 ANY = Search()
+READ_COMMITTED = "--kafka isolation.level=read_committed"
 # Of each partition the timestamps of its records, which are not in order.
 TIMES = {0: [10, 20, 15, 40], 1: [12, 11, 50], 2: []}
 
@@ -165,11 +170,54 @@ def test_the_page_and_its_command_begin_where_the_form_says(kafka: Any, topic: s
     with closing(Site(Given(kafka={"kafka.bootstrap.servers": kafka.bootstrap_servers}))) as site:
         html = shown(MESSAGES, site, {"topic": topic}, partition="0", begin="offset", at=" 2 ")
         assert [f"value {at}" in html for at in TIMES[0]] == [False, False, True, True]
-        assert "-p 0 --offset 2 --output pretty" in html
+        assert f"-p 0 --offset 2 {READ_COMMITTED} --output pretty" in html
         html = unescape(shown(MESSAGES, site, {"topic": topic}, begin="time", at="1970-01-01T00:00:30", key="key 50"))
         assert [f"value {at}" in html for at in (40, 50)] == [False, True]
-        assert "--from 1970-01-01T00:00:30 --key 'key 50' --output pretty" in html
+        assert f"--from 1970-01-01T00:00:30 '--key=key 50' {READ_COMMITTED} --output pretty" in html
         assert "is too large" in shown(MESSAGES, site, {"topic": topic}, begin="offset", at="1" * 30)
+
+
+def test_what_is_typed_counts_whatever_is_chosen_beside_it(kafka: Any, topic: str) -> None:
+    with closing(Site(Given(kafka={"kafka.bootstrap.servers": kafka.bootstrap_servers}))) as site:
+        for chosen in ("newest", "oldest"):
+            html = shown(MESSAGES, site, {"topic": topic}, partition="0", begin=chosen, at="2")
+            assert [f"value {at}" in html for at in TIMES[0]] == [False, False, True, True]
+            assert '<option value="offset" selected>' in html
+            html = shown(MESSAGES, site, {"topic": topic}, begin=chosen, at="1970-01-01T00:00:30")
+            assert [f"value {at}" in html for at in (15, 40)] == [False, True]
+
+
+def test_the_command_shows_what_the_page_does(kafka: Any, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+    queries: list[dict[str, str]] = [
+        {},
+        {"begin": "oldest", "count": "3"},
+        {"text": "E 1"},
+        {"text": "-", "key": "key 15"},
+        {"text": "value", "partition": "0", "begin": "offset", "at": "1"},
+        {"partition": "0", "before": "0:3", "count": "2"},
+        {"partition": "0", "after": "0:1", "count": "2", "text": "value"},
+    ]
+    with closing(Site(Given(kafka={"kafka.bootstrap.servers": kafka.bootstrap_servers}))) as site:
+        for query in queries:
+            html = unescape(shown(MESSAGES, site, {"topic": topic}, **query))
+            (command,) = re.findall("<pre>(sparkonce peek .*)</pre>", html)
+            assert main([*shlex.split(command)[1:-1], "json"]) == 0
+            printed = [json.loads(line)["value"] for line in capsys.readouterr().out.splitlines()]
+            # In their order by time, which the page mixes with that of offsets.
+            assert sorted(printed) == sorted(re.findall("<summary>(.*?)</summary>", html)), query
+        assert "sparkonce peek" not in shown(MESSAGES, site, {"topic": topic}, before="0:3,1:2,2:0"), "it cannot"
+
+
+def test_null_and_texts_that_look_like_it_differ(kafka: Any) -> None:
+    create_topic(kafka.bootstrap_servers, "nulls")
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for value in (None, b"null", b"", b'"null"'):
+        producer.produce("nulls", value, value)
+    assert producer.flush(30) == 0
+    with closing(Site(Given(kafka={"kafka.bootstrap.servers": kafka.bootstrap_servers}))) as site:
+        html = unescape(shown(MESSAGES, site, {"topic": "nulls"}, begin="oldest"))
+    assert re.findall("<summary>(.*?)</summary>", html) == ["null", '"null"', '""', '""null""']
+    assert re.findall('<td class="code">(?!<)(.*?)</td>', html) == ["null", '"null"', '""', '""null""']
 
 
 def test_positions_are_read_back() -> None:

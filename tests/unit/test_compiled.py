@@ -1,4 +1,4 @@
-"""Machine code that has been cached: of sources that have changed since, or that can no longer be read."""
+"""Machine code that has been cached: of sources that have changed since, or that can no longer be read; and where."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from tests.cases import each_case
 
 KERNEL = """
 from sparkonce.connectors.runtime.compiled import compiled
@@ -39,7 +39,9 @@ for line in sys.stdin:
     if child == 0:
         status = 1
         try:
-            sys.path.insert(0, json.loads(line))
+            folder, variables = json.loads(line)
+            os.environ.update(variables)
+            sys.path.insert(0, folder)
             runpy.run_module("kernel", run_name="__main__")
             status = 0
         except BaseException:
@@ -64,12 +66,13 @@ def _forking_process() -> Iterator[None]:
         process.stdin.close()
 
 
-def run(folder: Path) -> str:
+def run(folder: Path, cache: Path | None = None, **variables: str) -> str:
     """Call the kernel in a process of its own: its result, and how often its machine code came from the cache."""
     (process,) = _forking
     assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.write(json.dumps(str(folder)) + "\n")
+    variables = {"XDG_CACHE_HOME": str(cache or folder / "cache"), **variables}
+    process.stdin.write(json.dumps([str(folder), variables]) + "\n")
     process.stdin.flush()
     said: list[str] = []
     for line in process.stdout:
@@ -80,13 +83,9 @@ def run(folder: Path) -> str:
     raise AssertionError("the process that forks has ended")
 
 
-def run_apart(folder: Path, **more: Any) -> str:
-    """Do what `run` does in an interpreter of its own, which reads its environment anew."""
-    code = "import runpy, sys; sys.path.insert(0, sys.argv[1]); runpy.run_module('kernel', run_name='__main__')"
-    command = [sys.executable, "-B", "-c", code, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, **more)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+def kept(folder: Path) -> list[Path]:
+    """Return the files of the cache in a folder."""
+    return sorted((folder / "cache/sparkonce/machine-code").iterdir())
 
 
 def write(folder: Path, version: int) -> None:
@@ -120,7 +119,7 @@ def test_a_type_of_the_signature_has_moved(cached: Path) -> None:
 @pytest.mark.parametrize("damage", ["cut", "changed"])
 def test_a_file_is_damaged(cached: Path, damage: str) -> None:
     """It would be executed, or end the process within LLVM, each time."""
-    (file,) = cached.rglob("*.nbc")
+    (file,) = kept(cached)
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(data if damage == "changed" else b"")
@@ -133,19 +132,68 @@ def test_each_signature_has_a_file_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "kernel.py").write_text(code.format(version=1))
     (tmp_path / "shapes_1.py").write_text(SHAPES)
     assert run(tmp_path) == "6 5.0 0"
-    files = sorted(tmp_path.rglob("*.nb?"))
+    files = kept(tmp_path)
     assert len({path.read_bytes() for path in files}) == len(files) == 2
     files[0].unlink()
     assert [run(tmp_path), run(tmp_path)] == ["6 5.0 1", "6 5.0 2"]
 
 
-def test_nothing_can_be_written(tmp_path: Path) -> None:
-    """Not even the folder of last resort: the function is compiled in each process."""
-    write(tmp_path, 1)
-    with zipfile.ZipFile(tmp_path / "code.egg", "w") as archive:  # numba knows only what is named .zip
-        for name in ("kernel.py", "shapes_1.py"):
-            archive.write(tmp_path / name, name)
-    assert run(tmp_path / "code.egg") == "6 0"
+def test_two_installations_share_what_is_equal_and_take_nothing_that_is_not(cached: Path, tmp_path: Path) -> None:
+    """A new checkout, or environment, need not compile again; what is uninstalled leaves nothing behind."""
+    other, cache = tmp_path / "other", cached / "cache"
+    other.mkdir()
+    write(other, 1)
+    assert run(other, cache) == "6 1"
+    assert sorted(path.name for path in other.iterdir()) == ["kernel.py", "shapes_1.py"]
+    (other / "kernel.py").write_text((other / "kernel.py").read_text().replace("width * shape", "width + shape"))
+    assert [run(other, cache), run(cached)] == ["5 0", "6 1"]
+
+
+@each_case("home", ["cannot be written to", "anybody may write to", "is not there"])
+def test_where_code_is_kept_without_a_usable_home(tmp_path: Path, home: str) -> None:
+    """In the folder for temporary files, and if nothing there is this user's alone, nowhere; never an error."""
+    folder = tmp_path / home
+    folder.mkdir()
+    write(folder, 1)
+    cache = Path("/proc/home") if home == "cannot be written to" else folder / "cache"
+    if home == "anybody may write to":
+        (cache / "sparkonce/machine-code").mkdir(parents=True)
+        (cache / "sparkonce/machine-code").chmod(0o777)
+    variables = {"XDG_CACHE_HOME": "~/.cache"} if home == "is not there" else {}
+    temporary = {"TMPDIR": str(folder), **variables}
+    assert [run(folder, cache, **temporary), run(folder, cache, **temporary)] == ["6 0", "6 1"]
+    (used,) = folder.glob("sparkonce-machine-code-*")
+    used.chmod(0o777)
+    assert run(folder, cache, **temporary) == "6 0"
+
+
+def test_a_home_that_can_only_be_read(cached: Path) -> None:
+    """Such as a container's, whose image has the code: it is used, and what is missing goes elsewhere."""
+    kernel = (cached / "kernel.py").read_text()
+    two = kernel.replace("area(Shape(2, 3)), ", "area(Shape(2, 3)), area(Shape(2.5, 2)), ")
+    (cached / "kernel.py").write_text(f"import os\nos.access = lambda path, _mode: 'cache' not in str(path)\n{two}")
+    assert [run(cached, TMPDIR=str(cached)) for _ in "12"] == ["6 5.0 1", "6 5.0 2"]
+    assert len(kept(cached)) == 1
+
+
+def test_what_was_used_longest_ago_goes_when_there_is_too_much(cached: Path) -> None:
+    """Only the cache's own files, and not before something is added."""
+    (used,) = kept(cached)
+    folder, size = used.parent, used.stat().st_size
+    for number in range(4):
+        shutil.copy(used, folder / f"old-{number}.nbc")
+        os.utime(folder / f"old-{number}.nbc", (1_000_000_000 + number,) * 2)
+    shutil.copy(used, folder / "not-ours")
+    bound = f"from sparkonce.connectors.runtime import machine_code\nmachine_code.MAX_CACHE_BYTES = {3 * size + 200}\n"
+    text = (cached / "kernel.py").read_text()
+    (cached / "kernel.py").write_text(bound + text)
+    assert run(cached) == "6 1"
+    assert len(kept(cached)) == 6
+    (cached / "kernel.py").write_text(bound + text.replace("width *", "width +"))
+    assert run(cached) == "5 0"
+    names = {path.name for path in kept(cached)}
+    assert {used.name, "not-ours", "old-3.nbc"} < names
+    assert len(names) == 4
 
 
 def test_the_disk_is_full(tmp_path: Path) -> None:
@@ -156,17 +204,8 @@ def test_the_disk_is_full(tmp_path: Path) -> None:
     assert [run(tmp_path), run(tmp_path)] == ["6 0", "6 0"]
 
 
-def test_a_user_without_a_home(tmp_path: Path) -> None:
-    """Numba would create a folder `~` in the current directory, and execute what others have put there."""
-    write(tmp_path, 1)
-    (tmp_path / "__pycache__").touch()  # so nothing can be cached beside the source
-    (tmp_path / "here").mkdir()
-    environment = {**os.environ, "XDG_CACHE_HOME": "~/.cache", "TMPDIR": str(tmp_path)}
-    assert [run_apart(tmp_path, cwd=tmp_path / "here", env=environment) for _ in "12"] == ["6 0", "6 1"]
-    assert list((tmp_path / "here").iterdir()) == []
-
-
 INLINED = """
+from numba.extending import intrinsic
 from sparkonce.connectors.runtime.compiled import compiled
 
 SCALE = {scale}
@@ -178,14 +217,23 @@ def scaled(number):
 @compiled
 def added(number):
     return number + {addend}
+
+def helper():
+    return {helper}
+
+@intrinsic
+def more(_context, number):
+    def generate(context, builder, signature, arguments):
+        return builder.add(arguments[0], context.get_constant(signature.return_type, helper()))
+    return number(number), generate
 """
 CALLER = """
-from inlined import SCALE, scaled
+from inlined import SCALE, more, scaled
 from sparkonce.connectors.runtime.compiled import compiled
 
 @compiled
 def area(number):
-    return scaled(number) * SCALE
+    return more(scaled(number) * SCALE)
 
 if __name__ == "__main__":
     print(area(1), sum(area.stats.cache_hits.values()))
@@ -197,7 +245,9 @@ def test_what_is_inlined_has_changed_in_a_file_of_its_own(tmp_path: Path) -> Non
 
     def write(**parts: int) -> None:
         (tmp_path / "kernel.py").write_text(CALLER)
-        (tmp_path / "inlined.py").write_text(INLINED.format(**{"scale": 1, "factor": 1, "addend": 1} | parts))
+        (tmp_path / "inlined.py").write_text(
+            INLINED.format(**{"scale": 1, "factor": 1, "addend": 1, "helper": 0} | parts)
+        )
         for name in ("kernel.py", "inlined.py"):
             os.utime(tmp_path / name, (1_000_000_000, 1_000_000_000))
 
@@ -209,6 +259,27 @@ def test_what_is_inlined_has_changed_in_a_file_of_its_own(tmp_path: Path) -> Non
     assert run(tmp_path) == "4 0"
     write(addend=2)
     assert [run(tmp_path), run(tmp_path)] == ["4 0", "4 1"]
+    write(helper=5)  # a plain function, which an intrinsic calls
+    assert run(tmp_path) == "8 0"
+
+
+@each_case(
+    "more, use",
+    [
+        ("import numpy as np; TABLE = np.array([3])", "TABLE[0]"),
+        ("import shapes_1", "shapes_1.THREE"),
+        ("def made():\n    three = 3\n    return compiled(lambda: three)\nTHREE = made()", "THREE()"),
+    ],
+)
+def test_what_cannot_be_compared_is_not_kept(tmp_path: Path, more: str, use: str) -> None:
+    """Or a change of it would not be seen."""
+    folder = tmp_path / str(len(more))
+    folder.mkdir()
+    write(folder, 1)
+    (folder / "shapes_1.py").write_text(f"{SHAPES}THREE = 3\n")
+    text = KERNEL.format(version=1).replace("shape.height", use).replace("\n@compiled", f"\n{more}\n\n@compiled")
+    (folder / "kernel.py").write_text(text)
+    assert [run(folder), run(folder)] == ["6 0", "6 0"]
 
 
 def test_the_fields_of_a_tuple_have_changed_places(tmp_path: Path) -> None:

@@ -1,11 +1,17 @@
-"""The session helper refuses what Spark would pass over in silence."""
+"""The session helper refuses what Spark would pass over in silence, and says what Spark does not."""
 
 from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from sparkonce.connectors import session
+from sparkonce.connectors.runtime import java_check
 from sparkonce.connectors.session import spark_session
 
 
@@ -60,3 +66,27 @@ def test_defaults_for_one_machine_stay_off_a_cluster(
     found = spark_session("etl", **conf)
     for name in ("spark.driver.host", "spark.python.daemon.module"):
         assert (name in found) == local  # type: ignore[operator]
+
+
+INGEST = """
+app_id = "etl"
+checkpoint = "checkpoints"
+[kafka]
+bootstrap.servers = "localhost:1"
+[[tables]]
+topics = ["orders"]
+path = "orders"
+"""
+
+
+def test_without_java_a_command_says_what_the_doctor_says(tmp_path: Path) -> None:
+    settings = tmp_path / "ingest.toml"
+    settings.write_text(INGEST)
+    command = [sys.executable, "-m", "sparkonce", "ingest", str(settings)]
+    environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
+    ended = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 1
+    last = ended.stderr.splitlines()[-1]
+    assert last.startswith(f"sparkonce ingest: JavaError: {tmp_path}/bin/java does not run (")
+    assert f"). {java_check.FIX}" in last
+    assert "Traceback" not in ended.stderr

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 
+from sparkonce.connectors.runtime import java_check
 from sparkonce.jobs.cli.doctor.findings import Finding, wrong
-from sparkonce.jobs.shared import java_check
 
 _MODULES = {"google-re2": "re2", "kafka-python": "kafka"}
 """Of distributions whose module has another name than theirs with ``_`` for ``-``."""

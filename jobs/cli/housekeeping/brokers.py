@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from sparkonce.broker_lite.config import ConfigError, read_properties
@@ -55,7 +55,9 @@ class BrokerView:
         return self.logs.get((name or "", partition.partition))
 
 
-def settings_from(options: argparse.Namespace) -> dict[str, str]:
+def settings_from(
+    options: argparse.Namespace, check: Callable[[Mapping[str, str]], object] = read_settings
+) -> dict[str, str]:
     """Return the ``kafka.*`` options of a client from what `add_kafka` declares, checked; none if nothing was given.
 
     Names come with or without the prefix. The command line goes before the file.
@@ -75,7 +77,7 @@ def settings_from(options: argparse.Namespace) -> dict[str, str]:
     if options.bootstrap_servers is not None:
         found[SERVERS] = options.bootstrap_servers
     if found:
-        read_settings(found)
+        check(found)
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import chain, islice
 from typing import TYPE_CHECKING
@@ -68,6 +68,7 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--key", help="only records whose key has these bytes, before it is decoded: a text, or hex:00ff"
     )
+    parser.add_argument("--text", help="only records with this text in key or value as they are shown, in any case")
     parser.add_argument("-f", "--follow", action="store_true", help="go on with records that arrive, until Ctrl+C")
 
 
@@ -94,12 +95,12 @@ def run(options: argparse.Namespace) -> int:
         return USAGE
     from sparkonce.connectors.kafka_source.decode import CorruptBatchError
     from sparkonce.connectors.schema_registry.client import RegistryError
-    from sparkonce.jobs.cli.peek.reading import PeekError, TopicReader
+    from sparkonce.jobs.cli.peek.reading import PeekError
     from sparkonce.kafka.client.client import KafkaUnreachableError, MissingTopicError
 
     try:
         with ExitStack() as stack:
-            reader = stack.enter_context(closing(TopicReader(kafka, options.topic)))
+            reader = stack.enter_context(closing(_reader(options, kafka, registry)))
             if registry is not None:
                 stack.enter_context(closing(registry))
             return _schema(options, reader, registry) if options.schema else _show(options, reader, registry)
@@ -146,6 +147,21 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError("--subject is for --schema")
     if options.from_ms is not None and options.until_ms is not None and options.from_ms >= options.until_ms:
         raise UsageError("--until must be after --from")
+
+
+def _reader(options: argparse.Namespace, kafka: Mapping[str, str], registry: Registry | None) -> TopicReader:
+    from sparkonce.jobs.cli.peek.decoding import Decoder
+    from sparkonce.jobs.cli.peek.reading import TopicReader
+    from sparkonce.jobs.cli.peek.showing import has_text
+
+    if options.text is None:
+        return TopicReader(kafka, options.topic)
+    decoder = Decoder(registry)
+
+    def keep(records: Sequence[Record]) -> Iterable[Record]:
+        return (each.record for each in decoder.decode(records) if has_text(each, options.text))
+
+    return TopicReader(kafka, options.topic, keep)
 
 
 def _wanted(options: argparse.Namespace) -> Wanted:

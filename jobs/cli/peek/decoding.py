@@ -60,7 +60,7 @@ class Cell:
     schema: SchemaName | None = None
     """The schema that it names."""
     problem: str | None = None
-    """Why it is shown as bytes though it names a schema."""
+    """Why it is shown as bytes though it names a schema, or may name one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,8 @@ Reader = Callable[[Parts, Sequence[int]], list[Cell]]
 """Decodes the payloads of some rows."""
 _NO_ID = 0
 """Registries begin at 1: what seems to name the schema 0 is a number, such as a key of Java's LongSerializer."""
+LIKELY_IDS = 1 << 24
+"""Registries count up, from 1 or 100,001: what begins with 0 and a larger number is hardly of a schema, but UTF-16."""
 
 
 class Decoder:
@@ -120,7 +122,9 @@ class Decoder:
             try:
                 cells = self._reader(name)(parts, here)
             except UnknownSchemaError as error:
-                cells = [replace(made[row], problem=str(error)) for row in here]
+                for row in here:
+                    made[row] = _unknown(made[row], name, error, framed, row)
+                continue
             for row, cell in zip(here, cells, strict=True):
                 made[row] = replace(cell, schema=name)
         return made
@@ -136,6 +140,14 @@ class Decoder:
         if name not in self._readers:
             self._readers[name] = _reader(self._registry, name)
         return self._readers[name]
+
+
+def _unknown(cell: Cell, name: SchemaName, error: UnknownSchemaError, framed: Framed, row: int) -> Cell:
+    """Return a cell that names a schema which nobody has: by a header, or perhaps by its first bytes."""
+    if framed.by_header is not None and framed.by_header[row]:
+        return replace(cell, schema=name, problem=str(error))
+    is_likely = isinstance(name, int) and name < LIKELY_IDS and framed.starts[row] < framed.ends[row]
+    return replace(cell, problem=f"may have schema {name}: {error}") if is_likely else cell
 
 
 def guessed(content: bytes | None) -> Cell:

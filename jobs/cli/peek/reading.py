@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
@@ -77,8 +77,13 @@ class Wanted:
 class TopicReader:
     """Reads one topic."""
 
-    def __init__(self, kafka: Mapping[str, str], topic: str) -> None:
-        """``kafka`` are options with the prefix ``kafka.``.
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        topic: str,
+        keep: Callable[[Sequence[Record]], Iterable[Record]] = lambda records: records,
+    ) -> None:
+        """``kafka`` are options with the prefix ``kafka.``; only records that ``keep`` returns count.
 
         Raises:
             OptionError: one cannot be used.
@@ -86,7 +91,7 @@ class TopicReader:
         given = {FETCH: str(FETCH_BYTES), **kafka, "failOnDataLoss": "false", "subscribe": topic}
         options = SourceOptions.read(given)
         self._options = replace(options, rows=replace(options.rows, columns=COLUMNS))
-        self._topic = topic
+        self._topic, self._keep = topic, keep
         self._client = Client(self._options.settings)
         self._fetching = Client(self._options.settings)
         """Has a request under way while records are taken, so that nothing else may be asked on its connections."""
@@ -156,7 +161,7 @@ class TopicReader:
         for batch in read_range(self._options, wanted, client=self._fetching):
             if key is not None:
                 batch = batch.filter(pc.fill_null(pc.equal(batch.column("key"), pa.scalar(key, pa.binary())), False))
-            yield from _records(batch, partition)
+            yield from self._keep(list(_records(batch, partition)))
 
     def _partitions(self, wanted: Collection[int]) -> list[int]:
         try:

@@ -1,6 +1,7 @@
 """Records as lines: a table, blocks with indented JSON, documents of JSON, or the bytes of values.
 
-Whatever is in a record, a terminal only gets printable characters: all others are written as escapes.
+Whatever is in a record, a terminal only gets printable characters and the joiners of scripts and emoji: all others are
+written as escapes. What differs looks different: a text that would look like null, nothing or bytes is in quotes.
 """
 
 from __future__ import annotations
@@ -17,15 +18,20 @@ MAX_BYTES_SHOWN = 256
 """Bytes of a binary value in a table or a block; the other forms have all."""
 MAX_KEY, MAX_HEADERS = 40, 60
 """Characters of these columns of a table."""
+LEAST = 8
+"""Characters of these columns where the terminal is narrow: they leave half of what is left over to the value."""
 _GAP = "  "
 _LINE_END = re.compile(r"\n")
+_JOINER = re.compile(r"(?<=[^\x00-\x7f\u200c\u200d])([\u200c\u200d])")
+"""ZWNJ and ZWJ where they belong to what they follow: letters of Persian or Hindi, emoji. In ASCII they only hide."""
 
 
 def safe(text: str) -> str:
     """Return a text with escapes in place of what is not printable: control characters, and those that change order."""
     if text.isprintable():  # of a megabyte, too
         return text
-    return text.translate({ord(each): _escape(each) for each in set(text) if not each.isprintable()})
+    escapes = {ord(each): _escape(each) for each in set(text) if not each.isprintable()}
+    return "".join(part if at % 2 else part.translate(escapes) for at, part in enumerate(_JOINER.split(text)))
 
 
 def _escape(character: str) -> str:
@@ -43,10 +49,22 @@ def one_line(cell: Cell) -> str:
     elif cell.form is Form.TREE:
         shown = safe(json.dumps(cell.content, ensure_ascii=False, separators=(",", ":")))
     elif cell.form is Form.TEXT:
-        shown = safe(cell.content)
+        shown = safe(_told_apart(cell.content))
     else:
         shown = _hexadecimal(cell.content)
     return shown + _notes(cell)
+
+
+def _told_apart(text: str) -> str:
+    """Return a text, in quotes where it would look like null, nothing, bytes, or one of these in quotes."""
+    quotes = min(len(text) - len(text.lstrip('"')), len(text) - len(text.rstrip('"')), len(text) // 2)
+    inner = text[quotes : len(text) - quotes]
+    return f'"{text}"' if inner in ("", "null") or inner.startswith("0x") or inner != inner.strip(" ") else text
+
+
+def has_text(each: Decoded, wanted: str) -> bool:
+    """Whether the key or the value has this text in it as it is shown, in upper or lower case."""
+    return any(wanted.lower() in one_line(cell).lower() for cell in (each.value, each.key))
 
 
 def _hexadecimal(content: bytes) -> str:
@@ -55,11 +73,13 @@ def _hexadecimal(content: bytes) -> str:
 
 
 def _notes(cell: Cell) -> str:
-    return "" if cell.problem is None else f"  [schema {cell.schema}: {safe(cell.problem)}]"
+    if cell.problem is None:
+        return ""
+    return f"  [{'' if cell.schema is None else f'schema {cell.schema}: '}{safe(cell.problem)}]"
 
 
 def table(rows: Sequence[Decoded], width: int | None, *, heading: bool = True) -> Iterator[str]:
-    """Yield the lines of a table; those longer than ``width`` are cut."""
+    """Yield the lines of a table; those longer than ``width`` are cut, keys and headers before the value."""
     with_headers = any(each.record.headers for each in rows)
     names = ["PARTITION", "OFFSET", "TIMESTAMP", "KEY", *(["HEADERS"] if with_headers else []), "VALUE"]
     lines = [names] if heading else []
@@ -68,6 +88,8 @@ def table(rows: Sequence[Decoded], width: int | None, *, heading: bool = True) -
         headers = [_cut(_headers(each), MAX_HEADERS)] if with_headers else []
         at = [str(record.partition), str(record.offset), iso(record.timestamp_ms) or "-"]
         lines.append([*at, _cut(one_line(each.key), MAX_KEY), *headers, one_line(each.value)])
+    if width is not None and lines:
+        lines = _fitted(lines, width)
     widths = [max(len(line[column]) for line in lines) for column in range(len(names) - 1)] if lines else []
     for line in lines:
         cells = [
@@ -76,6 +98,18 @@ def table(rows: Sequence[Decoded], width: int | None, *, heading: bool = True) -
         ]
         whole = _GAP.join([*cells, line[-1]])
         yield whole if width is None else _cut(whole, width)
+
+
+def _fitted(lines: Sequence[list[str]], width: int) -> list[list[str]]:
+    """Cut the columns between time and value so that half of the rest of the width is left to the value, if needed."""
+    sizes = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    room = width - sum(sizes[:3]) - len(_GAP) * (len(sizes) - 1)
+    room -= min(sizes[-1], room // 2)
+    between = sorted(range(3, len(sizes) - 1), key=sizes.__getitem__)
+    for left, at in zip(range(len(between), 0, -1), between, strict=True):  # the shorter one leaves more to the other
+        sizes[at] = min(sizes[at], max(room // left, LEAST))
+        room -= sizes[at]
+    return [[_cut(cell, sizes[at]) if at in between else cell for at, cell in enumerate(line)] for line in lines]
 
 
 def _cut(text: str, width: int) -> str:
@@ -98,7 +132,7 @@ def block(each: Decoded) -> Iterator[str]:
     if each.value.form is Form.TREE:
         text = json.dumps(each.value.content, ensure_ascii=False, indent=2)
     elif each.value.form is Form.TEXT:
-        text = each.value.content
+        text = _told_apart(each.value.content)
     else:
         text = one_line(each.value)
     yield from (safe(line) for line in _LINE_END.split(text))

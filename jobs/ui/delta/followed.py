@@ -23,9 +23,10 @@ from pyarrow import fs
 from sparkonce.exactly_once.audit import Auditor, Report
 from sparkonce.exactly_once.audit_findings import Finding, Problem
 from sparkonce.jobs.cli.audit import by_delta_spark, offsets_of_source, outside_commits
+from sparkonce.jobs.cli.audit_files import look_for_files
 from sparkonce.jobs.cli.audit_report import Examined, Verdict, sentence
 from sparkonce.jobs.cli.audit_result import result_of
-from sparkonce.jobs.ui.delta.paced import Paced
+from sparkonce.jobs.ui.delta.paced import PAUSE, Paced
 from sparkonce.jobs.ui.delta.queries_seen import QueriesSeen
 from sparkonce.jobs.ui.delta.ranges import RangeIndex, Restore
 from sparkonce.offset_store.administration import ChangeKind
@@ -36,8 +37,11 @@ from sparkonce.offset_store.secrets import hidden_secrets
 
 BUDGET_S = 0.25
 """How long one look may read on."""
+_WRONG = frozenset(problem for problem in Problem if problem.is_error)
 MAX_FILES = 1_000_000
 """Data files whose commits are known; those of later commits are found nowhere."""
+FILES_EVERY_S, REMOTE_FILES_EVERY_S = 2.0, 60.0
+"""The least time between two looks at the data files, in a folder and in an object store; it grows with their cost."""
 MAX_COVERED = 100
 """Stretches of one chain that are shown."""
 
@@ -88,6 +92,8 @@ class AuditState:
     more_findings: int = 0
     problems: frozenset[Problem] = frozenset()
     """What was found, warnings included."""
+    lost_files: tuple[str, ...] = ()
+    """The first few data files that are lost, in words."""
     chains: tuple[ChainState, ...] = ()
 
     @property
@@ -99,10 +105,15 @@ class AuditState:
             text = f"The ranges of {self.kept:,} kept commits join without a gap or an overlap, and the stored offsets "
             return text + ("are their ends." if not self.findings else "are their ends; what else was found is below.")
         if self.verdict is Verdict.BROKEN:
+            if self.problems.intersection(_WRONG) == {Problem.FILE_LOST}:
+                return "The ranges of all kept commits join, and data files of the table are lost: their rows are gone."
             return "The log contradicts that every offset was written once."
         if not self.chains or not any(chain.covered for chain in self.chains):
             return "Not proven: no kept commit of a batch moved offsets, so there is no range to examine."
         return "Not proven: nothing is wrong, and something was not examined."
+
+
+_NOT_LOOKED_FOR = Finding(Problem.FILES_NOT_EXAMINED, "the data files were not looked for yet")
 
 
 @dataclass(slots=True)
@@ -122,6 +133,10 @@ class Reading:
     files: dict[str, int] = field(default_factory=dict)
     """The commit that added each data file."""
     audit: AuditState | None = None
+    files_found: tuple[Finding, ...] = (_NOT_LOOKED_FOR,)
+    """What is known of the data files."""
+    look_at_s: float = 0.0
+    """When to look for them again, by the monotonic clock: they may be lost without a commit."""
     listed: Paced[int] = field(default_factory=Paced)
     """The newest version that the folder has: a handle stops before one that is missing."""
 
@@ -155,6 +170,9 @@ class FollowedTable:
             reading = self._follow()
             if not reading.is_at_end or reading.audit is None:
                 self._read_on(reading, time.monotonic() + (self.budget_s if budget_s is None else budget_s))
+            is_due = not reading.look_at_s or (budget_s != 0 and time.monotonic() >= reading.look_at_s)
+            if reading.is_at_end and is_due:
+                self._look_for_files(reading)
             assert reading.audit is not None
             return reading.audit
 
@@ -213,6 +231,15 @@ class FollowedTable:
         reading.mark = self._mark(reading, reading.next_version - 1)
         reading.audit = _state(reading)
 
+    def _look_for_files(self, reading: Reading) -> None:
+        began_s, before = time.monotonic(), reading.files_found
+        reading.files_found = tuple(look_for_files(self.location, self.storage_options, reading.log.table))
+        ended_s = time.monotonic()
+        least_s = FILES_EVERY_S if self.location.is_local else REMOTE_FILES_EVERY_S
+        reading.look_at_s = ended_s + max(PAUSE * (ended_s - began_s), least_s)
+        if reading.files_found != before:
+            reading.audit = _state(reading)
+
     def _mark(self, reading: Reading, version: int) -> tuple[int, int] | None:
         with hidden_secrets(self.storage_options):
             info = reading.log.log.filesystem.get_file_info(f"{reading.log.log.folder}/{version:020d}.json")
@@ -261,14 +288,15 @@ def _state(reading: Reading) -> AuditState:
         return AuditState(None, read, kept)
     report = reading.auditor.finish(partial(_look_up, reading.stored))
     app_ids = sorted({chain.app_id for chain in report.chains})
-    report = report.adding([*reading.beside, *by_delta_spark(log, app_ids)])
+    report = report.adding([*reading.beside, *by_delta_spark(log, app_ids), *reading.files_found])
     examined = Examined(
         str(log.location), log.oldest_version, log.newest_version, None, report, False, None, None, None
     )
     shown = tuple((_kind(each.problem), sentence(each)) for each in report.findings)
     problems = frozenset(problem for problem, count in report.counts.items() if count)
     more = sum(report.counts.values()) - len(shown)
-    return AuditState(examined.verdict, read, kept, examined.summary, shown, more, problems, _chains(report))
+    lost = tuple(each.message for each in report.findings if each.problem is Problem.FILE_LOST)
+    return AuditState(examined.verdict, read, kept, examined.summary, shown, more, problems, lost, _chains(report))
 
 
 def _look_up(stored: StoredTransactions, txn_ids: Iterable[str]) -> dict[str, int]:

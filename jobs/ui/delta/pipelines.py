@@ -1,25 +1,30 @@
 """Queries with their checkpoint, sources and tables: where each is, how fast, how far behind, who shares its appId.
 
-A query is known by Spark's id of it, which its checkpoint has and every commit of it records. Of a checkpoint whose
-query writes to none of the known tables, only Spark's own log is shown; of a query without a known checkpoint, only its
-commits.
+A query is known by Spark's id of it, which its checkpoint has and every commit of it records, as does every decision of
+a query into topics. Of a checkpoint whose query writes to none of the known tables and topics, only Spark's own log is
+shown; of a query without a known checkpoint, only what it has committed.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from sparkonce.connectors.lag.runs import Run, Runs
 from sparkonce.connectors.lag.state import Slot
 from sparkonce.exactly_once.errors import CheckpointError
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.ui.delta.checkpoints import CheckpointState, read_checkpoint
 from sparkonce.jobs.ui.delta.queries_seen import MINUTE_MS, MINUTES, Minute, QuerySeen, Switch
+from sparkonce.jobs.ui.delta.query_states import QueryState, query_state
 from sparkonce.jobs.ui.delta.tables import TableWatch
 from sparkonce.jobs.ui.delta.timeline import MAX_BATCHES, Event, Timeline, events_of, timeline
 from sparkonce.jobs.ui.delta.versions import VersionState
+from sparkonce.jobs.ui.kafka.topic_queries import TopicQuery
 from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.offsets import OffsetRange
+from sparkonce.offset_store.record import PartitionKey
 
 FIRST_LOOKS_S = 4.0
 """How long one look opens tables that no look has opened yet; those that are left are opened by the next ones."""
@@ -49,6 +54,10 @@ class Sink:
     last_version: int
     last_ms: int
     commits: int
+
+
+WEAKER = f"{Guarantee.AT_LEAST_ONCE.value} or {Guarantee.AT_MOST_ONCE.value}"
+"""Of a query whose offsets are in a consumer group: what is committed there does not say whether rows come first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +100,8 @@ class Pipeline:
     name: str
     checkpoint: CheckpointState | None
     sinks: tuple[Sink, ...]
+    """Tables."""
+    topic_sinks: tuple[TopicQuery, ...]
     partitions: tuple[PartitionRow, ...]
     minutes: tuple[tuple[int, Minute], ...]
     """The last hour up to the newest commit, or up to now: each minute's start, and what was committed."""
@@ -99,29 +110,44 @@ class Pipeline:
     others: tuple[Other, ...]
     ends_at_ms: int
     """When the ends of logs were looked at."""
+    run: Run | None
+    """What its listener has heard."""
+    looked_at_ms: int
     other_sources: tuple[str, ...] = ()
     """Its sources that do not read topics."""
 
     @property
+    def targets(self) -> Sequence[Sink | TopicQuery]:
+        """All that it writes to."""
+        return [*self.sinks, *self.topic_sinks]
+
+    @property
     def app_ids(self) -> tuple[str, ...]:
         """The applications that it writes as."""
-        return tuple(dict.fromkeys(sink.app_id for sink in self.sinks))
+        return tuple(dict.fromkeys(sink.app_id for sink in self.targets))
 
     @property
     def guarantee(self) -> str:
         """What it promises, by the order of its writes."""
-        known = dict.fromkeys(sink.guarantee.value for sink in self.sinks if sink.guarantee is not None)
-        return ", ".join(known) or "not known"
+        known = [sink.guarantee.value for sink in self.sinks if sink.guarantee is not None]
+        if not known:
+            known = [WEAKER if sink.guarantee is None else sink.guarantee.value for sink in self.topic_sinks]
+        return ", ".join(dict.fromkeys(known)) or "not known"
+
+    @property
+    def state(self) -> QueryState:
+        """Whether it runs."""
+        return query_state(self.run, self.checkpoint, self.last_ms, self.lag, self.looked_at_ms)
 
     @property
     def committed(self) -> int | None:
-        """The newest batch in a table."""
-        return max((sink.last_batch for sink in self.sinks), default=None)
+        """The newest batch in a table or in topics."""
+        return max((sink.last_batch for sink in self.targets), default=None)
 
     @property
     def last_ms(self) -> int | None:
         """When it last committed, or planned."""
-        times = [sink.last_ms for sink in self.sinks]
+        times = [sink.last_ms for sink in self.targets]
         times += list(self.checkpoint.planned.values()) if self.checkpoint else []
         return max(times, default=None)
 
@@ -164,6 +190,9 @@ class Known:
     """By place, what could not be read."""
     still_reading: tuple[TableWatch, ...]
     """Tables whose log is not at its end: queries of them may be missing, or seem older than they are."""
+    topic_queries: tuple[TopicQuery, ...] = ()
+    """What Kafka has of queries."""
+    runs: Runs = field(default_factory=Runs)
 
 
 def look(places: Iterable[str], watches: Iterable[TableWatch], storage_options: Mapping[str, str]) -> Known:
@@ -192,6 +221,7 @@ def pipelines(known: Known, ends: Ends, now_ms: int) -> list[Pipeline]:
     """Return all queries, the one that was last at work first."""
     seen = _seen(known.tables)
     ids = dict.fromkeys([*(each.query_id for each in known.checkpoints), *(query.query_id for _, query in seen)])
+    ids |= dict.fromkeys(each.query_id for each in known.topic_queries)
     found = [_pipeline(query_id, known, seen, ends, now_ms) for query_id in ids]
     return sorted(found, key=lambda each: -(each.last_ms or 0))
 
@@ -242,37 +272,46 @@ def _pipeline(
         Sink(watch, query.app_id, query.guarantee, query.last_batch, query.last_version, query.last_ms, query.commits)
         for watch, query in own
     )
+    in_kafka = tuple(each for each in known.topic_queries if each.query_id == query_id)
+    committed = [query.ends for _, query in own] + [each.ends for each in in_kafka]
+    # Offsets in a group may be of rows in a table, which is known then.
+    topic_sinks = tuple(each for each in in_kafka if each.guarantee is not None or not sinks)
     minutes, is_past = _hour([query for _, query in own], now_ms)
     sources = () if checkpoint is None else tuple(each.description for each in checkpoint.sources if not each.next)
     return Pipeline(
         query_id,
-        _name(query_id, checkpoint, sinks),
+        _name(query_id, checkpoint, [*(each.app_id for each in sinks), *(each.app_id for each in in_kafka)]),
         checkpoint,
         sinks,
-        tuple(_partitions(checkpoint, [query for _, query in own], ends)),
+        topic_sinks,
+        tuple(_partitions(checkpoint, committed, ends)),
         minutes,
         is_past,
-        tuple(_others(query_id, checkpoint, copies, own, seen)),
+        (*_others(query_id, checkpoint, copies, own, seen), *_others_in_kafka(query_id, in_kafka, known)),
         ends.at_ms,
+        known.runs.find(query_id),
+        now_ms,
         sources,
     )
 
 
-def _name(query_id: str, checkpoint: CheckpointState | None, sinks: Sequence[Sink]) -> str:
-    if sinks:
-        return ", ".join(dict.fromkeys(sink.app_id for sink in sinks))
+def _name(query_id: str, checkpoint: CheckpointState | None, app_ids: Sequence[str]) -> str:
+    if app_ids:
+        return ", ".join(dict.fromkeys(app_ids))
     return query_id if checkpoint is None else checkpoint.place.rstrip("/").rpartition("/")[2]
 
 
-def _partitions(checkpoint: CheckpointState | None, queries: Sequence[QuerySeen], ends: Ends) -> Iterable[PartitionRow]:
+def _partitions(
+    checkpoint: CheckpointState | None, committed: Iterable[Mapping[PartitionKey, OffsetRange]], ends: Ends
+) -> Iterable[PartitionRow]:
     planned: dict[tuple[str, Slot], int] = {}
     topic_ids: dict[str, str] = {}
     for source in checkpoint.sources if checkpoint else ():
         planned |= {(source.name, slot): at for slot, at in source.next.items()}
         topic_ids |= source.topic_ids
     stored: dict[tuple[str, Slot], tuple[int, int]] = {}
-    for query in queries:
-        for (name, tp), extent in query.ends.items():
+    for newest in committed:
+        for (name, tp), extent in newest.items():
             stored[name, (tp.topic, tp.partition)] = extent.end, extent.end - extent.start
             topic_ids.setdefault(tp.topic, tp.topic_id)
     for name, (topic, partition) in sorted(planned.keys() | stored.keys()):
@@ -324,3 +363,12 @@ def _others(
         if query.app_id in app_ids and query.query_id != query_id:
             what = f"query {query.query_id} in {watch.name}, batch {query.last_batch} in version {query.last_version}"
             yield Other(f"appId {query.app_id}: {what}", query.last_ms, query.last_ms > last_ms)
+
+
+def _others_in_kafka(query_id: str, own: Sequence[TopicQuery], known: Known) -> Iterable[Other]:
+    app_ids = {each.app_id for each in own}
+    last_ms = max((each.last_ms for each in own), default=0)
+    for each in known.topic_queries:
+        if each.app_id in app_ids and each.query_id != query_id:
+            what = f"appId {each.app_id}: query {each.query_id} into topics, batch {each.last_batch}"
+            yield Other(what, each.last_ms, each.last_ms > last_ms)

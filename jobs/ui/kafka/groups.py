@@ -11,6 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from sparkonce.jobs.cli.peek.reading import TopicReader
 from sparkonce.jobs.ui.kafka.past import UNKNOWN, Past
@@ -22,7 +23,7 @@ from sparkonce.kafka.client.settings import ClientSettings
 from sparkonce.kafka.protocol.errors import KafkaError
 from sparkonce.offset_store.clock import now_ms
 from sparkonce.offset_store.errors import OffsetStoreError
-from sparkonce.offset_store.group import Committed, Slot
+from sparkonce.offset_store.group import Committed, Note, Slot
 from sparkonce.offset_store.kafka_group import KafkaGroupOffsets
 
 MAX_GROUPS = 500
@@ -35,6 +36,8 @@ DOUBTFUL_S, DOUBTFUL_OFFSETS = 2.0, 10
 PAST_S = 2.0
 """The pause between two points of a group's trend."""
 MAX_POINTS = 150
+MAX_NOTES = 50_000
+"""Notes beside offsets that are kept as they were read: most are the same at the next look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,7 @@ class GroupsLook:
             replace(
                 self._partition(slot, each.offset, ends.get(slot)),
                 is_beyond=self._is_beyond((group.group_id, slot), each.offset, ends.get(slot)),
+                note=_note(each.metadata),
             )
             for slot, each in sorted(committed.items())
         )
@@ -178,3 +182,8 @@ class GroupsLook:
             return (*points, (now_s, lag))
         points.append((now_s, lag))
         return tuple(points)
+
+
+@lru_cache(maxsize=MAX_NOTES)
+def _note(metadata: str) -> Note | None:
+    return Note.from_text(metadata) if metadata.startswith("{") else None

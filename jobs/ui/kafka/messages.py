@@ -17,7 +17,7 @@ from itertools import islice
 
 from sparkonce.jobs.cli.peek.decoding import Decoded, Decoder
 from sparkonce.jobs.cli.peek.reading import Record, TopicReader, Wanted
-from sparkonce.jobs.cli.peek.showing import one_line
+from sparkonce.jobs.cli.peek.showing import has_text
 
 BUDGET_S = 1.5
 """How long one screen looks for records."""
@@ -56,11 +56,6 @@ class Search:
     key: bytes | None = None
     text: str | None = None
     """A part of the key or the value, as it is shown."""
-
-    def matches(self, each: Decoded) -> bool:
-        """Whether a record has the text; the key is compared where it is read."""
-        wanted = (self.text or "").lower()
-        return wanted in one_line(each.value).lower() or wanted in one_line(each.key).lower()
 
     @property
     def is_any(self) -> bool:
@@ -171,7 +166,7 @@ class Messages:
         records = self._reader.read(partition, begin, end, search.key)
         while part := list(_limited(records, CHUNK, MAX_BYTES)):
             for each in self._decoder.decode(part):
-                if search.text is None or search.matches(each):
+                if search.text is None or has_text(each, search.text):
                     yield each
 
 

@@ -15,7 +15,7 @@ from sparkonce.jobs.cli.peek.reading import TopicReader
 from sparkonce.jobs.ui.kafka.messages import Messages
 
 MAX_OPEN = 8
-ISOLATION = "kafka.isolation.level"
+ISOLATION, COMMITTED = "kafka.isolation.level", "read_committed"
 """Records of open and aborted transactions are left out, unless the user asks for them."""
 
 
@@ -38,7 +38,7 @@ class Topics:
     """All of them; those that were not used for longest are closed."""
 
     def __init__(self, kafka: Mapping[str, str], registry: Mapping[str, str]) -> None:
-        self._kafka, self._registry = {ISOLATION: "read_committed", **kafka}, registry
+        self._kafka, self._registry = {ISOLATION: COMMITTED, **kafka}, registry
         self._lock = threading.Lock()
         self._open: OrderedDict[str, _Open] = OrderedDict()
 

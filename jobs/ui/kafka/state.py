@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from sparkonce.jobs.cli.housekeeping.open_transactions import Picture
 from sparkonce.jobs.ui.kafka.past import slope
+from sparkonce.offset_store.group import Note
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,8 @@ class GroupPartition:
     """Whether ``seconds`` comes from the record's own timestamp, because it was written before anybody looked."""
     is_beyond: bool = False
     """Whether the log ends before ``committed``: the topic was recreated, or has lost records."""
+    note: Note | None = None
+    """What a query of ours has noted beside the offset."""
 
     @property
     def lag(self) -> int | None:

@@ -14,10 +14,12 @@ from sparkonce.jobs.cli.peek.reading import FIRST, PeekError, Start, Wanted
 from sparkonce.jobs.cli.peek.showing import block, one_line
 from sparkonce.jobs.shared.arguments import timestamp_ms, whole_number
 from sparkonce.jobs.ui.kafka.messages import Bounds, Screen, Search, positions_text, read_positions
+from sparkonce.jobs.ui.kafka.readers import COMMITTED, ISOLATION
 from sparkonce.jobs.ui.kafka.state import TopicState
 from sparkonce.jobs.ui.page import Asked, Page
 from sparkonce.jobs.ui.pages.topic import topic_of
 from sparkonce.jobs.ui.site import Site
+from sparkonce.offset_store.secrets import without_secrets
 
 COUNTS = (25, 50, 100, 250)
 MAX_PARTITIONS = 64
@@ -31,6 +33,8 @@ class Query:
     """What the form asks for; `problem` says what in it cannot be used."""
 
     wanted: Wanted
+    begin: str
+    """Where to begin, among the choices of the form."""
     newest: bool
     count: int
     search: Search
@@ -63,7 +67,9 @@ def _data(site: Site, asked: Asked) -> Mapping[str, Any]:
         except PeekError as error:
             problem = str(error)
     backward = query.after is None and (query.newest or query.before is not None)
+    assert site.cluster is not None, "it has this topic"
     return {
+        "state": site.cluster.state(),
         "topic": topic,
         "query": query,
         "problem": query.problem or problem,
@@ -74,7 +80,7 @@ def _data(site: Site, asked: Asked) -> Mapping[str, Any]:
         "backward": backward,
         "rows": rows[::-1] if backward else rows,
         "links": {} if screen is None else _links(asked, screen),
-        "peek": _command(site, topic, query, asked),
+        "peek": _command(site, topic, query, asked, screen),
     }
 
 
@@ -85,8 +91,9 @@ def _query(topic: TopicState, asked: Asked) -> Query:
         partitions = (asked.number("partition", 0, 2**31 - 1),)
     elif len(topic.partitions) > MAX_PARTITIONS:
         partitions = (0,)
-    start, from_ms, begin = None, None, given.get("begin", "newest")
+    start, from_ms = None, None
     at = given.get("at", "").strip()
+    begin = _begin(given.get("begin", "newest"), at)
     if begin == "offset":
         try:
             start = Start(whole_number(at))
@@ -108,6 +115,7 @@ def _query(topic: TopicState, asked: Asked) -> Query:
             problem = "The key: pairs of hexadecimal digits are expected behind hex:."
     return Query(
         Wanted(partitions, start, from_ms),
+        begin,
         start is None and from_ms is None,
         min(max(asked.number("count", COUNTS[1]), 1), COUNTS[-1]),
         search,
@@ -115,6 +123,13 @@ def _query(topic: TopicState, asked: Asked) -> Query:
         read_positions(given.get("after", "")),
         problem,
     )
+
+
+def _begin(chosen: str, at: str) -> str:
+    """Return where to begin: what is typed counts, also where the choice beside it was left as it is."""
+    if chosen in ("offset", "time") or not at:
+        return chosen
+    return "offset" if at.isdecimal() else "time"
 
 
 def _screen(site: Site, topic: TopicState, asked: Asked, query: Query) -> tuple[Screen, Sequence[Row]]:
@@ -184,18 +199,29 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
 
 
-def _command(site: Site, topic: TopicState, query: Query, asked: Asked) -> str:
-    """Return the command that shows the same, for what is too long here; it does not search for text."""
+def _command(site: Site, topic: TopicState, query: Query, asked: Asked, screen: Screen | None) -> str | None:
+    """Return the command that shows the same, for what is too long here; None if none does."""
     assert site.cluster is not None, "it has this topic"
+    start = None if query.wanted.start is None else query.wanted.start.offset
+    if query.before is not None or query.after is not None:  # another screen than the first one
+        if screen is None or len(screen.before) != 1:
+            return None  # its partitions begin at different offsets
+        (start,) = screen.before.values()
     words = ["sparkonce", "peek", topic.name, "--bootstrap-servers", site.cluster.servers, "-n", str(query.count)]
     for partition in query.wanted.partitions:
         words += ["-p", str(partition)]
-    if query.wanted.start is not None:
-        words += ["--offset", str(query.wanted.start.offset)]
-    if query.wanted.from_ms is not None:
+    if start is not None:
+        words += ["--offset", str(start)]
+    elif query.wanted.from_ms is not None:
         words += ["--from", asked.query["at"].strip()]
     if asked.query.get("key"):
-        words += ["--key", asked.query["key"]]
+        words.append(f"--key={asked.query['key']}")
+    if query.search.text is not None:
+        words.append(f"--text={query.search.text}")
+    words += ["--kafka", f"isolation.level={site.cluster.options.get(ISOLATION, COMMITTED)}"]
+    registry = site.given.registry.get("schemaRegistry.url")
+    if registry is not None and without_secrets(registry, {}) == registry:
+        words += ["--registry", registry]
     return shlex.join([*words, "--output", "pretty"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sparkonce.jobs.shared.events import noted
@@ -10,6 +11,7 @@ from sparkonce.jobs.ui.delta.pipelines import Ends, Known, Pipeline, look, pipel
 from sparkonce.jobs.ui.delta.timeline import Event
 from sparkonce.jobs.ui.kafka.loop import Result
 from sparkonce.jobs.ui.kafka.state import ClusterState
+from sparkonce.jobs.ui.kafka.topic_queries import topic_queries
 from sparkonce.jobs.ui.page import Asked, NoSuchThingError, Page, part
 from sparkonce.jobs.ui.site import Site
 from sparkonce.offset_store.clock import now_ms
@@ -18,15 +20,27 @@ PARTITIONS = 100
 """Partitions in one part of the table."""
 
 
-def _all(site: Site) -> tuple[Known, list[Pipeline]]:
+@dataclass(frozen=True, slots=True)
+class _All:
+    """All queries, and the looks at the brokers that they are shown by."""
+
+    known: Known
+    pipelines: list[Pipeline]
+    looks: tuple[Result[Any], ...] = ()
+
+
+def _all(site: Site) -> _All:
     watches, _ = site.watches()
     known = look(site.checkpoints(), watches, site.given.storage)
-    return known, pipelines(known, _ends(site), now_ms())
+    if site.cluster is None:
+        return _All(known, pipelines(known, Ends(lambda *_: None), now_ms()))
+    state, groups, transactions = site.cluster.state(), site.cluster.groups(), site.cluster.transactions()
+    known = replace(known, topic_queries=topic_queries(transactions.found, groups.found.values()))
+    return _All(known, pipelines(known, _ends(state), now_ms()), (state, groups, transactions))
 
 
-def _ends(site: Site) -> Ends:
+def _ends(look: Result[ClusterState]) -> Ends:
     """Return where the logs of partitions end for readers of committed records."""
-    look = Result(ClusterState()) if site.cluster is None else site.cluster.state()
     topics = look.found.topics
     logs: dict[str, dict[int, int | None]] = {}
 
@@ -42,18 +56,18 @@ def _ends(site: Site) -> Ends:
 
 
 def _list(site: Site, _: Asked) -> Mapping[str, Any]:
-    known, found = _all(site)
-    return {"known": known, "pipelines": found}
+    found = _all(site)
+    return {"known": found.known, "pipelines": found.pipelines, "looks": found.looks}
 
 
 def _one(site: Site, asked: Asked) -> Mapping[str, Any]:
-    known, found = _all(site)
-    pipeline = next((each for each in found if each.query_id == asked.path["query"]), None)
+    found = _all(site)
+    pipeline = next((each for each in found.pipelines if each.query_id == asked.path["query"]), None)
     if pipeline is None:
-        raise NoSuchThingError(f"No known checkpoint or table has the query {asked.path['query']}.")
+        raise NoSuchThingError(f"No known checkpoint, table or topic of decisions has the query {asked.path['query']}.")
     events = [] if site.given.folder is None else noted(site.given.folder)
     return {
-        "known": known,
+        "looks": found.looks,
         "pipeline": pipeline,
         "timeline": timeline_of(pipeline, [Event(each.at_ms, each.kind, each.text) for each in events]),
         "partitions": part(asked, pipeline.partitions, PARTITIONS),

@@ -85,8 +85,8 @@ def _one(site: Site, asked: Asked) -> Mapping[str, Any]:
 
 def _files(site: Site, asked: Asked) -> Mapping[str, Any]:
     watch = table_of(site, asked.path["table"])
-    watch.look()
-    return {"watch": watch, "files": watch.files(), "unnamed": watch.unnamed()}
+    audit = watch.look()
+    return {"watch": watch, "lost": audit.lost_files, "files": watch.files(), "unnamed": watch.unnamed()}
 
 
 def _look_for_unnamed(site: Site, asked: Asked, _: Mapping[str, str]) -> str:

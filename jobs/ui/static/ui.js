@@ -3,13 +3,14 @@
 
 const main = document.getElementById("main");
 const connection = document.getElementById("connection");
+const LIVE = "live", PAUSED = "paused while a message is open";
 let stream = null;
 let address = location.pathname + location.search;
 
 function follow(has) {
   leave();
   stream = new EventSource(address + (address.includes("?") ? "&" : "?") + "live=" + encodeURIComponent(has));
-  stream.addEventListener("open", () => show("live"));
+  stream.addEventListener("open", () => show(LIVE));
   stream.addEventListener("error", () => show(stream.readyState === EventSource.CLOSED ? "stopped: reload the page" : "disconnected, trying again"));
   stream.addEventListener("parts", (event) => soon(() => replaceParts(JSON.parse(event.data), event.lastEventId)));
   stream.addEventListener("whole", (event) => soon(() => replaceWhole(JSON.parse(event.data), event.lastEventId)));
@@ -21,10 +22,25 @@ function leave() {
   stream = null;
 }
 
+// What the server cannot read it marks as old: the page then follows the server, and not what it is about.
 function show(state) {
+  if (state === LIVE && main.querySelector("[data-stale]") !== null) state = "out of date";
   connection.textContent = state;
-  connection.className = state === "live" ? "good" : "bad";
+  connection.className = { [LIVE]: "good", [PAUSED]: "soft" }[state] ?? "bad";
 }
+
+// A message that somebody has opened in a list is not to be swept away by newer ones.
+function isReading() {
+  return main.querySelector("tbody details[open]") !== null;
+}
+
+document.addEventListener("toggle", () => {
+  if (!("follows" in main.dataset)) return;
+  if (isReading()) {
+    leave();
+    show(PAUSED);
+  } else if (stream === null && !document.hidden) follow(main.dataset.digest);
+}, true);
 
 // Elements are parsed in a template, where a row of a table may stand alone.
 function parsed(html) {
@@ -40,7 +56,7 @@ document.addEventListener("pointerdown", () => { pressed = true; });
 for (const end of ["pointerup", "pointercancel", "blur"]) {
   window.addEventListener(end, () => setTimeout(() => {
     pressed = false;
-    for (const change of later.splice(0)) change();
+    for (const change of isReading() ? [] : later.splice(0)) change();
   }));
 }
 
@@ -58,6 +74,7 @@ function replaceParts(parts, digest) {
     focusAgain(document.getElementById(id), place);
   }
   main.dataset.digest = digest;
+  show(LIVE);
 }
 
 function replaceWhole(html, digest) {
@@ -76,6 +93,7 @@ function replaceWhole(html, digest) {
   main.querySelectorAll(".scroll").forEach((each, at) => { if (scrolled[at]) [each.scrollLeft, each.scrollTop] = scrolled[at]; });
   focusAgain(main, place);
   main.dataset.digest = digest;
+  show(LIVE);
 }
 
 function isTyped(field) {
@@ -130,6 +148,6 @@ function ask(form) {
 document.addEventListener("visibilitychange", () => {
   if (!("follows" in main.dataset)) return;
   if (document.hidden) leave();
-  else if (stream === null) follow(main.dataset.digest);
+  else if (stream === null && !isReading()) follow(main.dataset.digest);
 });
 if ("follows" in main.dataset && !document.hidden) follow(main.dataset.digest);

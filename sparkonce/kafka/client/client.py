@@ -3,7 +3,7 @@
 A `Client` belongs to one thread at a time. It keeps a connection per broker and what it learned of leaders. Every call
 is retried, with a bounded back-off, on errors that Kafka calls retriable and on broken connections; the first contact
 with the cluster has a shorter deadline (`socket.connection.setup.timeout.ms`) than later calls
-(`default.api.timeout.ms`), because a wrong address should not take a minute to be reported.
+(`default.api.timeout.ms`), because a wrong address should not take a minute to be reported (see `Client.reached`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, TypeVar
 from sparkonce.kafka.client import list_offsets
 from sparkonce.kafka.client.connection import Connection
 from sparkonce.kafka.client.list_offsets import Asked
+from sparkonce.kafka.client.outage import Outage
 from sparkonce.kafka.client.settings import ClientSettings
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey
@@ -167,9 +168,11 @@ class Client:
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
+        self.reached = False
+        """Whether this client, or another one of the query, has reached the cluster: its address is not a wrong one."""
         self._connections: dict[_Address, Connection] = {}
         self._known_brokers: list[_Address] = []
-        self._reached = False
+        self._outage = Outage(settings.servers_text)
         self._description: _Description | None = None
         self._behind: _Behind | None = None
 
@@ -179,7 +182,6 @@ class Client:
         Raises:
             MissingTopicError: if one does not exist, or this user may not describe it.
             KafkaUnreachableError: if no broker answers.
-
         """
         wanted = sorted(set(names))
         return self.retry("ask for the topics " + ", ".join(wanted), lambda: self.topics_now(wanted))
@@ -345,7 +347,7 @@ class Client:
         connection = self._connections.get(address)
         if connection is None:
             connection = self._connections[address] = Connection(*address, self.settings)
-            self._reached = True
+            self.reached = True
         return connection
 
     def drop(self, address: _Address) -> None:
@@ -371,18 +373,21 @@ class Client:
         Raises:
             KafkaUnreachableError: if the last failure was of the network.
             KafkaError: if the last failure was an error code.
-
         """
-        limit_ms = self.settings.api_timeout_ms if self._reached else self.settings.connection_setup_timeout_ms
+        limit_ms = self.settings.api_timeout_ms if self.reached else self.settings.connection_setup_timeout_ms
         deadline = time.monotonic() + limit_ms / 1000
         backoff_ms = float(self.settings.retry_backoff_ms)
         while True:
             try:
-                return attempt()
+                result = attempt()
+                self._outage.note_answer()
+                return result
             except (OSError, ProtocolError, KafkaError) as error:
-                if not _may_pass(error, self._reached) or time.monotonic() + backoff_ms / 1000 > deadline:
+                if not _may_pass(error, self.reached) or time.monotonic() + backoff_ms / 1000 > deadline:
                     raise self._final(what, error, limit_ms) from error
                 _log.info("kafka_once: could not %s (%s), trying again", what, error)
+                if self.reached:
+                    self._outage.note_failure(what, error, deadline - time.monotonic())
                 time.sleep(backoff_ms / 1000 * random.uniform(0.8, 1.2))  # noqa: S311 - spreads clients, no secret
                 backoff_ms = min(max(backoff_ms, 10.0) * 2, self.settings.retry_backoff_max_ms)
 
@@ -390,13 +395,13 @@ class Client:
         if isinstance(error, (MissingTopicError, PermissionError, ssl.SSLCertVerificationError, KafkaError)):
             return error
         servers, why = self.settings.servers_text, f"({type(error).__name__}: {error})"
-        if isinstance(error, socket.gaierror) and not self._reached:
+        if isinstance(error, socket.gaierror) and not self.reached:
             return KafkaUnreachableError(
                 f"no resolvable bootstrap urls given in bootstrap.servers: {servers} {why}: could not {what}. "
                 "Check the host names, and the DNS server."
             )
         hint = " Check that a broker listens there, and kafka.security.protocol."
-        if self._reached:
+        if self.reached:
             is_unknown = isinstance(error, socket.gaierror)
             hint = " The host name of a broker is unknown here: check its advertised.listeners." if is_unknown else ""
         return KafkaUnreachableError(
@@ -546,7 +551,8 @@ def _topic_metadata(topic: Any, brokers: Mapping[int, _Address]) -> TopicMetadat
     code = ErrorCode.of(topic.error_code)
     if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
         raise MissingTopicError(
-            f"topic {topic.name!r} does not exist: check the name in subscribe or assign, or create the topic first"
+            f"topic {topic.name!r} does not exist: check the name in subscribe or assign, create the topic first, or "
+            "remove it there if it was deleted"
         )
     if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         raise PermissionError(f"not allowed to read topic {topic.name!r}: ask for DESCRIBE and READ on it")
@@ -583,11 +589,13 @@ READING = "reading"
 """The use of a client by the threads that fetch ahead."""
 
 
-def shared_client(settings: ClientSettings, use: str = "") -> Client:
+def shared_client(settings: ClientSettings, use: str = "", *, reached: bool = False) -> Client:
     """Return this process's client for these settings, whose connections are kept from one batch to the next.
 
     Python workers run one task at a time; a forked child gets clients of its own. A task that reads in a thread, and
     writes meanwhile, has a client for each ``use``: on one connection it would take one response for the other.
+    ``reached``: see `Client`.
     """
-    key = os.getpid(), settings, use
-    return _shared.setdefault(key, Client(settings))
+    client = _shared.setdefault((os.getpid(), settings, use), Client(settings))
+    client.reached = client.reached or reached
+    return client

@@ -1,24 +1,19 @@
 """The client's side of TLS: a context from the settings, and the options of a connection that uses it.
 
-Stores of Java are converted to PEM first. OpenSSL loads a private key only from a file; one from a store or from the
-settings themselves goes through a file in memory, which never outlives this process. Systems without
-such files use a temporary one that only its owner can read and that is deleted once the context is created.
+Stores of Java are converted to PEM first.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 import socket
 import ssl
-import tempfile
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
-from sparkonce.kafka.client.key_stores import KeyStore, KeyStoreError, read_key_store
 from sparkonce.kafka.client.security import Tls
+from sparkonce.kafka.key_stores import KeyStore, KeyStoreError, read_key_store
+from sparkonce.kafka.tls import load_chain, weakness
 from sparkonce.options import OptionError
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -58,7 +53,15 @@ def wrap(raw: socket.socket, tls: Tls, host: str) -> ssl.SSLSocket:
         OptionError: as `tls_context`.
         OSError: if the two sides do not agree, or the connection breaks.
     """
-    wrapped = tls_context(tls).wrap_socket(raw, server_hostname=host)
+    try:
+        wrapped = tls_context(tls).wrap_socket(raw, server_hostname=host)
+    except ssl.SSLCertVerificationError as error:
+        weak = weakness(error)
+        if weak is None:
+            raise
+        raise ssl.SSLCertVerificationError(
+            error.errno, f"the certificate of broker {host} is refused: {weak}"
+        ) from error
     agreed = wrapped.cipher()
     if tls.ciphers and agreed is not None and agreed[0] not in {openssl_name(name) for name in tls.ciphers}:
         wrapped.close()
@@ -140,33 +143,10 @@ def _load_certificate(context: ssl.SSLContext, tls: Tls) -> None:
 
 
 def _load_chain(context: ssl.SSLContext, text: str, key_password: str | None, where: str) -> None:
-    def password() -> str:
-        # Without this, OpenSSL would prompt on the terminal.
-        if key_password is None:
-            raise OptionError(f"kafka_once: option {where}: the private key is encrypted; set kafka.ssl.key.password")
-        return key_password
-
-    with _as_file(text.encode()) as name:
-        try:
-            context.load_cert_chain(name, password=password)
-        except ssl.SSLError as error:
-            reason = error.reason or "no private key and certificates, or a wrong kafka.ssl.key.password"
-            raise OptionError(f"kafka_once: option {where} cannot be used: {reason}") from None
-
-
-@contextlib.contextmanager
-def _as_file(content: bytes) -> Iterator[str]:
-    """Yield the name of a file with this content, unreadable for other users and not left behind by a crash."""
-    if hasattr(os, "memfd_create"):
-        with open(os.memfd_create("key.pem"), "wb") as file:
-            file.write(content)
-            file.flush()
-            yield f"/proc/self/fd/{file.fileno()}"
-    else:
-        with tempfile.NamedTemporaryFile("wb", suffix=".pem") as file:
-            file.write(content)
-            file.flush()
-            yield file.name
+    try:
+        load_chain(context, text.encode(), key_password, "kafka.ssl.key.password")
+    except KeyStoreError as error:
+        raise OptionError(f"kafka_once: option {where} cannot be used: {error}") from None
 
 
 def _store(
@@ -201,7 +181,7 @@ def _bytes(where: str, location: str) -> bytes:
 
 
 def _decoded(where: str, data: bytes) -> str:
-    text = data.decode("latin-1")
+    text = data.decode("ascii", "ignore")  # comments may be in any script
     if "-----BEGIN" not in text:
         raise OptionError(f"kafka_once: option {where} cannot be read: it is neither PEM, PKCS12 nor JKS")
     return text + "\n"

@@ -105,7 +105,8 @@ def test_one_broker_has_no_value_of_its_own_and_all_of_them_always_have_one(clus
     assert code is ErrorCode.INVALID_CONFIG
     assert "cannot be removed" in text
     assert change(cluster, 3, "", (LEAST, SET, "0"))[0] is ErrorCode.INVALID_REQUEST
-    assert replace(cluster, 1, log_cleaner_backoff_ms="555") == (ErrorCode.NONE, "")
+    assert replace(cluster, 1, log_cleaner_backoff_ms="555")[0] is ErrorCode.INVALID_CONFIG
+    assert replace(cluster, 1, log_cleaner_backoff_ms="555", min_insync_replicas=before) == (ErrorCode.NONE, "")
     cluster.wait_until(lambda: everywhere(cluster, "log.cleaner.backoff.ms", "555"), "not all brokers have heard")
     assert everywhere(cluster, LEAST, before)
     assert everywhere(cluster, UNCLEAN, "false")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import (
@@ -15,7 +16,10 @@ from confluent_kafka.admin import (
 )
 
 from sparkonce import EmbeddedCluster
+from sparkonce.kafka.protocol.apis import ApiKey
+from sparkonce.kafka.protocol.errors import ErrorCode
 from tests.cluster.control.clients import admin, consumed, create, leaders, produce, refusal, told_leaders
+from tests.interop.plain_client import PlainClient
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +87,15 @@ def test_replicas_may_be_given(cluster: EmbeddedCluster) -> None:
 def test_a_topic_is_made_on_first_use_with_the_replicas_that_are_the_default(cluster: EmbeddedCluster) -> None:
     produce(cluster, "first-use", 0, [b"x"])
     assert len(cluster.state("first-use", 0).replicas) == 3
+    for broker_id, broker in cluster.brokers.items():
+        with PlainClient(broker.bootstrap_servers) as client:
+            wanted = {"topics": [(f"first-use-{broker_id}",)], "allow_auto_topic_creation": True}
+
+            def error(client: PlainClient = client, wanted: dict[str, Any] = wanted) -> int:
+                return int(client.ask(ApiKey.METADATA, 9, **wanted).topics[0].error_code)
+
+            assert error() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the controller or not: as in Kafka"
+            cluster.wait_until(lambda error=error: error() == 0, "the topic is not made")  # type: ignore[misc]
 
 
 def test_leadership_goes_back_to_who_is_preferred_by_itself(cluster: EmbeddedCluster) -> None:

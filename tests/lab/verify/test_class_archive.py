@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from lab import class_archive
-from sparkonce.jobs.shared.java_check import java_command
+from sparkonce.connectors.runtime.java_check import java_command
 
 
 def test_without_an_archive_there_are_the_other_options(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

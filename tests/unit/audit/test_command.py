@@ -81,6 +81,19 @@ def table(tmp_path: Path) -> Table:
     return made
 
 
+def test_the_table_of_offsets_of_a_merged_result_is_named(tmp_path: Path) -> None:
+    """With storage as it is for both: the result has rows and no offsets, the other offsets and no rows."""
+    write_deltalake(tmp_path / "result", pa.table({"id": [1]}))
+    ended = run(tmp_path / "result")
+    assert ended.stderr.endswith("If they live in another place (offsetStore=delta:<path>), audit that table\n")
+    Table.create(tmp_path / "result/_sparkonce").batches(BATCHES)
+    ended = run(tmp_path / "result")
+    named = re.search(r"holds no offsets\. Those of .* are in (.*): audit that table$", ended.stderr)
+    assert (ended.returncode, named is not None) == (1, True), ended.stderr
+    assert named is not None
+    assert last_line(run(named[1])).endswith("verdict=proven")
+
+
 def test_the_exit_status_is_for_continuous_integration(table: Table, tmp_path: Path) -> None:
     ended = run_process(table.path)
     assert ended.returncode == 0, ended.stderr

@@ -211,12 +211,28 @@ def test_a_brokers_setting_reaches_the_topics_without_their_own() -> None:
     assert value(asked, BROKER, "3", "log.retention.ms") == ("7000", synonyms)
     assert value(asked, TOPIC, "follows", "retention.ms") == ("7000", synonyms)
     assert value(asked, TOPIC, "own", "retention.ms") == ("5", [("retention.ms", "5", Source.TOPIC), *synonyms])
-    assert list(described(asked, BROKER, "")) == ["log.retention.ms"]
+    assert described(asked, BROKER, "").keys() == {"min.insync.replicas", "log.retention.ms"}
     assert alter(asked, BROKER, "3", ("log.retention.ms", DELETE, None)) == OK
     assert retention() == [6000, 5, 6000]
     assert alter(asked, BROKER, "", ("log.retention.ms", DELETE, None)) == OK
     assert retention() == [3_600_000, 5, 3_600_000]
-    assert described(asked, BROKER, "") == {}
+    assert list(described(asked, BROKER, "")) == ["min.insync.replicas"]
+
+
+def test_all_brokers_always_have_one_number_of_replicas_in_sync() -> None:
+    """As Kafka with eligible leader replicas (KIP-966); `tests/interop` compares the answers with Kafka's."""
+    asked, name = Asked(min_insync_replicas=2), "min.insync.replicas"
+    of_file = [(name, "2", Source.STATIC_BROKER), (name, "1", Source.DEFAULT)]
+    asked.create("follows")
+    for expected in ("2", "3"):
+        for_all = (name, expected, Source.DYNAMIC_DEFAULT_BROKER)
+        assert value(asked, BROKER, "", name) == (expected, [for_all])
+        assert value(asked, BROKER, "3", name) == (expected, [for_all, *of_file])
+        assert value(asked, TOPIC, "follows", name) == (expected, [for_all, *of_file])
+        assert alter(asked, BROKER, "3", (name, SET, "1"))[0] == ErrorCode.INVALID_CONFIG
+        assert alter(asked, BROKER, "", (name, DELETE, None))[0] == ErrorCode.INVALID_CONFIG
+        assert alter(asked, BROKER, "", (name, SET, "3")) == OK
+        asked.restart()
 
 
 def test_connections_are_told_of_their_new_limit() -> None:
@@ -366,7 +382,7 @@ def test_a_setting_without_effect_is_kept_and_shown() -> None:
     assert value(asked, BROKER, str(NODE), name) == ("16", [for_all])
     assert alter(asked, BROKER, "", (name, DELETE, None)) == OK
     assert described(asked, BROKER, str(NODE), name) == {}
-    assert asked.broker.config == before
+    assert asked.broker.config.max_connections == before.max_connections
 
 
 def test_a_setting_that_nobody_knows_is_kept_as_a_secret(caplog: pytest.LogCaptureFixture) -> None:

@@ -93,19 +93,21 @@ def test_a_topic_that_is_only_tried_is_not_there() -> None:
     assert not list(asked.broker.topics())
 
 
-def test_more_replicas_by_default_are_refused_too() -> None:
+def test_more_replicas_by_default_are_refused_too(caplog: pytest.LogCaptureFixture) -> None:
     asked = Asked(default_replication_factor=2)
     assert create(asked).error_code == ErrorCode.INVALID_REPLICATION_FACTOR
     assert create(asked, factor=1).error_code == 0
     (topic,) = asked.ask(ApiKey.METADATA, 9, topics=[("auto",)], allow_auto_topic_creation=True).topics
-    assert topic.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert "topic auto is not created, though a client asks for it: INVALID_REPLICATION_FACTOR (" in caplog.text
 
 
 def test_internal_topics_are_made_alike_whoever_asks_first() -> None:
     asked = Asked(offsets_topic_num_partitions=5)
     for name, (partitions, settings) in internal_topic_settings(asked.broker.config).items():
-        (answer,) = asked.ask(ApiKey.METADATA, 9, topics=[(name,)], allow_auto_topic_creation=True).topics
-        assert (answer.error_code, answer.is_internal, len(answer.partitions)) == (0, True, partitions)
+        for expected in ((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True, 0), (0, True, partitions)):
+            (answer,) = asked.ask(ApiKey.METADATA, 9, topics=[(name,)], allow_auto_topic_creation=True).topics
+            assert (answer.error_code, answer.is_internal, len(answer.partitions)) == expected
         topic = asked.broker.logs.topics[name]
         assert topic.settings == settings
         assert topic.config.cleanup_policy == ("compact",)

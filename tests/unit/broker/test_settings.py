@@ -14,7 +14,7 @@ from sparkonce.broker_lite.__main__ import main
 from sparkonce.broker_lite.config import broker_settings, file_settings
 from sparkonce.broker_lite.controller.image import KAFKA_DEFAULTS
 from sparkonce.broker_lite.log.config import LogConfig, topic_settings
-from sparkonce.broker_lite.node.dynamic_settings import DECIDED_IN_CLUSTER, group_settings
+from sparkonce.broker_lite.node.dynamic_settings import group_settings
 from sparkonce.broker_lite.settings_page import markdown, sections
 from sparkonce.broker_lite.unserved_settings import CHANGEABLE, HARMLESS, is_kafkas
 from sparkonce.settings import Setting, SettingError, Update
@@ -103,13 +103,12 @@ def test_every_setting_of_kafkas_is_served_or_named_as_not() -> None:
 
 
 def test_what_kafka_lets_clients_change_can_be_changed_here_but_for_security() -> None:
-    refused = ("sasl.", "ssl.", "principal.", "config.providers", "cordoned.log.dirs", "metric.reporters")
-    dynamic = {name: kind for name, (kind, _, update) in KAFKA["broker"].items() if update != "read-only"}
-    wanted = {name: kind for name, kind in dynamic.items() if name not in broker_settings()}
+    refused = ("sasl.jaas.", "sasl.mechanism", "ssl.", "principal.", "config.pro", "cordoned.log.dirs", "metric.repo")
+    dynamic = {name: (kind, update) for name, (kind, _, update) in KAFKA["broker"].items() if update != "read-only"}
+    wanted = {name: declared for name, declared in dynamic.items() if name not in broker_settings()}
     rates = {name for name in CHANGEABLE if name not in KAFKA["broker"]}  # of quotas, which Kafka keeps elsewhere
-    assert {name: CHANGEABLE[name].kind.name for name in CHANGEABLE.keys() - rates} == {
-        name: kind for name, kind in wanted.items() if not name.startswith(refused)
-    }
+    ours = {name: (each.kind.name, each.update.value) for name, each in CHANGEABLE.items() if name not in rates}
+    assert ours == {name: declared for name, declared in wanted.items() if not name.startswith(refused)}
     assert rates == {
         "follower.replication.throttled.rate",
         "leader.replication.throttled.rate",
@@ -201,7 +200,6 @@ def test_a_password_is_not_shown() -> None:
     assert broker_settings()["ssl.key.password"].sensitive
 
 
-def test_what_a_broker_leaves_to_the_controller_is_what_the_controller_keeps() -> None:
-    assert KAFKA_DEFAULTS.keys() == DECIDED_IN_CLUSTER
+def test_what_a_broker_leaves_to_the_controller_has_the_same_defaults_there() -> None:
     known = broker_settings()
-    assert {name: known[name].text(known[name].default) for name in DECIDED_IN_CLUSTER} == dict(KAFKA_DEFAULTS)
+    assert {name: known[name].text(known[name].default) for name in KAFKA_DEFAULTS} == dict(KAFKA_DEFAULTS)

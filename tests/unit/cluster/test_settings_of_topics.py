@@ -31,7 +31,8 @@ def test_changes_that_the_broker_has_not_applied_yet_are_kept_and_can_be_taken_b
     monkeypatch.setattr(config_changes, "authorized", lambda *_: True)
 
     def change(values: Callable[[Mapping[str, str]], dict[str, str]]) -> None:
-        config_changes._change_topic(broker, None, "t", lambda before, _: values(before), False)  # type: ignore[arg-type]
+        asked = SimpleNamespace(resource_name="t")
+        config_changes._change_topic(broker, None, asked, lambda before, _: values(before), False)  # type: ignore[arg-type]
 
     def settings() -> Mapping[str, str]:
         found = image.topic("t")

@@ -19,6 +19,7 @@ class FakeQuery:
         self.lastProgress: dict[str, Any] | None = None
         self.error: Exception | None = None
         self.in_batch = True
+        self.is_planned = True
         self.asked = 0
         self.completes_when_asked = 0
         """After so many questions the batch completes; 0 for never."""
@@ -31,7 +32,8 @@ class FakeQuery:
             self.complete()
         if self.asked == self.fails_when_asked:
             self.fail("too late")
-        return {"message": "Processing new data" if self.in_batch else "Waiting", "isTriggerActive": self.in_batch}
+        message = "Processing new data" if self.in_batch else "Waiting"
+        return {"message": message, "isTriggerActive": self.in_batch, "isDataAvailable": self.is_planned}
 
     def complete(self, batch: int | None = None) -> None:
         before = -1 if self.lastProgress is None else self.lastProgress["batchId"]

@@ -11,11 +11,17 @@ import pytest
 
 from sparkonce import IngestError, Ingestion, IngestTable, LagListener, OptionError
 from sparkonce.connectors.ingest import ingestion as module
+from sparkonce.connectors.ingest import restarts
 from sparkonce.connectors.ingest.compacting import Compactor, is_due
+from sparkonce.connectors.ingest.restarts import RESTARTS, Restart
 from sparkonce.connectors.ingest.routing import routes
 from sparkonce.connectors.ingest.settings import IngestSettings
+from sparkonce.connectors.kafka_sink.producer import DeliveryTimeoutError
+from sparkonce.connectors.schema_registry.client import RegistryError, UnreachableRegistryError
 from sparkonce.connectors.values.evolution import NoSchemaYetError, SchemaChangedError
-from sparkonce.kafka.client.client import KafkaUnreachableError
+from sparkonce.kafka.client.client import KafkaUnreachableError, MissingTopicError
+from sparkonce.kafka.protocol.errors import KafkaError
+from sparkonce.offset_store.errors import OffsetStoreError
 from tests.cases import each_case
 from tests.unit.ingest.fake_queries import SPARK, FakeQueries
 
@@ -192,6 +198,133 @@ def test_a_query_of_one_version_does_not_begin_again(queries: FakeQueries, sourc
     made._look_after()
     with pytest.raises(IngestError, match=r"has failed: .* has version 2"):
         made.awaitTermination()
+
+
+def of_worker(kind: type[BaseException], said: str) -> str:
+    """Return what Spark says of an error in one of its Python processes."""
+    head = "Traceback (most recent call last):\n  …\n"
+    between = "\nThe above exception was the direct cause of the following exception:\n\n"
+    return f"{head}ConnectionRefusedError: refused\n{between}{head}{kind.__module__}.{kind.__name__}: {said}\n"
+
+
+AWAY = of_worker(KafkaUnreachableError, "no answer from Kafka at localhost:9092 within 60000 ms")
+
+
+@each_case(
+    "failure",
+    [
+        AWAY,
+        of_worker(DeliveryTimeoutError, "kafka_once: records for letters-0 were not acknowledged"),
+        of_worker(UnreachableRegistryError, "schema registry http://localhost:1 does not answer"),
+        of_worker(KafkaError, "LEADER_NOT_AVAILABLE: b-0 has no leader at the moment"),
+        of_worker(KafkaError, "NOT_ENOUGH_REPLICAS: letters-0"),
+        of_worker(KafkaError, "COORDINATOR_NOT_AVAILABLE") + of_worker(OffsetStoreError, "could not commit offsets"),
+    ],
+)
+def test_an_outage_restarts_the_query_that_it_has_ended_and_no_other(
+    failure: str, queries: FakeQueries, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.clear()
+    monkeypatch.setattr(restarts, "FIRST_PAUSE_S", 0.0)
+    made = started(ingestion(pattern="[ab]"))
+    before, other = queries["b"], queries["a"]
+    before.fail(failure)
+    made.look()
+    assert made.isActive
+    assert made.exception() is None
+    assert made.queries["b"] is queries["b"] is not before
+    assert queries["a"] is other
+    assert other.isActive
+    said = (
+        "b (b -> /tables/b): an outage has ended its query, which is started again in 0 s (1 of 10 times); the others"
+    )
+    assert said in caplog.text
+
+
+@each_case(
+    "failure",
+    [
+        "the disk is full",
+        of_worker(MissingTopicError, "topic 'b' does not exist"),
+        of_worker(PermissionError, "not allowed to read topic 'b'"),
+        of_worker(KafkaError, "UNKNOWN_TOPIC_OR_PARTITION: metadata of topic b"),
+        of_worker(KafkaError, "TOPIC_AUTHORIZATION_FAILED: fetch b-0"),
+        of_worker(RegistryError, "schema registry http://localhost:1: HTTP 422"),
+        of_worker(TimeoutError, "could not fetch b-0 within 120000 ms: the broker returned no whole batch"),
+    ],
+)
+def test_what_is_no_outage_ends_the_ingestion(failure: str, queries: FakeQueries) -> None:
+    made = started(ingestion())
+    queries["b"].fail(failure)
+    made.look()
+    assert isinstance(made.exception(), IngestError)
+
+
+def test_an_outage_that_outlasts_all_restarts_ends_the_ingestion_and_a_batch_in_between_counts(
+    queries: FakeQueries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restarts, "FIRST_PAUSE_S", 0.0)
+    made = started(ingestion(pattern="a"))
+    for number in range(2 * RESTARTS):
+        if number == RESTARTS:
+            queries["a"].complete()
+        queries["a"].fail(AWAY)
+        made.look()
+        assert queries["a"].isActive
+    queries["a"].fail(AWAY)
+    made.look()
+    assert "a (a -> /tables/a) has failed: KafkaUnreachableError: no answer from Kafka" in str(made.exception())
+
+
+def test_pauses_between_restarts_grow() -> None:
+    pauses, restart = [], Restart.after(None, 0.0)
+    while restart is not None:
+        assert restart.due_s == 100.0 * (restart.number - 1) + restart.pause_s
+        pauses.append(restart.pause_s)
+        restart = Restart.after(restart, 100.0 * restart.number)
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60, 60]
+
+
+def test_others_start_while_a_query_waits_for_the_end_of_an_outage(
+    queries: FakeQueries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restarts, "FIRST_PAUSE_S", 3600.0)
+    monkeypatch.setattr(restarts, "LONGEST_PAUSE_S", 3600.0)
+    made = started(ingestion())
+    before = queries["a"]
+    before.fail(AWAY)
+    queries["b"].complete()
+    made.look()
+    assert queries["a"] is before
+    assert [*made.queries] == TOPICS
+    made.request_stop()
+    made._look_after()
+    assert made.awaitTermination(0), "it may be stopped meanwhile"
+
+
+def test_an_outage_of_the_registry_at_a_restart_is_waited_for_too(
+    queries: FakeQueries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restarts, "FIRST_PAUSE_S", 0.0)
+    made = started(ingestion(pattern="[ab]"))
+    queries.refused, queries.refusal = {"b"}, UnreachableRegistryError
+    queries["b"].fail(AWAY)
+    made.look()
+    made.look()
+    assert made.exception() is None
+    queries.refused.clear()
+    made.look()
+    assert made.queries["b"].isActive
+
+
+def test_brokers_that_have_never_answered_are_no_outage(queries: FakeQueries) -> None:
+    """Their address may be a wrong one."""
+    made = started(ingestion())
+    for query in queries.by_name.values():
+        query.is_planned = False
+    queries["b"].fail(AWAY)
+    made.look()
+    assert "b (b -> /tables/b) has failed: KafkaUnreachableError" in str(made.exception())
 
 
 def test_a_query_that_fails_while_all_are_stopped_is_reported(queries: FakeQueries) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -210,3 +211,33 @@ def test_no_topic_leads_out_of_the_folder_of_tables(topic: str) -> None:
 
 def test_options_are_not_shown() -> None:
     assert "localhost" not in repr(made(topics="a", path="/a"))
+
+
+@each_case(
+    "select, letters, given",
+    [
+        (None, None, {"topic", "offset"}),
+        ("SELECT value.id, topic FROM records", None, {"id", "topic"}),
+        ("SELECT value.id AS day, offset AS id FROM records", "table:/letters", {"id", "day", "DAY"}),
+        ("SELECT value.*, offset FROM records WHERE value.id > 1", None, {"id", "day", "DAY", "offset"}),
+    ],
+)
+def test_a_table_is_partitioned_by_columns_that_its_rows_have(
+    select: str | None, letters: str | None, given: set[str]
+) -> None:
+    """The first batch would be refused, after Spark has started."""
+    more: dict[str, Any] = {**JSON, "value_schema": "id BIGINT, day STRING", "columns": "value,topic,offset"}
+    accepted, refused = set(), []
+    for name in ("id", "day", "DAY", "topic", "offset", "value", "nowhere", "_dead_letter"):
+        try:
+            made(topics="t", path="/t", sql=select, partition_by=name, dead_letters=letters, **more)
+            accepted.add(name)
+        except OptionError as error:
+            refused.append(str(error))
+    assert accepted == given
+    assert all(re.match(r"partition_by names|partitionBy: column value is struct", text) for text in refused), refused
+
+
+def test_the_columns_of_a_select_that_spark_runs_are_not_known_before() -> None:
+    (flow,) = made(topics="t", path="/t", sql="SELECT a FROM records", direct=False, partition_by="a", **JSON)
+    assert flow.sink["partitionBy"] == "a"

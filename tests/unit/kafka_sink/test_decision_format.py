@@ -50,6 +50,7 @@ decisions = st.builds(
     before=st.none() | numbers,
     fingerprints=st.dictionaries(names, st.dictionaries(numbers, fingerprints, max_size=3), max_size=3),
     undone=st.booleans(),
+    topics=st.lists(names, max_size=2).map(tuple),
 )
 
 
@@ -60,7 +61,8 @@ def test_a_decision_is_read_as_it_was_written(decision: Decision) -> None:
 
 def test_every_part_of_a_decision_is_needed() -> None:
     document = json.loads(following(None, record("q", 7), TRANSACTIONS, "g", 99).to_json())
-    document.pop("fingerprints")  # older decisions have none
+    for newer in ("fingerprints", "topics"):  # older decisions have none
+        document.pop(newer)
     for name in document:
         without = {key: value for key, value in document.items() if key != name}
         with pytest.raises(DecisionFormatError):

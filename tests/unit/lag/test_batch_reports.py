@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.connectors.sinks.batch_reports import KEPT_BATCHES, KEPT_S, MAX_FILE_BYTES, BatchReports
+from sparkonce.connectors.sinks.batch_reports import (
+    IN_USE_S,
+    KEPT_BATCHES,
+    KEPT_FILES,
+    KEPT_S,
+    MAX_FILE_BYTES,
+    BatchReports,
+)
 from sparkonce.offset_store.record import BatchCounts, BatchRecord
 
 QUERY = "0b5e6ad8-6f5e-4f57-8c8e-5a1f4b0f6f6e"
@@ -83,6 +90,23 @@ def test_files_of_queries_that_ended_long_ago_are_removed(tmp_path: Path) -> Non
     os.utime(old, (long_ago, long_ago))
     BatchReports(tmp_path).add(record(), COUNTS)
     assert sorted(file.name for file in tmp_path.iterdir()) == sorted(["recent.json", f"{QUERY}.json"])
+
+
+def test_many_short_queries_leave_few_files(tmp_path: Path) -> None:
+    """And none of a query that goes on is removed, however many there are."""
+    now = time.time()
+    for number in range(KEPT_FILES):
+        ended = tmp_path / f"ended-{number}.json"
+        ended.touch()
+        os.utime(ended, (now - IN_USE_S - 1 - number,) * 2)
+        (tmp_path / f"running-{number}.json").touch()
+    BatchReports(tmp_path).add(record(), COUNTS)
+    names = {file.name for file in tmp_path.iterdir()}
+    assert names == {f"{QUERY}.json", *(f"running-{number}.json" for number in range(KEPT_FILES))}
+    for file in tmp_path.iterdir():
+        os.utime(file, (now - IN_USE_S - 1,) * 2)
+    BatchReports(tmp_path).add(record(), COUNTS)
+    assert len(list(tmp_path.iterdir())) <= KEPT_FILES + 1
 
 
 def test_a_folder_that_others_may_write_to_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import logging
 import socket
 import tracemalloc
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +22,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from sparkonce import LagListener
+from sparkonce.connectors.lag.runs import Runs
 from sparkonce.connectors.lag.state import LagState
 from sparkonce.connectors.sinks.batch_reports import BatchReports
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
@@ -69,8 +70,10 @@ def reports(tmp_path: Path) -> BatchReports:
 
 
 @pytest.fixture
-def listener(streams: Streams, clock: Clock, reports: BatchReports) -> Iterator[LagListener]:
-    made = LagListener(SimpleNamespace(streams=streams), LagState(), clock, reports)  # type: ignore[arg-type]
+def listener(streams: Streams, clock: Clock, reports: BatchReports, tmp_path: Path) -> Iterator[LagListener]:
+    (tmp_path / "runs").mkdir()
+    spark = SimpleNamespace(streams=streams)
+    made = LagListener(spark, LagState(), clock, reports, Runs(tmp_path / "runs"))  # type: ignore[arg-type]
     yield made
     made.stop()
 
@@ -148,6 +151,8 @@ def test_metrics_are_served_on_loopback_until_it_stops(listener: LagListener, st
     assert found["sparkonce_rows_total"] == [(query, 4)]
     assert found["sparkonce_last_batch_duration_seconds"] == [(query, 1.5)]
     assert found["sparkonce_batch_duration_seconds_count"] == [(query, 1)]
+    buckets = {labels["le"]: count for labels, count in found["sparkonce_batch_duration_seconds_bucket"]}
+    assert (buckets["1.0"], buckets["2.5"], buckets["+Inf"]) == (0, 1, 1)
     assert found["sparkonce_batch_duration_seconds_sum"] == [(query, 1.5)]
     assert found["sparkonce_query_active"] == [(query, 1)]
     assert found["sparkonce_listener_errors_total"] == [({}, 0)]
@@ -314,3 +319,28 @@ def test_memory_stays_flat_over_batches_of_a_thousand_partitions(listener: LagLi
     finally:
         tracemalloc.stop()
     assert after - before < 100_000
+
+
+def test_others_on_the_machine_read_whether_a_query_runs(listener: LagListener, tmp_path: Path) -> None:
+    def noted() -> str | None:
+        found = Runs(tmp_path / "runs").find(str(QUERY))
+        return None if found is None else found.state
+
+    listener.start(port=None)
+    events: list[tuple[Callable[[Any], None], Any, str]] = [
+        (listener.onQueryStarted, started(), "running"),
+        (listener.onQueryIdle, idle(), "idle"),
+        (listener.onQueryProgress, progress((offset(1), offset(2))), "running"),
+        (listener.onQueryTerminated, terminated("x"), "failed"),
+        (listener.onQueryStarted, started(), "running"),
+        (listener.onQueryTerminated, terminated("org.x: FencedError: y"), "fenced"),
+        (listener.onQueryStarted, started(), "running"),
+        (listener.onQueryTerminated, terminated(), "ended"),
+    ]
+    for call, event, state in events:
+        call(event)
+        assert noted() == state
+    listener.onQueryStarted(QueryStartedEvent(QUERY, uuid.uuid4(), "orders", AT, set()))
+    assert noted() == "running"
+    listener.stop()
+    assert noted() is None, "nobody hears of it any more"

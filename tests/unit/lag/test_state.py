@@ -26,6 +26,7 @@ def test_batches_add_up_over_a_restart_from_the_checkpoint() -> None:
     state.started("q", "second", "orders", 4)
     state.progressed(batch("q", "second", 1), 5)
     (query,) = state.queries(6)
+    assert (query.duration_buckets[1], sum(query.duration_buckets)) == (2, 2), "a duration at a bound is below it"
     assert (query.failed, query.ended_at, query.batch_id) == (False, None, 1)
     assert (query.batches, query.rows, query.duration_sum_ms, query.batch_at) == (2, 14, 500, 5)
 

@@ -147,6 +147,10 @@ def test_records_with_a_key(peek: Peek, send: Send, topic: str) -> None:
     assert peek.values(topic, "--key", "k3", "--offset", "earliest", "-n", "2") == ["3", "13"]
     assert peek.values(topic, "--key", "hex:00ff") == ["bytes"]
     assert peek.values(topic, "--key", "nobody") == []
+    assert peek.values(topic, "--text", "K3", "-n", "2") == ["23", "33"]
+    assert peek.values(topic, "--text", "1", "--key", "k3") == ["13"] == peek.values(topic, "--text", "13")
+    assert peek.values(topic, "--text", "no", "--offset", "earliest", "-n", "1") == ["no key"]
+    assert peek.values(topic, "--text", "nobody") == []
 
 
 def test_aborted_and_control_records_do_not_count(peek: Peek, broker: EmbeddedBroker, topic: str) -> None:
@@ -207,7 +211,7 @@ def test_what_values_are_without_a_registry(peek: Peek, send: Send, topic: str) 
         {"value": "[1"},
         {"valueBase64": "//4="},
         {"valueBase64": "AAAAAAAAAAc="},
-        {"valueBase64": "AAAAAAdhdnJv", "valueSchemaId": 7, "valueProblem": "--registry decodes it"},
+        {"valueBase64": "AAAAAAdhdnJv", "valueProblem": "may have schema 7: --registry decodes it"},
     ]
     assert found[0] == {
         "topic": topic,
@@ -260,6 +264,7 @@ def test_avro_and_json_schema_by_the_registry(
     assert cut["valueSchemaId"] == first["valueSchemaId"]
     assert "valueBase64" in cut
     assert "ratio" in cut["valueProblem"]
+    assert unknown["valueProblem"].startswith("may have schema 9999: ")
     assert "not found" in unknown["valueProblem"]
     assert (bare["value"], bare["valueSchemaId"]) == (expected, guid)
     assert [each["key"] for each in bare["headers"]] == [wire.VALUE_HEADER, "h"]

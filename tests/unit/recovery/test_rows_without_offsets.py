@@ -203,7 +203,7 @@ def test_a_clone_that_was_doubled_is_not_proven(
 ) -> None:
     clone.commit(0, {0: (0, 20)}, query_id="again")  # as a version without the check wrote
     if not source_is_there:
-        pipeline.path.rename(pipeline.path.with_name("moved"))
+        (pipeline.path / "_delta_log").rename(pipeline.path / "moved")
     assert audit(clone) == 1
     told = capsys.readouterr().out
     if source_is_there:

@@ -14,6 +14,8 @@ from tests.cases import each_case
 from tests.certificates import Authority
 
 SECRET = "s3cret"
+STORES = Path(__file__).parents[1] / "source" / "key_stores"
+STORE_PASSWORD, KEY_PASSWORD = "store-s3cret", "key-s3cret"
 JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="{SECRET}";'
 SASL: dict[str, object] = {
     "listeners": "SASL_PLAINTEXT://:0",
@@ -96,8 +98,8 @@ def test_a_listeners_own_settings_beat_the_common_ones() -> None:
         ({**SASL, "sasl.enabled.mechanisms": "GSSAPI"}, "GSSAPI is not served"),
         ({"listeners": "SASL_PLAINTEXT://:0", "sasl.enabled.mechanisms": "PLAIN"}, "needs its users in listener.name."),
         ({"listeners": "SSL://:0"}, "needs ssl.keystore.location"),
-        ({"listeners": "SSL://:0", "ssl.keystore.type": "JKS"}, "ssl.keystore.type=JKS: only PEM .*keytool .*openssl"),
-        ({"listeners": "SSL://:0", "ssl.truststore.type": "PKCS12"}, "ssl.truststore.type=PKCS12: only PEM"),
+        ({"listeners": "SSL://:0", "ssl.keystore.type": "BKS"}, "ssl.keystore.type=BKS: only JKS, PKCS12, PEM are"),
+        ({"listeners": "SSL://:0", "ssl.truststore.type": "BKS"}, "ssl.truststore.type=BKS: only JKS, PKCS12, PEM are"),
         ({"listeners": "SSL://:0", "ssl.keystore.location": "x", "ssl.keystore.key": "x"}, "either ssl.keystore.loc"),
         ({"listeners": "SSL://:0", "ssl.keystore.location": "x", "ssl.principal.mapping.rules": "x"}, "mapping.rules"),
         ({"ssl.client.auth": "maybe"}, "ssl.client.auth"),
@@ -163,13 +165,37 @@ def test_keys_that_cannot_be_used(authority: Authority, tmp_path: Path) -> None:
     junk.write_bytes(b"\xfe\xed\xfe\xed")
     for settings, message in (
         ({"keystore_location": tmp_path / "none.pem"}, "ssl.keystore.location=.*none.pem cannot be read: No such file"),
-        ({"keystore_location": junk}, "cannot be used: "),
+        ({"keystore_location": junk}, "cannot be read: it is damaged"),
+        ({"keystore_location": authority.file}, "cannot be used: "),
+        ({"keystore_location": STORES / "client.p12"}, "client.p12 cannot be read: .* needs a password"),
+        ({"keystore_location": STORES / "client.jks", "keystore_password": STORE_PASSWORD}, "key is wrong .*key.pass"),
+        ({"keystore_location": STORES / "trust.jks"}, "trust.jks cannot be used: there is no private key"),
+        ({"keystore_location": broker.file, "truststore_location": STORES / "trust.p12"}, "ssl.truststore.password"),
+        ({"keystore_location": broker.file, "truststore_location": STORES / "client.p12",
+          "truststore_password": STORE_PASSWORD + "!"}, "the password is wrong .*ssl.truststore.password"),
+        ({"keystore_location": broker.file, "truststore_location": STORES / "client.jks"}, "that could be trusted"),
         ({"keystore_key": broker.key_text(), "keystore_certificate_chain": other.chain}, "KEY_VALUES_MISMATCH"),
         ({"keystore_key": broker.key_text("x"), "keystore_certificate_chain": broker.chain}, "set ssl.key.password"),
         ({"keystore_key": broker.key_text("x"), "keystore_certificate_chain": broker.chain, "key_password": SECRET},
          "cannot be used"),
-        ({"keystore_location": broker.file, "truststore_location": junk}, "ssl.truststore.location=.*cannot be used"),
+        ({"keystore_location": broker.file, "truststore_location": junk}, "ssl.truststore.location=.*it is damaged"),
     ):  # fmt: skip
         with pytest.raises(TlsError, match=message) as raised:
             server_context(tls(**settings))
         assert SECRET not in str(raised.value)
+        assert STORE_PASSWORD not in str(raised.value)
+
+
+def test_stores_of_java_are_read_whatever_type_is_set(authority: Authority) -> None:
+    key = {"jks": {"key_password": KEY_PASSWORD}, "p12": {}}
+    for kind, settings in key.items():
+        for named in ({}, {"keystore_type": "JKS"}, {"keystore_type": "PKCS12", "truststore_type": "PEM"}):
+            context = server_context(
+                tls(keystore_location=STORES / f"client.{kind}", keystore_password=STORE_PASSWORD,
+                    truststore_location=STORES / f"trust.{kind}", truststore_password=STORE_PASSWORD,
+                    client_auth="required", **settings, **named)
+            )  # fmt: skip
+            (trusted,) = context.get_ca_certs()
+            assert trusted["subject"] == ((("commonName", "authority"),),)
+    without = tls(keystore_location=authority.issue("broker.pem").file, truststore_location=STORES / "trust.jks")
+    assert server_context(without).get_ca_certs()

@@ -520,7 +520,7 @@ def test_a_dictionary_is_kept_for_values_that_repeat() -> None:
 
 def test_a_null_in_a_required_column_is_refused() -> None:
     schema = pa.schema([("k", pa.int64())])
-    write = WriteSchema(schema, (0,), (), (Required(("k",), "k"),))
+    write = WriteSchema(schema, (0,), (), (Required(("k",), ("k",)),))
     with pytest.raises(SchemaError, match="column k is NOT NULL"):
         write.align(pa.RecordBatch.from_pydict({"k": pa.array([1, None], pa.int64())}))
 
@@ -531,7 +531,7 @@ def test_an_empty_string_in_a_required_partition_column_is_refused(named: pa.Sch
     physical = "k" if named is None else "col-1"
     schema = pa.schema([(physical, pa.string()), ("v", pa.int64())])
     empty = pa.RecordBatch.from_pydict({"k": ["x", ""], "v": [1, 2]})
-    required = (Required((physical,), "k"),)
+    required = (Required((physical,), ("k",)),)
     with pytest.raises(SchemaError, match=r"column k is NOT NULL .* an empty string in it"):
         WriteSchema(schema, (0, 1), (physical,), required, named).align(empty)
     WriteSchema(schema, (0, 1), (), required, named).align(empty)

@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 import re
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,10 +16,12 @@ from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 
 from sparkonce.connectors.delta_sink.schema import SchemaError, WriteSchema, fit
 from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.sql.select import check_select
 from sparkonce.connectors.values.ddl import parse_schema
 from sparkonce.connectors.values.encoding import make_encoder, schema_for
-from sparkonce.connectors.values.options import AVRO, JSON, PROTOBUF
-from sparkonce.connectors.values.rows import RowMaker
+from sparkonce.connectors.values.options import AVRO, JSON, PROTOBUF, RAW_TIMESTAMP
+from sparkonce.connectors.values.rows import MalformedValueError, RowMaker
+from tests.cases import each_case
 from tests.required_fields import breaks, nullable, random_struct, random_value
 
 TABLES, ROWS = 120, 12
@@ -135,6 +138,56 @@ def test_values_of_each_format_are_checked_by_what_they_have(form: str) -> None:
         except SchemaError as error:
             found.append(str(error).split()[1])
     assert found == [column for _, column in VALUES]
+
+
+DOCUMENTS = [b'{"a":1,"l":[{"q":1}]}', b"{", b'{"a":2,"l":[]}', b'{"l":[{"q":2},{"q":null}]}', b'{"a":4}']
+"""At offsets 10, 20, …: with gaps, as transactions leave them."""
+
+
+@each_case(
+    ("more", "sql", "path", "offset"),
+    [
+        ({}, None, ("value", "a"), 20),
+        ({"mode": "DROPMALFORMED"}, None, ("value", "a"), 40),
+        ({"includeDeadLetters": "true"}, None, ("value", "a"), 40),
+        ({"includeDeadLetters": "true"}, None, ("VALUE", "L", "element", "q"), 40),
+        ({"includeDeadLetters": "true"}, None, ("value",), None),
+        ({}, "SELECT value.a AS x FROM records WHERE offset > 20", ("x",), 40),
+        ({"includeDeadLetters": "true"}, "SELECT value.a + 1 AS x FROM records", ("x",), 40),
+        ({"mode": "DROPMALFORMED"}, "SELECT unnest(value.l).q AS x FROM records", ("x",), 40),
+        ({"mode": "DROPMALFORMED"}, "SELECT value.a AS x FROM records WHERE value.a IS NOT NULL", ("x",), None),
+        ({"valueFormat": "binary"}, None, ("value",), 60),
+    ],
+)
+def test_a_direct_query_names_the_record_of_a_null_that_the_table_forbids(
+    more: dict[str, str], sql: str | None, path: tuple[str, ...], offset: int | None
+) -> None:
+    given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "columns": "value", "valueFormat": "json", **more}
+    if given["valueFormat"] == "json":
+        given["valueSchema"] = "a INT, l ARRAY<STRUCT<q: INT>>"
+    options = SourceOptions.read(given).rows
+    if sql is not None:
+        options = SourceOptions.read({**given, "columns": "value,offset"}).rows
+        options = options.with_select(check_select(sql, options.record_schema()))
+    values: list[bytes | None] = [*DOCUMENTS, None] if given["valueFormat"] == "binary" else [*DOCUMENTS]
+    count = len(values)
+    columns = {
+        "value": pa.array(values, pa.binary()),
+        "offset": pa.array(range(10, 10 * count + 1, 10), pa.int64()),
+        "key": pa.nulls(count, pa.binary()),
+        RAW_TIMESTAMP: pa.array([0] * count, pa.int64()),
+    }
+    options = replace(options, required=(path,))
+    batch = pa.RecordBatch.from_pydict({name: columns[name] for name in options.decoded})
+    if offset is None:
+        assert RowMaker(options, "t", 3).rows(batch).num_rows
+        return
+    with pytest.raises(
+        MalformedValueError,
+        match=rf"record of topic t, partition 3, at offset {offset} makes a row that the table cannot have: column "
+        rf"{'.'.join(path)} is NOT NULL .* WHERE in the option sql",
+    ):
+        RowMaker(options, "t", 3).rows(batch)
 
 
 def _without_nulls(value: dict[str, Any]) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,18 +23,22 @@ from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
 from sparkonce.connectors.kafka_source.ranges import FetchRange, RecreatedTopicError
 from sparkonce.connectors.kafka_source.reading import read_range
+from sparkonce.kafka.client import client as client_module
 from sparkonce.kafka.client.client import (
     EARLIEST,
     LATEST,
+    READING,
     Client,
     KafkaUnreachableError,
     MissingTopicError,
+    shared_client,
 )
 from sparkonce.kafka.client.connection import Connection
 from sparkonce.kafka.client.settings import read_settings
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 from sparkonce.options import OptionError
+from tests.outages import Outages
 
 QUICK = {"kafka.socket.connection.setup.timeout.ms": "300", "kafka.retry.backoff.ms": "10"}
 
@@ -280,6 +285,39 @@ def test_a_restarted_broker_is_ridden_through(plan: MakePlanner) -> None:
         rest = [row for batch in reading for row in batch.to_pylist()]
         assert [row["offset"] for row in rest] == list(range(first.num_rows, 2000))
         assert planner.ask({TopicPartition("kept", "", 0): LATEST}) == {TopicPartition("kept", "", 0): 2000}
+
+
+def test_planning_and_a_worker_that_is_new_wait_for_brokers_that_are_away(
+    plan: MakePlanner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first contact has no time at all here: the back-off is as long as its deadline."""
+    monkeypatch.setattr(client_module, "_shared", {})
+    with EmbeddedBroker() as own, Outages(own) as log:
+        create(own, "away")
+        produce(own, "away", 2000)
+        chosen = options(own, "away", **{"kafka.retry.backoff.ms": "300", "kafka.retry.backoff.max.ms": "1"})
+        planner = plan(chosen)
+        (partition,) = planner.refresh()
+        own.stop()
+        assert planner.refresh() == [partition]
+        own.stop()
+        assert planner.ask({partition: LATEST}) == {partition: 2000}
+        own.stop()
+        rows = [
+            row["offset"] for batch in read_range(chosen, whole(planner, "away", 2000)) for row in batch.to_pylist()
+        ]
+        assert rows == list(range(2000))
+        shared_client(chosen.settings, READING).close()
+        assert log.count == 3
+        line = (
+            r"kafka_once: brokers at 127\.0\.0\.1:\d+ not reachable since \d\d:\d\d:\d\d "
+            r"\(ConnectionRefusedError: .*\), trying again until \d\d:\d\d:\d\d to "
+        )
+        (first, second, third) = log.said[::2]
+        assert re.fullmatch(line + "ask for the topics away", first)
+        assert re.fullmatch(line + "ask for offsets", second)
+        assert re.fullmatch(line + "fetch away-0 at offset 0", third)
+        assert all(re.search(r"answer again, after \d+ s$", text) for text in log.said[1::2])
 
 
 def test_records_beyond_the_log_are_lost_data(broker: EmbeddedBroker, plan: MakePlanner) -> None:

@@ -233,6 +233,43 @@ def test_a_value_that_is_newer_than_its_batch_stops_the_query(
 
 
 @pytest.mark.parametrize("evolution", ["add-columns", "restart"])
+def test_of_all_versions_only_newer_ones_stop_the_query(
+    registry: EmbeddedRegistry, client: SchemaRegistryClient, register: Register, evolution: str
+) -> None:
+    """Each version read by a query that was started with each version."""
+    topic, versions = f"all-{evolution}", (1, 2, 3)
+    ids, queries = [], []
+    for count in versions:
+        ids.append(register(topic, count))
+        made = source(hand_over(registry, topic, schemaEvolution=evolution))
+        decoding = made.options.rows.decoding
+        assert isinstance(decoding, SchemaOptions)
+        if evolution == "add-columns":
+            decoding = followed(source(made.hand_over, version_of_batch(decoding, None)))
+        queries.append(decoding)
+    elsewhere = json.dumps({**json.loads(text(topic, 1)), "doc": "of another subject"})
+    other = client.register_schema(f"{topic}-else-value", Schema(elsewhere))
+
+    def read(decoding: SchemaOptions, number: int, count: int) -> Any:
+        value = frame(number) + b"\2" + b"\2x" * (count - 1)
+        return RegisteredValues(decoding).decode(pa.array([value], pa.binary()))[0].to_pylist()
+
+    newest = f"version {versions[-1]} \\(id {ids[-1]}\\) by now"
+    for begun, decoding in zip(versions, queries, strict=True):
+        for written, number in [*zip(versions, ids, strict=True), (1, other)]:
+            if number != other and written > begun:
+                with pytest.raises(SchemaChangedError, match=rf"{newest}, .* with the schema {number}\."):
+                    read(decoding, number, written)
+            else:
+                expected = {"a": 1, **dict.fromkeys("bcd"[: written - 1], "x")}
+                expected |= dict.fromkeys("bcd"[written - 1 : begun - 1], "?")
+                assert read(decoding, number, written) == [expected]
+    for permanently in (False, True):
+        client.delete_version(f"{topic}-value", 2, permanent=permanently)
+        assert read(queries[2], ids[0], 1) == [{"a": 1, "b": "?", "c": "?"}]
+
+
+@pytest.mark.parametrize("evolution", ["add-columns", "restart"])
 def test_a_newer_value_stops_the_query_though_the_registry_that_is_asked_for_the_latest_lags(
     registry: EmbeddedRegistry,
     client: SchemaRegistryClient,
@@ -279,6 +316,21 @@ def test_a_batch_that_is_begun_again_keeps_its_version_and_stops_for_newer_value
     assert decode(older, frame(first) + b"\2") == [{"a": 1, "b": None}]
     with pytest.raises(NewerThanBegunError, match=f"a value came with the schema {second}, which is newer"):
         decode(older, frame(second) + b"\2\2x")
+
+
+def test_where_the_version_of_the_start_is_gone_any_other_value_stops_the_query(
+    registry: EmbeddedRegistry, client: SchemaRegistryClient, register: Register
+) -> None:
+    """Whether a value is newer than what is gone, nobody can say."""
+    first, second = (register("gone", count) for count in (1, 2))
+    decoding = source(hand_over(registry, "gone", schemaEvolution="restart")).options.rows.decoding
+    assert isinstance(decoding, SchemaOptions)
+    register("gone", 3)
+    for permanently in (False, True):
+        client.delete_version("gone-value", 2, permanent=permanently)
+    assert decoding.reader_id == second
+    with pytest.raises(SchemaChangedError, match=rf"version 3 .* with the schema {first}\."):
+        RegisteredValues(decoding).decode(pa.array([frame(first) + b"\2"], pa.binary()))
 
 
 def test_a_select_is_checked_with_the_columns_of_each_version(registry: EmbeddedRegistry, register: Register) -> None:

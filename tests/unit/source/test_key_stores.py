@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparkonce.kafka.client.key_stores import KeyStoreError, read_key_store
 from sparkonce.kafka.client.security import Tls
 from sparkonce.kafka.client.tls import lines, openssl_name, tls_context
+from sparkonce.kafka.key_stores import KeyStoreError, read_key_store
 from sparkonce.options import OptionError
 from tests.cases import each_case
 from tests.chance import examples

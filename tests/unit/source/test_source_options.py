@@ -6,6 +6,7 @@ import pytest
 
 from sparkonce.connectors.kafka_source.offset_rules import OffsetRule
 from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.kafka_source.source import KafkaOnceStreamReader
 from sparkonce.kafka.client.client import EARLIEST, LATEST
 from sparkonce.options import OptionError
 from tests.cases import each_case
@@ -176,9 +177,20 @@ def test_what_has_no_effect_is_told(caplog: pytest.LogCaptureFixture) -> None:
     read(maxOffsetsPerTrigger="5", minOffsetsPerTrigger="1", maxTriggerDelay="1s").for_batch()
     for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
         assert f"option {name} ignored in batch queries" in caplog.text
-    assert "group" not in caplog.text
-    read(**{"KAFKA.GROUP.ID": "g", "groupIdPrefix": "p"}).for_stream()
-    assert "kafka.group.id=g has no effect" in caplog.text
+
+
+def test_of_a_group_only_the_process_that_plans_says_that_it_has_no_effect(caplog: pytest.LogCaptureFixture) -> None:
+    """Spark makes a reader in two processes of the driver, and a check of `sparkonce ingest` reads the options too."""
+    options = read(**{"KAFKA.GROUP.ID": "g", "groupIdPrefix": "p"})
+    KafkaOnceStreamReader(options)
+    options.for_stream()
+    planning = KafkaOnceStreamReader(options)
+    assert not caplog.messages
+    planning._plan()
+    planning._plan()
+    planning.stop()
+    (message,) = caplog.messages
+    assert "kafka.group.id=g has no effect" in message
 
 
 def test_columns_in_the_order_given() -> None:

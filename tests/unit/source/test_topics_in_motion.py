@@ -58,6 +58,45 @@ def test_a_deleted_topic_is_lost_data(cluster: Cluster, two: tuple[str, str]) ->
             assert set(positions(lenient)) == {stays}
 
 
+@pytest.mark.parametrize("option", ["subscribe", "assign"])
+def test_the_advice_for_a_deleted_topic_lasts(cluster: Cluster, option: str) -> None:
+    """Not for one batch only: each start asks for the topics that the options name."""
+    gone, stays = cluster.create(), cluster.create()
+
+    def chosen(*names: str) -> str:
+        return ",".join(names) if option == "subscribe" else json.dumps({name: [0] for name in names})
+
+    with cluster.stream(**{option: chosen(gone, stays)}, **EARLIEST, **AT_ONCE) as stream:
+        cluster.send(gone, [1])
+        cluster.send(stays, [2])
+        assert stream.process_all() == [1, 2]
+        cluster.delete(gone)
+        with pytest.raises(DataLossError, match=rf"Remove {gone} from {option}, or .* set it to false") as error:
+            stream.process_all()
+        assert "set subscribe back" not in str(error.value)
+        stream.options |= {option: chosen(stays), "failOnDataLoss": "false"}
+        for number, fails in ((3, "false"), (4, "false"), (5, "true")):
+            stream.options["failOnDataLoss"] = fails
+            stream.start()
+            cluster.send(stays, [number])
+            assert stream.process_all() == [number]
+        stream.options[option] = chosen(gone, stays)
+        stream.start()
+        with pytest.raises(MissingTopicError, match="remove it there if it was deleted"):
+            stream.process_all()
+
+
+def test_partitions_that_are_no_longer_assigned_are_not_called_deleted(cluster: Cluster) -> None:
+    name = cluster.create(2)
+    with cluster.stream(assign=json.dumps({name: [0, 1]}), **EARLIEST, **AT_ONCE) as stream:
+        cluster.send(name, [1])
+        assert stream.process_all() == [1]
+        stream.options["assign"] = json.dumps({name: [0]})
+        stream.start()
+        with pytest.raises(DataLossError, match=rf"{name}-1 .* or assign no longer names them.* set assign back"):
+            stream.process_all()
+
+
 def test_a_topic_that_seems_to_be_gone_is_asked_for_again(
     cluster: Cluster, two: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import ssl
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -15,8 +17,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from sparkonce.broker_lite.config import BrokerConfig
+from sparkonce.broker_lite.security.tls import server_context
 from sparkonce.kafka.client.security import Tls
 from sparkonce.kafka.client.tls import tls_context
+from tests.cases import each_case
 
 DAY = datetime.timedelta(days=1)
 
@@ -67,10 +72,10 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
     return context
 
 
-def shake_hands(serving: ssl.SSLContext, trusted: Entity, host: str = "broker") -> None:
+def shake_hands(serving: ssl.SSLContext, trusted: Entity, host: str = "broker", **own: Any) -> None:
     """Connect in memory."""
     one, other = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client = tls_context(Tls(ca_pem=trusted.pem)).wrap_bio(one, other, server_hostname=host)
+    client = tls_context(Tls(ca_pem=trusted.pem, **own)).wrap_bio(one, other, server_hostname=host)
     server = serving.wrap_bio(other, one, server_side=True)
     waiting = [client, server]
     for _ in range(8):
@@ -86,6 +91,19 @@ def shake_hands(serving: ssl.SSLContext, trusted: Entity, host: str = "broker") 
 @pytest.mark.parametrize("trusted", [ROOT, BETWEEN, BROKER], ids=["root", "between", "the broker's own"])
 def test_each_certificate_of_the_chain_can_be_trusted(serving: ssl.SSLContext, trusted: Entity) -> None:
     shake_hands(serving, trusted)
+
+
+@each_case("trusted", [ROOT, BETWEEN, BROKER, OTHER], ["root", "between", "the client's own", "another"])
+def test_a_broker_trusts_each_certificate_too(trusted: Entity, tmp_path: Path) -> None:
+    file = tmp_path / "trusted.pem"
+    file.write_text("# Főtanúsítvány, as bundles of authorities have it\n" + trusted.pem)
+    own = {"certificate_pem": BROKER.pem + BETWEEN.pem, "key_pem": BROKER.key_pem}
+    settings = {"listeners": "SSL://:0", "ssl.truststore.location": file, "ssl.client.auth": "required"}
+    settings |= {"ssl.keystore.certificate.chain": own["certificate_pem"], "ssl.keystore.key": own["key_pem"]}
+    broker = server_context(BrokerConfig.of(settings).listener_configs[0])
+    assert tls_context(Tls(ca_location=str(file))).get_ca_certs() == broker.get_ca_certs()
+    with pytest.raises(ssl.SSLCertVerificationError) if trusted is OTHER else contextlib.nullcontext():
+        shake_hands(broker, ROOT, **own)
 
 
 def test_no_other_is_and_the_name_still_counts(serving: ssl.SSLContext) -> None:

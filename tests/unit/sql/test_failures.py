@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import math
+import re
+from decimal import Decimal
+
 import duckdb
 import pyarrow as pa
 import pytest
@@ -9,18 +14,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
+    DataType,
     DateType,
+    DecimalType,
     DoubleType,
+    FloatType,
     IntegerType,
     LongType,
     MapType,
+    ShortType,
     StringType,
+    StructField,
     StructType,
     TimestampType,
 )
 
 from sparkonce.connectors.sql import engine, failures
+from sparkonce.connectors.sql.messages import MOST_SHOWN
 from sparkonce.connectors.sql.select import Selected, check_select
+from sparkonce.options import OptionError
 from tests.cases import each_case
 from tests.chance import examples
 
@@ -42,7 +55,7 @@ def select(text: str, texts: list[str | None]) -> Selected:
 def test_one_row_that_fails_is_left_out_with_its_reason() -> None:
     selected = select("SELECT n, CAST(s AS INT) AS x FROM records", ["1", "x", None, "4"])
     assert selected.rows.to_pydict() == {"n": [0, 2, 3], "x": [1, None, 4]}
-    assert selected.failed == [(1, "sql: x: Could not convert string 'x (not a whole number)' to INT32")]
+    assert selected.failed == [(1, "sql: x: STRING 'x' cannot be cast to INT: it is not a whole number")]
 
 
 @each_case(
@@ -122,6 +135,71 @@ def _binary(name: str) -> dict[str, object]:
     return {"name": name, "type": "binary", "nullable": True, "metadata": {}}
 
 
+FAILING: dict[str, tuple[DataType, object]] = {
+    "text": (StringType(), 'it\'s (not INT32)\n\nLINE 1: "x"'),
+    "long_text": (StringType(), "9" * 1000),
+    "day": (StringType(), "2026-02-30"),
+    "time": (StringType(), "2026-02-30 12:00:00"),
+    "short": (ShortType(), 32767),
+    "whole": (IntegerType(), 2**31 - 1),
+    "long": (LongType(), 2**63 - 1),
+    "real": (DoubleType(), 1e300),
+    "nan": (FloatType(), math.nan),
+    "number": (DecimalType(10, 2), Decimal("99999999.99")),
+    "bytes": (BinaryType(), b"\xff"),
+    "last": (DateType(), dt.date(9999, 12, 31)),
+}
+NAMES_OF_TYPES = ["TINYINT", "INT", "BIGINT", "DOUBLE", "DECIMAL(5,2)", "BOOLEAN", "DATE", "TIMESTAMP", "STRING"]
+TYPE = "(STRING|BINARY|BOOLEAN|TINYINT|SMALLINT|INT|BIGINT|FLOAT|DOUBLE|DECIMAL|DATE|TIMESTAMP)"
+
+
+def test_reasons_name_the_value_its_type_and_the_type_that_it_does_not_fit() -> None:
+    """Each value cast to each type: where that fails, in words of Spark."""
+    columns = StructType([StructField(name, kind) for name, (kind, _) in FAILING.items()])
+    rows = batch([{name: value for name, (_, value) in FAILING.items()}], columns)
+    casts = [f"CAST({name} AS {target})" for name in FAILING for target in NAMES_OF_TYPES]
+    arithmetic = ["whole + 1", "long * 2", "short - (-long)", "whole / 0", "element_at(array(whole), 2)"]
+    said = {}
+    for text in (*casts, *arithmetic, "CAST(last + INTERVAL 1 DAY AS STRING)"):
+        try:
+            select = check_select(f"SELECT {text} AS x FROM records", columns)
+        except OptionError:
+            continue
+        for _, reason in select.runner().run(rows).failed:
+            said[text] = reason.removeprefix("sql: x: ")
+    others = [
+        (text, reason)
+        for text, reason in said.items()
+        if text in casts
+        and not re.match(
+            rf"({TYPE}|the number)( .{{1,{MOST_SHOWN + 3}}})? cannot be cast to {TYPE}(\(5,2\))?: it", reason
+        )
+        and "no such day" not in reason
+    ]
+    assert not others
+    assert len(said) > 50
+    assert said["CAST(text AS INT)"].startswith(
+        "STRING 'it's (not INT32) LINE 1: \"x\"' cannot be cast to INT: it is not a"
+    )
+    assert said["CAST(long_text AS INT)"] == f"STRING '{'9' * MOST_SHOWN}…' cannot be cast to INT: it is out of range"
+    assert said["CAST(short AS TINYINT)"] == "SMALLINT 32767 cannot be cast to TINYINT: it is out of range"
+    assert (
+        said["CAST(day AS DATE)"]
+        == "STRING '2026-02-30' cannot be cast to DATE: there is no such day, or it is out of range"
+    )
+    assert said["CAST(bytes AS STRING)"] == "BINARY cannot be cast to STRING: its bytes are not UTF-8"
+    assert [said[text] for text in arithmetic] == [
+        "overflow of INT: 2147483647 + 1",
+        "overflow of BIGINT: 9223372036854775807 * 2",
+        "overflow of BIGINT: 32767 - -9223372036854775807",
+        "division by zero",
+        "element_at: no element 2 in an array of 1",
+    ]
+    assert (
+        said["CAST(last + INTERVAL 1 DAY AS STRING)"] == "year 10000 is not of 1 to 9999, and cannot be cast to STRING"
+    )
+
+
 def test_a_row_that_where_drops_does_not_fail() -> None:
     selected = select(
         "SELECT n, CAST(s AS INT) AS x FROM records WHERE s <> 'x' AND CAST(s AS INT) > 1", ["1", "x", "4"]
@@ -149,7 +227,7 @@ def test_all_rows_may_fail(count: int) -> None:
     selected = select("SELECT n, CAST(s AS INT) AS x FROM records", ["x"] * count)
     assert selected.rows.num_rows == 0
     assert [row for row, _ in selected.failed] == list(range(count))
-    exact = [reason for _, reason in selected.failed if "Could not convert" in reason]
+    exact = [reason for _, reason in selected.failed if "cannot be cast to INT" in reason]
     assert len(exact) == min(count, failures.EXACT_REASONS)
     assert selected.failed[-1][1].startswith("sql: x: ")
 

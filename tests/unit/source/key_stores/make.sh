@@ -25,4 +25,15 @@ for kind in jks p12; do
     keytool -importcert -noprompt -alias authority -file authority.pem -keystore "trust.$kind" -storepass store-s3cret \
         -storetype "$([ $kind = jks ] && echo JKS || echo PKCS12)"
 done
+# Certificates that are too weak for OpenSSL, each with its key and its authority's certificate, which comes last.
+for name in digest key authority; do
+    digest=sha256 bits=2048 authority_bits=2048
+    case $name in digest) digest=sha1 ;; key) bits=1024 ;; authority) authority_bits=1024 ;; esac
+    openssl req -x509 -newkey rsa:$authority_bits -nodes -days 36500 -keyout "$work/ca.key" -out "$work/ca.crt" \
+        -subj "/CN=weak $name's authority" -addext keyUsage=critical,keyCertSign
+    openssl req -x509 -newkey rsa:$bits -nodes -days 36500 -CA "$work/ca.crt" -CAkey "$work/ca.key" -$digest \
+        -keyout "$work/weak.key" -out "$work/weak.crt" -subj "/CN=weak $name" \
+        -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -addext basicConstraints=critical,CA:false
+    cat "$work/weak.key" "$work/weak.crt" "$work/ca.crt" > "weak_$name.pem"
+done
 rm -r "$work"

@@ -1,6 +1,6 @@
-"""Say clearly, before Spark does not, that a Java is missing or too old.
+"""Whether there is a Java that Spark can run on, which Spark itself does not say.
 
-Run as ``python -m sparkonce.jobs.shared.java_check``; exits with 0 if Spark will find a Java it can run on.
+Run as ``python -m sparkonce.connectors.runtime.java_check``; exits with 0 if Spark will find a Java it can run on.
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ FIX = (
     f"sparkonce needs Java {MINIMUM} or newer for Spark. Install one (Debian, Ubuntu: apt-get install "
     f"openjdk-{MINIMUM}-jre-headless; macOS: brew install openjdk@{MINIMUM}) or point JAVA_HOME at it."
 )
+
+
+class JavaError(RuntimeError):
+    """Spark cannot be started, since there is no Java that it can run on."""
 
 
 def java_command() -> str | None:

@@ -159,7 +159,7 @@ def _unprotected(protected: bytes, password: str) -> bytes:
         stream = hashlib.sha1(secret + stream).digest()  # noqa: S324 - it is what the format has
         plain += bytes(a ^ b for a, b in zip(hidden[start : start + _DIGEST_BYTES], stream, strict=False))
     if not hmac.compare_digest(hashlib.sha1(secret + plain).digest(), digest):  # noqa: S324
-        raise KeyStoreError("the password of its private key is wrong; set kafka.ssl.key.password")
+        raise KeyStoreError("the password of its private key is wrong (ssl.key.password)")
     return bytes(plain)
 
 

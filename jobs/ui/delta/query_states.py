@@ -1,0 +1,91 @@
+"""Whether a query runs, is idle, was stopped, or has failed.
+
+What its `LagListener` has heard is certain, as long as nothing was planned afterwards. Otherwise it is concluded from
+what the query leaves: what it has planned, finished and committed, when, and whether there is more to read. That is
+marked as "seems": a query that is idle and one that was stopped leave the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from sparkonce.connectors.lag.runs import EVERY_S, Run, RunState
+from sparkonce.jobs.ui.delta.checkpoints import CheckpointState
+
+QUIET_MS = 60_000
+"""A query that has left nothing for so long does not seem to run."""
+PAUSES = 3
+"""Nor one that has left nothing for so many times the usual pause between its batches, if that is longer."""
+LATE_MS = 2_000
+"""A batch that is planned so long after the end of a run is another run's."""
+
+_ENDS = {
+    RunState.ENDED: "it was stopped, or has read what it was to read",
+    RunState.FAILED: "it ended with an error, which is in its driver's log",
+    RunState.FENCED: "another driver writes with its appId, and has fenced it",
+}
+RUNNING, IDLE, STOPPED, FAILED = "running", "idle", "stopped", "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class QueryState:
+    """What a query does."""
+
+    word: str
+    why: str
+    is_certain: bool = False
+
+    def __str__(self) -> str:
+        return self.word if self.is_certain else f"seems {self.word}"
+
+
+def query_state(
+    run: Run | None, checkpoint: CheckpointState | None, last_ms: int | None, lag: int | None, now_ms: int
+) -> QueryState:
+    """Return what a query does; ``last_ms`` is when it last planned or committed something."""
+    if run is None:
+        return _concluded(checkpoint, last_ms, lag, now_ms)
+    is_going_on = run.state in (RunState.RUNNING, RunState.IDLE)
+    until_ms = run.at_ms + LATE_MS + (1000 * EVERY_S if is_going_on else 0)
+    if is_going_on and (run.is_heard or (last_ms or 0) <= until_ms):
+        return _heard(run, checkpoint)
+    if not is_going_on and (last_ms or 0) <= until_ms:
+        return QueryState(STOPPED if run.state is RunState.ENDED else FAILED, _ENDS[run.state], is_certain=True)
+    return _concluded(checkpoint, last_ms, lag, now_ms)
+
+
+def _heard(run: Run, checkpoint: CheckpointState | None) -> QueryState:
+    if not run.is_heard:
+        return QueryState(STOPPED, f"its driver (process {run.pid}) has ended without a word of it", is_certain=True)
+    if run.state is RunState.IDLE and not (checkpoint and checkpoint.is_at_work):
+        return QueryState(IDLE, "it waits for records", is_certain=True)
+    return QueryState(RUNNING, f"its driver is process {run.pid}", is_certain=True)
+
+
+def _concluded(checkpoint: CheckpointState | None, last_ms: int | None, lag: int | None, now_ms: int) -> QueryState:
+    if last_ms is None:
+        return QueryState(STOPPED, "it has planned no batch yet")
+    is_quiet = now_ms - last_ms > _quiet_ms(checkpoint)
+    if checkpoint is not None and checkpoint.is_at_work:
+        if is_quiet:
+            return QueryState(STOPPED, "its last batch is not finished: it was killed, has failed, or takes that long")
+        return QueryState(RUNNING, "its last batch was planned a moment ago")
+    if not is_quiet:
+        return QueryState(RUNNING, "it was at work a moment ago")
+    if checkpoint is None:
+        return QueryState(STOPPED, "it has committed nothing for a while, and its checkpoint is not known")
+    if lag:
+        return QueryState(STOPPED, "records wait for it, and it plans no batch")
+    return QueryState(IDLE, "or stopped: it has finished its last batch" + (", and nothing waits" if lag == 0 else ""))
+
+
+def _quiet_ms(checkpoint: CheckpointState | None) -> float:
+    return max(QUIET_MS, PAUSES * _pause_ms([] if checkpoint is None else checkpoint.planned.values()))
+
+
+def _pause_ms(planned: Iterable[int]) -> float:
+    pauses = [after - before for before, after in pairwise(sorted(planned))]
+    return median(pauses) if pauses else 0.0
