@@ -459,7 +459,7 @@ def documented() -> dict[str, str]:
 
 def test_the_page_names_every_bound_with_its_value() -> None:
     wanted = {
-        f"{module.removeprefix('sparkonce.broker_lite.')}.{name}": value
+        f"{module.removeprefix('sparkonce.')}.{name}": value
         for module in MODULES
         for name, value in vars(import_module(module)).items()
         if name.isupper()
@@ -469,7 +469,7 @@ def test_the_page_names_every_bound_with_its_value() -> None:
     for name, shown in told.items():
         if "_" in name and name.rpartition(".")[2].isupper():
             module, _, constant = name.rpartition(".")
-            value = getattr(import_module(f"sparkonce.broker_lite.{module}"), constant)
+            value = getattr(import_module(f"sparkonce.{module}"), constant)
         else:
             value = BrokerConfig.of({})
             value = getattr(value, name.replace(".", "_"))
