@@ -68,9 +68,6 @@ WAYS_OUT: dict[str, dict[str, str]] = {
     "kafka.client.connection": {
         "SaslError": "Check `kafka.sasl.mechanism`, user and password, against the broker's listener.",
     },
-    "kafka.key_stores": {
-        "KeyStoreError": "Check the file, its type and its password, on the machine that the message comes from.",
-    },
     "kafka.client.oauth": {
         "TokenError": "Check the client id and secret, or the file that the message names.",
         "TokenServerError": (
