@@ -10,6 +10,8 @@ import re
 
 _TRACEBACK = "Traceback (most recent call last):"
 _MODULE = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z]\w*(?::|$))")
+_CALLED = "An error occurred while calling "
+"""Before an exception of Java's that PySpark has no class for."""
 _REMEDIES = (
     (
         re.compile(r"\[DATA_SOURCE_NOT_FOUND\].* (?:kafka|delta)_once\b"),
@@ -58,5 +60,7 @@ def _last_raised(text: str) -> str:
 
 
 def _first(error: BaseException) -> str:
-    first = str(error).strip().partition("\n")[0].strip()
-    return f"{type(error).__name__}{': ' if first else ''}{first}"
+    first, _, rest = str(error).strip().partition("\n")
+    if first.startswith(_CALLED) and rest.startswith(": "):
+        return _MODULE.sub("", rest.removeprefix(": ").partition("\n")[0].strip())
+    return f"{type(error).__name__}{': ' if first else ''}{first.strip()}"

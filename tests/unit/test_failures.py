@@ -19,8 +19,8 @@ KAFKA = "no answer from Kafka at localhost:1 within 10000 ms. Check that a broke
             f"KafkaUnreachableError: {KAFKA}",
         ),
         (
-            f"{NOT_FOUND % 'delta_once'}\n\nJVM stacktrace:\n\tat org.apache.spark.A.a(A.scala:1)",
-            f"RuntimeError: {NOT_FOUND % 'delta_once'}. A thread that did not start Spark calls sparkonce.register",
+            f"An error occurred while calling o1.start.\n: org.a.NotFoundError: {NOT_FOUND % 'delta_once'}\n\tat a",
+            f"NotFoundError: {NOT_FOUND % 'delta_once'}. A thread that did not start Spark calls sparkonce.register",
         ),
         (NOT_FOUND % "iceberg", f"RuntimeError: {NOT_FOUND % 'iceberg'}"),
         (
