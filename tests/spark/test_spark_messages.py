@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from sparkonce import explain, register, spark_session, write_stream
@@ -59,7 +59,8 @@ def test_a_query_from_another_thread(spark: SparkSession, tmp_path: Path) -> Non
 
     def start_after_asking_for_the_session() -> None:
         assert spark_session("tests")._jsparkSession.equals(spark._jsparkSession)
-        start()
+        with pytest.raises(AnalysisException, match="delta_once only writes"):  # so it is found, without a query
+            spark.read.format("delta_once").load()
 
     def start_in_a_session_that_is_registered() -> None:
         other = spark.newSession()
