@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError, StoreMissingError
 from sparkonce.offset_store.group import GroupOffsets, GroupOffsetStore
-from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.memory import MemoryOffsetStore
 from sparkonce.offset_store.store import OffsetStore
 
@@ -79,6 +78,7 @@ def open_store(
         raise ValueError(f"offsetStore={spec!r}: {error}") from None
     if spec.startswith(DELTA):
         from sparkonce.offset_store.delta import DeltaOffsetStore
+        from sparkonce.offset_store.locations import Location
 
         location = Location.parse(spec.removeprefix(DELTA))
         return DeltaOffsetStore(location, app_id, dict(storage_options or {}), create_missing)

@@ -155,7 +155,7 @@ def __getattr__(name: str) -> Any:
             remedy = missing_extra(error)
             if remedy is None:
                 raise
-            raise ModuleNotFoundError(f"sparkonce.{name} {remedy}", name=error.name) from error
+            raise ModuleNotFoundError(f"sparkonce.{name} {remedy}", name=error.name) from None
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

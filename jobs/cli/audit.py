@@ -24,9 +24,9 @@ from sparkonce.jobs.cli.audit_files import look_for_files
 from sparkonce.jobs.cli.audit_inputs import Coordinates, CoordinatesError, RowCounts, RowsError, ask_broker, count_rows
 from sparkonce.jobs.cli.audit_report import Examined, Verdict, as_json, as_text
 from sparkonce.jobs.cli.audit_result import look_at_result, offsets_of
-from sparkonce.jobs.cli.housekeeping.brokers import settings_from
 from sparkonce.jobs.shared.arguments import UsageError, add_kafka, add_table
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
+from sparkonce.jobs.shared.kafka_options import settings_from
 from sparkonce.jobs.shared.verdicts import coloured
 from sparkonce.kafka.client.client import MissingTopicError
 from sparkonce.kafka.protocol.errors import KafkaError

@@ -13,9 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from sparkonce.broker_lite.config import ConfigError
-from sparkonce.jobs.cli.housekeeping.brokers import settings_from
 from sparkonce.jobs.shared.arguments import UsageError, add_kafka, whole_number
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
+from sparkonce.jobs.shared.kafka_options import settings_from
 from sparkonce.options import OptionError
 from sparkonce.words import counted
 
@@ -48,11 +48,10 @@ def run(options: argparse.Namespace) -> int:
     """Send; returns the exit status."""
     from sparkonce.connectors.kafka_sink.producer import DeliveryRefusedError, RecordTooLargeError
     from sparkonce.connectors.kafka_sink.transactions import TransactionError
-    from sparkonce.exactly_once.guarantee import Guarantee
     from sparkonce.kafka.client.producer_settings import read_producer
     from sparkonce.kafka.protocol.errors import KafkaError
 
-    read = partial(read_producer, keeping=Guarantee.EXACTLY_ONCE.keeping)
+    read = partial(read_producer, keeping="sparkonce send")
     try:
         given = settings_from(options, read)
         if not given:

@@ -21,11 +21,11 @@ from sparkonce.connectors.kafka_sink.transactions import State, TransactionError
 from sparkonce.connectors.kafka_sink.unfinished import Ended
 from sparkonce.exactly_once.errors import DeliveryError
 from sparkonce.exactly_once.transactions import DecisionFormatError, Decisions, Fate, ranges_text
-from sparkonce.jobs.cli.housekeeping.brokers import settings_from
 from sparkonce.jobs.cli.housekeeping.open_transactions import look
 from sparkonce.jobs.cli.housekeeping.transactions_report import as_json, as_text, batch_text, size_text
 from sparkonce.jobs.shared.arguments import UsageError, add_kafka
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
+from sparkonce.jobs.shared.kafka_options import settings_from
 from sparkonce.kafka.client.client import Client, MissingTopicError
 from sparkonce.kafka.client.settings import read_settings
 from sparkonce.kafka.protocol.errors import KafkaError

@@ -69,7 +69,7 @@ def _examine(options: argparse.Namespace) -> Iterator[Finding]:
         )
     from sparkonce.jobs.cli.doctor import spark
     from sparkonce.jobs.cli.doctor.from_there import Places
-    from sparkonce.jobs.cli.housekeeping.brokers import settings_from
+    from sparkonce.jobs.shared.kafka_options import settings_from
 
     places = Places(settings_from(options), options.topic, options.table, options.checkpoint, dict(options.storage))
     yield from spark.examine(options.master, places)
@@ -77,7 +77,7 @@ def _examine(options: argparse.Namespace) -> Iterator[Finding]:
 
 def _brokers(options: argparse.Namespace) -> Iterator[Finding]:
     from sparkonce.jobs.cli.doctor import kafka
-    from sparkonce.jobs.cli.housekeeping.brokers import settings_from
+    from sparkonce.jobs.shared.kafka_options import settings_from
 
     settings = settings_from(options)
     if settings:

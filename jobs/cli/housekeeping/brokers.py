@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from sparkonce.broker_lite.config import ConfigError, read_properties
 from sparkonce.connectors.kafka_source.epochs import LogEpochs
 from sparkonce.exactly_once.audit_broker import PartitionLog
 from sparkonce.kafka.client.client import (
@@ -23,9 +20,6 @@ from sparkonce.kafka.client.client import (
 from sparkonce.kafka.client.settings import read_settings
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.offset_store.offsets import Position, TopicPartition
-from sparkonce.options import KAFKA_PREFIX
-
-SERVERS = f"{KAFKA_PREFIX}bootstrap.servers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,32 +47,6 @@ class BrokerView:
             return None
         name = partition.topic or self.name_of(partition.topic_id)
         return self.logs.get((name or "", partition.partition))
-
-
-def settings_from(
-    options: argparse.Namespace, check: Callable[[Mapping[str, str]], object] = read_settings
-) -> dict[str, str]:
-    """Return the ``kafka.*`` options of a client from what `add_kafka` declares, checked; none if nothing was given.
-
-    Names come with or without the prefix. The command line goes before the file.
-
-    Raises:
-        ConfigError: if the file cannot be read.
-        OptionError: for options that cannot be read, or that name no broker.
-    """
-    given: dict[str, str] = {}
-    if options.command_config is not None:
-        if not os.path.isfile(options.command_config):
-            raise ConfigError(f"--command-config {options.command_config}: there is no such file")
-        given |= read_properties(options.command_config)
-    # Before they are put together: a name with the prefix and the same without it are one setting.
-    named = [*given.items(), *options.kafka]
-    found = {name if name.startswith(KAFKA_PREFIX) else KAFKA_PREFIX + name: value for name, value in named}
-    if options.bootstrap_servers is not None:
-        found[SERVERS] = options.bootstrap_servers
-    if found:
-        check(found)
-    return found
 
 
 def ask(options: Mapping[str, str], names: Iterable[str], topic_ids: Iterable[str] = ()) -> BrokerView:

@@ -11,7 +11,6 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
 from sparkonce.connectors.delta_sink.compaction import Compaction
-from sparkonce.jobs.cli.housekeeping.brokers import settings_from
 from sparkonce.jobs.cli.housekeeping.orphans import TableFolder
 from sparkonce.jobs.shared.arguments import (
     add_kafka,
@@ -25,6 +24,7 @@ from sparkonce.jobs.shared.arguments import (
     timestamp_ms,
     whole_number,
 )
+from sparkonce.jobs.shared.kafka_options import settings_from
 from sparkonce.offset_store.administration import OffsetsTable
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.locations import Location
