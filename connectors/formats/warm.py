@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from importlib import import_module
 
 import numpy as np
 import pyarrow as pa
@@ -25,13 +26,14 @@ _OF_PROTOBUF = (
     "numbers ARRAY<BIGINT>, map MAP<STRING, BIGINT>, inner STRUCT<x: INT, many: ARRAY<STRUCT<y: STRING>>>"
 )
 """The types that Protobuf has; with the others, those of JSON and Avro."""
+_WITH_ENUM = 'syntax = "proto3"; enum Side { LEFT = 0; RIGHT = 1; } message Turn { Side side = 1; }'
 _TYPES = f"{_OF_PROTOBUF}, amount DECIMAL(12, 2), wide DECIMAL(30, 2), day DATE, at TIMESTAMP, here TIMESTAMP_NTZ"
 _DOCUMENT = {
     "flag": True,
     "small": 1,
     "large": 1,
     "single": 1.5,
-    "precise": 1.5e3,
+    "precise": 1.2345678901234567e300,
     "name": 'quoted "é"',
     "raw": "AAA=",
     "list": ["a"],
@@ -54,7 +56,7 @@ def steps() -> Mapping[str, Callable[[], object]]:
         "writing records, and mirrors": _write,
         "JSON": _read_json,
         "Avro": lambda: _write_and_read(AVRO, _TYPES),
-        "Protobuf": lambda: _write_and_read(PROTOBUF, _OF_PROTOBUF),
+        "Protobuf": _protobuf,
     }
 
 
@@ -65,6 +67,12 @@ def _write() -> None:
 
 def _read_json(fields: str = _TYPES) -> pa.RecordBatch:
     return _read(json.dumps(_DOCUMENT, ensure_ascii=False).encode(), valueFormat="json", valueSchema=fields)
+
+
+def _protobuf() -> None:
+    import_module("grpc_tools")  # compiles schemas
+    _write_and_read(PROTOBUF, _OF_PROTOBUF)
+    _read(b"\x08\x01", valueFormat=PROTOBUF, valueSchema=_WITH_ENUM)
 
 
 def _write_and_read(form: str, fields: str) -> None:
@@ -78,8 +86,8 @@ def _write_and_read(form: str, fields: str) -> None:
 def _read(value: bytes, **options: str) -> pa.RecordBatch:
     """Return the row of a record with this value, as a task does that reads it with these options."""
     given = pa.RecordBatch.from_pydict({"key": [b"k"], "value": [value], "headers": [[{"key": "h", "value": b"v"}]]})
-    layout = RowLayout("t", key=0, value=1, headers=2)
-    (batch,) = RowEncoder(layout, lambda _topic, _at_least: 1, ProducerSettings()).encode(given)
+    encoder = RowEncoder(RowLayout("t", key=0, value=1, headers=2), lambda _topic, _at_least: 1, ProducerSettings())
+    (batch,) = *encoder.encode(given), *encoder.finish()
     batch.stamp(-1, -1, -1, transactional=False)
     data, rows = np.frombuffer(batch.data, np.uint8), _options(**options)
     decoder = RecordDecoder("t", 0, columns=rows.decoded)

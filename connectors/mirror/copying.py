@@ -22,7 +22,7 @@ from sparkonce.connectors.kafka_sink.encoding import BUFFERED_BYTES, LEAST_BATCH
 from sparkonce.connectors.kafka_source import kernel as source_kernel
 from sparkonce.connectors.kafka_source.decode import FetchedBatches
 from sparkonce.connectors.mirror import kernel
-from sparkonce.connectors.runtime.compiled import Bytes, Int64s
+from sparkonce.connectors.runtime.compiled import Bytes, Int64s, read_only
 from sparkonce.kafka.client.producer_settings import ProducerSettings
 from sparkonce.kafka.protocol.compression import Compression
 from sparkonce.kafka.protocol.records import set_base_offset, set_partition_leader_epoch
@@ -144,7 +144,7 @@ class BatchCopier:
         if fetched.topic in self._keyed:
             return False
         for buffer, table in fetched.decoder.inflated(fetched.data, row):
-            if not kernel.is_keyless(_read_only(buffer), table[0]):
+            if not kernel.is_keyless(read_only(buffer), table[0]):
                 self._keyed.add(fetched.topic)
                 return False
         return True
@@ -170,7 +170,7 @@ class BatchCopier:
     def _pack(self, fetched: FetchedBatches, rows: Int64s) -> Iterator[EncodedBatch]:
         """Append the wanted records of batches to the open ones, and yield those that are full."""
         for buffer, table in fetched.decoder.inflated(fetched.data, rows):
-            wanted = (_read_only(buffer), table, fetched.start, fetched.end, 0 if self._keeps else -1)
+            wanted = (read_only(buffer), table, fetched.start, fetched.end, 0 if self._keeps else -1)
             state = np.zeros(kernel.STATE_SLOTS, np.int64)
             state[kernel.POSITION] = -1
             while True:
@@ -237,10 +237,3 @@ class BatchCopier:
         if topic not in self._counts:
             self._counts[topic] = self._partition_count(topic, None)
         return self._counts[topic]
-
-
-def _read_only(buffer: Bytes) -> Bytes:
-    """Return a view for the kernel, which is compiled for one kind of array only."""
-    view = buffer.view()
-    view.flags.writeable = False
-    return view

@@ -8,6 +8,7 @@ from sparkonce.connectors.kafka_source import kernel
 from sparkonce.connectors.kafka_source.decode import FetchedBatches, RecordDecoder
 from sparkonce.connectors.kafka_source.ranges import ReadCount
 from sparkonce.connectors.mirror.copying import BatchCopier
+from sparkonce.connectors.mirror.kernel import is_keyless
 from sparkonce.kafka.client.producer_settings import ProducerSettings
 
 _RECORD = bytes([12, 0, 0, 0, 1, 0, 0])
@@ -23,6 +24,7 @@ def _copy_a_record() -> None:
         "t", keep_partitions=True, codec=None, partition_count=lambda _topic, _at_least: 1, settings=ProducerSettings()
     )
     assert not list(copier.encode(fetched))
+    assert is_keyless(data, table[0])
 
 
 _copy_a_record()

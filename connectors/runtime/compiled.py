@@ -34,6 +34,13 @@ def compiled(function: Function) -> Function:
     return result
 
 
+def read_only(data: Bytes) -> Bytes:
+    """Return a view that compiled functions take: for bytes that may be written to they would be compiled once more."""
+    view = data.view()
+    view.flags.writeable = False
+    return view
+
+
 @intrinsic  # type: ignore[untyped-decorator]
 def copy_bytes(_context: Any, target: Any, to: Any, source: Any, position: Any, length: Any) -> Any:  # noqa: ARG001
     """Copy ``length`` bytes from ``source[position:]`` to ``target[to:]``; the caller has checked that they fit.

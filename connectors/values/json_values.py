@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
-from sparkonce.connectors.runtime.compiled import Bytes
+from sparkonce.connectors.runtime.compiled import Bytes, read_only
 from sparkonce.connectors.values import scanning
 from sparkonce.connectors.values.columns import Problems
 from sparkonce.connectors.values.jackson_parser import JacksonParser, Parsed
@@ -72,11 +72,12 @@ class JsonDecoder:
         count = len(values)
         _, offset_buffer, data_buffer = values.buffers()
         bounds = np.frombuffer(offset_buffer, np.int32)[values.offset : values.offset + count + 1]
-        data = np.frombuffer(data_buffer if data_buffer is not None and data_buffer.size else b"\0", np.uint8)
+        has_data = data_buffer is not None and data_buffer.size
+        data = read_only(np.frombuffer(data_buffer if has_data else b"\0", np.uint8))
         starts = bounds[:-1].copy()
         if values.null_count:
             starts[np.asarray(values.is_null())] = scanning.NULL
-        level = Level(starts, bounds[1:], np.arange(count, dtype=np.int32))
+        level = Level(starts, bounds[1:].copy(), np.arange(count, dtype=np.int32))
         odd: Bytes = np.zeros(count, np.uint8)
         if data[bounds[0] : bounds[-1]].max(initial=0) >= ASCII_BELOW:
             scanning.check_utf8(data, level, odd)

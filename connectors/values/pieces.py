@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 import pyarrow as pa
 
-from sparkonce.connectors.runtime.compiled import Bytes, Int32s, Int64s
+from sparkonce.connectors.runtime.compiled import Bytes, Int32s, Int64s, read_only
 from sparkonce.connectors.values.columns import CellMaker, Layout, Problems
 
 BYTES_AT_ONCE = 1 << 20
@@ -31,7 +31,7 @@ class PieceDecoder(ABC):
         Of each value, ``starts`` and ``ends`` say where in ``data`` its bytes are, and ``entries`` its writer's
         number, `columns.NULL` or `columns.UNREADABLE`.
         """
-        parts: list[pa.Array] = []
+        data, parts = read_only(data), list[pa.Array]()
         problems: Problems = {}
         for first, last in self._pieces(starts, ends):
             found: Int32s = np.zeros(last - first, np.int32)

@@ -33,6 +33,7 @@ from sparkonce.jobs.cli.housekeeping.brokers import BrokerView
 from sparkonce.jobs.cli.housekeeping.offsets_file import check_key, read_offsets_file, topic_id
 from sparkonce.jobs.cli.housekeeping.offsets_report import as_document, as_text
 from sparkonce.jobs.cli.housekeeping.spark_offsets import read_progress, starting_offsets, with_topic_ids
+from sparkonce.jobs.shared import kafka_options
 from sparkonce.jobs.shared.arguments import (
     UsageError,
     add_kafka,
@@ -169,7 +170,7 @@ def _show(options: argparse.Namespace, opened: OffsetsTable) -> int:
 
 
 def _show_starting_offsets(options: argparse.Namespace, stored: Stored) -> int:
-    if options.app_id is None or not brokers.settings_from(options):
+    if options.app_id is None or not kafka_options.settings_from(options):
         raise UsageError("--starting-offsets needs --app-id and --bootstrap-servers")
     source = options.source or _only_source(stored, options.app_id)
     if source is None:
@@ -197,7 +198,7 @@ def _planned_set(options: argparse.Namespace, opened: OffsetsTable) -> ManualCha
             "give --app-id, --topic, --partition and --offset, or --from-json FILE, or --from-checkpoint DIR"
         )
     known_id, source = options.topic_id, options.source
-    kafka = brokers.settings_from(options)
+    kafka = kafka_options.settings_from(options)
     if known_id is None and kafka:
         known_id = _id_on_broker(options, kafka)
         # A broker that knows the topic is as good as a table that does: a pipeline may be new.
@@ -207,7 +208,7 @@ def _planned_set(options: argparse.Namespace, opened: OffsetsTable) -> ManualCha
 
 
 def _planned_from_checkpoint(options: argparse.Namespace, opened: OffsetsTable, stored: Stored) -> ManualChange:
-    kafka = brokers.settings_from(options)
+    kafka = kafka_options.settings_from(options)
     if options.app_id is None or not kafka:
         raise UsageError("--from-checkpoint needs --app-id and --bootstrap-servers")
     source = options.source or _only_source(stored, options.app_id)
@@ -220,7 +221,7 @@ def _planned_from_checkpoint(options: argparse.Namespace, opened: OffsetsTable, 
             "were written by foreachBatch, and into this table"
         )
     view = brokers.ask(kafka, {tp.topic for tp in progress.offsets})
-    wanted = with_topic_ids(progress, view, options.app_id, source, kafka[brokers.SERVERS])
+    wanted = with_topic_ids(progress, view, options.app_id, source, kafka[kafka_options.SERVERS])
     checkpoint = without_secrets(options.from_checkpoint, dict(options.storage))  # this stays in the table's log
     origin = f"{checkpoint}: batch {progress.batch_id} of query {progress.query_id}"
     noted = {progress.query_id: progress.batch_id} if progress.noted_in_table else {}
@@ -235,7 +236,7 @@ def _only_source(stored: Stored, app_id: str) -> str | None:
 def _id_on_broker(options: argparse.Namespace, kafka: Mapping[str, str]) -> str:
     view = brokers.ask(kafka, [options.topic])
     if options.topic not in view.topics:
-        raise RecoveryError(f"topic {options.topic} does not exist at {kafka[brokers.SERVERS]}")
+        raise RecoveryError(f"topic {options.topic} does not exist at {kafka[kafka_options.SERVERS]}")
     log = view.logs.get((options.topic, options.partition))
     if log is None:
         raise RecoveryError(f"topic {options.topic} has no partition {options.partition}")
@@ -379,7 +380,7 @@ def _print_undone(opened: OffsetsTable, change: ManualChange) -> bool:
 
 
 def _broker_view(options: argparse.Namespace, stored: Stored) -> BrokerView | None:
-    kafka = brokers.settings_from(options)
+    kafka = kafka_options.settings_from(options)
     if not kafka:
         return None
     partitions = [key.partition for key in stored.offsets]

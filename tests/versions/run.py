@@ -47,7 +47,7 @@ def try_out(folder: Path, wheel: Path, python: str, spark: str) -> str:
     subprocess.run([python, "-m", "venv", str(environment)], check=True)
     own = str(environment / "bin/python")
     pip = [own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, f"{wheel}[demo]"], check=True)
+    subprocess.run([*pip, str(wheel)], check=True)
     if spark:
         subprocess.run([*pip, "--no-deps", f"pyspark=={spark}"], check=True)
     asked = "import platform, pyspark; print(platform.python_version(), '|', pyspark.__version__)"
@@ -59,7 +59,9 @@ def try_out(folder: Path, wheel: Path, python: str, spark: str) -> str:
     if done.returncode or result is None:
         print(done.stdout[-2_000:], done.stderr[-4_000:], file=sys.stderr)
         return f"| {versions} | failed |"
-    return f"| {versions} | {result[1]} |"
+    subprocess.run([own, "-m", "pip", "uninstall", "--quiet", "--yes", "sparkonce"], check=True)
+    left = subprocess.run([own, "-c", "import sparkonce"], capture_output=True, check=False, cwd=folder / "work")
+    return f"| {versions} | {result[1]}{'' if left.returncode else ', failed: pip uninstall leaves the package'} |"
 
 
 if __name__ == "__main__":
