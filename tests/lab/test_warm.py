@@ -62,19 +62,10 @@ def test_every_compiled_function_is_compiled_and_kept(tmp_path: Path) -> None:
     _, _, used = warm(tmp_path)
     assert used > 0
     assert kept(tmp_path) == before, "something was compiled again"
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-m",
-        "not spark and not lab and not soak",
-    ]
-    tests = [f"tests/unit/{name}" for name in OF_DECODERS]
+    quick = ["-q", "-p", "no:cacheprovider", "-m", "not spark and not lab and not soak"]
+    command = [sys.executable, "-m", "pytest", *quick, *(f"tests/unit/{name}" for name in OF_DECODERS)]
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
-    done = subprocess.run([*command, *tests], env=environment, cwd=PROJECT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=environment, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert sorted(set(kept(tmp_path)) - set(before)) == [], "these are compiled for other types, too"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -108,6 +109,18 @@ def cached(filled: Path, tmp_path: Path) -> Path:
 
 def test_machine_code_is_used_again(cached: Path) -> None:
     assert run(cached) == "6 1"
+
+
+def test_the_log_says_once_that_it_compiles(tmp_path: Path) -> None:
+    """Nothing else would be seen of a query for that time."""
+    write(tmp_path, 1)
+    text = (
+        (tmp_path / "kernel.py").read_text().replace("area(Shape(2, 3)), ", "area(Shape(2, 3)), area(Shape(2.5, 2)), ")
+    )
+    (tmp_path / "kernel.py").write_text(f"import logging, sys\nlogging.basicConfig(stream=sys.stdout)\n{text}")
+    line, result = run(tmp_path).splitlines()
+    assert re.match(r"WARNING:.*sparkonce compiles .* once: some seconds, or up to a minute .*`sparkonce warm`", line)
+    assert [result, run(tmp_path)] == ["6 5.0 0", "6 5.0 2"]
 
 
 def test_a_type_of_the_signature_has_moved(cached: Path) -> None:
