@@ -96,7 +96,7 @@ def test_the_ten_lines_of_python_run_and_the_commands_after_them(
     code = "".join(re.findall(r"```python\n(.*?)```", FIRST, re.DOTALL))
     with EmbeddedBroker() as broker:
         (producer,) = (line for line in COMMANDS if " send " in line)
-        sent = Typed(producer, ("1000 records in orders",))
+        sent = Typed(producer, ("1,000 records in orders",))
         sent.check(sent.run(tmp_path, **{"localhost:9092": broker.bootstrap_servers}).stdout)
         text = code.replace("localhost:9092", broker.bootstrap_servers).replace("/data/", f"{tmp_path}/")
         (tmp_path / "orders.py").write_text(text)
