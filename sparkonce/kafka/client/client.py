@@ -385,7 +385,7 @@ class Client:
             except (OSError, ProtocolError, KafkaError) as error:
                 if not _may_pass(error, self.reached) or time.monotonic() + backoff_ms / 1000 > deadline:
                     raise self._final(what, error, limit_ms) from error
-                _log.info("kafka_once: could not %s (%s), trying again", what, error)
+                _log.debug("kafka_once: could not %s (%s), trying again", what, error)
                 if self.reached:
                     self._outage.note_failure(what, error, deadline - time.monotonic())
                 time.sleep(backoff_ms / 1000 * random.uniform(0.8, 1.2))  # noqa: S311 - spreads clients, no secret
