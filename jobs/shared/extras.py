@@ -8,7 +8,7 @@ EXTRAS = {
     "numba": ("numba", "connectors"),
     "numpy": ("numpy", "connectors"),
     "prometheus_client": ("prometheus-client", "connectors"),
-    "py4j": ("py4j", "spark"),
+    "py4j": ("pyspark", "spark"),
     "pyarrow": ("pyarrow", "connectors"),
     "pyspark": ("pyspark", "spark"),
     "re2": ("google-re2", "broker"),

@@ -1,9 +1,10 @@
-"""The wheel alone, with its dependencies but none of its extras, as after `pip install sparkonce`."""
+"""The wheel, as after `pip install sparkonce` (`base`) and `pip install 'sparkonce[spark]'` (`installed`)."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -40,9 +41,19 @@ for command in COMMANDS:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that holds what the wheel holds, and a start-up file that hides the packages of the extras."""
+    """A folder that holds what the wheel holds, and a start-up file that hides the packages of the other extras."""
     folder = tmp_path_factory.mktemp("installed")
     zipfile.ZipFile(build_wheel(folder)).extractall(folder / "site")
+    hidden = {module for module, (_, extra) in EXTRAS.items() if extra not in ("connectors", "spark")}
+    (folder / "site/sitecustomize.py").write_text(BLOCKED.format(modules=hidden))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def base(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, with the packages of all extras hidden."""
+    folder = tmp_path_factory.mktemp("base")
+    shutil.copytree(installed / "site", folder / "site")
     (folder / "site/sitecustomize.py").write_text(BLOCKED.format(modules=set(EXTRAS)))
     return folder
 
@@ -74,7 +85,7 @@ def test_what_is_compiled_is_not_kept_beside_the_package(installed: Path) -> Non
     assert {path.suffix for path in added if path.is_file()} <= {".pyc"}, "pip removes no others"
 
 
-def test_a_broker_runs_as_a_process_of_its_own(installed: Path) -> None:
+def test_a_broker_runs_as_a_process_of_its_own(base: Path) -> None:
     code = """if __name__ == "__main__":
     from sparkonce import EmbeddedBroker
 
@@ -82,8 +93,22 @@ def test_a_broker_runs_as_a_process_of_its_own(installed: Path) -> None:
         broker.kill()
         broker.restart()
 """
-    done = run(installed, "-c", code)
+    done = run(base, "-c", code)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_needs_spark_names_the_extra(base: Path) -> None:
+    done = run(base, "-c", "import sparkonce; sparkonce.spark_session")
+    assert done.stderr.splitlines()[-1] == (
+        "ModuleNotFoundError: sparkonce.spark_session needs the package pyspark, which is not installed: "
+        "pip install 'sparkonce[spark]'"
+    )
+
+
+def test_the_fixture_of_a_broker_needs_no_extra(base: Path) -> None:
+    (base / "test_fixture.py").write_text("def test_it(kafka_broker):\n    assert kafka_broker.bootstrap_servers\n")
+    done = run(base, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_fixture.py")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_command_runs_where_the_environment_is_not_activated(installed: Path) -> None:
@@ -109,21 +134,24 @@ def test_the_wheel_brings_three_names(installed: Path) -> None:
     assert {name for name in names if not name.endswith(".dist-info")} == IMPORTED
 
 
-def test_each_command_has_help_also_without_the_extra_that_it_needs(installed: Path) -> None:
-    done = run(installed, "-c", HELP_OF_ALL)
+def test_each_command_has_help_also_without_the_extra_that_it_needs(base: Path) -> None:
+    done = run(base, "-c", HELP_OF_ALL)
     assert (done.returncode, done.stderr) == (0, "")
     shown = " ".join(done.stdout.split())
     needed = re.compile(
         r"this command needs the package (\S+), which is not installed: pip install 'sparkonce\[(\w+)\]'"
     )
-    said = needed.findall(shown)
-    assert said == [("confluent-kafka", "demo")] * 2
+    said = [extra for _, extra in needed.findall(shown)]
+    assert (len(said), set(said)) == (
+        15 - WITHOUT_EXTRAS,
+        {"connectors", "spark", "completion", "demo", "registry-server", "ui"},
+    )
 
 
-def test_records_are_sent_by_command(installed: Path) -> None:
+def test_records_are_sent_by_command(base: Path) -> None:
     with EmbeddedBroker() as broker:
         words = ("--bootstrap-servers", broker.bootstrap_servers, "--value", "1", "--value", "zwei")
-        sent = run(installed, "-m", "sparkonce", "send", "orders", *words)
+        sent = run(base, "-m", "sparkonce", "send", "orders", *words)
         assert (sent.returncode, sent.stdout) == (0, "2 records in orders\n"), sent.stderr
 
 
@@ -150,7 +178,12 @@ def test_the_demo_finds_its_configuration(installed: Path) -> None:
     assert done.stdout == (PROJECT / "conf/broker.properties").read_text() + "\n", done.stderr
 
 
+def declared() -> dict[str, list[str]]:
+    """The requirements of each extra."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    return dict(project["optional-dependencies"])
+
+
 def test_the_extras_are_those_of_the_distribution() -> None:
-    declared = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for distribution, extra in EXTRAS.values():
-        assert any(re.match(rf"{distribution}(\[\w+\])?[>=]", each) for each in declared[extra]), distribution
+        assert any(re.match(rf"{distribution}(\[\w+\])?[>=]", each) for each in declared()[extra]), distribution
