@@ -102,6 +102,42 @@ def test_messages_are_paged_through_and_searched(kafka: Any, ui: UiServer, page:
     expect(page.get_by_text("The offset to begin at: 'soon' is not a whole number, zero or above.")).to_be_visible()
 
 
+def test_a_message_that_is_open_is_not_swept_away(kafka: Any, ui: UiServer, page: Page) -> None:
+    servers = kafka.bootstrap_servers
+    create_topic(servers, "swept")
+    produce(servers, "swept", ["one", "two"])
+    open_page(page, ui, "topics/swept/messages?count=1")
+    for _ in range(2):  # opened, and opened again
+        page.locator("summary", has_text="two").click()
+        expect(page.locator("#connection")).to_have_text("paused while a message is open")
+        expect(page.locator("details[open] pre")).to_contain_text("two")
+        page.locator("summary", has_text="two").press("Enter")
+        expect(page.locator("#connection")).to_have_text("live")
+    page.locator("summary", has_text="two").click()
+    expect(page.locator("#connection")).to_have_text("paused while a message is open")
+    produce(servers, "swept", ["three"])
+    while "three" not in page.request.get(f"{ui.url}topics/swept/messages?count=1").text():
+        pass
+    expect(page.locator("details[open] pre")).to_contain_text("two")
+    page.locator("summary", has_text="two").click()
+    expect(page.locator("tbody tr")).to_contain_text("three")
+
+
+def test_long_names_leave_the_other_columns_where_they_are(kafka: Any, ui: UiServer, page: Page) -> None:
+    name, width = "long." + "n" * 240, 1280
+    create_topic(kafka.bootstrap_servers, name)
+    produce(kafka.bootstrap_servers, name, ["a"])
+    commit(kafka.bootstrap_servers, "g" * 240, name, 0)
+    page.set_viewport_size({"width": width, "height": 800})
+    for path in (f"topics?name={name}", f"groups?name={'g' * 240}", f"topics/{name}", f"topics/{name}/messages"):
+        open_page(page, ui, path)
+        for head in page.locator("thead th:last-child").all():
+            box = head.bounding_box()
+            assert box is not None
+            assert box["x"] + box["width"] <= width, f"{path[:9]}: the last column is pushed off"
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
 def test_a_groups_lag_follows_it(kafka: Any, ui: UiServer, page: Page) -> None:
     servers = kafka.bootstrap_servers
     create_topic(servers, "orders")
@@ -152,8 +188,10 @@ def test_a_broker_that_is_down_is_shown_and_comes_back(page: Page) -> None:
         broker.stop()
         expect(page.get_by_text("no answer from Kafka at").first).to_be_visible()
         expect(page.locator("#t-orders")).to_be_visible()
+        expect(page.locator("#connection.bad")).to_have_text("out of date")
         broker.restart()
         expect(page.get_by_text("no answer from Kafka at")).to_have_count(0)
+        expect(page.locator("#connection.good")).to_have_text("live")
         produce(broker.bootstrap_servers, "orders", ["a"])
         expect(page.locator("#t-orders")).to_contain_text("orders 1 1")
         page.goto("about:blank")  # nothing is followed any more when the server ends
