@@ -58,7 +58,7 @@ def test_a_lost_file_is_named_by_audit_and_pages(query: Query, lose: Callable[[P
     assert "data files of the table are lost" in watch.look().words
     with closing(Site(Given(tables=(str(query.table),)))) as site:
         html = shown(TABLE_FILES, site, {"table": key_of(str(query.table))})
-    assert '<div class="problem bad">' in html
+    assert '<div class="problem bad" role="alert">' in html
     assert f"{lost.name} {words}" in html
 
 
