@@ -1,6 +1,6 @@
-"""The place of a broker that is one of several: others decide for it, and have replicas of what it has.
+"""The place of a broker that is a member of a cluster, with a controller and other replicas.
 
-Loaded only where a broker is in a cluster.
+Imported only by brokers in a cluster.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class InCluster:
     logs_class = MemberLogs
 
     def check(self, storage: Storage, log_dir: str) -> None:
-        """Refuse data of a standalone broker, or of Kafka: the cluster does not know its topics, and would hide them.
+        """Reject data of a standalone broker, or of Kafka: the cluster does not know its topics, and would hide them.
 
         Raises:
-            LogDirectoryError: if it is no member's, and there are topics in it.
+            LogDirectoryError: if there are topics in it, and it is not a member's.
         """
         names = storage.list_directory(log_dir) if storage.is_directory(log_dir) else []
         if BROKER_EPOCH not in names and has_partition(storage, log_dir, names):
