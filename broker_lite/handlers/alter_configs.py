@@ -1,7 +1,7 @@
-"""AlterConfigs, versions 0 to 2: all that topics, brokers or groups have of their own is replaced.
+"""AlterConfigs, versions 0 to 2: replaces all of a topic's, broker's or group's own settings.
 
-In a cluster it leaves those settings of all brokers that the controller decides, unless it names them. Absent: loggers
-of brokers, and clients' metrics.
+In a cluster, the settings of all brokers that the controller decides are kept unless the request names them. Absent:
+loggers of brokers, and clients' metrics.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sparkonce.broker_lite.node.turns import Steps
 
 @by_the_controller
 def handle(broker: Broker, request: Request) -> Steps:
-    """Replace all that a resource has of its own by what the request names."""
+    """Replace all of a resource's own settings by those of the request."""
 
     def values(resource: Any) -> NewValues:
         return lambda _before, _known: {each.name: given_value(each) for each in resource.configs}

@@ -1,6 +1,6 @@
-"""Metadata, versions 0 to 13; topics by name or id, made on first use if the broker is set so (KIP-430, KIP-516).
+"""Metadata, versions 0 to 13; topics by name or id, created on first use if configured (KIP-430, KIP-516).
 
-Where another broker is the controller, that creates the topic meanwhile, and the client gets LEADER_NOT_AVAILABLE until
+If another broker is the controller, that creates the topic meanwhile, and the client gets LEADER_NOT_AVAILABLE until
 it exists.
 """
 
@@ -27,7 +27,7 @@ _ALL_IN_VERSION_0 = 0
 
 
 def handle(broker: Broker, request: Request) -> Body | None:
-    """Return the brokers and the topics asked for; if these are all, those that the client may see."""
+    """Return the brokers and the requested topics; for all topics, those that the client may see."""
     wanted = request.message()
 
     def tell() -> Body | None:
@@ -76,7 +76,7 @@ def _told(broker: Broker, request: Request, wanted: Any) -> Steps:
 
 
 class _Answer:
-    """The topics of one answer."""
+    """The topics of one response."""
 
     def __init__(self, broker: Broker, request: Request, with_operations: bool) -> None:
         self._broker = broker
@@ -84,7 +84,7 @@ class _Answer:
         self._types = apis.response_class(request.api_key)
         self._with_operations = with_operations
         self.created = 0
-        """How many topics have been made, as they were asked for."""
+        """How many requested topics have been created."""
 
     def wanted_topic(self, wanted: Any, create: bool) -> Generator[int, None, Any]:
         """Describe a topic that the client named, by its name or, where that is null, by its id."""
@@ -100,7 +100,7 @@ class _Answer:
                 self.created += 1
                 topic = self._create(name)
             except KafkaError as refused:
-                if name != KRAFT_METADATA_TOPIC:  # as unknown to clients as any topic that does not exist
+                if name != KRAFT_METADATA_TOPIC:  # to clients it does not exist
                     error = refused.code
         return (yield from self.topic(topic)) if topic is not None else self._refused(name, ZERO_UUID, error)
 
@@ -119,7 +119,7 @@ class _Answer:
 
     def _refused(self, name: str | None, topic_id: uuid.UUID, error: ErrorCode) -> Any:
         version = self._request.version
-        # A name that is null is only for versions that can say so.
+        # Only newer versions can have a null name.
         shown = name if name is not None or version >= 12 else ""
         return self._types.MetadataResponseTopic(
             version=version, error_code=int(error), name=shown, topic_id=topic_id, partitions=[]

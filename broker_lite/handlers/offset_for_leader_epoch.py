@@ -52,6 +52,6 @@ def _partition(broker: Broker, request: Request, types: Any, topic: str, wanted:
 
 def _end(led: Led, epoch: int) -> tuple[int, int]:
     log, latest = led.log, led.log.leader_epochs.latest
-    if latest < epoch <= led.leader_epoch:  # the leader's own epoch begins at the end, while nothing is written in it
+    if latest < epoch <= led.leader_epoch:  # without records, the current epoch begins at the log end offset
         return epoch if latest < 0 or epoch == led.leader_epoch else latest, log.log_end_offset
     return log.leader_epochs.end_offset(epoch, log.log_end_offset) or UNKNOWN

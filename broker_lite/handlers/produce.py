@@ -1,6 +1,6 @@
 """Produce, versions 3 to 13; from version 12 on the first write of a transaction adds the partition to it (KIP-890).
 
-With acks=all the answer waits until all in-sync replicas have the records: without followers they have them at once.
+With acks=all the response waits until all in-sync replicas have the records: without followers that is at once.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ ACKS_ALL = -1
 VALID_ACKS = (ACKS_ALL, 0, 1)
 ZSTD_FROM = 7
 MAX_PARTITIONS_AT_ONCE = 50
-"""With more partitions than this, other requests get their turn in between."""
+"""With more partitions than this, other requests get a turn in between."""
 APPENDED = 5
-"""The units of work of an append, whatever its size: what it has of bytes is bounded elsewhere."""
+"""The units of work of an append; bytes are limited elsewhere."""
 
 
 def handle(broker: Broker, request: Request) -> Body | None:
-    """Append each partition's batch; with acks=0 a failure can only be told by closing the connection.
+    """Append each partition's batch; with acks=0 the only way to report a failure is to close the connection.
 
-    The answer comes later where the transaction coordinator is another broker, or acks=all waits for followers.
+    The response is sent later if another broker is the transaction coordinator, or acks=all waits for followers.
     """
     wanted = produce.decode_request(request.version, request.body)
     if wanted.transactional_id is None or wanted.acks not in VALID_ACKS:
@@ -58,12 +58,12 @@ def handle(broker: Broker, request: Request) -> Body | None:
     _verify(broker, request, wanted, then)
     if now:
         return _write(broker, request, request.body, wanted, now[0])
-    kept = bytearray(request.body)  # another broker is asked, and the read buffer is used again by then
+    kept = bytearray(request.body)  # another broker is asked, and the read buffer is reused meanwhile
     return None
 
 
 def _write_later(broker: Broker, request: Request, kept: memoryview, said: Said) -> None:
-    """Append what had to wait for the coordinator's answer, and answer."""
+    """Append the batches that waited for the coordinator's result, and answer."""
     try:
         body = _write(broker, request, kept, produce.decode_request(request.version, kept), said)
     except (ProtocolError, OSError) as error:
@@ -76,7 +76,7 @@ def _write_later(broker: Broker, request: Request, kept: memoryview, said: Said)
 def _write(
     broker: Broker, request: Request, body: memoryview, wanted: produce.ProduceRequest, said: Said
 ) -> Body | None:
-    """Append; many partitions in turns, from a copy, since the read buffer is used again in between."""
+    """Append; many partitions in turns, from a copy, since the read buffer is reused in between."""
     if sum(len(partitions) for _, _, partitions in wanted.topics) <= MAX_PARTITIONS_AT_ONCE:
         return finish(_steps(broker, request, wanted, said))
     copied = produce.decode_request(request.version, memoryview(bytearray(body)))
@@ -89,7 +89,7 @@ def _steps(broker: Broker, request: Request, wanted: produce.ProduceRequest, sai
     now_ms = broker.clock.now_ms()
     failed = False
     topics = []
-    # With acks=all, and followers: what must be safe before it is acknowledged.
+    # With acks=all and followers: the results that wait for replication.
     unsafe: list[Unsafe] = []
     for (name, topic_id, partitions), (topic, refusal) in zip(
         wanted.topics, _topics(broker, request, wanted), strict=True
@@ -135,7 +135,7 @@ def _topics(broker: Broker, request: Request, wanted: produce.ProduceRequest) ->
 
 
 def _verify(broker: Broker, request: Request, wanted: produce.ProduceRequest, then: Callable[[Said], None]) -> None:
-    """Ask the transaction coordinator about what begins in this request, on the topics that the client may write to."""
+    """Verify the transactions that begin in this request, on topics that the client may write to."""
     batches = [
         (topic.name, index, records)
         for (topic, _), (_, _, partitions) in zip(_topics(broker, request, wanted), wanted.topics, strict=True)
@@ -152,7 +152,7 @@ def _verify(broker: Broker, request: Request, wanted: produce.ProduceRequest, th
 
 
 def _refuse_zstd(version: int, records: Buffer) -> None:
-    """Refuse the codec to clients whose version says that they do not know it (KIP-110)."""
+    """Reject the codec for clients whose version does not know it (KIP-110)."""
     if len(records) >= HEADER_BYTES and read_header(records).compression == Compression.ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {ZSTD_FROM}; this is version {version}"
@@ -162,7 +162,7 @@ def _refuse_zstd(version: int, records: Buffer) -> None:
 def _append(
     broker: Broker, topic: str, index: int, records: Buffer | None, now_ms: int, said: Said, acks: int
 ) -> tuple[produce.ProducePartitionResult, int | None]:
-    """Append one batch; returns the result, and the offset of the last record if it must become safe first."""
+    """Append one batch; returns the result, and the last offset if it must be replicated first."""
     led = broker.leading(topic, index)
     log, leader_epoch, replicas = led
     if broker.is_internal(topic):
@@ -201,7 +201,7 @@ def _refused(
 
 
 class Unsafe(NamedTuple):
-    """A result that counts once what was appended is safe: the one at `place` of its topic's results."""
+    """A result that is valid once the batch is replicated: the one at `place` of its topic's results."""
 
     results: list[produce.ProducePartitionResult]
     place: int
@@ -211,7 +211,7 @@ class Unsafe(NamedTuple):
 
 
 def answer(broker: Broker, request: Request, topics: list[produce.ProduceTopicResult]) -> Body:
-    """Encode an answer, with where to find the leaders that it hints at."""
+    """Encode a response, with the endpoints of the leaders that it hints at."""
     nodes: Sequence[produce.NodeEndpoint] = ()
     hints = [each.current_leader for topic in topics for each in topic.partitions if each.current_leader]
     if hints:
@@ -226,7 +226,7 @@ def answer_when_safe(
     unsafe: list[Unsafe],
     timeout_ms: int,
 ) -> Body | None:
-    """Answer once all is safe, or cannot become so: at once, if it is already."""
+    """Answer once all is replicated, or cannot be: at once, if it already is."""
     member = broker.member
     left = len(unsafe)
     at_once = True
