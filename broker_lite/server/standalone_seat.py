@@ -1,4 +1,4 @@
-"""The seat of a standalone broker, which is the only one of its cluster."""
+"""The seat of a standalone broker."""
 
 from __future__ import annotations
 
