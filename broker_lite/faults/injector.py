@@ -1,9 +1,9 @@
-"""Where faults happen: between a connection and the handlers, and under the log. Runs on the broker's loop.
+"""Where faults take effect: between a connection and the handlers, and under the log. Runs on the broker's loop.
 
 Theory of operation: while there are rules for requests, `Broker.faults` is an `Injector` and each request goes through
-`handle`; while there are rules for the disk, the storage asks `check_write`. Otherwise both are None, and nothing
+`handle`; while there are rules for the disk, the storage calls `check_write`. Otherwise both are None, and nothing
 here runs. A request that is delayed or paused keeps its place on its connection, which handles nothing else meanwhile;
-other connections go on. What was held is served even if its client has gone, as Kafka serves what is in its queue.
+other connections continue. It is served even if its client has disconnected, as Kafka serves its request queue.
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ def _decode(request: Request, broker: Broker) -> Any:
         return fetch.decode_request(request.version, request.body)
     message = request.message()
     if request.api_key == ApiKey.METADATA and (message.topics is None or (request.version == 0 and not message.topics)):
-        # All topics were asked for; a fault that is about one of them must find its name.
+        # All topics were requested; a fault for one of them must find its name.
         kind = apis.request_class(ApiKey.METADATA).MetadataRequestTopic
         message.topics = [kind(version=request.version, name=topic.name) for topic in broker.topics()]
     return message
 
 
 class _Altered(Request):
-    """A request as the handler sees it: perhaps with less in it, and with its answer on a way around."""
+    """A request as the handler sees it: perhaps with fewer elements, and with its answer intercepted."""
 
     __slots__ = ("_extra", "_message", "_throttle_time_ms")
 
@@ -108,7 +108,7 @@ class _Altered(Request):
         self._throttle_time_ms = throttle_time_ms
 
     def reduce(self, message: Any, refused: dict[str, Any]) -> None:
-        """Let the handler see `message`, and add what has been refused to its answer."""
+        """Let the handler see `message`, and add the rejected elements to its answer."""
         self._message = message
         self._extra = {name: value for name, value in refused.items() if isinstance(value, list)}
 
@@ -126,7 +126,7 @@ class _Altered(Request):
 
 
 class Injector:
-    """Applies the rules to one broker. `restart` is called when a rule wants the broker restarted."""
+    """Applies the rules to one broker. `restart` is called when a rule restarts the broker."""
 
     def __init__(self, broker: Broker, rules: RuleBook, restart: Callable[[Rule], None]) -> None:
         self._broker = broker
@@ -140,16 +140,16 @@ class Injector:
         return len(self._paused.get(rule_id, ()))
 
     def release(self, rule_id: int) -> None:
-        """Release what a pause holds."""
+        """Release the requests held by a pause."""
         for resume in self._paused.pop(rule_id, ()):
             resume()
 
     def unmute(self) -> None:
-        """Listen again to connections that a throttle has muted."""
+        """Unmute connections that a throttle has muted."""
         self._muted_until_ms.clear()
 
     def handle(self, request: Request) -> Body | None:
-        """Answer a request in the place of `dispatch.handle`."""
+        """Answer a request in place of `dispatch.handle`."""
         plan = self._rules.plan(_Facts(self._broker, request))
         now_ms = self._broker.clock.monotonic_ms()
         wait_ms = max(self._muted_until_ms.get(request.origin, 0) - now_ms, 0) + plan.delay_ms
@@ -157,7 +157,7 @@ class Injector:
             return dispatch.handle(self._broker, request)
         if not wait_ms and not plan.pauses:
             return self._serve(request, plan)
-        request.body = memoryview(bytearray(request.body))  # the connection reads its next bytes over the old ones
+        request.body = memoryview(bytearray(request.body))  # the connection reuses its read buffer
         self._hold(request, plan, [rule.rule_id for rule in plan.pauses], wait_ms)
         return None
 
@@ -183,7 +183,7 @@ class Injector:
             request.answer(body)
 
     def _serve(self, request: Request, plan: Plan) -> Body | None:
-        """Carry the verdict out; None if there is no answer, or a later one."""
+        """Carry out the plan; None if there is no answer, or a later one."""
         rule = plan.verdict
         effect = rule.spec.effect if rule is not None else None
         if effect is Effect.DROP_BEFORE:
@@ -205,7 +205,7 @@ class Injector:
         return self._finish(request, plan, body) if body is not None else None
 
     def _finish(self, request: Request, plan: Plan, body: Body) -> Body | None:
-        """Do to an answer what the plan says; None if it does not go out, or not yet."""
+        """Apply the plan to an answer; None if it is not sent, or not yet."""
         rule = plan.verdict
         if rule is not None and rule.spec.effect is Effect.DROP_AFTER:
             return DROP
@@ -218,7 +218,7 @@ class Injector:
         size = len(request.body) + parts_size(body)
         wait_ms = max(each.sending_delay_ms(size, now_ms) for each in plan.throttles)
         if plan.throttle_time_ms:
-            # As in Kafka since KIP-219: the answer goes out at once, and the connection's next request waits.
+            # As in Kafka since KIP-219: the answer is sent at once, and the connection's next request waits.
             self._muted_until_ms[request.origin] = now_ms + wait_ms + plan.throttle_time_ms
             body = _with_throttle_time(request, body, plan.throttle_time_ms)
         if not wait_ms:
@@ -245,7 +245,7 @@ class Injector:
         return dispatch.handle(self._broker, request)
 
     def _fail_partitions(self, request: Request, rule: Rule) -> Body | None:
-        """Have the handler of Produce or Fetch meet the error at each partition that the rule is about."""
+        """Let the handler of Produce or Fetch return the error for each partition that matches the rule."""
         broker = self._broker
         leading = broker.leading
 
@@ -261,10 +261,10 @@ class Injector:
             broker.leading = leading
 
     def check_write(self, path: str, _size: int) -> None:
-        """Hold up or refuse a write.
+        """Delay a write or let it fail.
 
         Raises:
-            OSError: ENOSPC if the disk is to be full.
+            OSError: ENOSPC if a rule makes the disk full.
         """
         directory = os.path.dirname(path)
         found = _PARTITION.fullmatch(os.path.basename(directory)) if directory != self._broker.logs.log_dir else None

@@ -1,8 +1,8 @@
-"""TLS contexts from Kafka's settings, and what went wrong in the words of those settings.
+"""TLS contexts from Kafka's settings, and errors in the terms of those settings.
 
 Keys and certificates are read once, when the broker starts. The private key is passed to OpenSSL through a file, since
-it accepts nothing else; one that is in the settings itself goes through a temporary file that only its owner can read
-and that is removed when the context is made.
+it accepts nothing else; a key in the settings goes through a temporary file that only its owner can read
+and that is removed when the context is created.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required
 
 
 class TlsError(Exception):
-    """Keys or certificates that cannot be used; the message names the setting."""
+    """Keys or certificates cannot be used; the message names the setting."""
 
 
 def server_context(listener: ListenerConfig) -> ssl.SSLContext:
-    """Make the context of a TLS listener.
+    """Return the context of a TLS listener.
 
     Raises:
-        TlsError: if keys or certificates cannot be read or do not fit.
+        TlsError: if keys or certificates cannot be read or do not match.
     """
     tls = listener.tls
     assert tls is not None
@@ -62,7 +62,7 @@ def _load_key(context: ssl.SSLContext, tls: TlsConfig, listener: str) -> None:
 
 def _load_chain(context: ssl.SSLContext, path: str, tls: TlsConfig) -> None:
     def password() -> str:
-        # Without this, OpenSSL would ask on the terminal.
+        # Without this, OpenSSL would prompt on the terminal.
         if tls.key_password is None:
             raise TlsError("the private key is encrypted: set ssl.key.password")
         return tls.key_password
@@ -87,7 +87,7 @@ def _load_authorities(context: ssl.SSLContext, tls: TlsConfig, listener: str) ->
 
 
 def _lines(pem: str) -> str:
-    """Undo what a properties file does to line ends: there they are written as a backslash and an n."""
+    """Restore line ends of PEM text in a properties file: there they are written as a backslash and an n."""
     return pem.replace("\\n", "\n").strip()
 
 
@@ -95,7 +95,7 @@ def principal_of(connection: ssl.SSLObject, tls: TlsConfig) -> str:
     """Return the principal of the peer.
 
     Raises:
-        PrincipalError: if no rule fits the name in the certificate.
+        PrincipalError: if no rule matches the name in the certificate.
     """
     certificate = connection.getpeercert(binary_form=True)
     if certificate is None:
@@ -104,7 +104,7 @@ def principal_of(connection: ssl.SSLObject, tls: TlsConfig) -> str:
 
 
 def explain(error: ssl.SSLError) -> str:
-    """Describe in a client's words why a handshake failed."""
+    """Return why a handshake failed, in a client's terms."""
     reason = error.reason or str(error)
     if reason in (
         "WRONG_VERSION_NUMBER",
