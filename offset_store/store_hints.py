@@ -1,6 +1,6 @@
-"""What to do about an error of an object store: one sentence for the end of its message.
+"""What to do about an error of an object store: one sentence to append to its message.
 
-An error of delta-rs quotes the request and the store's answer; what its user should change is not in it. The patterns
+An error of delta-rs quotes the request and the store's answer, but not what its user should change. The patterns
 are the codes of S3's error answers, and words of the Rust crates ``object_store`` and ``hyper``.
 """
 
@@ -69,7 +69,7 @@ _IN_GENERAL = (
 
 
 def store_hint(location: Location, text: str) -> str:
-    """Return what to do about an error with this text, as ``. A sentence``; "" if nothing is known, or it is local."""
+    """Return what to do about an error with this text, as ``. A sentence``; "" if unknown, or the location is local."""
     if not location.in_object_store:
         return ""
     scheme = location.text.partition(":")[0]
@@ -82,5 +82,5 @@ def store_hint(location: Location, text: str) -> str:
 
 
 def store_hint_or_options(location: Location, text: str) -> str:
-    """Return the same; without anything known, which options reach the store."""
+    """Return the same; if unknown, the options that configure the store."""
     return store_hint(location, text) or (f". {_IN_GENERAL}" if location.in_object_store else "")
