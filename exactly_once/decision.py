@@ -64,15 +64,15 @@ class Stored:
     last_batch_id: int | None
     next_offsets: Mapping[PartitionKey, int]
     fingerprint: Fingerprint | None = None
-    """The stored fingerprint of the batch's id, if that is not past the last one; None if none is known."""
+    """The stored fingerprint of the batch's id, if that is not past the last one; None if unknown."""
     due: int | None = None
     """The last batch that may come next, where none may be left out; only for queries whose offsets do not show it."""
     is_other: bool = False
     """Whether the checkpoint of a later batch has another batch under the number of the last one; only for queries
     whose offsets do not show it."""
     others: OtherApps | None = None
-    """What a table of rows has of the partitions of which this application has nothing; None if there are none, and for
-    any other store."""
+    """What others have in a table of rows for the partitions of which this application has nothing; None if there are
+    none, and for other stores."""
 
 
 @dataclass(frozen=True, slots=True)
