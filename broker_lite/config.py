@@ -337,7 +337,7 @@ def _security(config: BrokerConfig) -> dict[str, Any]:
     return {"security": security, "listener_configs": found}
 
 
-def _is_nobodys(name: str) -> bool:
+def _is_unknown_name(name: str) -> bool:
     """Whether neither this broker nor Kafka has a setting of this name."""
     from sparkonce.broker_lite.unserved_settings import is_kafkas
 
@@ -378,7 +378,7 @@ def file_settings(path: str | Path) -> tuple[dict[str, str], list[str]]:
 
     found = read_properties(path)
     vain = [name for name in found if name in HARMLESS]
-    unknown = [name for name in found if name not in HARMLESS and _is_nobodys(name)]
+    unknown = [name for name in found if name not in HARMLESS and _is_unknown_name(name)]
     settings = {name: value for name, value in found.items() if name not in {*vain, *unknown}}
     of_controller = {name.strip() for name in found.get("controller.listener.names", "").split(",")}
     for name in ("listeners", "advertised.listeners"):

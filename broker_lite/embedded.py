@@ -323,7 +323,7 @@ class _Process:
                 raise
             finally:
                 theirs.close()
-        self._tell_settings(settings)
+        self._send_settings(settings)
         assert self._child.stdout is not None
         lines = [self._child.stdout.readline().decode().strip() for _ in BrokerConfig.of(settings).listener_configs]
         self.addresses = dict(
@@ -335,7 +335,7 @@ class _Process:
             said = log_path.read_bytes()[begin:].decode(errors="replace").strip()
             raise BrokerStartError(said or f"the broker ended with status {self._child.returncode}")
 
-    def _tell_settings(self, settings: Mapping[str, object]) -> None:
+    def _send_settings(self, settings: Mapping[str, object]) -> None:
         """Pass the settings to the child; not on its command line, which every user can read."""
         assert self._child.stdin is not None
         with contextlib.suppress(BrokenPipeError), self._child.stdin as pipe:

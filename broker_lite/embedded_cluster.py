@@ -86,7 +86,7 @@ class EmbeddedCluster:
         try:
             configs = {broker_id: BrokerConfig.of(self._settings_of(broker_id)) for broker_id in ids}
             _check_ports(configs)
-            _check_is_no_brokers(self._data_dir)
+            _check_not_broker_directory(self._data_dir)
             # With the cluster's settings: a broker's own may have another address of ZooKeeper.
             self._view = _View(_observer(BrokerConfig.of({**self._settings, "node.id": 1})))
         except BaseException:
@@ -442,7 +442,7 @@ def _check_ports(configs: Mapping[int, BrokerConfig]) -> None:
                 raise ValueError(f"{text}: give each its own in of_broker, or leave it out, or 0, for any free one")
 
 
-def _check_is_no_brokers(data_dir: Path) -> None:
+def _check_not_broker_directory(data_dir: Path) -> None:
     """Raise BrokerStartError for a broker's own data directory, whose topics the cluster would not have."""
     if (data_dir / META_PROPERTIES).exists():
         raise BrokerStartError(f"{data_dir} is the data directory of a broker: give the cluster another one")

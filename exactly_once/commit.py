@@ -222,7 +222,7 @@ class Delivery:
 
     def has_landed(self, record: BatchRecord, since_version: int) -> bool:
         """Whether any commit after ``since_version`` has rows of this attempt."""
-        return _find_landed(_to_see(self.result), record, Writes.ROWS, since_version) is not None
+        return _find_landed(_readable_snapshot(self.result), record, Writes.ROWS, since_version) is not None
 
     def _plan(self, batch: Batch) -> Plan:
         snapshot = self._offsets.snapshot()
@@ -269,7 +269,7 @@ class Delivery:
             if self.offsets is not None and commit.writes == Writes.ROWS:
                 rows = self.result.snapshot()
             elif self.offsets is not None and commit.is_second:
-                rows = _to_see(self.result)
+                rows = _readable_snapshot(self.result)
             if compare:
                 seen = look(snapshot, batch, rows)
                 decision = decide(seen, batch)
@@ -299,7 +299,7 @@ class Delivery:
         in_result = Writes.ROWS in commit.writes
         store, place = (self.result, "the table") if in_result else (self._offsets, self._place.name)
         try:
-            snapshot = _to_see(store)
+            snapshot = _readable_snapshot(store)
             since_version = plan.rows_version if in_result else plan.version
             return _find_landed(snapshot, commit.record, commit.writes, since_version) is not None
         except Exception as second:
@@ -309,7 +309,7 @@ class Delivery:
             ) from error
 
 
-def _to_see(source: SnapshotSource) -> Snapshot:
+def _readable_snapshot(source: SnapshotSource) -> Snapshot:
     """Return a snapshot for reads only: a changed schema must not hide a commit that has landed."""
     return source.snapshot_unchecked() if isinstance(source, CheckingSource) else source.snapshot()
 
@@ -331,7 +331,7 @@ def look(snapshot: Snapshot, batch: Batch, rows: Snapshot | None = None) -> Stor
         fingerprint = snapshot.fingerprint(record.query_id, record.batch_id)
     is_other = last_batch_id is not None and _is_other(snapshot, batch, last_batch_id)
     due = _due(snapshot, batch)
-    if last_batch_id is not None and _leaves_none_out(snapshot, batch):
+    if last_batch_id is not None and _has_every_batch(snapshot, batch):
         due = last_batch_id + 1
     others, result = None, rows or snapshot
     # Also for a running query: a topic may be added. Usually everything that moves is stored, and nothing is read.
@@ -341,7 +341,7 @@ def look(snapshot: Snapshot, batch: Batch, rows: Snapshot | None = None) -> Stor
     return Stored(snapshot.version, last_batch_id, next_offsets, fingerprint, due, is_other, others)
 
 
-def _leaves_none_out(snapshot: Snapshot, batch: Batch) -> bool:
+def _has_every_batch(snapshot: Snapshot, batch: Batch) -> bool:
     """Whether every batch of the query is in the store: its log also has those without rows and offsets."""
     return batch.is_one_of_all and not batch.is_determined_by_offsets and isinstance(snapshot, RestorableSnapshot)
 
@@ -390,7 +390,7 @@ def _check_first_half(batch: Batch, plan: Plan, commit: Commit[Any], offsets: Sn
     manual = manual or _manual_after(offsets, plan.version, record, lambda entry: _moves(entry, record.app_id))
     if manual is not None:
         name = f"version {manual.version} ({manual.name or 'RESTORE'})"
-    elif Writes.OFFSETS not in commit.writes and not _stand(record, offsets):
+    elif Writes.OFFSETS not in commit.writes and not _is_in_force(record, offsets):
         name = "a change of the stored offsets"
     else:
         return
@@ -419,7 +419,7 @@ def _moves(entry: CommitEntry, app_id: str) -> bool:
     return entry.change is not None and app_id in entry.change.app_ids
 
 
-def _stand(record: BatchRecord, offsets: Snapshot) -> bool:
+def _is_in_force(record: BatchRecord, offsets: Snapshot) -> bool:
     """Whether the commit of this attempt is in force: later batches may follow it, but none reverted it."""
     moved = record.moved
     if moved:  # a consumer group forgets the batch number when another query continues

@@ -62,7 +62,7 @@ class ControllerService:
         """Answers, with the offsets up to which the log must be durable before they are sent."""
         self._backoff_ms = 0
         self._not_before_ms = 0
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         """The failures logged since a decision was last written."""
         coordination.on_change.append(self._written)
 
@@ -185,8 +185,8 @@ class ControllerService:
             self.decide(lambda controller: (controller.begin(), None))
 
     def _back_off(self, failure: str) -> None:
-        if failure not in self._told:
-            self._told.add(failure)
+        if failure not in self._logged:
+            self._logged.add(failure)
             logger.error("%s; trying again after some time, if no other broker is it by then", failure)
         self._backoff_ms = min(2 * self._backoff_ms, MAX_BACKOFF_MS) or MIN_BACKOFF_MS
         self._not_before_ms = self._monotonic_ms() + self._backoff_ms
@@ -226,7 +226,7 @@ class ControllerService:
             return
         durable_offset = self._coordination.durable_offset
         if self.is_written:
-            self._backoff_ms, self._told = 0, set()
+            self._backoff_ms, self._logged = 0, set()
         while self._waiting and self._waiting[0][0] <= durable_offset:
             _tell(self._waiting.popleft()[1], True)
 

@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sparkonce.broker_lite.faults import messages
-from sparkonce.broker_lite.faults.rules import NOTHING, Effect, Facts, Place, Plan, Rule, RuleBook
+from sparkonce.broker_lite.faults.rules import NOTHING, Effect, Facts, FaultPlan, Place, Rule, RuleBook
 from sparkonce.broker_lite.node import dispatch
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.node.leader import Led
+from sparkonce.broker_lite.node.leader import LedPartition
 from sparkonce.broker_lite.node.request import DROP, Body, Request, answered_version
 from sparkonce.kafka.protocol import apis, fetch, produce
 from sparkonce.kafka.protocol.apis import ApiKey
@@ -161,7 +161,7 @@ class Injector:
         self._hold(request, plan, [rule.rule_id for rule in plan.pauses], wait_ms)
         return None
 
-    def _hold(self, request: Request, plan: Plan, pauses: list[int], wait_ms: int) -> None:
+    def _hold(self, request: Request, plan: FaultPlan, pauses: list[int], wait_ms: int) -> None:
         if pauses:
             rest = pauses[1:]
             self._paused.setdefault(pauses[0], []).append(lambda: self._hold(request, plan, rest, wait_ms))
@@ -170,7 +170,7 @@ class Injector:
         else:
             self._serve_later(request, plan)
 
-    def _serve_later(self, request: Request, plan: Plan) -> None:
+    def _serve_later(self, request: Request, plan: FaultPlan) -> None:
         try:
             body = self._serve(request, plan)
         except ProtocolError as error:
@@ -182,7 +182,7 @@ class Injector:
         if body is not None:
             request.answer(body)
 
-    def _serve(self, request: Request, plan: Plan) -> Body | None:
+    def _serve(self, request: Request, plan: FaultPlan) -> Body | None:
         """Carry out the plan; None if there is no answer, or a later one."""
         rule = plan.verdict
         effect = rule.spec.effect if rule is not None else None
@@ -204,7 +204,7 @@ class Injector:
             body = dispatch.handle(self._broker, altered)
         return self._finish(request, plan, body) if body is not None else None
 
-    def _finish(self, request: Request, plan: Plan, body: Body) -> Body | None:
+    def _finish(self, request: Request, plan: FaultPlan, body: Body) -> Body | None:
         """Apply the plan to an answer; None if it is not sent, or not yet."""
         rule = plan.verdict
         if rule is not None and rule.spec.effect is Effect.DROP_AFTER:
@@ -249,7 +249,7 @@ class Injector:
         broker = self._broker
         leading = broker.leading
 
-        def failing(topic: str, index: int) -> Led:
+        def failing(topic: str, index: int) -> LedPartition:
             if rule.spec.is_at((topic, index)):
                 raise KafkaError(ErrorCode(rule.spec.error_code), "injected by a fault")
             return leading(topic, index)

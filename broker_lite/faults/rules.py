@@ -161,7 +161,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FaultPlan:
     """The effects on one request."""
 
     delay_ms: int = 0
@@ -175,7 +175,7 @@ class Plan:
         return max((rule.spec.throttle_time_ms for rule in self.throttles), default=0)
 
 
-NOTHING = Plan()
+NOTHING = FaultPlan()
 
 
 class RuleBook:
@@ -210,7 +210,7 @@ class RuleBook:
         """Whether writes must be checked."""
         return any(rule.spec.effect in ON_DISK for rule in self.rules)
 
-    def plan(self, facts: Facts) -> Plan:
+    def plan(self, facts: Facts) -> FaultPlan:
         """Return the effects on a request."""
         delay_ms = 0
         pauses: list[Rule] = []
@@ -233,7 +233,7 @@ class RuleBook:
             self._on_fired(rule)
         if not (delay_ms or pauses or throttles or verdict):
             return NOTHING
-        return Plan(delay_ms, tuple(pauses), tuple(throttles), verdict)
+        return FaultPlan(delay_ms, tuple(pauses), tuple(throttles), verdict)
 
     def write(self, place: Place | None) -> tuple[int, bool]:
         """Return the effects on a write: milliseconds to wait, and whether the disk is full.

@@ -37,7 +37,7 @@ def handle(broker: Broker, request: Request) -> Body | None:
         member_id=answer.member_id,
         member_epoch=answer.member_epoch,
         heartbeat_interval_ms=0 if answer.member_epoch < 0 else settings.heartbeat_interval_ms,
-        assignment=_told(request, answer),
+        assignment=_assignment(request, answer),
     )
     return broker.groups.partitions.answer(request, [wanted.group_id], body, error_answer(request))
 
@@ -98,7 +98,7 @@ def _may_match(broker: Broker, request: Request, name: str) -> bool:
     return authorized(broker, request, Operation.DESCRIBE, ResourceType.TOPIC, name, log_denial=False)
 
 
-def _told(request: Request, answer: HeartbeatAnswer) -> Any:
+def _assignment(request: Request, answer: HeartbeatAnswer) -> Any:
     if answer.assignment is None or answer.member_epoch in (LEAVING_EPOCH, STATIC_LEAVING_EPOCH):
         return None
     version = request.version

@@ -82,7 +82,7 @@ def handle(broker: Broker, request: Request) -> Steps:
             results.append(_refused(request, each.name, outcome))
             yield ITEM
         else:
-            results.append(_told(broker, request, each.name, outcome, planned[each.name]))
+            results.append(_created_topic(broker, request, each.name, outcome, planned[each.name]))
             yield DESCRIBED
     twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     results += [_refused(request, name, twice) for name, count in counts.items() if count > 1]
@@ -161,7 +161,7 @@ def _make(broker: Broker, planned: Mapping[str, Planned]) -> Generator[int, None
     return made
 
 
-def _told(broker: Broker, request: Request, name: str, topic_id: uuid.UUID, planned: Planned) -> Any:
+def _created_topic(broker: Broker, request: Request, name: str, topic_id: uuid.UUID, planned: Planned) -> Any:
     """Return the response for a created topic."""
     layout, settings = planned
     version, types = request.version, apis.response_class(request.api_key)

@@ -18,7 +18,7 @@ from sparkonce.broker_lite.node.authorization import find_topic
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.crash_points import BrokerPoint
 from sparkonce.broker_lite.node.fetch_sessions import FINAL_EPOCH, FetchContext
-from sparkonce.broker_lite.node.leader import Led, endpoints_of_leaders, leader_hint
+from sparkonce.broker_lite.node.leader import LedPartition, endpoints_of_leaders, leader_hint
 from sparkonce.broker_lite.node.purgatory import PartitionKey, Waiter
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.security.acls import Operation
@@ -195,7 +195,7 @@ def _read_partition(
 ) -> tuple[fetch.FetchPartitionResult, int]:
     log, leader_epoch, replicas = broker.leading(topic, wanted.partition)
     if 0 <= wanted.current_leader_epoch != leader_epoch:
-        Led(log, leader_epoch).check_epoch(wanted.current_leader_epoch)
+        LedPartition(log, leader_epoch).check_epoch(wanted.current_leader_epoch)
     # The first partition with records returns a batch of any size, or a small fetch would never get past it.
     offset, stable = wanted.fetch_offset, log.last_stable_offset
     limit = stable if only_committed else None

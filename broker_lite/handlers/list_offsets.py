@@ -12,7 +12,7 @@ from typing import Any
 from sparkonce.broker_lite.node.authorization import check_topic
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.crash_points import BrokerPoint
-from sparkonce.broker_lite.node.leader import Led
+from sparkonce.broker_lite.node.leader import LedPartition
 from sparkonce.broker_lite.node.request import Request
 from sparkonce.broker_lite.node.turns import ITEM, Steps, in_turns
 from sparkonce.broker_lite.security.acls import Operation
@@ -76,7 +76,7 @@ def _partition(
 
 def _look_up(
     broker: Broker, version: int, topic: str, wanted: Any, only_committed: bool, follower: bool
-) -> Generator[int, None, tuple[Led, tuple[int, int]]]:
+) -> Generator[int, None, tuple[LedPartition, tuple[int, int]]]:
     timestamp: int = wanted.timestamp
     led = _leading(broker, version, topic, wanted)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
@@ -96,7 +96,7 @@ def _look_up(
     return led, NOT_FOUND if late is None or late.offset >= end else (late.timestamp_ms, late.offset)
 
 
-def _leading(broker: Broker, version: int, topic: str, wanted: Any) -> Led:
+def _leading(broker: Broker, version: int, topic: str, wanted: Any) -> LedPartition:
     led = broker.leading(topic, wanted.partition_index)
     if wanted.current_leader_epoch is not None:
         led.check_epoch(wanted.current_leader_epoch)
@@ -105,7 +105,7 @@ def _leading(broker: Broker, version: int, topic: str, wanted: Any) -> Led:
     return led
 
 
-def _end(led: Led, version: int, only_committed: bool, follower: bool) -> int:
+def _end(led: LedPartition, version: int, only_committed: bool, follower: bool) -> int:
     """Return the offset up to which the client may read."""
     log = led.log
     if led.replicas is not None and not follower and log.high_watermark < led.replicas.epoch_start_offset:
@@ -115,7 +115,7 @@ def _end(led: Led, version: int, only_committed: bool, follower: bool) -> int:
     return log.last_stable_offset if only_committed else log.log_end_offset if follower else log.high_watermark
 
 
-def _epoch_of(led: Led, timestamp: int, offset: int) -> int:
+def _epoch_of(led: LedPartition, timestamp: int, offset: int) -> int:
     """Return the leader epoch of the found offset, -1 for none; the log end offset is in the leader's current one."""
     if offset < 0 or led.replicas is None or timestamp == LATEST:
         return led.leader_epoch if offset >= 0 else -1

@@ -31,7 +31,7 @@ def handle(broker: Broker, request: Request) -> Body | None:
     wanted = request.message()
 
     def tell() -> Body | None:
-        return broker.turns.run(request, _told(broker, request, wanted))
+        return broker.turns.run(request, _described(broker, request, wanted))
 
     def tell_later() -> None:
         body = tell()
@@ -44,7 +44,7 @@ def handle(broker: Broker, request: Request) -> Body | None:
     return tell()
 
 
-def _told(broker: Broker, request: Request, wanted: Any) -> Steps:
+def _described(broker: Broker, request: Request, wanted: Any) -> Steps:
     version = request.version
     types = apis.response_class(request.api_key)
     answer = _Answer(broker, request, bool(wanted.include_topic_authorized_operations))

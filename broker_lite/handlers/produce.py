@@ -18,7 +18,12 @@ from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.crash_points import BrokerPoint
 from sparkonce.broker_lite.node.leader import endpoints_of_leaders, leader_hint
 from sparkonce.broker_lite.node.request import DROP, NO_ANSWER, Body, Request
-from sparkonce.broker_lite.node.transaction_verification import NOTHING_ASKED, Said, is_transactional, verify_writes
+from sparkonce.broker_lite.node.transaction_verification import (
+    NOTHING_TO_VERIFY,
+    VerificationResults,
+    is_transactional,
+    verify_writes,
+)
 from sparkonce.broker_lite.node.turns import FILES, Steps
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized
@@ -45,15 +50,15 @@ def handle(broker: Broker, request: Request) -> Body | None:
     """
     wanted = produce.decode_request(request.version, request.body)
     if wanted.transactional_id is None or wanted.acks not in VALID_ACKS:
-        return _write(broker, request, request.body, wanted, NOTHING_ASKED)
-    now: list[Said] = []
+        return _write(broker, request, request.body, wanted, NOTHING_TO_VERIFY)
+    now: list[VerificationResults] = []
     kept: bytearray | None = None
 
-    def then(said: Said) -> None:
+    def then(verified: VerificationResults) -> None:
         if kept is None:
-            now.append(said)
+            now.append(verified)
             return
-        _write_later(broker, request, memoryview(kept), said)
+        _write_later(broker, request, memoryview(kept), verified)
 
     _verify(broker, request, wanted, then)
     if now:
@@ -62,10 +67,10 @@ def handle(broker: Broker, request: Request) -> Body | None:
     return None
 
 
-def _write_later(broker: Broker, request: Request, kept: memoryview, said: Said) -> None:
+def _write_later(broker: Broker, request: Request, kept: memoryview, verified: VerificationResults) -> None:
     """Append the batches that waited for the coordinator's result, and answer."""
     try:
-        body = _write(broker, request, kept, produce.decode_request(request.version, kept), said)
+        body = _write(broker, request, kept, produce.decode_request(request.version, kept), verified)
     except (ProtocolError, OSError) as error:
         broker.note_refusal(f"closing connection of {request.client_id}@{request.client_host}: Produce: {error}")
         body = DROP
@@ -74,23 +79,23 @@ def _write_later(broker: Broker, request: Request, kept: memoryview, said: Said)
 
 
 def _write(
-    broker: Broker, request: Request, body: memoryview, wanted: produce.ProduceRequest, said: Said
+    broker: Broker, request: Request, body: memoryview, wanted: produce.ProduceRequest, verified: VerificationResults
 ) -> Body | None:
     """Append; many partitions in turns, from a copy, since the read buffer is reused in between."""
     if sum(len(partitions) for _, _, partitions in wanted.topics) <= MAX_PARTITIONS_AT_ONCE:
-        return finish(_steps(broker, request, wanted, said))
+        return finish(_steps(broker, request, wanted, verified))
     copied = produce.decode_request(request.version, memoryview(bytearray(body)))
-    return broker.turns.run(request, _steps(broker, request, copied, said))
+    return broker.turns.run(request, _steps(broker, request, copied, verified))
 
 
-def _steps(broker: Broker, request: Request, wanted: produce.ProduceRequest, said: Said) -> Steps:
+def _steps(broker: Broker, request: Request, wanted: produce.ProduceRequest, verified: VerificationResults) -> Steps:
     version = request.version
     acks_error = KafkaError(ErrorCode.INVALID_REQUIRED_ACKS) if wanted.acks not in VALID_ACKS else None
     now_ms = broker.clock.now_ms()
     failed = False
     topics = []
     # With acks=all and followers: the results that wait for replication.
-    unsafe: list[Unsafe] = []
+    unreplicated: list[UnreplicatedResult] = []
     for (name, topic_id, partitions), (topic, refusal) in zip(
         wanted.topics, _topics(broker, request, wanted), strict=True
     ):
@@ -106,10 +111,10 @@ def _steps(broker: Broker, request: Request, wanted: produce.ProduceRequest, sai
                     raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no transactional id is named")
                 if version < ZSTD_FROM and records:
                     _refuse_zstd(version, records)
-                result, last_offset = _append(broker, topic.name, index, records, now_ms, said, wanted.acks)
+                result, last_offset = _append(broker, topic.name, index, records, now_ms, verified, wanted.acks)
                 if last_offset is not None:
                     key = broker.member.key(topic.name, index)  # in a later turn the name may be another topic's
-                    unsafe.append(Unsafe(results, len(results), topic.name, key, last_offset))
+                    unreplicated.append(UnreplicatedResult(results, len(results), topic.name, key, last_offset))
                 results.append(result)
             except KafkaError as error:
                 failed = True
@@ -121,8 +126,8 @@ def _steps(broker: Broker, request: Request, wanted: produce.ProduceRequest, sai
             broker.note_refusal(f"{where}: a Produce with acks=0 failed, see above; this is the only way to tell")
             return DROP
         return NO_ANSWER
-    if unsafe:
-        return answer_when_safe(broker, request, topics, unsafe, wanted.timeout_ms)
+    if unreplicated:
+        return answer_when_safe(broker, request, topics, unreplicated, wanted.timeout_ms)
     return answer(broker, request, topics)
 
 
@@ -134,7 +139,9 @@ def _topics(broker: Broker, request: Request, wanted: produce.ProduceRequest) ->
     ]
 
 
-def _verify(broker: Broker, request: Request, wanted: produce.ProduceRequest, then: Callable[[Said], None]) -> None:
+def _verify(
+    broker: Broker, request: Request, wanted: produce.ProduceRequest, then: Callable[[VerificationResults], None]
+) -> None:
     """Verify the transactions that begin in this request, on topics that the client may write to."""
     batches = [
         (topic.name, index, records)
@@ -160,7 +167,13 @@ def _refuse_zstd(version: int, records: Buffer) -> None:
 
 
 def _append(
-    broker: Broker, topic: str, index: int, records: Buffer | None, now_ms: int, said: Said, acks: int
+    broker: Broker,
+    topic: str,
+    index: int,
+    records: Buffer | None,
+    now_ms: int,
+    verified: VerificationResults,
+    acks: int,
 ) -> tuple[produce.ProducePartitionResult, int | None]:
     """Append one batch; returns the result, and the last offset if it must be replicated first."""
     led = broker.leading(topic, index)
@@ -170,7 +183,7 @@ def _append(
     if not records:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
     assert not isinstance(records, bytes)
-    verification = said.get((topic, index))
+    verification = verified.get((topic, index))
     if isinstance(verification, ErrorCode):
         raise KafkaError(verification, "the transaction coordinator does not let the write begin a transaction here")
     if replicas is not None and acks == ACKS_ALL:
@@ -200,11 +213,11 @@ def _refused(
     )
 
 
-class Unsafe(NamedTuple):
-    """A result that is valid once the batch is replicated: the one at `place` of its topic's results."""
+class UnreplicatedResult(NamedTuple):
+    """A result that is valid once the batch is replicated: the one at `position` of its topic's results."""
 
     results: list[produce.ProducePartitionResult]
-    place: int
+    position: int
     topic: str
     key: PartitionKey
     last_offset: int
@@ -223,26 +236,26 @@ def answer_when_safe(
     broker: Broker,
     request: Request,
     topics: list[produce.ProduceTopicResult],
-    unsafe: list[Unsafe],
+    unreplicated: list[UnreplicatedResult],
     timeout_ms: int,
 ) -> Body | None:
     """Answer once all is replicated, or cannot be: at once, if it already is."""
     member = broker.member
-    left = len(unsafe)
+    left = len(unreplicated)
     at_once = True
 
-    def on_safe(of: Unsafe, code: ErrorCode) -> None:
+    def on_safe(of: UnreplicatedResult, code: ErrorCode) -> None:
         nonlocal left
         left -= 1
         if code is not ErrorCode.NONE:
-            index = of.results[of.place].partition
+            index = of.results[of.position].partition
             moved = code is ErrorCode.NOT_LEADER_OR_FOLLOWER
             hint = leader_hint(broker.member.image, of.topic, index) if moved else None
-            of.results[of.place] = produce.ProducePartitionResult(index, int(code), current_leader=hint)
+            of.results[of.position] = produce.ProducePartitionResult(index, int(code), current_leader=hint)
         if not left and not at_once:
             request.answer(answer(broker, request, topics))
 
-    for each in unsafe:
+    for each in unreplicated:
         member.when_safe(each.key, each.last_offset, timeout_ms, partial(on_safe, each))
     at_once = False
     request.overlaps = left > 0

@@ -237,7 +237,7 @@ class LogManager:
     def end_preparation(self, name: str, topic_id: uuid.UUID) -> None:
         """Remove prepared logs whose partitions were not created."""
         if name in self._prepared and self._prepared[name][0] == topic_id:
-            self._take_back(self._prepared.pop(name)[1].values())
+            self._remove_folders(self._prepared.pop(name)[1].values())
 
     def keep(self, topics: Mapping[str, topics_file.Entry]) -> None:
         """Write which topics a standalone broker has: when this returns, the decision is durable.
@@ -501,11 +501,11 @@ class LogManager:
                     logs[index].make()
                 yield index == last
         except OSError as error:
-            self._take_back(logs.values())
+            self._remove_folders(logs.values())
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
         return logs
 
-    def _take_back(self, logs: Iterable[PartitionLog]) -> None:
+    def _remove_folders(self, logs: Iterable[PartitionLog]) -> None:
         """Remove the folders of partitions that were created for a topic that cannot be created."""
         for log in logs:
             log.abandon()

@@ -65,9 +65,9 @@ class OffsetFiles:
         for topic in self._topics.values():
             for index, log in topic.logs.items():
                 log.be_one_of_several(known.get((topic.name, index), 0))
-        self._warn_of_less_than_known(known)
+        self._warn_of_missing_records(known)
 
-    def _warn_of_less_than_known(self, known: Mapping[tuple[str, int], int]) -> None:
+    def _warn_of_missing_records(self, known: Mapping[tuple[str, int], int]) -> None:
         """Log which partitions end below their high watermark; their leaders send the records again."""
         for (name, index), offset in known.items():
             topic = self._topics.get(name)

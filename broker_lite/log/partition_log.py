@@ -66,7 +66,7 @@ class PartitionLog(LocalLog):
         super().__init__(storage, directory, config, now_ms, metadata)
         self._high_watermark: int | None = None
         """None if this is the only replica: then it is the log end offset."""
-        self._unfinished_cut: tuple[int, int] | None = None
+        self._unfinished_truncation: tuple[int, int] | None = None
         """A truncation to finish: the index of the segment, and the position in it at which the log ends."""
         self._unsafe_ends: deque[tuple[int, int]] | None = None
         """First offset and marker's offset of transactions whose marker is at or beyond the high watermark.
@@ -130,7 +130,7 @@ class PartitionLog(LocalLog):
         """
         if not with_first_record:
             with self._noting_failures():
-                self._finish_cut()
+                self._finish_truncation()
                 self.leader_epochs.assign(epoch, self.log_end_offset)
         self.producers.forget_verifications()
 
@@ -225,7 +225,7 @@ class PartitionLog(LocalLog):
         """
         with self._noting_failures():
             if offset >= self.log_end_offset:
-                self._finish_cut()
+                self._finish_truncation()
                 self.leader_epochs.truncate_from_end(self.log_end_offset)
             elif offset <= self._bases[0]:
                 self.begin_at(offset)
@@ -248,18 +248,18 @@ class PartitionLog(LocalLog):
         segment = self._segments[index]
         found = segment.find(offset)
         self.log_end_offset = offset if found is None else min(offset, found.header.base_offset)
-        self._unfinished_cut = index, segment.size if found is None else found.position
-        self._finish_cut()
+        self._unfinished_truncation = index, segment.size if found is None else found.position
+        self._finish_truncation()
 
-    def _finish_cut(self) -> None:
+    def _finish_truncation(self) -> None:
         """Finish a truncation: files and all state that depends on the end; does nothing if there is none.
 
         The disk may fail a part of it. Until the rest is done nothing is appended, and nothing beyond the end counts as
         committed: a leader would acknowledge at once what its followers do not have.
         """
-        if self._unfinished_cut is None:
+        if self._unfinished_truncation is None:
             return
-        index, position = self._unfinished_cut
+        index, position = self._unfinished_truncation
         if self._high_watermark is not None:
             self._high_watermark = min(self._high_watermark, self.log_end_offset)
         while len(self._segments) > index + 1:
@@ -267,16 +267,16 @@ class PartitionLog(LocalLog):
             del self._segments[-1], self._bases[-1]
         self._segments[-1].cut_at(position)
         self._went_back()
-        self._unfinished_cut = None
+        self._unfinished_truncation = None
 
     def roll(self, now_ms: int) -> Segment:
         """See `LocalLog`. Finishes a truncation first, so that the producer snapshot matches the log end offset."""
-        self._finish_cut()
+        self._finish_truncation()
         return super().roll(now_ms)
 
     def close(self, now_ms: int) -> None:
         """See `LocalLog`. Finishes a truncation first, as `roll`."""
-        self._finish_cut()
+        self._finish_truncation()
         super().close(now_ms)
 
     def begin_at(self, offset: int) -> None:
@@ -297,19 +297,19 @@ class PartitionLog(LocalLog):
             segment.forget()
         begun = Segment.create(self._storage, self.directory, offset, self.config, created_ms)
         self._segments[:], self._bases[:] = [begun], [offset]
-        self._unfinished_cut = 0, 0
+        self._unfinished_truncation = 0, 0
         self.log_start_offset = self.log_end_offset = offset
         if self._high_watermark is not None:
             self._high_watermark = offset
         self._went_back()
-        self._unfinished_cut = None
+        self._unfinished_truncation = None
 
     def _take(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
         """Append one batch that already has its offset and epoch."""
         last_offset = header.last_offset
         try:
             self.make()
-            self._finish_cut()
+            self._finish_truncation()
             if header.partition_leader_epoch > self.leader_epochs.latest:
                 self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
             segment = self._put(batch, header, last_offset, now_ms)

@@ -1,7 +1,7 @@
 """One broker: its services, built in one place, and functions for handlers that need several of them.
 
-A service gets only the few objects that it needs, never the broker; handlers get the broker. Only its `Place` depends
-on whether there are other brokers. There are no sockets here; timers come through `Scheduler`, time through `Clock`.
+A service gets only the few objects that it needs, never the broker; handlers get the broker. Only its `BrokerMode`
+depends on whether there are other brokers. No sockets here; timers come through `Scheduler`, time through `Clock`.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.node.coordinated import Coordinated
     from sparkonce.broker_lite.node.fetch_sessions import FetchSessions
     from sparkonce.broker_lite.node.group_coordinator import GroupCoordinator
-    from sparkonce.broker_lite.node.leader import Led
+    from sparkonce.broker_lite.node.leader import LedPartition
     from sparkonce.broker_lite.node.metrics import Metrics
-    from sparkonce.broker_lite.node.place import Place
+    from sparkonce.broker_lite.node.mode import BrokerMode
     from sparkonce.broker_lite.node.transaction_coordinator import TransactionCoordinator
 
 _INT32_MAX = 2**31 - 1
@@ -67,7 +67,7 @@ class Broker:
         log_dir: str,
         clock: Clock,
         scheduler: Scheduler,
-        place: Place,
+        mode: BrokerMode,
         new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
         metrics: Metrics | None = None,
     ) -> None:
@@ -79,7 +79,7 @@ class Broker:
             log_dir: the log directory.
             clock: the time.
             scheduler: the event loop.
-            place: standalone, or a member of a cluster.
+            mode: standalone, or a member of a cluster.
             new_uuid: returns a unique id.
             metrics: the counters, if metrics are enabled.
 
@@ -98,16 +98,16 @@ class Broker:
         self.note_refusal = RefusalLog(clock.monotonic_ms).note
         """Log an error of a client, up to a rate; returns whether it was logged."""
         self.turns = Turns(scheduler, self._note_failed)
-        self.shared_files = place.files(storage)
+        self.shared_files = mode.files(storage)
         """Writes the files that are the same on all brokers of a cluster."""
         self.dynamic = DynamicSettings(self.shared_files, log_dir, config)
         self.config = self.dynamic.config
-        place.check(storage, log_dir)
-        self.logs = self._open_logs(storage, log_dir, place)
+        mode.check(storage, log_dir)
+        self.logs = self._open_logs(storage, log_dir, mode)
         self.cluster_id = self.logs.cluster_id
         try:
-            self._build(storage, place)
-            self._begin(storage, place)
+            self._build(storage, mode)
+            self._begin(storage, mode)
         except SecurityFileError:
             self.logs.close(clock.now_ms())
             raise
@@ -116,9 +116,9 @@ class Broker:
             self.logs.abandon()
             raise
 
-    def _open_logs(self, storage: Storage, log_dir: str, place: Place) -> LogManager:
+    def _open_logs(self, storage: Storage, log_dir: str, mode: BrokerMode) -> LogManager:
         config = self.config
-        return place.logs_class.open(
+        return mode.logs_class.open(
             storage,
             log_dir,
             config.log,
@@ -131,7 +131,7 @@ class Broker:
             checkpoint_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
         )
 
-    def _build(self, storage: Storage, place: Place) -> None:
+    def _build(self, storage: Storage, mode: BrokerMode) -> None:
         """Create the services that every broker has; the others are created on first use."""
         config, clock, scheduler, logs = self.config, self.clock, self.scheduler, self.logs
         replication = ReplicationSettings(config.replica_lag_time_max_ms)
@@ -142,7 +142,7 @@ class Broker:
         self.cluster = ClusterPartitions(logs, self.member, scheduler, clock, self.deleted)
         """The partitions that it leads and follows."""
         self.cluster.on_topics.append(self._topics_changed)
-        self.leading: Callable[[str, int], Led] = self.cluster.leading
+        self.leading: Callable[[str, int], LedPartition] = self.cluster.leading
         """Return a partition that this broker leads, to read or write its records.
 
         Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER.
@@ -151,9 +151,9 @@ class Broker:
         """Return a partition's log; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
         self.topic_by_id: Callable[[uuid.UUID], Topic | None] = logs.topic_by_id
         self.topic: Callable[[str], Topic | None] = logs.topics.get
-        self.request_topic = place.request_topic(self.member, self.dynamic, self._make_topic)
+        self.request_topic = mode.request_topic(self.member, self.dynamic, self._make_topic)
         """Request a topic from the controller, as on first use; internal topics as their coordinator needs them."""
-        self.producer_ids = place.producer_ids(self.member, storage, logs.log_dir, self._largest_producer_id)
+        self.producer_ids = mode.producer_ids(self.member, storage, logs.log_dir, self._largest_producer_id)
         self.authorizer = self._authorizer()
         configured = configured_credentials(config.listener_configs, lambda: self.new_uuid().bytes)
         self.scram_credentials = ScramCredentials(self.shared_files, logs.log_dir, configured)
@@ -165,10 +165,10 @@ class Broker:
         supers = super_users(config.super_users)
         return Authorizer(self.shared_files, self.logs.log_dir, supers, config.allow_everyone_if_no_acl_found)
 
-    def _begin(self, storage: Storage, place: Place) -> None:
+    def _begin(self, storage: Storage, mode: BrokerMode) -> None:
         """Join the cluster, or begin as a standalone broker; load the coordinators' logs."""
-        place.take(storage, self.cluster, self.config.node_id, self.clock)
-        coordinated = place.coordinated(self.logs.topics)
+        mode.take(storage, self.cluster, self.config.node_id, self.clock)
+        coordinated = mode.coordinated(self.logs.topics)
         if OFFSETS_TOPIC in coordinated:
             _ = self.groups
         self.deleted.resume()

@@ -18,7 +18,7 @@ from sparkonce.broker_lite.log.log_manager import WantedTopic
 from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.node.deletions import Deletions, Then
 from sparkonce.broker_lite.node.follower_fetches import FollowerFetches
-from sparkonce.broker_lite.node.leader import Led
+from sparkonce.broker_lite.node.leader import LedPartition
 from sparkonce.broker_lite.node.purgatory import FetchPurgatory, PartitionKey
 from sparkonce.broker_lite.node.turns import ITEM, in_units
 from sparkonce.broker_lite.replication.replicas import Event, HighWatermarkMoved
@@ -63,7 +63,7 @@ class ClusterPartitions:
         self._scheduler = scheduler
         self._clock = clock
         self._retry: Timer | None = None
-        self._told: dict[ClusterKey, str] = {}
+        self._logged: dict[ClusterKey, str] = {}
         """What has been logged about partitions without a role."""
         self._monotonic_ms = clock.monotonic_ms
         self.follower_fetches = FollowerFetches(
@@ -71,12 +71,12 @@ class ClusterPartitions:
         )
         self.followers = self.follower_fetches.waiting
         """The waiting fetches of followers."""
-        self._led: dict[PartitionKey, Led] = {}
+        self._led: dict[PartitionKey, LedPartition] = {}
         """Cache of `leading` since the last change of a role."""
         member.replicas.on_change = self._led.clear
         member.listen(self._on_event)
 
-    def leading(self, topic: str, index: int) -> Led:
+    def leading(self, topic: str, index: int) -> LedPartition:
         """Return a partition that this broker leads.
 
         Raises:
@@ -87,14 +87,16 @@ class ClusterPartitions:
             led = self._led[topic, index] = self._find(topic, index)
         return led
 
-    def _find(self, topic: str, index: int) -> Led:
+    def _find(self, topic: str, index: int) -> LedPartition:
         found = self.logs.topics.get(topic)
         if found is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} does not exist")
         leader = self.member.replicas.leader((found.topic_id, index))
-        return Led(cast("PartitionLog", leader.log), leader.state.leader_epoch, leader if leader.followers else None)
+        return LedPartition(
+            cast("PartitionLog", leader.log), leader.state.leader_epoch, leader if leader.followers else None
+        )
 
-    def appended(self, topic: str, index: int, led: Led, size: int, last_offset: int) -> None:
+    def appended(self, topic: str, index: int, led: LedPartition, size: int, last_offset: int) -> None:
         """Note an append by this broker as the leader; if it is alone in sync, the high watermark advances."""
         if led.replicas is None:
             if self.purgatory.waits_for(topic, index):
@@ -104,7 +106,7 @@ class ClusterPartitions:
         found = self.logs.topics[topic]
         self.member.publish(self.member.replicas.appended((found.topic_id, index), self._monotonic_ms()))
 
-    def ended(self, topic: str, index: int, led: Led) -> None:
+    def ended(self, topic: str, index: int, led: LedPartition) -> None:
         """Note that this broker, as the leader, has written a transaction marker."""
         self.purgatory.decided(topic, index)
         self.followers.decided(topic, index)
@@ -195,11 +197,11 @@ class ClusterPartitions:
             return
         for key, error in failed.items():
             self.logs.note_failure(error)
-            if self._told.get(key) != str(error):
+            if self._logged.get(key) != str(error):
                 is_known = isinstance(error, (KafkaError, OSError))
                 text = "partition %s-%d is not led or followed as it should be: %s; it is tried again"
                 logger.error(text, *key, error, exc_info=None if is_known else error)
-        self._told = {key: str(error) for key, error in failed.items()}
+        self._logged = {key: str(error) for key, error in failed.items()}
         self._retry = self._scheduler.call_later(RETRY_S, self._try_again)
 
     def _try_again(self) -> None:

@@ -66,8 +66,8 @@ LOAD_RETRY_S: Final = 1.0
 """The delay before a failed load is retried, in seconds."""
 
 
-class Placed(NamedTuple):
-    """The partition, epoch and end offset of a coordinator's batch."""
+class CoordinatorAppend(NamedTuple):
+    """The partition of a coordinator's batch, and the result of its append."""
 
     partition: int
     appended: Appended
@@ -191,7 +191,7 @@ class Coordinated:
         batch: bytearray,
         verification: Verification | None = None,
         by_coordinator: bool = False,
-    ) -> Placed:
+    ) -> CoordinatorAppend:
         """Append a batch as a producer with acks=all.
 
         Raises:
@@ -206,7 +206,7 @@ class Coordinated:
             raise KafkaError(coordinator_error(error.code), error.message) from error
         appended = led.log.append(batch, led.leader_epoch, self._clock.now_ms(), verification, by_coordinator)
         self._partitions.appended(self.topic, index, led, size, appended.last_offset)
-        return Placed(index, appended)
+        return CoordinatorAppend(index, appended)
 
     def when_safe(self, names: Iterable[str], then: Callable[[Refusals], None]) -> None:
         """Call back when all records that these names' partitions hold now are replicated, with errors by name."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.replication.leader import PartitionLeader
 
 
-class Led(NamedTuple):
+class LedPartition(NamedTuple):
     """A partition that this broker leads."""
 
     log: PartitionLog

@@ -162,7 +162,7 @@ class MarkerSender:
     def _on_safe(self, sending: _Sending, refusals: Refusals) -> None:
         sending.is_waiting, sending.is_safe = False, not refusals
         if self._sending.get(sending.name) is sending:
-            self._go_on_with(sending)
+            self._send_remaining(sending)
 
     def _try_again(self, sending: _Sending) -> None:
         sending.retry_s = min(2 * sending.retry_s, MAX_RETRY_S)
@@ -172,11 +172,11 @@ class MarkerSender:
         if self._sending.get(sending.name) is not sending or sending.is_waiting:
             return
         if sending.is_safe:
-            self._go_on_with(sending)
+            self._send_remaining(sending)
         else:
             self._wait_for_decision(sending)
 
-    def _go_on_with(self, sending: _Sending) -> None:
+    def _send_remaining(self, sending: _Sending) -> None:
         """Send the markers that are neither written nor under way, within one turn's limit."""
         if not sending.is_safe:
             self._retry_later(sending)

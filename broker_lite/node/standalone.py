@@ -226,8 +226,8 @@ class _Alone:
         """Do nothing."""
 
 
-class Alone:
-    """See `Place`: the place of a standalone broker."""
+class StandaloneMode:
+    """See `BrokerMode`: standalone."""
 
     logs_class = LogManager
 
@@ -248,29 +248,29 @@ class Alone:
             )
 
     def files(self, storage: Storage) -> Files:
-        """See `Place`: as all other files."""
+        """See `BrokerMode`: as all other files."""
         return storage
 
     def producer_ids(
         self, _member: ClusterMember, storage: Storage, log_dir: str, largest_known: Callable[[], int]
     ) -> ProducerIds:
-        """See `Place`: a file says where the next block of them begins."""
+        """See `BrokerMode`: a file has the start of the next block."""
         return ProducerIds(blocks_in_file(storage, f"{log_dir}/producer-id-block", largest_known))
 
     def request_topic(
         self, _member: ClusterMember, _dynamic: DynamicSettings, make: Callable[[str], object]
     ) -> Callable[[str], object]:
-        """See `Place`: it is there at once."""
+        """See `BrokerMode`: it is created at once."""
         return make
 
     def take(self, _storage: Storage, partitions: ClusterPartitions, node_id: int, clock: Clock) -> None:
-        """See `Place`: the cluster has the topics that the log directory has."""
+        """See `BrokerMode`: the cluster image begins with the topics of the log directory."""
         surroundings = _Alone()
         membership = Membership(surroundings, StandaloneController(partitions, clock), surroundings)
         partitions.member.stand_alone(membership, self._image(partitions.logs, node_id))
 
     def coordinated(self, topics: Collection[str]) -> Collection[str]:
-        """See `Place`: those of which the log has data; loading all coordinators would take a quarter of the start."""
+        """See `BrokerMode`: those with data; loading all coordinators would take a quarter of the start."""
         return INTERNAL_TOPICS.intersection(topics)
 
     def _image(self, logs: LogManager, us: int) -> ClusterImage:

@@ -114,10 +114,10 @@ def _ask_coordinator(
     member.send(leader, request, take)
 
 
-Said = Mapping[TopicPartition, Verification | ErrorCode]
+VerificationResults = Mapping[TopicPartition, Verification | ErrorCode]
 """The coordinator's result for each batch of a request that begins a transaction on its partition."""
 
-NOTHING_ASKED: Said = {}
+NOTHING_TO_VERIFY: VerificationResults = {}
 _MAGIC_POSITION = 16
 _ATTRIBUTES_POSITION = 22
 _TRANSACTIONAL = 0x10
@@ -137,7 +137,7 @@ def verify_writes(
     version: int,
     transactional_id: str,
     batches: Iterable[tuple[str, int, Buffer | None]],
-    then: Callable[[Said], None],
+    then: Callable[[VerificationResults], None],
 ) -> None:
     """Ask the coordinator once about all batches of a Produce that begin a transaction on their partition.
 
@@ -158,7 +158,7 @@ def verify_writes(
         if not known.in_transaction(header.producer_id, header.producer_epoch):
             begun[topic, index] = known.begin_verification(header.producer_id, header.producer_epoch, adds)
     if not begun:
-        then(NOTHING_ASKED)
+        then(NOTHING_TO_VERIFY)
         return
     if len(producers) > 1:
         then(dict.fromkeys(begun, ErrorCode.INVALID_PRODUCER_ID_MAPPING))

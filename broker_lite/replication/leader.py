@@ -137,7 +137,7 @@ class PartitionLeader:
         self.epoch_start_offset = log.log_end_offset
         self.followers: dict[int, FollowerState] = {}
         log.begin_epoch(state.leader_epoch, with_first_record=len(state.replicas) == 1)
-        self._know_replicas(now_ms)
+        self._add_replicas(now_ms)
         if self.followers:
             self.advance(now_ms)
 
@@ -303,14 +303,14 @@ class PartitionLeader:
         self.state = state
         self._drop_proposal()
         before = self.log.high_watermark
-        self._know_replicas(now_ms)
+        self._add_replicas(now_ms)
         return self.advance(now_ms) or self.log.high_watermark > before
 
     def change_min_in_sync_replicas(self, count: int) -> None:
         """Apply another `min.insync.replicas`; `advance` then returns whether the high watermark moves."""
         self._min_in_sync_replicas = count
 
-    def _know_replicas(self, now_ms: int) -> None:
+    def _add_replicas(self, now_ms: int) -> None:
         """Add new replicas; one in sync has its whole lag time to fetch, another none."""
         if len(self.state.replicas) == 1:
             self.followers.clear()

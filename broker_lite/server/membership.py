@@ -22,7 +22,7 @@ from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.log.log_manager import LOCK_FILE
 from sparkonce.broker_lite.node.announced_files import AnnouncedFiles
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.node.in_cluster import InCluster
+from sparkonce.broker_lite.node.in_cluster import MemberMode
 from sparkonce.broker_lite.node.shared_files import SharedFiles
 from sparkonce.broker_lite.server.listener import Listener, ServerError
 from sparkonce.broker_lite.server.peers import PeerNetwork
@@ -48,7 +48,7 @@ class MemberSeat:
     def __init__(self, config: BrokerConfig, host: Host, coordination: Coordination, cluster_id: str) -> None:
         given = {**config.given, "cluster.id": cluster_id}
         self.config = dataclasses.replace(config, cluster_id=cluster_id, given=given)
-        self.place = InCluster()
+        self.mode = MemberMode()
         self.coordination = coordination
         self._host = host
 

@@ -55,7 +55,7 @@ _IMAGES_DIFFER = (
 logger = logging.getLogger(__name__)
 
 
-class Connection(Protocol):
+class LeaderConnection(Protocol):
     """A connection to the leader: `broker_lite.server.peers.PeerConnection`."""
 
     def request(self, api_key: int, version: int, body: bytearray, then: Callable[[memoryview | None], None]) -> None:
@@ -87,7 +87,7 @@ class Followed:
 class LeaderFetcher:
     """The fetches from one leader."""
 
-    def __init__(self, broker: Broker, member: ClusterMember, leader: int, connection: Connection) -> None:
+    def __init__(self, broker: Broker, member: ClusterMember, leader: int, connection: LeaderConnection) -> None:
         self._broker = broker
         self._member = member
         self._leader = leader
@@ -110,7 +110,7 @@ class LeaderFetcher:
         followed = Followed(key, follower)
         self._followed[key] = self._changed[key] = followed
         self._paused.pop(key, None)
-        self._look_soon()
+        self._fetch_soon()
 
     def forget(self, key: PartitionKey) -> None:
         """Stop fetching a partition."""
@@ -126,7 +126,7 @@ class LeaderFetcher:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _look_soon(self) -> None:
+    def _fetch_soon(self) -> None:
         """Fetch once all changes of this turn are known."""
         if not self._look_booked:
             self._look_booked = True
@@ -147,7 +147,7 @@ class LeaderFetcher:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        wait_ms = self._take_up_paused()
+        wait_ms = self._resume_paused()
         if len(self._paused) == len(self._followed):
             if self._followed:
                 self._again_in(wait_ms)
@@ -156,7 +156,7 @@ class LeaderFetcher:
         body = fetch.encode_request(VERSION, self._request(wait_ms))
         self._connection.request(ApiKey.FETCH, VERSION, body, self._answered)
 
-    def _take_up_paused(self) -> int:
+    def _resume_paused(self) -> int:
         """Resume partitions after their pause; returns how long the next fetch may wait, in ms."""
         now_ms = self._broker.clock.monotonic_ms()
         wait_ms = self._broker.config.replica_fetch_wait_max_ms
@@ -280,7 +280,7 @@ class LeaderFetcher:
         follower, log = followed.follower, followed.log
         if result.diverging_epoch is not None:
             parted = EpochEnd(*result.diverging_epoch)
-            with self._telling_of_cuts(log):
+            with self._logging_truncation(log):
                 follower.diverged(parted)
             return
         records = result.records
@@ -290,7 +290,7 @@ class LeaderFetcher:
                 log.append_as_follower(records, follower.leader_epoch, now_ms)
             except OverlappingBatchError as error:
                 logger.warning("%s; its last records are not the leader's, though of the same epoch", error)
-                with self._telling_of_cuts(log):
+                with self._logging_truncation(log):
                     follower.overlapped(error.base_offset)
                 return
         follower.fetched(result.high_watermark)
@@ -298,7 +298,7 @@ class LeaderFetcher:
             log.advance_start(min(result.log_start_offset, log.high_watermark))
 
     @contextlib.contextmanager
-    def _telling_of_cuts(self, log: PartitionLog) -> Iterator[None]:
+    def _logging_truncation(self, log: PartitionLog) -> Iterator[None]:
         """Log the truncation of a log; as an error if committed records were removed."""
         end, safe = log.log_end_offset, log.high_watermark
         yield
@@ -319,13 +319,13 @@ class LeaderFetcher:
 
     def _refused(self, followed: Followed, code: int) -> None:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._ask_for_offsets(followed)
+            self._request_leader_offsets(followed)
             return
         if code not in _IMAGES_DIFFER:
             logger.warning("%s: broker %d refuses a fetch: %s", followed.log.directory, self._leader, _name(code))
         self._back_off_one(followed)
 
-    def _ask_for_offsets(self, followed: Followed) -> None:
+    def _request_leader_offsets(self, followed: Followed) -> None:
         """Request the leader's log start and end offsets."""
         topic = self._broker.topic_by_id(followed.key[0])
         assert topic is not None, "what is followed is here"
@@ -347,15 +347,19 @@ class LeaderFetcher:
             return
         found = [] if answer is None else [each for topic in answer.topics for each in topic.partitions]
         try:
-            if len(found) != 2 or any(each.error_code for each in found) or not self._go_by_offsets(followed, *found):
+            if (
+                len(found) != 2
+                or any(each.error_code for each in found)
+                or not self._apply_leader_offsets(followed, *found)
+            ):
                 self._back_off_one(followed)
             else:
                 self._changed[followed.key] = self._paused.pop(followed.key)
         except (OSError, ProtocolError) as error:
             self._failed(followed, error)
-        self._look_soon()
+        self._fetch_soon()
 
-    def _go_by_offsets(self, followed: Followed, first: Any, last: Any) -> bool:
+    def _apply_leader_offsets(self, followed: Followed, first: Any, last: Any) -> bool:
         """Begin at the leader's offsets; returns whether that changes anything.
 
         Raises:
@@ -376,7 +380,7 @@ class LeaderFetcher:
 class ReplicaFetchers:
     """All fetches of one broker from the leaders that it follows."""
 
-    def __init__(self, broker: Broker, member: ClusterMember, connect: Callable[[int, str], Connection]) -> None:
+    def __init__(self, broker: Broker, member: ClusterMember, connect: Callable[[int, str], LeaderConnection]) -> None:
         """`connect` returns the connection to a broker for a purpose, as `PeerNetwork.connection`."""
         self._broker = broker
         self._member = member

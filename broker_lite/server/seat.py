@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from sparkonce.broker_lite.config import BrokerConfig
     from sparkonce.broker_lite.node.broker import Broker
-    from sparkonce.broker_lite.node.place import Place
+    from sparkonce.broker_lite.node.mode import BrokerMode
     from sparkonce.broker_lite.server.host import Host
     from sparkonce.broker_lite.server.listener import Listener
 
@@ -47,8 +47,8 @@ class Seat(Protocol):
         """The broker's settings, with its cluster's id if known."""
 
     @property
-    def place(self) -> Place:
-        """The broker's place in its cluster."""
+    def mode(self) -> BrokerMode:
+        """The broker's mode: standalone, or a member of a cluster."""
 
     def join(self, broker: Broker, listeners: Sequence[Listener]) -> Cluster:
         """Follow the controller from now on."""

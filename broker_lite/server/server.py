@@ -93,21 +93,21 @@ class Server:
                 text = f"{self._data_dir} cannot be used ({error}): choose another data directory"
                 raise ServerError(text) from error
             undo.callback(self.broker.close)
-            undo.callback(self._give_up)
+            undo.callback(self._release_all)
             self._cluster = self._join(self.broker, seat, listeners)
             undo.callback(self._cluster.leave)
             await self._listen(self.broker, bound)
-            self._keep_house(self.broker)
+            self._start_periodic_work(self.broker)
             await self._cluster.register()
             undo.pop_all()
         for sock, listener in bound:
-            _say_where(listener, Endpoint(*sock.getsockname()[:2]))
+            _log_address(listener, Endpoint(*sock.getsockname()[:2]))
         logger.info("data in %s", self._data_dir)
 
     def _open(self, seat: Seat) -> Broker:
         host, loop, config = self._host, asyncio.get_running_loop(), seat.config
         metrics = self._new_metrics() if config.metrics_port >= 0 else None
-        return Broker(config, host.storage, self._data_dir, host.clock, loop, seat.place, host.new_uuid, metrics)
+        return Broker(config, host.storage, self._data_dir, host.clock, loop, seat.mode, host.new_uuid, metrics)
 
     def _new_metrics(self) -> Metrics:
         from sparkonce.broker_lite.node.metrics import Metrics  # few brokers need it
@@ -117,7 +117,7 @@ class Server:
     def _join(self, broker: Broker, seat: Seat, listeners: list[Listener]) -> Cluster:
         return seat.join(broker, listeners)
 
-    def _keep_house(self, broker: Broker) -> None:
+    def _start_periodic_work(self, broker: Broker) -> None:
         """Start the periodic work."""
         assert self._connections is not None
         self._every(SWEEP_INTERVAL_S, self._connections.sweep)
@@ -144,7 +144,7 @@ class Server:
                 raise ServerError(f"{where}: {also}choose another port") from error
             self._listeners.append(listener)
 
-    def _give_up(self) -> None:
+    def _release_all(self) -> None:
         """Release every address and timer of a broker that failed to start."""
         for timer in self._timers:
             timer.cancel()
@@ -251,7 +251,7 @@ def _tls_connection() -> type[Connection]:
     return TlsConnection
 
 
-def _say_where(listener: Listener, bound: Endpoint) -> None:
+def _log_address(listener: Listener, bound: Endpoint) -> None:
     """Log the address that a listener is bound to, and the advertised one, if it differs."""
     own, advertised = (f"{_in_url(each)}:{at}" for each, at in (bound, listener.endpoint))
     config = listener.config

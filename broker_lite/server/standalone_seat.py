@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkonce.broker_lite.node.standalone import Alone
+from sparkonce.broker_lite.node.standalone import StandaloneMode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ class StandaloneSeat:
 
     def __init__(self, config: BrokerConfig, listeners: Sequence[Listener]) -> None:
         self.config = config
-        self.place = Alone([(each.config.name, *each.endpoint) for each in listeners])
+        self.mode = StandaloneMode([(each.config.name, *each.endpoint) for each in listeners])
 
     def join(self, _broker: Broker, _listeners: Sequence[Listener]) -> StandaloneSeat:
         """See `Seat`."""

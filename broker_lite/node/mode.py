@@ -1,6 +1,6 @@
-"""A broker's place: standalone, or a member of a cluster.
+"""A broker's mode: standalone, or a member of a cluster.
 
-The creator of a `Broker` chooses: `standalone.Alone`, or `in_cluster.InCluster`.
+The creator of a `Broker` chooses: `standalone.StandaloneMode`, or `in_cluster.MemberMode`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.node.producer_ids import ProducerIds
 
 
-class Place(Protocol):
+class BrokerMode(Protocol):
     """The part of a broker that depends on whether there are other brokers."""
 
     @property
