@@ -11,7 +11,7 @@ rows. They are ours, with their offsets elsewhere, if
    as our sink writes it, or lies in another table's folder.
 
 Rows whose offsets moved elsewhere are the fourth case: once delta-spark writes an application's rows
-(`connectors.delta_spark`), its offsets are in a table of their own, and what the result still stores is old.
+(`connectors.delta_spark`), its offsets are in a separate table, and those in the result are outdated.
 
 Not detected: rows that a query copied (``CREATE TABLE … AS SELECT``), and those of a clone whose log was cleaned
 up after its files were rewritten.

@@ -38,7 +38,7 @@ class OtherApps:
     may_cover_twice: bool = False
     """Whether the user allows rows of records that others have written."""
     may_begin_late: bool = False
-    """Whether the user allows to skip what the query's checkpoint had read before."""
+    """Whether the user allows skipping records that the query's checkpoint had read before."""
     keeps_offsets: bool = True
     """Whether the application's offsets are in this table: if not, it may already have rows of the application."""
     is_first: bool = True

@@ -49,7 +49,7 @@ LookUp = Callable[[str], int | None]
 
 FIRST_TXN_ID = f"{PREFIX}/first"
 """The id that an application's first commit of a partition into a table of rows writes, so that two first commits
-conflict. Its version says nothing."""
+conflict. Its version has no meaning."""
 COVERED_TWICE, BEGINS_LATE = "covered-twice", "begins-late"
 """Exceptions that an application may be allowed, as audits name them: see `meant_txn_id`."""
 

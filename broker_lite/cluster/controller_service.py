@@ -98,7 +98,7 @@ class ControllerService:
 
     @property
     def may_rest(self) -> bool:
-        """See `ControllerRole`: not while a try to lead is due soon, or a broker's heartbeat is overdue."""
+        """See `ControllerRole`: not if the next attempt to lead is due soon, or a broker's heartbeat is overdue."""
         now_ms = self._monotonic_ms()
         return now_ms >= self._not_before_ms and (
             self._controller is None or not self._controller.misses_heartbeats(now_ms)

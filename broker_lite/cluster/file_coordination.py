@@ -145,7 +145,7 @@ class FileCoordination:
         addresses: Sequence[tuple[str, str, int]],  # noqa: ARG002
         lock_id: str,  # noqa: ARG002
     ) -> None:
-        """See `Coordination`: the lock on the broker's id says that one is there, and a file beside it which one."""
+        """See `Coordination`: the lock on the broker's id shows that one is alive, a file beside it which start."""
         self._incarnation = incarnation
         try:
             self._storage.write(self._incarnation_path(self._broker_id), f"{incarnation}\n".encode(), durable=False)

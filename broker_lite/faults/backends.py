@@ -140,12 +140,12 @@ class RemoteBackend:
         self._ask({"do": "add", "rule": rule_id, "spec": spec.to_json(), "seen": seen, "fired": fired})
 
     def remove(self, rule_id: int) -> None:
-        """See `Backend`; a broker that is gone has no rules."""
+        """See `Backend`; a broker that has ended has no rules."""
         with contextlib.suppress(OSError):
             self._ask({"do": "remove", "rule": rule_id})
 
     def release(self, rule_id: int) -> None:
-        """See `Backend`; a broker that is gone holds nothing."""
+        """See `Backend`; a broker that has ended holds nothing."""
         with contextlib.suppress(OSError):
             self._ask({"do": "release", "rule": rule_id})
 

@@ -60,7 +60,7 @@ class _Facts(Facts):
         return self._message
 
     def places(self) -> Iterable[Place]:
-        """See `Facts`; the partitions of a fetch session count as named in each of its fetches."""
+        """See `Facts`; each fetch of a session counts for all partitions of the session."""
         message = self.message()
         if self.api_key not in _HAND_WRITTEN:
             yield from messages.places_of(message, self._name_of)

@@ -30,7 +30,7 @@ class MemberLogs(LogManager):
             self._offsets.write_high_watermarks()
 
     def checkpoint(self) -> None:
-        """See `LogManager`; how far the controller's log was followed is written, too."""
+        """See `LogManager`; also writes how far the controller's log was read."""
         super().checkpoint()
         if self.metadata_position != self._written_position:
             self._write_down()

@@ -26,7 +26,7 @@ class AnnouncedFiles:
         return self.storage.read(path) if ahead is None else ahead.encode()
 
     def write(self, path: str, data: Buffer, *, durable: bool, private: bool = False) -> None:  # noqa: ARG002
-        """See `Files`: all of them are durable, and `SharedFiles` knows which are private."""
+        """See `Files`: all are durable, and `SharedFiles` knows which are private."""
         if self.announce is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is not in its cluster yet")
         self.announce(posixpath.basename(path), bytes(data).decode())

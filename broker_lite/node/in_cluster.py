@@ -65,5 +65,5 @@ class MemberMode:
         partitions.member.on_image.append(partitions.take)
 
     def coordinated(self, _topics: Collection[str]) -> Collection[str]:
-        """See `BrokerMode`: none: a member loads the partitions that it coordinates when it becomes their leader."""
+        """See `BrokerMode`: none; a member loads partitions when it becomes their leader."""
         return INTERNAL_TOPICS

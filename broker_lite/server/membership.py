@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 class MemberSeat:
-    """See `Seat`: that of a broker which is one of several."""
+    """See `Seat`: the seat of a member of a cluster."""
 
     def __init__(self, config: BrokerConfig, host: Host, coordination: Coordination, cluster_id: str) -> None:
         given = {**config.given, "cluster.id": cluster_id}

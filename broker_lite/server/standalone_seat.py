@@ -21,7 +21,7 @@ async def take_seat(config: BrokerConfig, _host: Host, _data_dir: str, listeners
 
 
 class StandaloneSeat:
-    """See `Seat`, and `Cluster`: there is nobody to register with, and nobody takes over."""
+    """See `Seat`, and `Cluster`: there is nothing to register with, and no other broker takes over."""
 
     def __init__(self, config: BrokerConfig, listeners: Sequence[Listener]) -> None:
         self.config = config

@@ -197,7 +197,7 @@ class ZooKeeperCoordination:
         return self._term is not None
 
     def resign(self) -> None:
-        """See `Coordination`: the node of the controller is removed by the next look."""
+        """See `Coordination`: the next round removes the controller's node."""
         self._wants_to_lead = False
         self._elected = None
         self._failure = None
@@ -217,7 +217,7 @@ class ZooKeeperCoordination:
     # The log.
 
     def append(self, records: Sequence[Record], base_offset: int, now_ms: int) -> None:  # noqa: ARG002
-        """See `Coordination`: it counts when ZooKeeper has acknowledged all of it."""
+        """See `Coordination`: it is committed when ZooKeeper has acknowledged all of it."""
         if self._term is not None and self._term.session != self._client.session:
             self._end_term(_SESSION_OVER)  # the expired session had won the election
         term = self._term
@@ -290,7 +290,7 @@ class ZooKeeperCoordination:
         return self._there is not None and broker_id not in self._there
 
     def is_announced(self, broker_id: int, incarnation: uuid.UUID) -> bool:
-        """See `Coordination`: the next look finds out; a broker that registers asks again."""
+        """See `Coordination`: the next round reads it; a broker that registers retries."""
         if self._incarnations.get(broker_id) == str(incarnation):
             return True
         self._incarnations.pop(broker_id, None)  # another start may be there by now
