@@ -55,7 +55,7 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """Every broker setting except the defaults of topic settings; units are the last word of each name."""
+    """Every broker setting except the defaults of topic settings; names of times and sizes end with the unit."""
 
     host_name: str = text("127.0.0.1", "The address to listen on, and to tell clients. By default only this machine's.")
     port: int = integer(0, "The port to listen on; 0 takes any free one.", most=65535)

@@ -17,8 +17,8 @@ So the batch id is compared first, then what the batch was, then the offsets, in
 
 A query that reads other sources, or has state, may write rows that no offset of ours shows. So each of its batches is
 recorded, also one without rows, and 3 detects a copy of its checkpoint that diverged after that batch.
-If every batch of a query is written, or once ``sparkonce offsets rewind --restore`` has removed batches, the next one
-must also have the number that is due, or it is `MissingPredecessor`: the table is older than the checkpoint.
+If every batch of a query must be stored, or once ``sparkonce offsets rewind --restore`` has removed batches, the next
+one must also have the number that is due, or it is `MissingPredecessor`: the table is older than the checkpoint.
 
 A query that never wrote must account for every partition that it reads, moved or not: where others of a source are
 stored, one that is not and begins past offset 0 may have records before its start that were never read. That is
