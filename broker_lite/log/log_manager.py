@@ -549,9 +549,8 @@ class LogManager:
                     recovery_point=recovery_points.get((name, index), 0),
                     log_start_offset=start_offset,
                     clean=self.clean,
-                    # A Kafka broker may have compacted offsets that it had not yet checkpointed as flushed. This one
-                    # checkpoints first, so a hole beyond the checkpoint is a loss; if the file is missing, compaction
-                    # may have made the hole.
+                    # A Kafka broker may have compacted beyond its checkpoint. This one checkpoints first, so a hole
+                    # beyond the checkpoint is a loss; if the file is missing, compaction may have made the hole.
                     holes_allowed=not known or (noted is None and is_compacted),
                     metadata=metadata,
                 )
