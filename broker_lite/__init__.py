@@ -1,1 +1,1 @@
-"""An embedded, durable broker, or several of them, that speak Kafka's protocol and keep Kafka's files."""
+"""An embedded, durable broker, or several of them, with Kafka's protocol and Kafka's files."""

@@ -1,8 +1,8 @@
-"""`python -m sparkonce.broker_lite`: a broker as a process of its own.
+"""`python -m sparkonce.broker_lite`: a broker in its own process.
 
-It ends cleanly on SIGTERM or SIGINT, and when the socket `--parent` reaches its end, that is when its parent is gone.
+It stops cleanly on SIGTERM or SIGINT, and when the socket `--parent` is closed, that is when its parent has ended.
 While it can be reached, `host:port` of its first listener is in `--ready-file`; that of each of its listeners is
-written to standard output, a line each.
+written to standard output, one per line.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _allow_many_files() -> None:
-    """Let this process have as many open files as it may: partitions and connections take one each."""
+    """Raise the limit of open files to its maximum: partitions and connections take one each."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):  # some systems call infinity what they do not grant
+    with contextlib.suppress(OSError, ValueError):  # some systems report infinity, but do not grant it
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
@@ -135,7 +135,7 @@ def _config(options: argparse.Namespace) -> BrokerConfig:
 
 
 def _line(path: str, of_file: Mapping[str, str], wrong: str) -> str:
-    """Return which line of a file an error is about; empty if it is about no single line."""
+    """Return the line of a file that an error is about; empty if it is about no single line."""
     names = [name for name, value in of_file.items() if _what_is_wrong({name: value}) == wrong]
     return f", line {line_of(path, names[0])}" if names else ""
 
@@ -153,12 +153,12 @@ async def _serve(config: BrokerConfig, data_dir: str, write_ready: Callable[[str
 
     from sparkonce.broker_lite.server.server import Server
 
-    gc.freeze()  # what is loaded by now stays: no collection has to walk over it
+    gc.freeze()  # exclude loaded modules from garbage collection
     gc.enable()
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # ignored by nohup
             loop.add_signal_handler(number, stopping.set)
     server = Server(config, data_dir)
     if not await _start(server, stopping):
@@ -178,7 +178,7 @@ async def _serve(config: BrokerConfig, data_dir: str, write_ready: Callable[[str
 
 
 async def _start(server: Server, stopping: asyncio.Event) -> bool:
-    """Start, unless a signal comes first: a start may wait long for others. Return whether it started."""
+    """Start, unless a signal comes first: a start may wait long for other brokers. Return whether it started."""
     import asyncio
 
     starting, signalled = asyncio.ensure_future(server.start()), asyncio.ensure_future(stopping.wait())
@@ -195,7 +195,7 @@ async def _start(server: Server, stopping: asyncio.Event) -> bool:
 
 
 class _Parent:
-    """The socket to the process that started this one: its end means stop, and what comes over it is about faults."""
+    """The socket to the process that started this one: its end means stop, and its messages are about faults."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, server: Server, descriptor: int, stopping: asyncio.Event
@@ -208,7 +208,7 @@ class _Parent:
         loop.add_reader(descriptor, self._on_readable)
 
     def close(self) -> None:
-        """Let the broker stop undisturbed."""
+        """Disable all faults, so that the broker can stop."""
         self._loop.remove_reader(self._descriptor)
         if self._control is not None:
             self._control.close()
@@ -233,7 +233,7 @@ class _Parent:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m sparkonce.broker_lite", description="Run a broker until SIGTERM.")
-    # With a width nothing asks for the terminal's, which takes modules of compression that a start does not need.
+    # With a fixed width argparse does not import shutil, and with it compression modules that a start does not need.
     parser.formatter_class = partial(argparse.HelpFormatter, width=80)
     add_arguments(parser)
     parser.formatter_class = argparse.HelpFormatter
@@ -241,5 +241,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    gc.disable()  # until all is loaded there is nothing to collect
+    gc.disable()  # until all modules are loaded there is nothing to collect
     sys.exit(main())

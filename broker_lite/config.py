@@ -1,9 +1,9 @@
 """The broker's settings, under Kafka's own names.
 
-Theory of operation: one frozen dataclass is the whole declaration (`sparkonce.settings` says how). Defaults are
-Kafka's unless `kafka_default` says what Kafka's is. What topics fall back to (`log.retention.ms` and its like) is
-declared once, on the topic's setting, and derived from there: `broker_log_settings`. A name that is not here is
-refused, with the nearest one that is; a file may hold settings of Kafka's that make no difference (`file_settings`).
+Theory of operation: one frozen dataclass is the whole declaration (see `sparkonce.settings`). Defaults are Kafka's
+unless `kafka_default` has another. The defaults of topic settings (`log.retention.ms` and the like) are declared once,
+on the topic's setting, and derived from there: `broker_log_settings`. An unknown name is rejected, with the nearest
+known one; a file may contain settings of Kafka's without effect here (`file_settings`).
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ if TYPE_CHECKING:
 __all__ = ["LONG_MAX", "BrokerConfig", "ConfigError", "broker_settings", "file_settings", "line_of", "read_properties"]
 
 _OTHER_NAMES = {"log.dir": "log.dirs", "broker.id": "node.id"}
-"""Settings of Kafka's that another one has replaced."""
+"""Kafka's deprecated names of settings."""
 
 
 class ConfigError(ValueError):
-    """A setting that does not exist or cannot have that value; the message names both and the way out."""
+    """A setting does not exist or has an invalid value; the message names both and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """Every setting of the broker but those that topics fall back to; times and sizes in the unit of the last word."""
+    """Every broker setting except the defaults of topic settings; names of times and sizes end with the unit."""
 
     host_name: str = text("127.0.0.1", "The address to listen on, and to tell clients. By default only this machine's.")
     port: int = integer(0, "The port to listen on; 0 takes any free one.", most=65535)
@@ -105,8 +105,8 @@ class BrokerConfig:
     socket_request_max_bytes: int = integer(
         100 << 20, "The largest request; a larger one ends its connection.", least=1024
     )
-    # What is in flight stays in the processor's cache: megabytes in the kernel's own automatic buffers cost a bulk
-    # consumer a tenth of its speed.
+    # Data in flight stays in the processor's cache: megabytes in the kernel's automatic buffers made a bulk
+    # consumer a tenth slower.
     socket_send_buffer_bytes: int = integer(
         102_400, "The kernel's send buffer of a connection; -1 leaves it to the kernel.", least=-1
     )
@@ -129,7 +129,7 @@ class BrokerConfig:
     group_max_session_timeout_ms: int = integer(
         1_800_000, "The largest session.timeout.ms of a classic group's member."
     )
-    # For fleets that start together, Kafka waits. Here tests start.
+    # Kafka waits for fleets that start together. Here tests start.
     group_initial_rebalance_delay_ms: int = integer(
         0, "How long an empty classic group waits for more members before its first rebalance.", kafka_default="3000"
     )
@@ -151,7 +151,7 @@ class BrokerConfig:
         600_000, "How often offsets that have expired are looked for.", least=1
     )
     offset_metadata_max_bytes: int = integer(4096, "The longest text that may go with a committed offset.")
-    # To spread groups over brokers, Kafka has many. Here there is one broker.
+    # Kafka has many, to spread groups over brokers. Here there is one broker.
     offsets_topic_num_partitions: int = integer(
         1, "Partitions of __consumer_offsets, when it is made.", least=1, kafka_default="50"
     )
@@ -248,17 +248,17 @@ class BrokerConfig:
     log: LogConfig = field(default=LogConfig())
     """The values for topics without settings of their own."""
     security: SecurityConfig = field(default=SecurityConfig())
-    """Listeners, TLS and SASL, as they were given."""
+    """Listeners, TLS and SASL, as given."""
     listener_configs: tuple[ListenerConfig, ...] = field(
         default_factory=lambda: listener_configs(SecurityConfig(), {}, "127.0.0.1", 0)
     )
-    """What that comes to for each listener; never empty."""
+    """The resulting configuration of each listener; never empty."""
     given: Mapping[str, object] = field(default_factory=dict, repr=False)
-    """The settings that were given, by name, read; all others have their defaults."""
+    """The given settings, by name, parsed; all others have their defaults."""
 
     @property
     def rests_on(self) -> str:
-        """The setting that says what this broker's cluster rests on; empty for a standalone broker."""
+        """The setting that selects the coordination of this broker's cluster; empty for a standalone broker."""
         return next((name for name, place in self._places().items() if place is not None), "")
 
     def _places(self) -> dict[str, str | None]:
@@ -267,10 +267,10 @@ class BrokerConfig:
 
     @classmethod
     def of(cls, settings: Mapping[str, object]) -> BrokerConfig:
-        """Read settings by Kafka's names; values may be text, as in a properties file, or already of the type.
+        """Parse settings by Kafka's names; values may be text, as in a properties file, or already of the type.
 
         Raises:
-            ConfigError: for an unknown name or a value that does not fit.
+            ConfigError: for an unknown name or an invalid value.
         """
         own, log, security = settings_of(BrokerConfig), broker_log_settings(), settings_of(SecurityConfig)
         values: dict[str, object] = {}
@@ -296,9 +296,9 @@ class BrokerConfig:
 
 @cache
 def broker_log_settings() -> Mapping[str, Setting]:
-    """Return the broker's settings that topics fall back to, by name.
+    """Return the broker settings that are defaults of topic settings, by name.
 
-    Where a topic's setting follows several of the broker's, the last one has the default and the others have none.
+    If a topic setting has several of these, the last one has the default and the others have none.
     """
     derived = {}
     for topic in topic_settings().values():
@@ -337,8 +337,8 @@ def _security(config: BrokerConfig) -> dict[str, Any]:
     return {"security": security, "listener_configs": found}
 
 
-def _is_nobodys(name: str) -> bool:
-    """Whether neither this broker nor Kafka's has a setting of this name."""
+def _is_unknown_name(name: str) -> bool:
+    """Whether neither this broker nor Kafka has a setting of this name."""
     from sparkonce.broker_lite.unserved_settings import is_kafkas
 
     known = name in broker_settings() or name in _OTHER_NAMES or name.startswith(LISTENER_PREFIX)
@@ -368,17 +368,17 @@ def _unknown(name: str) -> str:
 def file_settings(path: str | Path) -> tuple[dict[str, str], list[str]]:
     """Read a properties file that may have been written for Kafka.
 
-    Returns the settings, and what to say of those that were ignored: some have no effect here, others nobody knows,
+    Returns the settings, and warnings about those that were ignored: some have no effect here, others are unknown,
     which is no error in Kafka (a plugin might read them). Those of `controller.listener.names` are ignored, too.
 
     Raises:
-        ConfigError: if the file cannot be read. Names that matter and are not served are left to `BrokerConfig.of`.
+        ConfigError: if the file cannot be read. Unsupported settings are left to `BrokerConfig.of`.
     """
     from sparkonce.broker_lite.unserved_settings import HARMLESS
 
     found = read_properties(path)
     vain = [name for name in found if name in HARMLESS]
-    unknown = [name for name in found if name not in HARMLESS and _is_nobodys(name)]
+    unknown = [name for name in found if name not in HARMLESS and _is_unknown_name(name)]
     settings = {name: value for name, value in found.items() if name not in {*vain, *unknown}}
     of_controller = {name.strip() for name in found.get("controller.listener.names", "").split(",")}
     for name in ("listeners", "advertised.listeners"):
@@ -389,14 +389,14 @@ def file_settings(path: str | Path) -> tuple[dict[str, str], list[str]]:
 
 
 def _without(listeners: str, names: set[str]) -> str:
-    """Ignore a controller's listeners: Kafka may have one in the same process, here there is none."""
+    """Remove a controller's listeners: Kafka may have one in the same process, here there is none."""
     return ",".join(each for each in listeners.split(",") if each.partition("://")[0].strip() not in names)
 
 
 def read_properties(path: str | Path) -> dict[str, str]:
     """Read a file of ``name=value`` lines; ``#`` and ``!`` begin comments, as in Java's properties.
 
-    Clients' settings are read by it too, so an error never shows what a line holds: it may be a password.
+    Also used for clients' settings, so an error never shows the content of a line: it may be a password.
 
     Raises:
         ConfigError: if the file cannot be read or a line has no ``=``.
@@ -419,7 +419,7 @@ def read_properties(path: str | Path) -> dict[str, str]:
 
 
 def line_of(path: str | Path, name: str) -> int:
-    """Return the line of a properties file that sets a name: the last one, which counts."""
+    """Return the line of a properties file that sets a name: the last one, which is valid."""
     with open(path, encoding="utf-8", newline=None) as file:
         lines = enumerate(file.read().splitlines(), 1)
         return max(number for number, line in lines if line.partition("=")[0].strip() == name)
@@ -433,7 +433,7 @@ def _one_directory(log_dirs: str) -> str:
 
 
 def _check_member(config: BrokerConfig) -> None:
-    """Check what a broker needs that is a member of a cluster."""
+    """Check the settings that a member of a cluster needs."""
     from sparkonce.broker_lite.security.acls import ANONYMOUS  # imported lazily: most brokers are standalone
 
     if config.zookeeper_connect is not None:

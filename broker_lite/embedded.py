@@ -3,15 +3,15 @@
     with EmbeddedBroker() as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-Theory of operation: a thread runs its own event loop and nothing of it is shared. A process is `python -m
-sparkonce.broker_lite`, which writes its port to a pipe, takes faults over a socket, and ends when its parent does, by
-the end of that socket. Its ports are held here until it is closed (`HeldPorts`), since another process could take them
+Theory of operation: a thread runs its own event loop and shares nothing. A process is `python -m
+sparkonce.broker_lite`, which writes its port to a pipe, receives faults over a socket, and ends with its parent, when
+that socket is closed. Its ports are held here until `close` (`HeldPorts`), since another process could take them
 while it is down.
 
-A port that no socket is bound to may become the local end of any connection that is made meanwhile, even of a client
-that tries to reach the broker there, and then cannot be listened on. A socket that is bound to it, and never listens,
-keeps it out of what the system chooses from; with SO_REUSEADDR on both, the broker's own can be bound beside it and
-listen. While the broker is down, connections are refused as usual.
+A port that no socket is bound to may become the local end of any new connection, even of a client that tries to
+reach the broker there, and then cannot be listened on. The system does not choose a port with a socket bound to it,
+even if that never listens; with SO_REUSEADDR on both, the broker's own can be bound beside it and listen. While the
+broker is down, connections are refused as usual.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ LOG_NAME = "broker.log"
 
 
 class BrokerStartError(RuntimeError):
-    """The broker did not start; the message holds its output."""
+    """The broker did not start; the message has its output."""
 
 
 class EmbeddedBroker:
     """A broker that runs from construction to `close`.
 
     Args:
-        data_dir: where the data lives; beats `log.dirs`, as `--data-dir` does. By default what `config` says of
-            `log.dirs`, else a temporary folder, removed by `close` or at the interpreter's exit.
-        process: whether to run in a process of its own, which can be killed, instead of a thread.
+        data_dir: the data directory; overrides `log.dirs`, as `--data-dir` does. By default the value of `log.dirs` in
+            `config`, else a temporary folder, removed by `close` or at the interpreter's exit.
+        process: whether to run in a separate process, which can be killed, instead of a thread.
         config: settings by Kafka's names.
 
     Raises:
         TypeError: for arguments of other types.
-        ConfigError: for a setting that does not exist or cannot have that value.
+        ConfigError: for an unknown setting or an invalid value.
         BrokerStartError: if the broker does not start.
     """
 
@@ -82,7 +82,7 @@ class EmbeddedBroker:
         self._closed = False
         self._not_at_exit: Callable[[], None] = lambda: None
         self._faults: Faults | None = None
-        self._lock = threading.RLock()  # a fault may restart the broker from a thread of its own
+        self._lock = threading.RLock()  # a fault may restart the broker from its own thread
         ports = HeldPorts(checked)
         self._release_ports = weakref.finalize(self, ports.close)
         self._settings = {**(config or {}), **ports.settings()}
@@ -92,7 +92,7 @@ class EmbeddedBroker:
             self._release_ports()
             self._remove_temporary()
             raise
-        # A thread that runs on while the interpreter ends can be ended within compiled code, which aborts the process.
+        # A thread that still runs while the interpreter exits may be ended in compiled code, which aborts the process.
         self._not_at_exit = close_at_exit(self.close)
 
     def __enter__(self) -> Self:
@@ -105,12 +105,12 @@ class EmbeddedBroker:
 
     @property
     def data_dir(self) -> Path:
-        """Where the data lives; a broker in a process has its log there, too: `broker.log`."""
+        """The data directory; a broker in a process has its log there, too: `broker.log`."""
         return self._data_dir
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients call `bootstrap.servers`, of the first listener; the same after a restart."""
+        """The clients' `bootstrap.servers`, of the first listener; the same after a restart."""
         return next(iter(self._addresses.values()))
 
     @property
@@ -136,7 +136,7 @@ class EmbeddedBroker:
             return self._faults
 
     def kill(self) -> None:
-        """End the process by SIGKILL, as a crash would; `restart` brings it back.
+        """End the process by SIGKILL, as a crash would; `restart` starts it again.
 
         Raises:
             RuntimeError: in a thread, which cannot be killed; or if it is not running.
@@ -152,12 +152,12 @@ class EmbeddedBroker:
             self._runner = None
 
     def stop(self) -> None:
-        """Stop cleanly; `restart` brings it back. One that is down stays so."""
+        """Stop cleanly; `restart` starts it again. Does nothing if it is down."""
         with self._lock:
             self._stop()
 
     def restart(self) -> None:
-        """Start again on the same port and data; a broker that is still up is stopped cleanly first."""
+        """Start again on the same port and data; a running broker is stopped cleanly first."""
         with self._lock:
             if self._closed:
                 raise RuntimeError("this broker has been closed")
@@ -203,7 +203,7 @@ class EmbeddedBroker:
 def close_at_exit(close: Callable[[], None]) -> Callable[[], None]:
     """Call `close` at the interpreter's exit; returns a function that cancels this.
 
-    A fork of this process does not call it: the threads and the folder are not its own.
+    A fork of this process does not call it: it does not own the threads and the folder.
     """
     pid = os.getpid()
 
@@ -216,10 +216,10 @@ def close_at_exit(close: Callable[[], None]) -> Callable[[], None]:
 
 
 def _checked(data_dir: object, config: object) -> BrokerConfig:
-    """Read the settings, and check for mixed-up arguments.
+    """Parse the settings, and check for mixed-up arguments.
 
     Raises:
-        TypeError: see there.
+        TypeError: for arguments of other types.
         ConfigError: as `BrokerConfig.of`.
     """
     if config is not None and not isinstance(config, Mapping):
@@ -230,7 +230,7 @@ def _checked(data_dir: object, config: object) -> BrokerConfig:
 
 
 class _Thread:
-    """A server on an event loop of its own, in a thread."""
+    """A server on its own event loop, in a thread."""
 
     pid = None
 
@@ -240,7 +240,7 @@ class _Thread:
         self._error: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
-        # A daemon, so that a broker that was never closed does not keep the interpreter alive.
+        # A daemon, so that a broker that is not closed does not keep the interpreter alive.
         self._thread = threading.Thread(target=self._run, name="broker_lite", daemon=True)
         self._thread.start()
         self._started.wait()
@@ -323,7 +323,7 @@ class _Process:
                 raise
             finally:
                 theirs.close()
-        self._tell_settings(settings)
+        self._send_settings(settings)
         assert self._child.stdout is not None
         lines = [self._child.stdout.readline().decode().strip() for _ in BrokerConfig.of(settings).listener_configs]
         self.addresses = dict(
@@ -335,7 +335,7 @@ class _Process:
             said = log_path.read_bytes()[begin:].decode(errors="replace").strip()
             raise BrokerStartError(said or f"the broker ended with status {self._child.returncode}")
 
-    def _tell_settings(self, settings: Mapping[str, object]) -> None:
+    def _send_settings(self, settings: Mapping[str, object]) -> None:
         """Pass the settings to the child; not on its command line, which every user can read."""
         assert self._child.stdin is not None
         with contextlib.suppress(BrokenPipeError), self._child.stdin as pipe:
@@ -353,13 +353,13 @@ class _Process:
         return RemoteBackend(self._channel, faults.note, faults.restart_wanted)
 
     def kill(self) -> None:
-        """End it now."""
+        """Kill the process."""
         self._child.kill()
         self._child.wait()
         self._release()
 
     def stop(self) -> None:
-        """Stop cleanly; one that does not stop is killed."""
+        """Stop cleanly; kill it if that fails."""
         self._child.terminate()
         try:
             self._child.wait(STOP_TIMEOUT_S)
@@ -384,10 +384,10 @@ def _environment() -> dict[str, str]:
 
 
 class HeldPorts:
-    """A socket bound to the address of each listener; ports that were left open are chosen here."""
+    """A socket bound to the address of each listener; unset ports are chosen here."""
 
     def __init__(self, config: BrokerConfig) -> None:
-        """Bind; what cannot be had is left to the broker, which says why it cannot listen there."""
+        """Bind; failures are left to the broker, which reports why it cannot listen there."""
         self._config = config
         self._sockets: dict[str, socket.socket] = {}
         for each in config.listener_configs:
@@ -395,7 +395,7 @@ class HeldPorts:
                 self._sockets[each.name] = _bound(each)
 
     def settings(self) -> Mapping[str, object]:
-        """Return the settings by which the broker listens on these ports."""
+        """Return the settings that make the broker listen on these ports."""
         if not self._config.security.listeners:
             (only,) = self._config.listener_configs
             return {"port": self._port(only)}

@@ -1,11 +1,11 @@
-"""Several brokers that are one cluster, inside a test suite or a script: in threads, or in processes to be killed.
+"""A cluster of several brokers inside a test suite or a script: in threads, or in processes that can be killed.
 
     with EmbeddedCluster(brokers=3, process=True) as cluster:
         producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
         cluster.kill(cluster.leader("orders", 0))
 
-Theory of operation: each broker is an `EmbeddedBroker` with a folder of its own; they share the folder of the
-controller's log, or a ZooKeeper, which is also where what the cluster thinks is read from here, without a client.
+Theory of operation: each broker is an `EmbeddedBroker` with its own folder; they share the folder of the
+controller's log, or a ZooKeeper, from which the state of the cluster is also read here, without a client.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ class EmbeddedCluster:
     """A cluster that runs from construction to `close`; its brokers' ids are 1, 2, and so on.
 
     Args:
-        brokers: how many.
-        data_dir: where the data lives, of broker 1 in `data_dir/1` and so on, the controller's log in
+        brokers: the number of brokers.
+        data_dir: the data directory: broker 1 uses `data_dir/1` and so on, the controller's log
             `data_dir/metadata`; by default a temporary folder, removed by `close` or at the interpreter's exit.
-        process: whether each broker has a process of its own, which can be killed and paused, instead of a thread.
+        process: whether each broker has a separate process, which can be killed and paused, instead of a thread.
         config: settings of all brokers by Kafka's names. Replication factors that are not set are 3, or the number of
             brokers if that is less: those of internal topics, and `default.replication.factor` too.
-        of_broker: settings of single brokers by their ids, on top of these; also `zookeeper.connect`, where one reaches
+        of_broker: settings of single brokers by their ids, on top of these; also `zookeeper.connect`, if one reaches
             it at another address.
-        coordination: where the controller is elected and its decisions are kept: `zookeeper://HOST:PORT/chroot`; by
+        coordination: where the controller is elected and its decisions are stored: `zookeeper://HOST:PORT/chroot`; by
             default in files that the brokers share.
 
     Raises:
         TypeError: for arguments of other types.
-        ValueError: for no broker at all, settings of an unknown broker, settings that differ for each broker and
-            are set here: its id, and its directories, and for a port that two brokers would listen on.
-        ConfigError: for a setting that does not exist or cannot have that value.
+        ValueError: for no brokers, settings of an unknown broker, settings that are set here and differ for each broker
+            (its id and directories), and for a port that two brokers would listen on.
+        ConfigError: for an unknown setting or an invalid value.
         BrokerStartError: if a broker does not start, or `data_dir` is a broker's own.
     """
 
@@ -86,8 +86,8 @@ class EmbeddedCluster:
         try:
             configs = {broker_id: BrokerConfig.of(self._settings_of(broker_id)) for broker_id in ids}
             _check_ports(configs)
-            _check_is_no_brokers(self._data_dir)
-            # By the cluster's settings: a broker's own may name another address of ZooKeeper.
+            _check_not_broker_directory(self._data_dir)
+            # With the cluster's settings: a broker's own may have another address of ZooKeeper.
             self._view = _View(_observer(BrokerConfig.of({**self._settings, "node.id": 1})))
         except BaseException:
             self._remove_temporary()
@@ -110,7 +110,7 @@ class EmbeddedCluster:
 
     @property
     def data_dir(self) -> Path:
-        """Where the data lives: of each broker in a folder named after its id, the controller's log in `metadata`."""
+        """The data directory: each broker has a folder named after its id, the controller's log is in `metadata`."""
         return self._data_dir
 
     @property
@@ -120,7 +120,7 @@ class EmbeddedCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients call `bootstrap.servers`: all brokers, also those that are down."""
+        """The clients' `bootstrap.servers`: all brokers, also those that are down."""
         return ",".join(broker.bootstrap_servers for broker in self._brokers.values())
 
     @property
@@ -130,13 +130,13 @@ class EmbeddedCluster:
         return NO_LEADER if self._view.nobody_runs() else image.controller_id
 
     def image(self) -> ClusterImage:
-        """Return the cluster as the controller has it; it changes with the next call, so keep none of it."""
+        """Return the controller's image of the cluster; it changes with the next call, so do not keep it."""
         self._check_open()
         return self._view.image()
 
     @property
     def alive(self) -> set[int]:
-        """The live brokers, as the controller sees them; none if no broker runs that could be the controller."""
+        """The live brokers, as the controller sees them; empty if no possible controller runs."""
         image = self.image()
         if self._view.nobody_runs():
             return set()
@@ -152,11 +152,11 @@ class EmbeddedCluster:
         return NO_LEADER if self._view.nobody_runs() else leader
 
     def in_sync_replicas(self, topic: str, partition: int) -> tuple[int, ...]:
-        """Return the in-sync replicas, or those when the last broker ended: which may lead; raises as `leader`."""
+        """Return the in-sync replicas, or those when the last broker ended, which may lead; raises as `leader`."""
         return self.state(topic, partition).in_sync_replicas
 
     def state(self, topic: str, partition: int) -> PartitionState:
-        """Return all that the cluster knows of a partition, or knew when the last broker ended; raises as `leader`."""
+        """Return the cluster's state of a partition, or that when the last broker ended; raises as `leader`."""
         found = self.image().topic(topic)
         if found is None:
             raise KeyError(f"the cluster has no topic {topic!r}")
@@ -165,23 +165,23 @@ class EmbeddedCluster:
         return found.partitions[partition]
 
     def kill(self, broker_id: int) -> None:
-        """End a broker's process by SIGKILL; `restart` brings it back.
+        """End a broker's process by SIGKILL; `restart` starts it again.
 
         Raises:
-            ValueError: if there is no such broker; so it is for the other methods that take an id.
-            RuntimeError: for a broker in a thread, or one that is down.
+            ValueError: if there is no such broker; so do the other methods with an id.
+            RuntimeError: if the broker is in a thread, or down.
         """
         self._running_process(broker_id, "killed")
         self._brokers[broker_id].kill()
         self._paused.discard(broker_id)
 
     def stop(self, broker_id: int) -> None:
-        """Stop a broker cleanly, so that others lead before it goes; `restart` brings it back."""
+        """Stop a broker cleanly, after others have taken over leadership; `restart` starts it again."""
         self.resume(broker_id)
         self._named(broker_id).stop()
 
     def restart(self, broker_id: int) -> None:
-        """Start a broker again, on the same port and data; one that is up is stopped cleanly first."""
+        """Start a broker again, on the same port and data; a running one is stopped cleanly first."""
         self.resume(broker_id)
         self._named(broker_id).restart()
 
@@ -189,20 +189,20 @@ class EmbeddedCluster:
         """Pause a broker, by SIGSTOP, until `resume`.
 
         Raises:
-            RuntimeError: for a broker in a thread, or one that is down.
+            RuntimeError: if the broker is in a thread, or down.
         """
         os.kill(self._running_process(broker_id, "paused"), signal.SIGSTOP)
         self._paused.add(broker_id)
 
     def resume(self, broker_id: int) -> None:
-        """Resume a paused broker; for any other one nothing happens."""
+        """Resume a paused broker; does nothing for others."""
         self._named(broker_id)
         if broker_id in self._paused:
             os.kill(self._running_process(broker_id, "resumed"), signal.SIGCONT)
             self._paused.discard(broker_id)
 
     def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
-        """Wait until `condition` holds; `what` describes what is waited for.
+        """Wait until `condition` holds; `what` describes it in errors.
 
         Raises:
             TimeoutError: if that takes longer than `timeout_s`.
@@ -300,7 +300,7 @@ class EmbeddedCluster:
         return found
 
     def _running_process(self, broker_id: int, wanted: str) -> int:
-        """Return a broker's process id, for what is `wanted` of it; raises as `kill`."""
+        """Return a broker's process id, to do what is `wanted`; raises as `kill`."""
         pid = self._named(broker_id).pid
         if pid is not None:
             return pid
@@ -313,30 +313,30 @@ class EmbeddedCluster:
 
 
 class Observer(Protocol):
-    """What shows what the cluster rests on: see `Coordination`, whose methods these are."""
+    """A read-only view of a cluster: a part of `Coordination`."""
 
     def poll(self) -> list[Step]:
-        """Return what is new in the log."""
+        """Return the new part of the log."""
 
     def is_gone(self, broker_id: int) -> bool:
         """Whether a broker is known to be dead."""
 
     def close(self) -> None:
-        """Look no more."""
+        """Close the view."""
 
 
 def _place(data_dir: Path, coordination: str | None) -> dict[str, object]:
-    """Return the setting by which brokers find what their cluster rests on."""
+    """Return the setting that selects the cluster's coordination for brokers."""
     if coordination is not None:
         return {_CONNECT: coordination.removeprefix(ZOOKEEPER)}
     return {"metadata.log.dir": str(data_dir / "metadata")}
 
 
 def _observer(config: BrokerConfig) -> Observer:
-    """Begin to look at what brokers with these settings rest on.
+    """Return a view of the cluster of brokers with these settings.
 
     Raises:
-        BrokerStartError: if it cannot be used.
+        BrokerStartError: if that fails.
     """
     if config.zookeeper_connect is None:
         try:
@@ -356,7 +356,7 @@ def _observer(config: BrokerConfig) -> Observer:
 
 
 class _View:
-    """What the cluster thinks, read from the controller's log."""
+    """The cluster according to the controller's log."""
 
     def __init__(self, coordination: Observer) -> None:
         self._coordination = coordination
@@ -364,7 +364,7 @@ class _View:
         self._watched = WatchedImage()
 
     def image(self) -> ClusterImage:
-        """Return the cluster as it is now.
+        """Return the current state of the cluster.
 
         Raises:
             ViolationError: if the controller's decisions violate an invariant: then this is a bug of the cluster.
@@ -389,7 +389,7 @@ class _View:
         return f"controller {image.controller_id}, brokers {' '.join(brokers)}; {'; '.join(self._partitions(image))}"
 
     def nobody_runs(self) -> bool:
-        """Whether every broker is down, so that what the log says is the past."""
+        """Whether every broker is down, so that the log may be outdated."""
         return all(map(self._is_gone, self._watched.image.brokers))
 
     def close(self) -> None:
@@ -405,7 +405,7 @@ class _View:
 
 
 def _check_arguments(brokers: object, config: object, of_broker: object, coordination: object) -> None:
-    """Check arguments whose errors would show late, or not at all; raises as the constructor."""
+    """Check arguments whose errors would show late, or never; raises as the constructor."""
     if not isinstance(brokers, int) or isinstance(brokers, bool):
         raise TypeError(f"brokers={brokers!r}: expected how many")
     if brokers < 1:
@@ -442,7 +442,7 @@ def _check_ports(configs: Mapping[int, BrokerConfig]) -> None:
                 raise ValueError(f"{text}: give each its own in of_broker, or leave it out, or 0, for any free one")
 
 
-def _check_is_no_brokers(data_dir: Path) -> None:
+def _check_not_broker_directory(data_dir: Path) -> None:
     """Raise BrokerStartError for a broker's own data directory, whose topics the cluster would not have."""
     if (data_dir / META_PROPERTIES).exists():
         raise BrokerStartError(f"{data_dir} is the data directory of a broker: give the cluster another one")

@@ -1,9 +1,9 @@
 """A pytest plugin: `kafka_broker`, a broker for each test, and `kafka_cluster`, several; see docs/testing.md.
 
-`KAFKA` in the environment chooses what it is: `embedded` (the default), a broker in this process, new and empty for
-each test; `container`, Apache Kafka in a container, one for all tests; or `host:port`, a broker that runs already.
+`KAFKA` in the environment chooses the broker: `embedded` (the default), in this process, new and empty for
+each test; `container`, Apache Kafka in a container, one for all tests; or `host:port`, a running broker.
 Clusters are always embedded.
-Loading the plugin imports nothing of the broker: that is done by the first test that uses it.
+The plugin imports nothing of the broker at load: the first test that uses it does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DEFAULT_IMAGE = "confluentinc/cp-kafka:8.1.0"
 
 
 class ForeignBroker:
-    """A broker that is not ours to break: all that is known of it is its address."""
+    """An external broker, which must not be killed: only its address is known."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
@@ -51,9 +51,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def kafka_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker | ForeignBroker]:
     """Yield a broker with `.bootstrap_servers`; an embedded one is new for each test and has no topics.
 
-    The marker `kafka_broker` passes arguments on to `EmbeddedBroker`; of several, on a class and a method, say, the
-    nearest one's count where they say different things of the same. Where `KAFKA` names another broker, a test that
-    uses more than its address, or needs settings, is skipped.
+    The marker `kafka_broker` passes arguments on to `EmbeddedBroker`; of several, such as on a class and a method,
+    the nearest one wins per argument. If `KAFKA` selects another broker, a test that uses more than its address, or
+    needs settings, is skipped.
     """
     kind = os.environ.get("KAFKA", EMBEDDED)
     arguments = _arguments(request.node, MARKER)
@@ -76,8 +76,8 @@ def kafka_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker | Fo
 def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
     """Yield a cluster with `.bootstrap_servers`, new for each test and without topics.
 
-    The marker `kafka_cluster` passes arguments on to `EmbeddedCluster`, as that of `kafka_broker` does. Where `KAFKA`
-    names another broker than an embedded one, the test is skipped.
+    The marker `kafka_cluster` passes arguments on to `EmbeddedCluster`, as that of `kafka_broker` does. If `KAFKA`
+    selects another broker than an embedded one, the test is skipped.
     """
     kind = os.environ.get("KAFKA", EMBEDDED)
     if kind != EMBEDDED:
@@ -89,7 +89,7 @@ def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
 
 
 def _arguments(node: pytest.Item, name: str) -> dict[str, Any]:
-    """Put together what the test's markers say, the nearest one last."""
+    """Merge the arguments of the test's markers, the nearest one last."""
     arguments: dict[str, Any] = {}
     config: dict[str, object] = {}
     for marker in reversed(list(node.iter_markers(name))):

@@ -1,4 +1,4 @@
-"""The part of an event loop that is used by what knows of no event loop: asyncio's has it, and so has a simulator's."""
+"""The part of an event loop that state machines use: implemented by asyncio's loop and by the simulator's."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Protocol
 
 
 class Timer(Protocol):
-    """What `Scheduler.call_later` returns."""
+    """The result of `Scheduler.call_later`."""
 
     def cancel(self) -> None:
         """Cancel the call."""
 
 
 class Scheduler(Protocol):
-    """What calls back; delays are in seconds."""
+    """Schedules callbacks; delays are in seconds."""
 
     def call_soon(self, callback: Callable[[], object]) -> object:
-        """Call when whatever runs now has ended."""
+        """Call after the current callback has ended."""
 
     def call_later(self, delay: float, callback: Callable[[], object]) -> Timer:
         """Call after a delay."""

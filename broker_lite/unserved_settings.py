@@ -1,14 +1,14 @@
 """Settings that Apache Kafka 4.3 has and this broker does not.
 
-A properties file may hold those in `HARMLESS`, which have no effect where there is one event loop and no tiered
-storage, and names that no Kafka has: they are ignored with a warning. All others are refused, because a user who sets
-them counts on them.
+A properties file may contain those in `HARMLESS`, which have no effect with one event loop and no tiered storage, and
+names unknown to Kafka: they are ignored with a warning. All others are rejected, because a user who sets them relies
+on them.
 
 Clients may change what Kafka lets them change in a running broker, and as there also what no Kafka has, which a plugin
 might read: it is stored and shown, without effect. Refused is what security rests on; nothing rests on Kerberos and on
 refreshed logins, which are not served.
 
-Imported only when a name that is not served turns up.
+Imported only when an unsupported name is used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sparkonce.broker_lite.security.settings import LISTENER_PREFIX
 from sparkonce.settings import Kind, Setting, Update
 
 _HARMLESS = (
-    # Threads, queues and buffers that are not there.
+    # Threads, queues and buffers that do not exist here.
     """
     background.threads delete.records.purgatory.purge.interval.requests
     fetch.purgatory.purge.interval.requests group.coordinator.append.linger.ms
@@ -30,7 +30,7 @@ _HARMLESS = (
     queued.max.request.bytes queued.max.requests socket.listen.backlog.size socket.receive.buffer.bytes
     transaction.state.log.load.buffer.size
     """
-    # Kafka's quorum of controllers, racks, and what else of a cluster is not here.
+    # Kafka's quorum of controllers, racks, and other parts of a cluster that do not exist here.
     """
     broker.rack controlled.shutdown.enable controller.listener.names
     controller.performance.always.log.threshold.ms controller.performance.sample.period.ms
@@ -47,7 +47,7 @@ _HARMLESS = (
     server.max.startup.time.ms socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
     unclean.leader.election.interval.ms
     """
-    # The internal topics, as they are made here.
+    # The internal topics, as they are created here.
     """
     offsets.commit.timeout.ms offsets.topic.compression.codec offsets.topic.segment.bytes
     """
@@ -57,12 +57,12 @@ _HARMLESS = (
     controller.quota.window.num controller.quota.window.size.seconds quota.window.num
     quota.window.size.seconds replication.quota.window.num replication.quota.window.size.seconds
     """
-    # Java's metrics, and telemetry of clients, which is not asked for.
+    # Java's metrics, and telemetry of clients, which is not requested.
     """
     kafka.metrics.polling.interval.secs metrics.num.samples metrics.recording.level metrics.sample.window.ms
     telemetry.max.bytes
     """
-    # Tiered storage, which remote.log.storage.system.enable would have to switch on.
+    # Tiered storage, which needs remote.log.storage.system.enable.
     """
     follower.fetch.last.tiered.offset.enable remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
     remote.log.index.file.cache.total.size.bytes remote.log.index.file.cache.ttl.ms
@@ -166,7 +166,7 @@ def is_kafkas(name: str) -> bool:
 def changeable(name: str) -> Setting | None:
     """Return the declaration of a setting that clients may change without effect, or None if they may not.
 
-    One that no Kafka has may be a password, so it is never shown, as in Kafka.
+    A name unknown to Kafka may be a password, so its value is never shown, as in Kafka.
     """
     if name in CHANGEABLE:
         return CHANGEABLE[name]

@@ -54,7 +54,7 @@ BOTH = Writes.ROWS | Writes.OFFSETS
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which applications and sources to look at; None for all."""
+    """The applications and sources to audit; None for all."""
 
     app_id: str | None = None
     source: str | None = None
@@ -70,7 +70,7 @@ class Scope:
 
 @dataclass(slots=True)
 class Tally:
-    """How many commits of which kind were seen."""
+    """The number of commits of each kind."""
 
     commits: int = 0
     ours: int = 0
@@ -89,13 +89,13 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the audit found; ``chains`` in the order of their keys."""
+    """The result of an audit; ``chains`` in the order of their keys."""
 
     chains: tuple[Chain, ...]
     findings: tuple[Finding, ...]
     """By version; findings without a commit come last."""
     counts: Mapping[Problem, int]
-    """How often each problem was found; ``findings`` holds the first few of each."""
+    """How often each problem was found; ``findings`` has the first few of each."""
     tally: Tally
 
     @property
@@ -141,14 +141,14 @@ class Auditor:
         kept: StoredState | None = None,
         look_at_source: Callable[[CloneSource], Mapping[OffsetTxn, int] | None] = lambda _: None,
     ) -> None:
-        """Audit what ``scope`` names; ``look_at_source`` returns a clone's source's offsets, None if unreadable."""
+        """Audit ``scope``; ``look_at_source`` returns the offsets of a clone's source, None if unreadable."""
         self._look_at_source = look_at_source
         self._scope = scope or Scope()
         self._kept = kept
         self._chains: dict[str, Chain] = {}
         self._batch_ids: dict[str, int] = {}
         self._written: dict[str, int] = {}
-        """The version of each transaction identifier, by the commits so far and the checkpoint before them."""
+        """The version of each transaction identifier, from the commits so far and the checkpoint before them."""
         self._halves: dict[str, _Attempt] = {}
         self._undone: dict[str, tuple[Writes, int]] = {}
         """Half-written attempts that a restore undid, with the restore's version."""
@@ -203,7 +203,7 @@ class Auditor:
                 self._extend(batch.record.app_id, key, extent, name)
 
     def finish(self, look_up: Callable[[Iterable[str]], Mapping[str, int]]) -> Report:
-        """Compare the ends of the chains with what is stored, and return the report.
+        """Compare the ends of the chains with the stored offsets, and return the report.
 
         ``look_up`` returns the stored versions of some transaction identifiers, as a reader of the table sees them.
         More commits may be added afterwards, and the audit finished again; a report shows the chains as they are now.
@@ -395,7 +395,7 @@ class Auditor:
             if not self._in_scope(txn_id):
                 continue
             before = self._known(txn_id)
-            if before == to:  # written once more, so that writers at the same time conflict
+            if before == to:  # rewritten, so that concurrent writers conflict
                 continue
             was = "nothing that is known" if before is None else str(before)
             at = self._chains.get(txn_id)
@@ -467,7 +467,7 @@ class Auditor:
             self._findings.add(Problem.CLONED, message, name, chain)
 
     def _known(self, txn_id: str) -> int | None:
-        """Return the version that an identifier should have by now; None if no kept commit shows it."""
+        """Return the expected version of an identifier; None if no kept commit has it."""
         chain = self._chains.get(txn_id)
         return self._batch_ids.get(txn_id, chain.end if chain else None)
 
@@ -530,7 +530,7 @@ class Auditor:
             chain.epoch = None if is_left_behind or known == UNKNOWN_EPOCH else known
 
     def _judge_halves(self, found: Findings) -> None:
-        """Report writes without their other half; they are correct where the other half is kept elsewhere."""
+        """Report writes without their other half; they are correct if the other half is stored elsewhere."""
         for half in self._halves.values():
             app_id = half.name.app_id or ""
             rows_first = self._tally.guarantees[app_id, Guarantee.AT_LEAST_ONCE] > 0

@@ -1,7 +1,7 @@
 """Stored offsets compared with the broker's logs, to check that each chain can continue from its end.
 
 A stored offset must lie within the log of its partition, of the same topic that it was read from. If it is below the
-log start offset, records expired that were never read. If it is past the end, or under another topic id, this is not
+log start offset, records expired that were never read. If it is past the end, or has another topic id, this is not
 the topic that was read. If the log no longer has the leader epoch stored with the offset, it is not the log that was
 read. The distance to the end is the lag, which is no error.
 """

@@ -1,4 +1,4 @@
-"""What an audit finds: the chains of ranges, and what contradicts them, each with its commit."""
+"""The findings of an audit: the chains of ranges, and their contradictions, each with its commit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEPT_FINDINGS = 20
 
 
 class Problem(Enum):
-    """What can be wrong, as reports name it."""
+    """The problems, as reports name them."""
 
     GAP = "gap"
     OVERLAP = "overlap"
@@ -27,7 +27,7 @@ class Problem(Enum):
     """The first batch of an application follows others of its query that are not in the table; not meant either."""
     BATCH_ID = "batch-id-goes-back"
     TXN_MISMATCH = "txn-mismatch"
-    """The ``txn`` actions of a commit are not what its record says."""
+    """The ``txn`` actions of a commit do not match its record."""
     ATTEMPT_TWICE = "attempt-twice"
     HALVES_DIFFER = "halves-differ"
     """The two commits of one attempt cover different ranges."""
@@ -47,7 +47,7 @@ class Problem(Enum):
     FILE_LOST = "file-lost"
     """A data file that the newest version names is missing, or is not as long as its log says."""
     STORED_MISMATCH = "stored-mismatch"
-    """What is stored is not where the chain ends."""
+    """The stored offset is not the end of the chain."""
     TOPIC_DELETED = "topic-deleted"
     TOPIC_RECREATED = "topic-recreated"
     LOG_TRUNCATED = "log-truncated"
@@ -108,7 +108,7 @@ _WARNINGS = {
 
 @dataclass(frozen=True, slots=True)
 class CommitName:
-    """What identifies a commit, and the batch in it, in a report."""
+    """The identity of a commit, and of the batch in it, in a report."""
 
     version: int
     timestamp_ms: int = 0
@@ -144,7 +144,7 @@ class Chain:
     topic_id: str
     partition: int
     end: int | None = None
-    """Where the next range must begin; None before anything is known."""
+    """Where the next range must begin; None if unknown."""
     stored: int | None = None
     """The offset to read next, as the table has it now."""
     epoch: int | None = None
@@ -152,14 +152,14 @@ class Chain:
     parted_at: int | None = None
     """The offset from which the broker's log has other records than were read; None if none is known."""
     before: str = ""
-    """What brought the chain to its end, for messages."""
+    """The cause of the chain's current end, for messages."""
     cloned: str = ""
     """The source of a clone, if the chain ends where that did, and nothing was stored here since."""
     commits: int = 0
     first_version: int | None = None
     last_version: int | None = None
     ranges: list[OffsetRange] = field(default_factory=list)
-    """What kept commits cover: one range if the chain is whole."""
+    """The ranges of kept commits: one range if the chain is whole."""
     earlier: list[list[OffsetRange]] = field(default_factory=list)
     """The ranges of the log before it was truncated and rewritten from an offset among these."""
     _versions: array[int] = field(default_factory=lambda: array("q"), repr=False)
@@ -177,7 +177,7 @@ class Chain:
 
     @property
     def order(self) -> tuple[str, str, str, str, int]:
-        """What reports sort by."""
+        """The sort key of reports."""
         return self.app_id, self.source, self.topic, self.topic_id, self.partition
 
     def end_at(self, version: int) -> int | None:
@@ -225,7 +225,7 @@ class Chain:
         self.ranges = [extent for extent in kept if extent.end > extent.start]
 
     def covered(self) -> Iterator[OffsetRange]:
-        """Yield what kept commits cover, in order: each offset once, and once more for each truncation of the log."""
+        """Yield the ranges of kept commits, in order: each offset once, and again for each truncation of the log."""
         for ranges in (*self.earlier, self.ranges):
             yield from _joined(ranges)
 
@@ -251,7 +251,7 @@ def _joined(ranges: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong, or worth a warning."""
+    """One error or warning."""
 
     problem: Problem
     message: str

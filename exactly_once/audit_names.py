@@ -2,7 +2,7 @@
 
 Records are covered twice by two applications, or by two sources of one that no query reads together.
 
-The sink refuses both unless an option says that they are meant, which it stores in the table (`meant_txn_id`). Logs
+The sink rejects both unless an option allows them, which it stores in the table (`meant_txn_id`). Logs
 of earlier versions of sparkonce may have either. Only tables of rows are judged: those of offsets alone, and of dead
 letters, are shared by applications on purpose.
 """
@@ -26,11 +26,11 @@ class Names:
     """Follows the applications of one table."""
 
     _rows: dict[str, bool] = field(default_factory=dict)
-    """Of each application of kept commits: whether it wrote rows that are no dead letters."""
+    """For each application of kept commits: whether it wrote rows that are not dead letters."""
     _late: dict[str, list[Finding]] = field(default_factory=dict)
-    """Of each application whose first batch was seen: the partitions that begin late."""
+    """For each application whose first batch was seen: the partitions that begin late."""
     _sources: dict[tuple[str, str], set[str]] = field(default_factory=dict)
-    """Of each query of an application: the sources that it read."""
+    """For each query of an application: its sources."""
 
     def add(self, commit: LogCommit, before: Mapping[str, int], *, is_known: bool) -> None:
         """Add a batch, before which these transaction ids were stored; ``is_known``: these are all."""
@@ -47,7 +47,7 @@ class Names:
             self._late[app_id] = [] if is_checked else _begins_late(batch.record, CommitName.of(commit), before)
 
     def judge(self, chains: Sequence[Chain], stored: Mapping[str, int]) -> Iterator[Finding]:
-        """Yield what is wrong, given all chains and the stored transaction ids."""
+        """Yield the problems, given all chains and the stored transaction ids."""
         yield from self._covered_twice(chains, stored)
         for app_id, late in sorted(self._late.items()):
             if self._rows[app_id] and meant_txn_id(app_id, BEGINS_LATE) not in stored:
@@ -81,7 +81,7 @@ class Names:
         return any(both <= sources for sources in read) or not both <= set().union(*read)
 
     def _have_rows(self, one: str, other: str) -> bool:
-        """Whether both write rows: one whose commits are no longer kept does as the other."""
+        """Whether both write rows; one whose commits are no longer kept counts as the other."""
         known = [self._rows[each] for each in (one, other) if each in self._rows]
         return bool(known) and all(known)
 
@@ -108,7 +108,7 @@ def _begins_late(record: BatchRecord, name: CommitName, before: Mapping[str, int
 
 
 def _known(chain: Chain) -> list[OffsetRange]:
-    """Return what a chain certainly covers; of one that no kept commit moved, the last record."""
+    """Return the ranges that a chain certainly covers; if no kept commit moved it, the last record."""
     if chain.ranges or chain.end is None or chain.cloned:
         return chain.ranges
     return [OffsetRange(chain.end - 1, chain.end)] if chain.end > 0 else []

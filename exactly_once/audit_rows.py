@@ -26,7 +26,7 @@ PIECE_OFFSETS = 1 << 20
 KEPT_EXAMPLES = 5
 """How many ranges of wrong offsets are reported for each partition."""
 _MOST = 255
-"""Rows of one offset are counted up to here; the number of chains that cover an offset is far below."""
+"""Rows of one offset are counted up to this; far fewer chains cover an offset."""
 
 TopicPartitionName = tuple[str, int]
 Offsets = npt.NDArray[np.int64]
@@ -34,7 +34,7 @@ Offsets = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of offsets of one partition, and how many rows of each there should be."""
+    """A range of offsets of one partition, and the expected number of rows of each."""
 
     key: TopicPartitionName
     start: int
@@ -44,7 +44,7 @@ class Piece:
 
 @dataclass(slots=True)
 class RowCount:
-    """What was counted for one partition, within what its chains cover."""
+    """The counts of one partition, within the ranges of its chains."""
 
     total: int = 0
     distinct: int = 0
@@ -58,22 +58,22 @@ class RowCount:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What is counted in one reading of the table."""
+    """The pieces that are counted in one scan of the table."""
 
     pieces: tuple[Piece, ...]
 
     @property
     def bounds(self) -> OffsetRange:
-        """The lowest offset that is looked for, and the one after the highest."""
+        """The lowest counted offset, and the one after the highest."""
         return OffsetRange(min(piece.start for piece in self.pieces), max(piece.end for piece in self.pieces))
 
 
 def plan_passes(
     chains: Iterable[Chain], by_topic: bool, most: int = MAX_OFFSETS_IN_MEMORY, piece_offsets: int = PIECE_OFFSETS
 ) -> list[Pass]:
-    """Cut what the chains cover into passes. Without ``by_topic`` rows do not name their topic: it is "" in the keys.
+    """Divide the ranges of chains into passes. Without ``by_topic`` rows do not name their topic: it is "" in the keys.
 
-    A topic whose name no kept commit has, has no kept range either.
+    A topic without a name in any kept commit has no kept range either.
     """
     edges: defaultdict[TopicPartitionName, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
     for chain in chains:
@@ -132,7 +132,7 @@ class PassCounter:
         self._counts = np.zeros(size, np.uint8)
 
     def add(self, topic: str, partitions: npt.NDArray[np.int64], offsets: Offsets) -> None:
-        """Count rows of one topic ("" where rows do not name it): the partition and offset of each."""
+        """Count rows of one topic ("" if rows do not name it): the partition and offset of each."""
         if not len(offsets):
             return
         order = np.lexsort((offsets, partitions))
@@ -169,7 +169,7 @@ class PassCounter:
 
 
 def _note(stretches: list[OffsetRange], wrong: npt.NDArray[np.bool_], start: int) -> None:
-    """Add stretches of wrong offsets, up to the number that is kept; one that goes on from the last is joined to it."""
+    """Add ranges of wrong offsets, up to the limit; one that continues the last is joined to it."""
     if not wrong.any():
         return
     edges = np.flatnonzero(np.diff(np.concatenate(([False], wrong, [False])).astype(np.int8)))

@@ -1,12 +1,12 @@
 """The offset range of each partition that a batch covers, from Spark's own offset log.
 
-The range comes from the checkpoint and not from the rows, so it holds whatever the query does between source and
-sink: filters, joins, unions, aggregations. Lines of ``kafka_once`` carry a mark; offsets of other sources mean nothing
-outside this checkpoint, and only their presence is recorded. A query without any line of ours is still identified by
+The range comes from the checkpoint and not from the rows, so it is valid whatever the query does between source and
+sink: filters, joins, unions, aggregations. Lines of ``kafka_once`` are marked; offsets of other sources mean nothing
+outside this checkpoint, and only their presence is recorded. A query without a line of ours is still identified by
 its query id, batch id and fingerprint, which survive a crash, but not the loss of the checkpoint.
 
-The fingerprint covers what the batch reads: of our own sources the ranges that move (not the text of their lines, which
-also says where the checkpoint began), of others both lines as they are, and for Spark's file source the files.
+The fingerprint covers what the batch reads: for our own sources the ranges that move (not the text of their lines,
+which also has the checkpoint's origin), for others both lines unchanged, and for Spark's file source the files.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class Batch:
     record: BatchRecord
     stateful: bool
     foreign: bool = False
-    """Whether the query also reads sources that are not ours: the record says nothing of their rows."""
+    """Whether the query also reads sources that are not ours: the record does not cover their rows."""
     is_one_of_all: bool = False
-    """Whether every batch of the query goes where this one does. Not if a function of foreachBatch may return early, or
-    dead letters were switched off for a time."""
+    """Whether every batch of the query has this target. Not if a function of foreachBatch may return early, or
+    dead letters were disabled for a time."""
     read_before: Mapping[PartitionKey, int] = field(default_factory=dict, compare=False)
     """For each partition of which the query's checkpoint read records before this batch: where it began."""
     is_logged: Callable[[int, Fingerprint], bool] = field(default=_unknown, repr=False, compare=False)
-    """Whether an earlier batch in the checkpoint is the one with this fingerprint, as far as Spark has kept its entry.
+    """Whether an earlier batch in the checkpoint has this fingerprint, if Spark still has its entry.
 
     Raises `CheckpointError` if it cannot be read.
     """
@@ -58,14 +58,14 @@ class Batch:
 
     @property
     def is_determined_by_offsets(self) -> bool:
-        """Whether the offsets of our sources determine all that it writes: no state, and no other sources."""
+        """Whether the offsets of our sources determine everything that it writes: no state, and no other sources."""
         return not (self.stateful or self.foreign)
 
 
 def read_batch(
     checkpoint: Checkpoint, batch_id: int, app_id: str, attempt_id: str, *, reads_ranges: bool = False
 ) -> Batch:
-    """Read what Spark logged about a batch before it ran; ``reads_ranges`` if its rows may be ranges to read.
+    """Read Spark's entry of a batch, written before it ran; ``reads_ranges`` if its rows may be ranges to read.
 
     Raises:
         CheckpointError: if the checkpoint lacks it, two sources of one name disagree, or the batch consists of ranges
@@ -82,7 +82,7 @@ def read_batch(
     query_id, ranges, fingerprint = checkpoint.query_id(), found.ranges, found.fingerprint
     record = BatchRecord(app_id, query_id, batch_id, attempt_id, ranges, fingerprint=fingerprint)
     stateful = checkpoint.is_stateful()
-    is_logged = cache(partial(_is_logged, checkpoint, stateful))  # asked again by every check of the store, read once
+    is_logged = cache(partial(_is_logged, checkpoint, stateful))  # called by every check of the store, computed once
     return Batch(record, stateful, found.is_foreign, read_before=found.read_before, is_logged=is_logged)
 
 
@@ -91,7 +91,7 @@ def _is_logged(checkpoint: Checkpoint, stateful: bool, batch_id: int, known: Fin
         return known.matches(_read(checkpoint, batch_id).fingerprint, stateful=stateful)
     except MissingEntryError:
         pass
-    try:  # Spark keeps one batch (`minBatchesToRetain`): where this one began is gone, not when it was planned
+    try:  # Spark keeps one batch (`minBatchesToRetain`): the start of this one is gone, but not at its planning
         return known.has_clock(checkpoint.logged(batch_id).clock)
     except MissingEntryError:
         return True
@@ -143,7 +143,7 @@ def _read_before(
 def _ranges(
     checkpoint: Checkpoint, batch_id: int, starts: Mapping[str, SourceOffset], ends: Mapping[str, SourceOffset]
 ) -> dict[PartitionKey, OffsetRange]:
-    """Return which part of each partition our sources read in a batch."""
+    """Return the range of each partition that our sources read in a batch."""
     ranges: dict[PartitionKey, OffsetRange] = {}
     topic_ids: dict[tuple[str, str], str] = {}
     known = {(end.source, tp.topic): tp.topic_id for end in ends.values() for tp in end.positions if tp.topic_id}
@@ -172,7 +172,7 @@ def _source_offsets(checkpoint: Checkpoint, batch_id: int, lines: Mapping[str, s
 
 
 def _check_one_topic(topic_ids: dict[tuple[str, str], str], source: str, tp: TopicPartition) -> None:
-    """Refuse two topics of one name under one source's name: a commit's record has room for one."""
+    """Reject two topics of one name under one source's name: a commit's record has one key for both."""
     known = topic_ids.setdefault((source, tp.topic), tp.topic_id)
     if known != tp.topic_id:
         raise CheckpointError(

@@ -4,8 +4,8 @@ Spark writes ``offsets/<batch id>`` before a batch runs: a version line, a line 
 source. Version 1 has the sources' offsets by position; version 2 (``spark.sql.streaming.offsetLog.formatVersion``)
 puts ``<source id>:`` before each. A lone dash is a source without an offset yet. ``metadata`` holds the query's id,
 which lives as long as the directory. ``state`` exists for stateful queries, from before the end of batch 0.
-The file source's offset is only a number of its own log, ``sources/<source id>``, which says which files it means: one
-file for each number, of which every tenth, ``<number>.compact``, repeats all before it.
+The file source's offset is only a number of its own log, ``sources/<source id>``, which has the files: one
+log file for each number, of which every tenth, ``<number>.compact``, repeats all before it.
 (`OffsetSeqLog`, `OffsetMap`, `StreamMetadata`, `IncrementalExecution` and `FileStreamSourceLog` in Spark 4.2.)
 """
 
@@ -31,7 +31,7 @@ HEADER_LINES = 2
 CONF = "conf"
 """The field of an entry's metadata that holds session settings; the others are the watermark and the batch's time."""
 LOG_OFFSET = "logOffset"
-"""The one field of the file source's offset."""
+"""The only field of the file source's offset."""
 COMPACT = ".compact"
 
 
@@ -65,7 +65,7 @@ class Checkpoint:
         """Open the directory that the option ``checkpointLocation`` names; ``storage_options`` are those of its store.
 
         Raises:
-            CheckpointError: if its scheme cannot be read, or its store cannot be reached.
+            CheckpointError: if its scheme is not supported, or its store cannot be reached.
         """
         options = storage_options or {}
         try:
@@ -109,7 +109,7 @@ class Checkpoint:
         """Read Spark's entry of a batch.
 
         Raises:
-            CheckpointError: if the batch is not there, or in an unknown version.
+            CheckpointError: if the batch is missing, or in an unknown version.
         """
         lines = self._read(f"offsets/{batch_id}").split("\n")
         version, sources = lines[0].strip(), lines[HEADER_LINES:]
@@ -187,7 +187,7 @@ class Checkpoint:
 
 @contextmanager
 def _errors_of_store(location: Location, storage_options: Mapping[str, str]) -> Iterator[None]:
-    """Turn errors of a file system into a `CheckpointError` that shows no secret and names the settings that help."""
+    """Convert errors of a file system to a `CheckpointError` that shows no secret and names the settings that help."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -214,7 +214,7 @@ def _log_offset(line: str) -> int | None:
 
 
 def _log_file(names: Collection[str], number: int) -> str | None:
-    """Return the file of a source's log that has the entries of one number: its own, or the first that repeats it."""
+    """Return the file of a source's log with the entries of one number: its own, or the first that repeats it."""
     if str(number) in names:
         return str(number)
     compacted = (name.removesuffix(COMPACT) for name in names if name.endswith(COMPACT))

@@ -1,7 +1,7 @@
-"""A batch for a target that may be ahead of the batch's start: the part of it that is not there yet.
+"""A batch for a target that may be ahead of the batch's start: the part that it does not have yet.
 
-Two targets of one query, dead letters and rows, each have a chain of offsets of their own, and the first is finished
-before the second. A crash between the two leaves the first ahead. As long as the checkpoint is there, the same batch
+Two targets of one query, dead letters and rows, each have their own chain of offsets, and the first is finished
+before the second. A crash between the two leaves the first ahead. While the checkpoint exists, the same batch
 is replayed and recognized by its number. Without it a query begins at the offsets of the second target, with other
 batch borders, so those of the first may lie anywhere in its batches, or past their ends. Then each partition of the
 batch begins, for the first target, at the offset stored there: ``min(max(start, stored), end)``. Earlier records are
@@ -26,7 +26,7 @@ Starts = Mapping[PartitionKey, int]
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """A partition of which the target has not seen all records before the batch."""
+    """A partition of which the target lacks records before the batch."""
 
     key: PartitionKey
     stored: int
@@ -34,7 +34,7 @@ class Behind:
 
 
 def clip(batch: Batch, stored: Stored) -> dict[PartitionKey, int] | Behind:
-    """Return where the batch begins for a target, from what is stored there.
+    """Return where the batch begins for a target, from the offsets stored there.
 
     A batch that the query has written there before is not clipped: its number shows that it is a replay.
     """
@@ -54,7 +54,7 @@ def clip(batch: Batch, stored: Stored) -> dict[PartitionKey, int] | Behind:
 
 
 def clipped(batch: Batch, starts: Starts) -> Batch:
-    """Return the batch as it is for the target that ``starts`` was found for, which may have missed earlier ones."""
+    """Return the batch for the target that ``starts`` belongs to, which may have missed earlier batches."""
     ranges = {
         key: OffsetRange(starts[key], extent.end, extent.epoch) if key in starts else extent
         for key, extent in batch.record.ranges.items()
@@ -63,5 +63,5 @@ def clipped(batch: Batch, starts: Starts) -> Batch:
 
 
 def still_there(starts: Starts, stored: Stored) -> bool:
-    """Whether all that is skipped of a batch is in the target, by a later snapshot than the one passed to `clip`."""
+    """Whether the target has all skipped records, by a later snapshot than the one passed to `clip`."""
     return all(stored.next_offsets.get(key, -1) >= start for key, start in starts.items())

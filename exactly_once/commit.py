@@ -6,8 +6,8 @@ that snapshot, so any change in between makes it conflict. After *any* exception
 since a commit can land and its response get lost, or a step after the commit fail: the attempt id in the record
 distinguishes our own commit from that of another driver.
 
-The second of two commits relies on the first: no manual change (`sparkonce offsets`, RESTORE) may have undone that one
-in between. The log since then is checked, up to the same snapshot that the second commits through.
+The second of two commits depends on the first: that one must not have been reverted by a manual change
+(`sparkonce offsets`, RESTORE). The log since then is checked, up to the snapshot of the second commit.
 
 If a batch was planned as fresh and then another driver wrote it, two drivers run with the same ``appId``: the loser
 stops, and names the commit that won.
@@ -60,10 +60,10 @@ class SnapshotSource(Protocol):
 
 @runtime_checkable
 class CheckingSource(Protocol):
-    """A `SnapshotSource` that may refuse a snapshot, but always returns one that is only read."""
+    """A `SnapshotSource` that may reject a snapshot, but always returns one for reads only."""
 
     def snapshot_unchecked(self) -> Snapshot:
-        """Return a snapshot without checking the store, to read what is in it."""
+        """Return a snapshot without checking the store, for reads only."""
 
 
 @runtime_checkable
@@ -99,9 +99,9 @@ class SharedSnapshot(Protocol):
     """A snapshot of a table of rows, into which several applications may write."""
 
     def others(self, batch: BatchRecord, new: Collection[PartitionKey], *, keeps_offsets: bool) -> OtherApps | None:
-        """Return what it holds of others for ``new`` partitions of a batch; None if that does not matter.
+        """Return what others have stored for ``new`` partitions of a batch; None if that does not matter.
 
-        ``keeps_offsets`` is whether the application's offsets are to be in it.
+        ``keeps_offsets``: whether the application's offsets are stored in it.
         """
 
 
@@ -110,7 +110,7 @@ class PartialSnapshot(Protocol):
     """A snapshot of a store that cannot record every batch."""
 
     def can_record(self, record: BatchRecord) -> bool:
-        """Whether it can record this one, so that it is known when it comes again."""
+        """Whether it can record this one, so that a replay of it is recognized."""
 
 
 @runtime_checkable
@@ -127,7 +127,7 @@ class CompletingResult(Protocol):
 
 @runtime_checkable
 class ReplacingResult(Protocol):
-    """A result in which a batch may replace all rows: then a batch without rows counts, too."""
+    """A result in which a batch may replace all rows: then a batch without rows must be written, too."""
 
     @property
     def replaces(self) -> bool:
@@ -136,19 +136,19 @@ class ReplacingResult(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What was decided about a batch before its tasks ran."""
+    """The decision about a batch before its tasks ran."""
 
     attempt_id: str
     batch_id: int
     decision: Fresh | Replay | AlreadyWritten
     version: int
-    """The version of the store of offsets that this was decided from."""
+    """The version of the store of offsets at the decision."""
     rows_version: int
-    """The version of the result at that time; the same number if both are one table."""
+    """The version of the result at the decision; the same number if both are one table."""
 
     @property
     def writes_rows(self) -> bool:
-        """Whether the tasks have anything to do."""
+        """Whether the tasks must write."""
         return isinstance(self.decision, Fresh)
 
     @property
@@ -161,7 +161,7 @@ class Plan:
 class Delivery:
     """Writes batches into ``result`` in the order of one guarantee.
 
-    ``offsets`` is where the offsets are stored, if not in the result's own commits. Exactly-once needs both writes in
+    ``offsets`` is the store of the offsets, if not the result's own commits. Exactly-once needs both writes in
     one commit, so there they are in one place.
     """
 
@@ -169,7 +169,7 @@ class Delivery:
     order: Order
     offsets: SnapshotSource | None = None
     place: Place = THE_TABLE
-    """How messages name the result, if the offsets are stored in it."""
+    """The name of the result in messages, if the offsets are stored in it."""
 
     def __post_init__(self) -> None:
         together = any(writes == Writes.ROWS | Writes.OFFSETS for writes in self.order.after_tasks)
@@ -193,7 +193,7 @@ class Delivery:
         return plan
 
     def finish(self, batch: Batch, plan: Plan, files: Sequence[Any]) -> bool:
-        """Make the commits that come after the tasks; False if the batch is there already and nothing was written.
+        """Make the commits that come after the tasks; False if the batch is already there and nothing was written.
 
         Raises:
             DeliveryError: if the batch must not be written, or its outcome is unknown.
@@ -222,7 +222,7 @@ class Delivery:
 
     def has_landed(self, record: BatchRecord, since_version: int) -> bool:
         """Whether any commit after ``since_version`` has rows of this attempt."""
-        return _find_landed(_to_see(self.result), record, Writes.ROWS, since_version) is not None
+        return _find_landed(_readable_snapshot(self.result), record, Writes.ROWS, since_version) is not None
 
     def _plan(self, batch: Batch) -> Plan:
         snapshot = self._offsets.snapshot()
@@ -269,7 +269,7 @@ class Delivery:
             if self.offsets is not None and commit.writes == Writes.ROWS:
                 rows = self.result.snapshot()
             elif self.offsets is not None and commit.is_second:
-                rows = _to_see(self.result)
+                rows = _readable_snapshot(self.result)
             if compare:
                 seen = look(snapshot, batch, rows)
                 decision = decide(seen, batch)
@@ -299,7 +299,7 @@ class Delivery:
         in_result = Writes.ROWS in commit.writes
         store, place = (self.result, "the table") if in_result else (self._offsets, self._place.name)
         try:
-            snapshot = _to_see(store)
+            snapshot = _readable_snapshot(store)
             since_version = plan.rows_version if in_result else plan.version
             return _find_landed(snapshot, commit.record, commit.writes, since_version) is not None
         except Exception as second:
@@ -309,8 +309,8 @@ class Delivery:
             ) from error
 
 
-def _to_see(source: SnapshotSource) -> Snapshot:
-    """Return a snapshot that is only read: a changed schema must not hide a commit that has landed."""
+def _readable_snapshot(source: SnapshotSource) -> Snapshot:
+    """Return a snapshot for reads only: a changed schema must not hide a commit that has landed."""
     return source.snapshot_unchecked() if isinstance(source, CheckingSource) else source.snapshot()
 
 
@@ -331,18 +331,18 @@ def look(snapshot: Snapshot, batch: Batch, rows: Snapshot | None = None) -> Stor
         fingerprint = snapshot.fingerprint(record.query_id, record.batch_id)
     is_other = last_batch_id is not None and _is_other(snapshot, batch, last_batch_id)
     due = _due(snapshot, batch)
-    if last_batch_id is not None and _leaves_none_out(snapshot, batch):
+    if last_batch_id is not None and _has_every_batch(snapshot, batch):
         due = last_batch_id + 1
     others, result = None, rows or snapshot
-    # Also of a query that goes on: a topic may be added. Otherwise all that moves is stored, and nothing is read.
+    # Also for a running query: a topic may be added. Usually everything that moves is stored, and nothing is read.
     new = (record.ranges if last_batch_id is None else record.moved).keys() - next_offsets.keys()
     if (new or (last_batch_id is None and not next_offsets)) and isinstance(result, SharedSnapshot):
         others = result.others(record, new, keeps_offsets=result is snapshot)
     return Stored(snapshot.version, last_batch_id, next_offsets, fingerprint, due, is_other, others)
 
 
-def _leaves_none_out(snapshot: Snapshot, batch: Batch) -> bool:
-    """Whether each batch of the query is in the store: its log has room for one without rows and without offsets."""
+def _has_every_batch(snapshot: Snapshot, batch: Batch) -> bool:
+    """Whether every batch of the query is in the store: its log also has those without rows and offsets."""
     return batch.is_one_of_all and not batch.is_determined_by_offsets and isinstance(snapshot, RestorableSnapshot)
 
 
@@ -362,7 +362,7 @@ def _due(snapshot: Snapshot, batch: Batch) -> int | None:
 
 
 def _check_room(snapshot: PartialSnapshot, batch: Batch, place: Place) -> None:
-    """Check that a batch is known when it comes again: at-most-once must not write it twice.
+    """Check that a replay of a batch will be recognized: at-most-once must not write it twice.
 
     Raises:
         DeliveryError: if the store cannot record it.
@@ -379,7 +379,7 @@ def _check_first_half(batch: Batch, plan: Plan, commit: Commit[Any], offsets: Sn
     """Check that the first of a batch's two commits is still in force.
 
     Raises:
-        FencedError: if a manual change undid it, or may have.
+        FencedError: if a manual change reverted it, or may have.
     """
     record = batch.record
     if Writes.OFFSETS in commit.writes:
@@ -390,7 +390,7 @@ def _check_first_half(batch: Batch, plan: Plan, commit: Commit[Any], offsets: Sn
     manual = manual or _manual_after(offsets, plan.version, record, lambda entry: _moves(entry, record.app_id))
     if manual is not None:
         name = f"version {manual.version} ({manual.name or 'RESTORE'})"
-    elif Writes.OFFSETS not in commit.writes and not _stand(record, offsets):
+    elif Writes.OFFSETS not in commit.writes and not _is_in_force(record, offsets):
         name = "a change of the stored offsets"
     else:
         return
@@ -404,7 +404,7 @@ def _check_first_half(batch: Batch, plan: Plan, commit: Commit[Any], offsets: Sn
 def _manual_after(
     snapshot: Snapshot, version: int, record: BatchRecord, is_manual: Callable[[CommitEntry], bool]
 ) -> CommitEntry | None:
-    """Return the newest such commit after a version and, if it is there, after this attempt's own."""
+    """Return the newest manual change after a version and, if it is there, after this attempt's own commit."""
     if not isinstance(snapshot, LoggedSnapshot):
         return None
     for entry in snapshot.entries_since(version):
@@ -419,7 +419,7 @@ def _moves(entry: CommitEntry, app_id: str) -> bool:
     return entry.change is not None and app_id in entry.change.app_ids
 
 
-def _stand(record: BatchRecord, offsets: Snapshot) -> bool:
+def _is_in_force(record: BatchRecord, offsets: Snapshot) -> bool:
     """Whether the commit of this attempt is in force: later batches may follow it, but none reverted it."""
     moved = record.moved
     if moved:  # a consumer group forgets the batch number when another query continues

@@ -1,8 +1,8 @@
-"""Whether the parts of a batch that tasks have read are the whole batch, each record once.
+"""Checks that the parts of a batch that tasks have read are the whole batch, each record once.
 
-In a query that hands over ranges (`connectors.direct`) the rows that Spark passes to the sink name the records to read.
-A filter between source and sink would drop some of them, a union double them, and the rows that are then written would
-look complete. So what the tasks have read is compared with Spark's own entry of the batch.
+In a query that hands over ranges (`connectors.direct`) the rows that Spark passes to the sink are the ranges to read.
+A filter between source and sink would drop some of them, a union duplicate them, and the written rows would
+look complete. So the ranges that tasks have read are compared with Spark's own entry of the batch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The crash points of every sink: those of the commit are reached here, those of its tasks in the connectors."""
+"""The crash points of all sinks: those of the commit are reached here, those of tasks in the connectors."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ So the batch id is compared first, then what the batch was, then the offsets, in
 
 A query that reads other sources, or has state, may write rows that no offset of ours shows. So each of its batches is
 recorded, also one without rows, and 3 detects a copy of its checkpoint that diverged after that batch.
-Where every batch of a query comes, or once ``sparkonce offsets rewind --restore`` has removed batches, the next one
-must also have the number that is due, or it is `MissingPredecessor`: the table is older than the checkpoint.
+If every batch of a query must be stored, or once ``sparkonce offsets rewind --restore`` has removed batches, the next
+one must also have the number that is due, or it is `MissingPredecessor`: the table is older than the checkpoint.
 
 A query that never wrote must account for every partition that it reads, moved or not: where others of a source are
 stored, one that is not and begins past offset 0 may have records before its start that were never read. That is
@@ -34,14 +34,14 @@ Where another application, or a source that the query does not read, is stored p
 would be written twice: `CoveredByAnother`. Where the application has nothing at all in the table, and its checkpoint
 has read records before the batch, they must be there: by another application that ends where the batch begins, or that
 wrote the query's batch before this one. Otherwise the checkpoint is that of another table: `BeginsLate`. The user can
-say of each that it is meant.
+allow each.
 
 Partitions that do not move carry no rows and are not compared: a commit would not conflict on them either. A stateful
 query is the exception: a watermark may write rows of records that were read before.
 
 Why 1 keeps rows and state right: a copy of a checkpoint holds the state, and has read the records, of a beginning of
 the history that the store knows. Equal fingerprints carry that on from batch to batch: from the same state, inputs and
-clock Spark computes the same rows, which are there, and the same state. The first batch that differs is refused.
+clock Spark computes the same rows, which are there, and the same state. The first batch that differs is rejected.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ class Stored:
     last_batch_id: int | None
     next_offsets: Mapping[PartitionKey, int]
     fingerprint: Fingerprint | None = None
-    """The stored fingerprint of the batch's id, if that is not past the last one; None if none is known."""
+    """The stored fingerprint of the batch's id, if that is not past the last one; None if unknown."""
     due: int | None = None
     """The last batch that may come next, where none may be left out; only for queries whose offsets do not show it."""
     is_other: bool = False
     """Whether the checkpoint of a later batch has another batch under the number of the last one; only for queries
     whose offsets do not show it."""
     others: OtherApps | None = None
-    """What a table of rows has of the partitions of which this application has nothing; None if there are none, and for
-    any other store."""
+    """What others have in a table of rows for the partitions of which this application has nothing; None if there are
+    none, and for other stores."""
 
 
 @dataclass(frozen=True, slots=True)

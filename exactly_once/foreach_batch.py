@@ -2,7 +2,7 @@
 
 Spark calls the function with a batch's rows and number, after it has logged the batch's offsets and before it commits
 the batch in the checkpoint. So the comparison, decision and order of writes are those of the sink `delta_once`: only
-the rows are a DataFrame rather than files, and the caller decides where they go. A result that can write rows and
+the rows are a DataFrame instead of files, and the caller decides where they go. A result that can write rows and
 offsets in one transaction (a database) gets exactly-once; one that cannot (files, a web service) has its offsets in a
 separate store, and gets one of the other two.
 """
@@ -63,7 +63,7 @@ class ForeachBatch(metaclass=Shipped):
         self._delivery()
 
     def __call__(self, rows: Any, batch_id: int) -> None:
-        """Write one batch, unless it is there already: then log a warning.
+        """Write one batch; if it is already written, log a warning instead.
 
         Raises:
             DeliveryError: if it must not be written; the query then stops.

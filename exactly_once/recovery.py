@@ -1,4 +1,4 @@
-"""Plans a manual change of stored offsets: pure functions of what is stored and what the log still has.
+"""Plans a manual change of stored offsets: pure functions of the stored offsets and the kept log.
 
 Moving offsets back reads their records again; moving them forward skips records for good. The version that a rewind
 goes to is found by walking the log backward, along the commits that are in force: an earlier manual rewind or restore
@@ -26,11 +26,11 @@ from sparkonce.words import counted
 
 
 class RecoveryError(ValueError):
-    """A change that cannot be made as requested; the message says why, and what can."""
+    """A change cannot be made as requested; the message says why, and what can be done."""
 
 
 def plan_set(stored: Stored, wanted: Mapping[OffsetTxn, int]) -> ManualChange:
-    """Set offsets to given values; those that already have them are left out.
+    """Plan to set offsets to given values; those that already have them are omitted.
 
     Compared by transaction id: the table may have forgotten a topic's name that the user knows.
     """
@@ -46,13 +46,13 @@ def _txn_id(key: OffsetTxn) -> str:
 def plan_rewind(
     now: Stored, then: Stored, entries: Sequence[CommitEntry], *, app_id: str | None, restore: bool
 ) -> ManualChange:
-    """Revert offsets to what they were in ``then``; with ``restore``, batch numbers too, of every application.
+    """Plan to revert offsets to those in ``then``; with ``restore``, batch numbers too, of every application.
 
-    Without ``restore`` the numbers stay: rows stay as well, so no batch is to be written a second time by a query that
-    does not know of the rewind.
+    Without ``restore`` rows and batch numbers are kept, so that a query which does not know of the rewind does not
+    write a batch twice.
 
     Raises:
-        RecoveryError: if a current offset did not exist then and the log no longer shows where it began.
+        RecoveryError: if a current offset did not exist then and the log no longer has its start.
     """
     starts = first_starts(entries, then.version)
     moves = []
@@ -76,7 +76,7 @@ def plan_rewind(
 
 
 def plan_copy(now: Stored, then: Stored, copied_from: str) -> ManualChange:
-    """Copy offsets and batch numbers from the table that this one is a clone of: ``then``, as it was cloned.
+    """Plan to copy offsets and batch numbers from the table that this one is a clone of: ``then``, as it was cloned.
 
     Raises:
         RecoveryError: if there are none, if this table has some of the same applications already, or if delta-spark
@@ -104,7 +104,7 @@ def plan_copy(now: Stored, then: Stored, copied_from: str) -> ManualChange:
 
 
 def check_not_outdated(stored: Stored, table: str, change: ManualChange | None = None) -> None:
-    """Reject offsets that are old, since delta-spark writes the application's rows by now; all, or those of a change.
+    """Reject outdated offsets: delta-spark writes the application's rows by now; all, or those of a change.
 
     Raises:
         RecoveryError: if there are any.
@@ -116,7 +116,7 @@ def check_not_outdated(stored: Stored, table: str, change: ManualChange | None =
 
 
 def describe_outdated(app_id: str, sequence: int) -> str:
-    """Say that the offsets of an application are in another table, and which to name."""
+    """Return the message that an application's offsets are in another table, and which to use."""
     return (
         f"AppendWriter or MergeWriter writes the rows of appId {app_id} (write {sequence}), so these offsets are old. "
         "Name the writer's table of offsets: its offset_store, by default the folder _sparkonce in the table's"
@@ -160,7 +160,7 @@ def version_at(entries: Sequence[CommitEntry], timestamp_ms: int) -> int:
     """Return the newest version committed at or before a time. Commits without a time are skipped.
 
     Raises:
-        RecoveryError: if all others that are kept are younger.
+        RecoveryError: if all other kept ones are younger.
     """
     found = next((entry.version for entry in entries if 0 < entry.timestamp_ms <= timestamp_ms), None)
     if found is None:
@@ -207,7 +207,7 @@ def version_before_batches(entries: Sequence[CommitEntry], app_id: str, count: i
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """Records that are in the stored offsets but no longer in the rows, since a RESTORE left the offsets behind."""
+    """Records covered by the stored offsets but no longer in the rows, since a RESTORE left the offsets unchanged."""
 
     restore_version: int
     restored_to: int
@@ -242,7 +242,7 @@ def missed_by_restore(
 
 
 def describe(key: OffsetTxn) -> str:
-    """Name a stored offset in a message."""
+    """Return a stored offset's name for messages."""
     tp = key.partition
     name = f"{tp.topic or 'topic id ' + tp.topic_id}-{tp.partition}"
     return f"{name} (appId {key.app_id}, source {key.source}{', topic id ' + tp.topic_id if tp.topic_id else ''})"
@@ -252,7 +252,7 @@ def consequence(move: Move, *, restored: bool, written_by_others: bool = False) 
     """Describe the effect of one move.
 
     ``restored``: whether the rows are restored with it. ``written_by_others``: whether the rows up to there are in the
-    table, from a query of others.
+    table, from another query.
     """
     where = f"{move.key.partition.topic or move.key.partition.topic_id}-{move.key.partition.partition}"
     if move.before is None:
@@ -269,7 +269,7 @@ def consequence(move: Move, *, restored: bool, written_by_others: bool = False) 
 def resolve(
     stored: Stored, app_id: str, source: str | None, topic: str, topic_id: str | None, partition: int
 ) -> OffsetTxn:
-    """Find the offset that a user means by a topic's name, where the table knows it.
+    """Return the offset that a user selects by a topic's name, if the table knows it.
 
     Raises:
         RecoveryError: if it knows several, or none and no topic id was given.

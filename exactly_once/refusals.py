@@ -31,7 +31,7 @@ from sparkonce.offset_store.record import BatchRecord, CommittedBatch, Writes
 from sparkonce.offset_store.store import Snapshot
 
 HISTORY_FOR_ERRORS = 200
-"""How many commits back an error searches for the one it should name."""
+"""How many commits an error searches for the one that it should name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Place:
     holds_rows: bool = False
     """Whether that is a Delta table with the rows in the same commits: then both can be restored together."""
     covered_twice: str | None = None
-    """What to set to write rows beside those that are there, if that is not the option of `delta_once`."""
+    """The setting to write rows beside existing ones, if it is not the option of `delta_once`."""
 
 
 _PARTLY_REFUSED = "; or Kafka refused some partitions of that batch's commit, whose error came first"
@@ -78,7 +78,7 @@ def fenced(decision: Decision, batch: Batch, snapshot: Snapshot, planned_version
 
 
 def refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) -> DeliveryError:
-    """Explain why a batch is refused."""
+    """Return the error for a rejected batch."""
     if isinstance(decision, DifferentBatch):
         return _different_batch(decision, batch, snapshot, place)
     if isinstance(decision, MissingPredecessor):

@@ -1,6 +1,6 @@
-"""Whether rows that were written are still in the table: a RESTORE may have removed them.
+"""Whether written rows are still in the table: a RESTORE may have removed them.
 
-Delta's own RESTORE brings back the files of an older version and leaves all transaction ids unchanged. So a batch can
+Delta's own RESTORE restores the files of an older version and leaves all transaction ids unchanged. So a batch can
 count as written although its rows are gone. A running query never replays such batches, but one whose checkpoint was
 restored together with the table plans them again, and skipping them would lose data.
 
@@ -21,8 +21,8 @@ RESTORE = "RESTORE"
 def restore_that_took_out(record: BatchRecord, entries: Iterable[CommitEntry], *, stateful: bool) -> CommitEntry | None:
     """Return the RESTORE after which the rows of a batch are not in the table; None if they are, or never were.
 
-    ``entries`` are the kept commits of the table that holds the rows, newest first. Where the commit of the batch is
-    not kept any more, and the table was restored to an older version than all kept ones, this is unknown: then that
+    ``entries`` are the kept commits of the table with the rows, newest first. If the commit of the batch is no longer
+    kept, and the table was restored to an older version than all kept ones, this is unknown: then that
     RESTORE is returned.
     """
     removed_by: CommitEntry | None = None
@@ -43,11 +43,11 @@ def restore_that_took_out(record: BatchRecord, entries: Iterable[CommitEntry], *
 def restore_since(app_id: str, entries: Iterable[CommitEntry]) -> tuple[CommitEntry, int] | None:
     """Return Delta's own RESTORE that removed an application's last batch, and that batch's version; None if none did.
 
-    ``entries`` are the newest commits of the table that holds the rows, newest first; they are read up to that batch.
+    ``entries`` are the newest commits of the table with the rows, newest first; they are read up to that batch.
     """
     for entry, removed_by in with_restores(entries):
         if entry.change is not None and app_id in entry.change.app_ids:
-            return None  # a change by hand has taken care of it since
+            return None  # a manual change has followed it since
         if entry.batch is not None and entry.batch.record.app_id == app_id:
             return None if removed_by is None else (removed_by, entry.version)
     return None
@@ -56,8 +56,8 @@ def restore_since(app_id: str, entries: Iterable[CommitEntry]) -> tuple[CommitEn
 def with_restores(entries: Iterable[CommitEntry]) -> Iterator[tuple[CommitEntry, CommitEntry | None]]:
     """Yield commits, newest first, each with the RESTORE after which its rows are not in the table, if there is one.
 
-    A RESTORE to a version before itself counts as removed too: what the last of the kept commits is yielded with tells
-    whether those before it count.
+    A RESTORE to a version before itself counts as removed too: the RESTORE of the last kept commit shows whether
+    earlier commits count.
     """
     kept_to: int | None = None
     restore: CommitEntry | None = None
@@ -71,7 +71,7 @@ def with_restores(entries: Iterable[CommitEntry]) -> Iterator[tuple[CommitEntry,
 
 
 def _is_same(written: BatchRecord, record: BatchRecord, stateful: bool) -> bool:
-    """Whether a written batch is the one that is replayed, and does not only have the same number."""
+    """Whether a written batch is the replayed one, and not only one of the same number."""
     if written.batch_id != record.batch_id:
         return False
     if written.fingerprint is None or record.fingerprint is None:

@@ -1,12 +1,12 @@
 """A batch in Kafka transactions, and the decision to commit or abort them.
 
-Theory of operation. Each task writes its rows in a transaction of its own and leaves it open. The driver then writes
-the decision: one record, in one transaction of its own together with the offsets of the batch. From then on the batch
+Theory of operation. Each task writes its rows in its own transaction and leaves it open. The driver then writes
+the decision: one record, in one transaction together with the offsets of the batch. From then on the batch
 counts as written, and each of the listed transactions must be committed: by this driver, or after a crash by the next
 one. A transaction that no decision lists must be aborted.
 
 Only the last decision of an application can be unfinished, since the previous one is finished before the next is made.
-So the last one holds all that a recovery needs, and the log of decisions may be compacted by application.
+So the last one has everything that a recovery needs, and the log of decisions may be compacted by application.
 
 A transaction is identified by transactional id, producer id and epoch. The ids in the last decision are not used
 otherwise (see `connectors.kafka_sink.tasks`), so if the coordinator shows another epoch than the decision, the
@@ -35,16 +35,16 @@ FINISHED = "finished"
 KEPT_QUERIES = 50
 """For how many queries, the most recent ones, a decision repeats the last batch."""
 KEPT_DECISIONS = 20
-"""How many earlier decisions a reader of the log keeps, for messages and to see what has landed."""
+"""How many earlier decisions a reader of the log keeps, for messages and to see which commits have landed."""
 
 
 class DecisionFormatError(ValueError):
-    """A record under an application's key that is not one of our decisions; the message quotes it."""
+    """A record under an application's key is not one of our decisions; the message quotes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedTransaction:
-    """What one task has written and left open: its transaction, and how many rows are in it."""
+    """One task's open transaction, and the number of rows in it."""
 
     transactional_id: str
     producer_id: int
@@ -54,13 +54,13 @@ class PreparedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided about one batch. ``number`` counts an application's decisions, from 1."""
+    """The decision about one batch. ``number`` counts an application's decisions, from 1."""
 
     number: int
     record: BatchRecord
     transactions: tuple[PreparedTransaction, ...]
     queries: Mapping[str, int]
-    """The last batch of each query, this one's included."""
+    """The last batch of each query, including this one."""
     group_id: str
     at_ms: int
     offsets: Mapping[PartitionKey, int] = field(default_factory=dict)
@@ -132,10 +132,10 @@ class Decision:
 
     @classmethod
     def from_json(cls, text: str) -> Decision:
-        """Read what ``to_json`` returned.
+        """Parse the result of ``to_json``.
 
         Raises:
-            DecisionFormatError: if the text is anything else.
+            DecisionFormatError: if the text is invalid.
         """
         try:
             document = json.loads(text)
@@ -321,7 +321,7 @@ def settle(fates: Sequence[Fate]) -> Settlement:
     if found <= {Fate.WAITS, Fate.COMMITTED}:
         return Settlement.FINISH
     if Fate.UNKNOWN in found:
-        # All of them expire at about the same time, a week after they were last used: most likely all were committed.
+        # All of them expire at about the same time, a week after their last use: most likely all were committed.
         return Settlement.UNKNOWN
     return Settlement.LOST if Fate.COMMITTED in found else Settlement.UNDO
 

@@ -1,6 +1,6 @@
 """Where offsets are stored: in the transaction identifiers of a Delta table, in a Kafka consumer group, or in memory.
 
-`open_store` turns the text of the option ``offsetStore`` into a store.
+`open_store` opens the store that the option ``offsetStore`` names.
 """
 
 from __future__ import annotations

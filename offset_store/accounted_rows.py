@@ -1,17 +1,17 @@
-"""Rows of ours without offsets of ours: a table that no query may start from as if it were new.
+"""Rows that we wrote, whose offsets are stored elsewhere: no query may start from such a table as if it were new.
 
-A query without a checkpoint begins at the offsets in a table. Where there are none it begins at ``startingOffsets``,
+A query without a checkpoint begins at the offsets in a table. If there are none it begins at ``startingOffsets``,
 and writes every existing row again. So before "none" is accepted, the table's log is searched for the origin of its
-rows. They are ours, and their offsets elsewhere, if
+rows. They are ours, with their offsets elsewhere, if
 
 1. the table is a clone (`offset_store.clones`) of one that had offsets, or that cannot be read;
-2. a kept commit holds rows of a batch of the application after the first, which is only written once the first has its
-   offsets: they are in a separate store;
+2. a kept commit has rows of a batch of the application after the first, which is only written once the offsets of the
+   first are stored: they are in a separate store;
 3. its history does not show it (the commits were cleaned up, or files were converted to a table), and a file has a name
    as our sink writes it, or lies in another table's folder.
 
 Rows whose offsets moved elsewhere are the fourth case: once delta-spark writes an application's rows
-(`connectors.delta_spark`), its offsets are in a table of their own, and what the result still stores is old.
+(`connectors.delta_spark`), its offsets are in a separate table, and those in the result are outdated.
 
 Not detected: rows that a query copied (``CREATE TABLE … AS SELECT``), and those of a clone whose log was cleaned
 up after its files were rewritten.
@@ -45,10 +45,10 @@ _BY_HAND = (
 
 
 def check_rows_have_offsets(table: DeltaTable, log: DeltaLog, location: Location, app_id: str) -> None:
-    """Reject a table without any offsets of ours whose rows are nevertheless ours, for the query of an application.
+    """Reject a table without our offsets, but with rows that we wrote, for the query of an application.
 
     Raises:
-        RowsWithoutOffsetsError: if it is one.
+        RowsWithoutOffsetsError: if it is such a table.
         OffsetStoreError: if its log cannot be read.
     """
     found = _look(table, log)
@@ -63,10 +63,10 @@ def check_rows_have_offsets(table: DeltaTable, log: DeltaLog, location: Location
 
 
 def check_no_numbered_writes(table: DeltaTable, location: Location, app_id: str) -> None:
-    """Reject offsets that are old, since delta-spark writes the application's rows into the table by now.
+    """Reject outdated offsets: delta-spark writes the application's rows into the table by now.
 
     Raises:
-        RowsWithoutOffsetsError: if it does.
+        RowsWithoutOffsetsError: if they are outdated.
     """
     sequence = table.transaction_version(merge_txn_id(app_id))
     if sequence is not None and table.transaction_version(intent_txn_id(app_id)) is None:
@@ -78,7 +78,7 @@ def check_no_numbered_writes(table: DeltaTable, location: Location, app_id: str)
 
 
 def stored_in(source: CloneSource, storage_options: Mapping[str, str]) -> Stored | None:
-    """Read what the source of a clone had stored at the version that was cloned; of a clone of a clone, the first's.
+    """Return what a clone's source had stored at the cloned version; for a clone of a clone, the first's.
 
     None if it cannot be read.
     """
@@ -103,7 +103,7 @@ def is_own_or_elsewhere(path: str) -> bool:
 
 @dataclass(slots=True)
 class _Found:
-    """What the log of a table without offsets shows."""
+    """The findings in the log of a table without offsets."""
 
     oldest_version: int
     clones: list[CommitEntry] = field(default_factory=list)
@@ -112,7 +112,7 @@ class _Found:
 
 
 def _look(table: DeltaTable, log: DeltaLog) -> _Found | None:
-    """Read the log, newest first, until something of ours is found to be stored: then None."""
+    """Read the log, newest first, until stored offsets of ours are found: then return None."""
     listing = log.listing()
     kept = set(listing.commits)
     oldest = table.version()

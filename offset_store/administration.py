@@ -1,4 +1,4 @@
-"""Stored offsets shown and changed manually: what `sparkonce offsets` does to a Delta table.
+"""Shows and changes stored offsets manually: the commands of `sparkonce offsets` on a Delta table.
 
 A manual change is a commit like any other: its ``txn`` actions set next offsets (Delta lets them go backward), and its
 ``commitInfo`` records under the key of our batches what moved from where to where, so that history and audit can
@@ -112,8 +112,8 @@ class ManualChange:
     copied_from: str | None = None
     """For a copy: the other table, and its version; for offsets of Spark's own source: its checkpoint and batch."""
     relies_on: Mapping[str, int] = field(default_factory=dict)
-    """Transaction ids of another writer, with their versions, that this was worked out from. They are written again as
-    they are, so that a commit which moves them meanwhile makes this one conflict."""
+    """Transaction ids of another writer, with their versions, that this change depends on. They are rewritten
+    unchanged, so that a commit which moves them meanwhile conflicts with this one."""
 
     def transactions(self) -> dict[str, int]:
         """Return the transaction ids that this sets, with their new versions."""
@@ -153,10 +153,10 @@ class ManualChange:
 
     @classmethod
     def from_commit_info(cls, info: Mapping[str, Any]) -> ManualChange:
-        """Read what `to_commit_info` returned.
+        """Parse the result of `to_commit_info`.
 
         Raises:
-            KeyError, TypeError, ValueError: if it is anything else.
+            KeyError, TypeError, ValueError: if it is invalid.
         """
         moves = tuple(
             Move(
@@ -192,7 +192,7 @@ class CommitEntry:
     """The version of a RESTORE by Delta itself, which reverted rows and left the offsets."""
     txn_ids: frozenset[str] = frozenset()
     own: OwnCommit | None = None
-    """Its kind, if it is ours and not only of a batch."""
+    """Its kind, if it is ours and not only a batch."""
     clone: CloneSource | None = None
     """The source of a CLONE, whose files were referenced and whose offsets were not copied."""
     write_key: str | None = None
@@ -205,7 +205,7 @@ class CommitEntry:
 
 
 def read_entry(version: int, info: Mapping[str, Any], txn_ids: Iterable[str] = ()) -> CommitEntry:
-    """Read the ``commitInfo`` of one commit; of a commit that is not ours, little more than its version.
+    """Parse the ``commitInfo`` of one commit; of a commit that is not ours, little more than its version.
 
     Other writers may put anything there: fields of another type than in Delta's protocol are ignored.
     """
@@ -242,11 +242,11 @@ class Stored:
     recorded: Mapping[str, int] = field(default_factory=dict)
     """For each application whose rows delta-spark writes, the number of the last write that was begun."""
     confirmed: Mapping[str, int] = field(default_factory=dict)
-    """The number of the last write whose offsets are among these."""
+    """The number of the last write whose offsets are stored here."""
 
     @property
     def app_ids(self) -> set[str]:
-        """The applications that have offsets or batch numbers here."""
+        """The applications with offsets or batch numbers here."""
         return {key.app_id for key in self.offsets} | {key.app_id for key in self.batches}
 
     @property
@@ -256,11 +256,11 @@ class Stored:
 
     @property
     def unconfirmed(self) -> dict[str, int]:
-        """For each application with a write that may be in the result, and is not in these offsets: its number."""
+        """For each application, the number of a write that may be in the result, but not in these offsets."""
         return {app_id: at for app_id, at in self.recorded.items() if at > self.confirmed.get(app_id, 0)}
 
     def of(self, app_id: str) -> Stored:
-        """Return those of one application."""
+        """Return the entries of one application."""
         return Stored(
             self.version,
             {key: at for key, at in self.offsets.items() if key.app_id == app_id},
@@ -270,7 +270,7 @@ class Stored:
         )
 
     def of_source(self, source: str) -> Stored:
-        """Return those with the offsets of one source only."""
+        """Return these with the offsets of one source only."""
         return replace(self, offsets={key: at for key, at in self.offsets.items() if key.source == source})
 
     def numbers(self, app_ids: Iterable[str]) -> dict[str, int]:
@@ -300,7 +300,7 @@ class OffsetsTable:
 
         Raises:
             StoreMissingError: if there is no table.
-            OffsetStoreError: if it cannot be read, or drops offsets after a while.
+            OffsetStoreError: if it cannot be read, or expires offsets.
         """
         options = dict(storage_options or {})
         table = load_table(location, options)
@@ -310,7 +310,7 @@ class OffsetsTable:
 
     @property
     def version(self) -> int:
-        """The version that everything here is read from."""
+        """The version of all results here."""
         return self.table.version()
 
     def entries(self) -> tuple[CommitEntry, ...]:
@@ -330,7 +330,7 @@ class OffsetsTable:
             yield read_entry(version, infos[0], (txn["appId"] for txn in found["txn"]))
 
     def stored(self, version: int | None = None) -> Stored:
-        """Return what is stored now, or was at an older version. Topics have names where the log still has them.
+        """Return the stored offsets and numbers, now or at an older version. Topics have names if the log has them.
 
         Raises:
             OffsetStoreError: if that version cannot be loaded any more.
@@ -402,10 +402,10 @@ class OffsetsTable:
         return {txn_id: UNKNOWN_EPOCH for txn_id in ids if stored.look_up(txn_id) is not None}
 
     def _of_queries(self, change: ManualChange, stored: Stored) -> dict[str, int]:
-        """Return what a restore writes about the batches of each query besides their last numbers.
+        """Return the transaction ids of each query that a restore writes besides its last batch number.
 
         Raises:
-            OffsetStoreError: if the version that is restored cannot be loaded.
+            OffsetStoreError: if the restored version cannot be loaded.
         """
         if change.kind is not ChangeKind.RESTORE or change.to_version is None:
             return {}
@@ -415,7 +415,7 @@ class OffsetsTable:
     def _fingerprints(self, then: LookUp, stored: Stored) -> dict[str, int]:
         """Return the ids of the fingerprints of batches that a restore removes: earlier batches had their places.
 
-        Also of queries whose last batch keeps its number: another one may have it now.
+        Also of queries whose last batch keeps its number: it may now belong to another batch.
         """
         now = self._transactions(self.table)
         ids = [batch_txn_id(key.app_id, key.query_id, place) for key, place in product(stored.batches, range(RING))]
@@ -423,10 +423,10 @@ class OffsetsTable:
         return {txn_id: UNKNOWN_FINGERPRINT if before is None else before for txn_id, before in moved.items()}
 
     def _due(self, then: LookUp, change: ManualChange, to_version: int, stored: Stored) -> dict[str, int]:
-        """Return the next batch of each query that a restore removes batches of, now or in the restored version.
+        """Return the next batch of each query of which a restore removes batches, now or in the restored version.
 
-        That is the first removed one whose number is not kept; or, if the kept ones are others of the same numbers,
-        the one after them.
+        That is the first removed one whose number is not kept; or, if the kept ones are other batches with these
+        numbers, the one after them.
         """
         moved = {move.key: move.after for move in change.batches}
         removed = self._removed(to_version)

@@ -1,4 +1,4 @@
-"""Reads from a table's log which table it was cloned from.
+"""Reads a table's clone source from its log.
 
 delta-spark's ``CREATE TABLE … SHALLOW CLONE`` writes one commit that names files of another table by absolute paths. It
 copies schema and properties, but no transaction identifiers: the clone has the rows, not the offsets. (PROTOCOL.md of
@@ -24,9 +24,9 @@ class CloneSource:
     """The table, and its version, that a commit took its files from."""
 
     name: str
-    """As the commit names it: a path in ``delta.`…```, or a name of a catalog."""
+    """The name in the commit: a path in ``delta.`…```, or a name of a catalog."""
     version: int | None
-    """None if it is not in the commit."""
+    """None if the commit does not have it."""
 
     @property
     def location(self) -> Location | None:

@@ -34,19 +34,19 @@ class LogCommit:
 
     entry: CommitEntry
     transactions: Mapping[str, int]
-    """The ``txn`` actions whose ids are ours."""
+    """The ``txn`` actions with ids of ours."""
     unreadable: object = None
-    """The value in place of our record, if it is neither of a batch nor of a manual change."""
+    """The value of our record's field, if it is neither of a batch nor of a manual change."""
     damage: str | None = None
     """How the commit's file is damaged; None if it is complete."""
     removed_files: int = 0
     """Data files that it removed or replaced with a change of the rows; compaction changes none."""
     added_files: tuple[str, ...] = ()
-    """Paths of the data files that it added, if they were asked for."""
+    """Paths of the data files that it added, if requested."""
 
     @property
     def version(self) -> int:
-        """The version that this commit made."""
+        """The version of the table after this commit."""
         return self.entry.version
 
 
@@ -108,7 +108,7 @@ class CommitLog:
         """Yield every kept commit, oldest first; from version ``first`` on, if given.
 
         Raises:
-            OffsetStoreError: if a file is gone or damaged.
+            OffsetStoreError: if a file is missing or damaged.
         """
         versions = range(self.oldest_version if first is None else first, self.newest_version + 1)
         kinds = (*_KINDS, "add") if with_files else _KINDS
@@ -121,7 +121,7 @@ class CommitLog:
                 ) from error
 
     def oldest_state(self) -> StoredState | None:
-        """Return what was stored at the oldest checkpoint that kept commits continue from; None if none is missing.
+        """Return the stored ids at the oldest checkpoint that kept commits continue from; None if no commit is missing.
 
         Raises:
             OffsetStoreError: if it is needed and missing, or cannot be read.

@@ -53,7 +53,7 @@ COMMITS_LOOKED_AT = 100
 """How many of the newest commits are searched for the last range of a partition."""
 
 _accounted: set[tuple[Location, str, str]] = set()
-"""Tables, by location and id, with applications whose rows have their offsets, as far as this process has checked."""
+"""Tables, by location and id, and applications, whose rows this process has checked to have their offsets."""
 
 LogFile = tuple[int, int, int]
 """Inode, size and modification time (ns) of the log file of a handle's version."""
@@ -61,7 +61,7 @@ LogFile = tuple[int, int, int]
 
 @dataclass(slots=True)
 class DeltaOffsetStore:
-    """The offsets of one application in one Delta table, which may be the table that its rows go to."""
+    """The offsets of one application in one Delta table, which may also be the table of its rows."""
 
     location: Location
     app_id: str
@@ -88,8 +88,8 @@ class DeltaOffsetStore:
     def epochs(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """See `OffsetStore.epochs`.
 
-        A version of sparkonce without epochs moves an offset and leaves the epoch, which then no longer belongs to the
-        offset: the newest commit that moved the partition shows it.
+        A version of sparkonce without epochs moves an offset and leaves the epoch, which is then outdated:
+        the newest commit that moved the partition shows it.
         """
         try:
             snapshot = self.snapshot()
@@ -109,7 +109,7 @@ class DeltaOffsetStore:
         return snapshot
 
     def snapshot_unchecked(self) -> DeltaSnapshot:
-        """As `snapshot`, without checking the table's properties: only to read it."""
+        """As `snapshot`, without checking the table's properties: for reads only."""
         table = self._kept()
         if table is None:
             with hidden_secrets(self.storage_options):
@@ -133,7 +133,7 @@ class DeltaOffsetStore:
             return None
         try:
             table.update_incremental()
-        except (DeltaError, OSError, ValueError):  # loading it again shows what is wrong
+        except (DeltaError, OSError, ValueError):  # loading it again reports the error
             return None
         return table
 

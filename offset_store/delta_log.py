@@ -1,4 +1,4 @@
-"""A Delta table's log, read file by file, for what delta-rs does not return.
+"""A Delta table's log, read file by file, for information that delta-rs does not return.
 
 delta-rs returns the version of one transaction id, but cannot list the ids, and it forgets a file that a commit named
 once the file is no longer read. Both are in the log: ``_delta_log/<version>.json``, one action in a line, and
@@ -35,7 +35,7 @@ from sparkonce.offset_store.tables import join, table_filesystem
 
 LOG_FOLDER = "_delta_log"
 DAMAGE = "(damage)"
-"""A pseudo kind of action: damage of the file itself, as `{"what": …}`; truncated lines are left out."""
+"""A pseudo kind of action: damage of the file itself, as `{"what": …}`; truncated lines are omitted."""
 FETCHED_AHEAD = 32
 """Files fetched at the same time, on stores that are not local."""
 _COMMIT = re.compile(r"(\d{20})\.json")
@@ -48,12 +48,12 @@ FEW = 16
 """Up to this many identifiers are looked up one by one with delta-rs."""
 
 _UNREADABLE = (OffsetStoreError, KeyError, TypeError, ValueError)
-"""Errors of a log that was cleaned up, or in which another writer put unexpected content."""
+"""Errors of a log that was cleaned up, or that has unexpected content of another writer."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogListing:
-    """Which files the log has: versions of commits, ascending, and the files of each complete checkpoint."""
+    """The files of a log: versions of commits, ascending, and the files of each complete checkpoint."""
 
     commits: tuple[int, ...]
     checkpoints: Mapping[int, tuple[str, ...]]
@@ -70,7 +70,7 @@ class DeltaLog:
     filesystem: fs.FileSystem
     folder: str
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Secrets that errors must not show."""
+    """Options with secrets, which errors must not show."""
 
     @classmethod
     def open(cls, location: Location, storage_options: Mapping[str, str]) -> DeltaLog:
@@ -109,7 +109,7 @@ class DeltaLog:
     def actions_of(self, versions: Iterable[int], kinds: Iterable[str]) -> Iterator[dict[str, list[Action]]]:
         """Yield the actions of these kinds in each of some commits, one commit after the other.
 
-        On object stores, where each file is a round trip, more and more are fetched ahead, up to `FETCHED_AHEAD`: a
+        On object stores, where each file is a round trip, increasingly many are fetched ahead, up to `FETCHED_AHEAD`: a
         caller that stops after the first fetches no other.
 
         Raises:
@@ -152,7 +152,7 @@ class DeltaLog:
             except LogFileMissingError:
                 if each == version:
                     raise
-                return  # what is kept is an unbroken run
+                return  # the kept commits are an unbroken run
             yield {**(infos[0] if infos else {}), "version": each}
 
     def transactions(self, version: int, since: int | None = None) -> dict[str, int]:
@@ -245,7 +245,7 @@ def _parse_actions(data: bytes, kinds: set[str], where: str) -> dict[str, list[A
 
 
 def _damage(data: bytes) -> str | None:
-    """Describe how a crash or a broken disk damaged a commit's file; None if it is complete.
+    """Describe how a crash or a disk error damaged a commit's file; None if it is complete.
 
     Only the last line is parsed: files are truncated at their end. Other lines only need to begin and end as objects.
     """
@@ -284,7 +284,7 @@ def _complete_checkpoints(names: Iterable[str]) -> dict[int, tuple[str, ...]]:
 
 @dataclass(slots=True)
 class StoredTransactions:
-    """The transaction identifiers of one table, at the version that the handle is at; for one thread."""
+    """The transaction identifiers of one table, at the version of the handle; for one thread."""
 
     table: DeltaTable
     open_log: Callable[[], DeltaLog] = field(repr=False)
@@ -323,7 +323,7 @@ class StoredTransactions:
         return {txn_id: version for txn_id, version in self._found.items() if version is not None}
 
     def _follow(self) -> None:
-        """Follow the handle to its current version."""
+        """Update to the handle's current version."""
         version = self.table.version()
         if version == self._version:
             return

@@ -1,4 +1,4 @@
-"""The contents of a batch, in one number: distinguishes a replayed batch from another one of the same id.
+"""The content of a batch as one number: distinguishes a replayed batch from another one of the same id.
 
 Spark counts batches within a checkpoint. A checkpoint that was restored from a copy counts on from there, so a number
 alone does not identify a batch. The fingerprint covers Spark's own log entry of the batch, in two parts:
@@ -9,7 +9,7 @@ alone does not identify a batch. The fingerprint covers Spark's own log entry of
 Offset stores keep the fingerprints of the last `RING` batches of each query: at least as many as Spark keeps entries
 of (``spark.sql.streaming.minBatchesToRetain``, 100), so every batch that Spark can run again is known.
 
-What is hashed, and how, must not change: with another hash the last batch of every table would not be recognized.
+The hash must not change: with another hash the last batch of every table would not be recognized.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Fingerprint:
 
     @classmethod
     def from_int(cls, number: int) -> Fingerprint:
-        """Read what `to_int` returned."""
+        """Parse the result of `to_int`."""
         return cls(number >> _CLOCK_BITS, number & ((1 << _CLOCK_BITS) - 1))
 
     def to_int(self) -> int:
@@ -50,7 +50,7 @@ class Fingerprint:
         return self == other if stateful else self.inputs == other.inputs
 
     def has_clock(self, clock: Any) -> bool:
-        """Whether the batch had this watermark and time: one planned anew has another time."""
+        """Whether the batch had this watermark and time: a newly planned one has another time."""
         return self.clock == _hashed(clock, _CLOCK_BITS)
 
 

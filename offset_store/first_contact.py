@@ -1,6 +1,6 @@
-"""Whether an object store answers at all: asked once in a process, with little patience.
+"""Whether an object store answers at all: checked once per process, with short timeouts.
 
-delta-rs repeats a read for three minutes, and says nothing meanwhile. That is right for a query that runs, whose store
+delta-rs retries a read for three minutes without a message. That is right for a running query, whose store
 may be down for a moment, and wrong for one that starts with a wrong endpoint.
 """
 
@@ -13,25 +13,25 @@ from urllib.parse import urlsplit
 from sparkonce.offset_store.locations import Location
 
 IMPATIENT = {"connect_timeout": "5s", "timeout": "10s", "max_retries": "1", "retry_timeout": "10s"}
-"""Options of delta-rs; a user's own ones take precedence."""
+"""Options of delta-rs; the user's own take precedence."""
 _NO_ANSWER = re.compile(r"dns error|tcp connect error|client error \(Connect\)|timed out")
 _answered: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
 
 
 def check_store_answers(location: Location, storage_options: Mapping[str, str]) -> None:
-    """Ask for a file of the folder, whether it is there or not; other errors than no answer are left to later requests.
+    """Request a file of the folder, existing or not; errors other than a missing answer are left to later requests.
 
     Raises:
         OSError: if nothing answers.
-        ValueError: if the address of an endpoint or a proxy is none: delta-rs (1.6) panics, with an exception that is
-            no `Exception`.
+        ValueError: if the address of an endpoint or a proxy is invalid: delta-rs (1.6) panics, with an exception that
+            is not an `Exception`.
     """
     bucket = "/".join(location.text.split("/")[:3])
     key = bucket, tuple(sorted(storage_options.items()))
     if not location.in_object_store or key in _answered:
         return
     _check_ports(storage_options)
-    from deltalake.fs import DeltaStorageHandler  # slow to load, and of no use to queries without a store
+    from deltalake.fs import DeltaStorageHandler  # slow to import, and not needed by queries without a store
 
     try:
         handler = DeltaStorageHandler(location.text, {**IMPATIENT, **storage_options})
@@ -47,5 +47,5 @@ def _check_ports(storage_options: Mapping[str, str]) -> None:
         if "://" in value:
             try:
                 _ = urlsplit(value).port
-            except ValueError:  # shows what may be a part of a password
+            except ValueError:  # its text may contain a part of a password
                 raise ValueError(f"storage.{name} is not an address: its port is not a number up to 65535") from None

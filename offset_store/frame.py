@@ -1,8 +1,8 @@
 """The history of a store as a table: which query committed which range, when, in which version.
 
 One row for each commit and each partition that it moved, newest commit first. A commit that moved no partition (a batch
-of rows only, such as a watermark brings about) has no row. The history reaches as far back as the store keeps commits:
-a Delta table as far as its log does (``delta.logRetentionDuration``).
+of rows only, as after an advance of the watermark) has no row. The history reaches as far back as the store keeps
+commits: a Delta table as far as its log does (``delta.logRetentionDuration``).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ HISTORY_SCHEMA = pa.schema(
     ]
 )
 """``writes`` holds ``rows``, ``offsets`` or both; ``[start_offset, end_offset)`` are Kafka's. ``counts`` are those of
-the whole commit, the same in each of its rows (`offset_store.record.BatchCounts`); null where nobody counted."""
+the whole commit, the same in each of its rows (`offset_store.record.BatchCounts`); null if nothing was counted."""
 
 _ROWS_AT_ONCE = 1 << 16
 
@@ -48,7 +48,7 @@ def history_arrow(store: OffsetStore | Snapshot, limit: int | None = None) -> pa
     """Return the ranges of the newest ``limit`` commits (all that are kept, by default), of every application.
 
     Raises:
-        StoreMissingError: if there is nothing in the store yet.
+        StoreMissingError: if the store is empty.
         OffsetStoreError: if it cannot be read.
     """
     snapshot = cast(Snapshot, store) if hasattr(store, "history") else store.snapshot()

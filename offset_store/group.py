@@ -1,9 +1,9 @@
 """Offsets as the committed offsets of a Kafka consumer group, visible to lag tools and to consumers that join later.
 
-A group keeps one number for each partition, and a text with it (the commit's metadata, 4096 bytes at most by default:
-``offset.metadata.max.bytes``). The text carries what a Delta commit has in its commit info: application, source, query,
-batch, attempt, where the range began, the topic's id, and the fingerprint of the batch. So the newest commit of each
-partition is enough; older ones are gone, and with them their history: of batches before the last one only the offsets
+A group stores one number for each partition, and a text with it (the commit's metadata, 4096 bytes at most by default:
+``offset.metadata.max.bytes``). The text has what a Delta commit has in its commit info: application, source, query,
+batch, attempt, the start of the range, the topic id, and the fingerprint of the batch. So the newest commit of each
+partition is enough; older ones are gone, and with them their history: for batches before the last one only the offsets
 are known.
 
 Kafka's OffsetCommit compares nothing. This store fetches again right before it commits, which detects another driver
@@ -32,15 +32,15 @@ from sparkonce.offset_store.store import Commit, FileT, read_offsets
 
 MARK = "sparkonce"
 REFRESH_MS = 24 * 60 * 60 * 1000
-"""How long until an unchanged offset is committed again, where that costs nothing extra."""
+"""The interval at which an unchanged offset is committed again, if that costs nothing extra."""
 
 Slot = tuple[str, int]
-"""What a group keeps an offset for: a topic's name, and a partition."""
+"""The key of a group's offset: a topic's name, and a partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """What a group keeps for one partition: the offset to read next, a text, and the leader epoch before the offset."""
+    """A group's entry for one partition: the offset to read next, a text, and the leader epoch before the offset."""
 
     offset: int
     metadata: str = ""
@@ -65,7 +65,7 @@ class GroupOffsets(Protocol):
 
         Raises:
             CommitConflictError: if ``build`` does.
-            OffsetStoreError, ConnectionError: if the group or a partition refuses, or no broker answers.
+            OffsetStoreError, ConnectionError: if the group or a partition rejects it, or no broker answers.
         """
 
     def check_vacant(self) -> None:
@@ -112,7 +112,7 @@ class Note:
 
     @classmethod
     def from_text(cls, text: str) -> Note | None:
-        """Read what ``to_text`` returned; None for metadata of others."""
+        """Parse the result of ``to_text``; None for metadata of others."""
         try:
             fields = json.loads(text)[MARK]
             return cls(
@@ -167,7 +167,7 @@ class GroupOffsetStore:
 
 @dataclass(frozen=True, slots=True)
 class GroupSnapshot:
-    """What a group had committed at one moment."""
+    """A group's committed offsets at one moment."""
 
     group: GroupOffsets
     app_id: str
@@ -212,7 +212,7 @@ class GroupSnapshot:
                 continue
             note = Note.from_text(entry.metadata)
             if note is not None and note.topic_id and tp.topic_id and note.topic_id != tp.topic_id:
-                continue  # a deleted topic of that name; one without an id is from before Kafka 2.8
+                continue  # a deleted topic of that name; without an id, from before Kafka 2.8
             if note is not None and (note.app_id, note.source) != (self.app_id, source):
                 raise OffsetStoreError(
                     f"{self.group} keeps the offset of {tp} for appId {note.app_id!r}, source {note.source!r}; this is "
@@ -228,8 +228,8 @@ class GroupSnapshot:
         A batch that moves no partition is recorded with the offsets of those that are at its position.
 
         Raises:
-            CommitConflictError: if something that it moves was moved after this snapshot.
-            OffsetStoreError: if the group or a partition refuses.
+            CommitConflictError: if an offset that it moves was moved after this snapshot.
+            OffsetStoreError: if the group or a partition rejects it.
         """
         assert not commit.files, "a group holds no rows"
         if Writes.OFFSETS in commit.writes:
@@ -260,7 +260,7 @@ class GroupSnapshot:
         return (tp.topic, tp.partition) in self._notes()
 
     def entries(self, record: BatchRecord) -> dict[Slot, CommittedOffset]:
-        """Return what a commit of a batch writes into the group, if none of it is there yet.
+        """Return the entries that a commit of a batch writes into the group, if none of them is there yet.
 
         Unchanged partitions are written again once a day: a group without members forgets an offset that was not
         committed for ``offsets.retention.minutes``, a week by default.
@@ -290,7 +290,7 @@ class GroupSnapshot:
         return {slot: note for slot, note in read if note is not None and note.app_id == self.app_id}
 
     def _changes(self, committed: Committed, record: BatchRecord) -> dict[Slot, CommittedOffset]:
-        """Return what to commit now that the group holds ``committed``; nothing if this attempt's commit has landed.
+        """Return the entries to commit now that the group holds ``committed``; empty if this attempt's has landed.
 
         Kafka accepts each partition of a commit separately. So a part of it may be there already, and the rest is sent.
         """
@@ -313,7 +313,7 @@ class GroupSnapshot:
 
 
 def _slots_of(snapshot: GroupSnapshot, record: BatchRecord) -> dict[Slot, PartitionKey]:
-    """Return the partitions that a batch moves, or if there are none those that are at its position, or never moved."""
+    """Return the partitions that a batch moves; if there are none, those at its position, or never moved."""
     stored = snapshot.next_offsets(record.ranges)
     still = (key for key, extent in record.ranges.items() if stored.get(key, extent.start) == extent.end)
     keys: list[PartitionKey] = sorted(record.moved) or sorted(still)

@@ -21,14 +21,14 @@ from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.group import Committed, CommittedOffset, Slot
 
 MAX_FIND_COORDINATOR_VERSION = 3
-"""The last version that asks for one group."""
+"""The last version with a single group."""
 MAX_OFFSET_FETCH_VERSION = 7
-"""The last version that asks for one group."""
+"""The last version with a single group."""
 MAX_OFFSET_COMMIT_VERSION = 8
 """The last version before KIP-848's member errors, which never apply here."""
 REQUIRE_STABLE_FROM = 7
 EPOCH_FROM = 6
-"""From which version on a commit has the leader epoch of the record before the offset (KIP-320)."""
+"""From this version on, a commit has the leader epoch of the record before the offset (KIP-320)."""
 DEAD = "Dead"
 VACANT_STATES = ("", "Empty", DEAD)
 """States in which a group has no members; an unused id is Dead."""
@@ -51,9 +51,9 @@ class KafkaGroupOffsets:
     def __init__(
         self, client: Client, group_id: str, option: str = "offsetStore", *, require_stable: bool = True
     ) -> None:
-        """``option`` is the one that named the group, for messages.
+        """``option`` is the option with the group's name, for messages.
 
-        Without ``require_stable``, the last committed offset is returned where a transaction holds a newer one.
+        Without ``require_stable``, the last committed offset is returned even if an open transaction has a newer one.
         """
         self._client = client
         self._group_id = group_id
@@ -147,7 +147,7 @@ class KafkaGroupOffsets:
         version = connection.version(ApiKey.CONSUMER_GROUP_DESCRIBE)
         answer = self._client.ask(connection, ApiKey.CONSUMER_GROUP_DESCRIBE, version, group_ids=[self._group_id])
         (group,) = answer.groups
-        # A broker that knows the request may have the protocol turned off (group.coordinator.rebalance.protocols).
+        # A broker that knows the request may have the protocol disabled (group.coordinator.rebalance.protocols).
         if group.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
             return DEAD
         if group.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -158,7 +158,7 @@ class KafkaGroupOffsets:
     def _fetch(self) -> dict[Slot, CommittedOffset]:
         connection = self._connection()
         version = min(connection.version(ApiKey.OFFSET_FETCH), MAX_OFFSET_FETCH_VERSION)
-        # An offset that a transaction has yet to commit would be a retriable error rather than the one before it.
+        # With it, the offset of an open transaction would be a retriable error instead of the last committed one.
         stable = {"require_stable": self._require_stable} if version >= REQUIRE_STABLE_FROM else {}
         answer = self._client.ask(
             connection, ApiKey.OFFSET_FETCH, version, group_id=self._group_id, topics=None, **stable

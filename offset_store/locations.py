@@ -1,6 +1,6 @@
 """Addresses of tables and checkpoints, in the forms of Spark, delta-rs and pyarrow.
 
-Spark takes plain paths, ``file:/x``, ``file:///x`` and ``s3a://``; delta-rs and pyarrow want ``s3://`` and no
+Spark accepts plain paths, ``file:/x``, ``file:///x`` and ``s3a://``; delta-rs and pyarrow need ``s3://`` and no
 ``file:/x``. Here all are normalized: an absolute path for local files, a URI for the rest.
 """
 
@@ -19,14 +19,14 @@ _SAME_STORE = {"s3a": "s3", "s3n": "s3", "wasbs": "abfss", "gcs": "gs"}
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """One place: an absolute local path, or a URI of another scheme without a trailing slash."""
+    """One location: an absolute local path, or a URI of another scheme without a trailing slash."""
 
     text: str
     is_local: bool
 
     @classmethod
     def parse(cls, text: str) -> Location:
-        """Read a path or a URI in Spark's form; a relative path is relative to the working directory.
+        """Parse a path or a URI in Spark's form; a relative path is relative to the working directory.
 
         Raises:
             ValueError: if the text is empty.
@@ -53,19 +53,19 @@ class Location:
         return self.is_local and os.path.isfile(self.text)
 
     def is_same(self, other: Location) -> bool:
-        """Whether the two are one place, also by way of symbolic links."""
+        """Whether both are the same location, also through symbolic links."""
         both_local = self.is_local and other.is_local
         return self == other or (both_local and os.path.realpath(self.text) == os.path.realpath(other.text))
 
     def filesystem(self, storage_options: Mapping[str, str] | None = None) -> tuple[fs.FileSystem, str]:
-        """Return a file system for this place, and the path within it.
+        """Return a file system for this location, and the path within it.
 
         Args:
             storage_options: options for delta-rs, which then reads an object store. Without any, pyarrow reads it, with
                 endpoint and credentials from its environment.
 
         Raises:
-            ValueError: if the scheme cannot be read; the message names those that can.
+            ValueError: if the scheme is not supported; the message names those that are.
             OSError: if the store cannot be reached.
         """
         if self.is_local:

@@ -24,7 +24,7 @@ from sparkonce.offset_store.txn_ids import (
 
 @dataclass(slots=True)
 class MemoryOffsetStore:
-    """Commits in a list; position in the list is the version."""
+    """Commits in a list; the version is the position in the list."""
 
     app_id: str
     now_ms: Callable[[], int] = now_ms

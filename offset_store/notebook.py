@@ -1,4 +1,4 @@
-"""What a store holds, as a table in a notebook: the newest ranges that were committed."""
+"""A store's newest committed ranges, as a table in a notebook."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from sparkonce.offset_store.errors import StoreMissingError
 from sparkonce.offset_store.store import OffsetStore
 
 NEWEST = 20
-"""Commits that are shown."""
+"""The most commits shown."""
 _HEAD = ("version", "committed", "appId", "batch", "source", "partition", "from", "to", "rows")
 
 
 def store_table(store: OffsetStore) -> str:
-    """Return one row for each range of the newest commits; what is wrong with the store, where it cannot be read."""
+    """Return one row for each range of the newest commits; the error if the store cannot be read."""
     name = str(store)
     try:
         entries = store.snapshot().history(NEWEST)
     except StoreMissingError:
         return table(_HEAD, (), title=name, note="nothing is stored yet")
-    except Exception as error:  # such as that of a group's brokers, which do not answer
+    except Exception as error:  # for example, the group's brokers do not answer
         return f"<div><b>{text(name)}</b></div><div>{text(error)}</div>"
     rows = (
         (

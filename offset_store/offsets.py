@@ -26,7 +26,7 @@ HAND_OVER, RANGES = "handOver", "ranges"
 
 
 class OffsetFormatError(ValueError):
-    """A text that is not one of our offsets; the message says what was found and what was expected."""
+    """A text is not one of our offsets; the message says what was found and what was expected."""
 
 
 class TopicPartition(NamedTuple):
@@ -50,7 +50,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a checkpoint began on a partition, and its next offset."""
+    """The start of a checkpoint on a partition, and its next offset."""
 
     origin: int
     next: int
@@ -64,7 +64,7 @@ class Position:
             raise OffsetFormatError(f"offsets must satisfy 0 <= origin <= next, got {self.origin}, {self.next}")
 
     def to_document(self) -> dict[str, int]:
-        """Return the JSON object; unknown values are left out, as in the lines of earlier versions."""
+        """Return the JSON object; unknown values are omitted, as in the lines of earlier versions."""
         document = {"next": self.next, "origin": self.origin}
         if self.epoch is not None:
             document = {"epoch": self.epoch, **document}
@@ -72,10 +72,10 @@ class Position:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Position:
-        """Read what `to_document` returned, in this version or an earlier one.
+        """Parse the result of `to_document`, of this version or an earlier one.
 
         Raises:
-            KeyError, TypeError, ValueError: if it is anything else.
+            KeyError, TypeError, ValueError: if it is invalid.
         """
         return cls(document["origin"], document["next"], document.get("epoch"), document.get("cutFrom"))
 
@@ -106,7 +106,7 @@ class SourceOffset:
     source: str
     positions: Mapping[TopicPartition, Position]
     hands_over_ranges: bool = field(default=False, compare=False)
-    """Whether the batch that ends here consists of ranges to read in place of records (option ``handOver``)."""
+    """Whether the batch that ends here consists of ranges to read instead of records (option ``handOver``)."""
 
     def to_document(self) -> dict[str, Any]:
         """Return the offset as a JSON object whose keys are in order, so that equal positions give equal text."""
@@ -147,10 +147,10 @@ class SourceOffset:
 
     @classmethod
     def from_json(cls, text: str) -> SourceOffset:
-        """Read what ``to_json`` wrote.
+        """Parse the result of ``to_json``.
 
         Raises:
-            OffsetFormatError: if the text is anything else.
+            OffsetFormatError: if the text is invalid.
         """
         try:
             document = json.loads(text)
@@ -160,10 +160,10 @@ class SourceOffset:
 
     @classmethod
     def from_document(cls, document: Any) -> SourceOffset:
-        """Read what ``to_document`` returned, after a round trip through JSON.
+        """Parse the result of ``to_document``, after a round trip through JSON.
 
         Raises:
-            OffsetFormatError: if it is anything else.
+            OffsetFormatError: if it is invalid.
         """
         try:
             if document[MARK] != FORMAT_VERSION:
@@ -212,5 +212,5 @@ def batch_ranges(start: SourceOffset | None, end: SourceOffset) -> dict[TopicPar
 
 
 def _life(position: Position) -> tuple[int, int | None]:
-    """Return what is equal for positions of one unbroken log; a truncation changes it."""
+    """Return a key that is equal for positions of one unbroken log; a truncation changes it."""
     return position.origin, position.cut_from

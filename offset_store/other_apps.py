@@ -1,9 +1,9 @@
-"""What a table of rows holds of the records that an application is to write there for the first time.
+"""What a table of rows has of the records that an application is about to write for the first time.
 
 An application is known by its `appId` alone. So the same query under another name, or the checkpoint of one table with
-another table, looks like a new application, and would write rows again, or leave rows out. The transaction ids of
-the others show that: they name topics by their ids, and outlive every clean-up of the log. So it is with a new name of
-a source, and with a topic that an application adds.
+another table, looks like a new application, and would duplicate or skip rows. The transaction ids of the other
+applications show that: they have topics by id, and survive every clean-up of the log. The same holds for a new name of
+a source, and for a topic that an application adds.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class OtherApps:
     """For each partition that is new to the application, the next offset of each other reader: another application,
     or a source of this one that the query does not read."""
     last_batch: int | None = None
-    """The last batch of the same query under another name; of Delta's own sink, too."""
+    """The last batch of the same query under another name; also of Delta's own sink."""
     may_cover_twice: bool = False
-    """Whether the user means to write rows of the records that others have written."""
+    """Whether the user allows rows of records that others have written."""
     may_begin_late: bool = False
-    """Whether the user means to leave out what the query's checkpoint had read before."""
+    """Whether the user allows skipping records that the query's checkpoint had read before."""
     keeps_offsets: bool = True
-    """Whether the application's offsets are in this table: if not, it may have rows of the application already."""
+    """Whether the application's offsets are in this table: if not, it may already have rows of the application."""
     is_first: bool = True
     """Whether the application has nothing at all in the table."""
 
@@ -50,7 +50,7 @@ def other_apps(
 ) -> OtherApps:
     """Read the transaction ids of a table for partitions of a batch of which its application has stored nothing.
 
-    Where the application has written other partitions of a topic, what it or another was meant to write twice stays so.
+    If the application has written other partitions of a topic, what was allowed to be written twice remains allowed.
     """
     app_id, sources = record.app_id, {source for source, _ in record.ranges}
     offsets: dict[tuple[str, int], list[tuple[OffsetTxn, int]]] = {}
@@ -84,5 +84,5 @@ def other_apps(
 
 
 def _place(tp: TopicPartition) -> tuple[str, int]:
-    """Name a partition by its topic's id, which is unique among clusters; where there is none, by the topic's name."""
+    """Return a partition's key by its topic id, which is unique among clusters; without one, by the topic's name."""
     return tp.topic_id or f"name={tp.topic}", tp.partition

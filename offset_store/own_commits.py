@@ -57,7 +57,7 @@ _BY_HAND = {
 
 
 def own_commit(info: Mapping[str, Any], txn_ids: Iterable[str]) -> OwnCommit | None:
-    """Return the kind of our commit from its ``commitInfo``; None for commits only of batches, and of others."""
+    """Return the kind of our commit from its ``commitInfo``; None for commits of batches only, and of others."""
     compaction, record = info.get(COMPACTION_INFO_KEY), info.get(COMMIT_INFO_KEY)
     if isinstance(info.get(INTENT_INFO_KEY), Mapping):
         return OwnCommit.WRITE_INTENT

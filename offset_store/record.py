@@ -1,6 +1,6 @@
 """The record of one batch, in the commit that carries its offsets.
 
-Transaction ids only hold the current offset of a partition. The record says how it got there: which query and batch
+Transaction ids only have the current offset of a partition. The record has its history: which query and batch
 moved which partition from where to where. It is the field ``sparkonce`` of a Delta commit's ``commitInfo``, for error
 messages and audits. Logs are cleaned up after a while (30 days by default), so nothing that must be known forever is
 read from it.
@@ -23,7 +23,7 @@ PartitionKey = tuple[str, TopicPartition]
 
 
 class Writes(Flag):
-    """What one commit holds."""
+    """The content of one commit."""
 
     ROWS = 1
     OFFSETS = 2
@@ -31,13 +31,13 @@ class Writes(Flag):
 
 @dataclass(frozen=True, slots=True)
 class BatchCounts:
-    """How much was read for a batch, and how much of it one commit (one task, or the batch) has written."""
+    """The amount read for a batch, and written by one commit (one task, or the batch)."""
 
     records: int | None = None
-    """Records that the tasks of the sink have read, without gaps, markers of transactions and aborted records; None
-    where Spark passes them the records."""
+    """Records read by the sink's tasks, without gaps, transaction markers and aborted records; None
+    if Spark passes them the records."""
     read_bytes: int | None = None
-    """Bytes that the brokers returned for them: whole record batches, compressed as they are; None as above."""
+    """Bytes that the brokers returned for them: whole record batches, compressed; None as above."""
     rows: int = 0
     """Rows written, without dead letters."""
     dead_letters: int = 0
@@ -58,11 +58,11 @@ class BatchCounts:
         )
 
     def of_commits(self, other: BatchCounts) -> BatchCounts:
-        """Return the sum of two commits of one batch, which both have read the same."""
+        """Return the sum of two commits of one batch, which have read the same records."""
         return replace(self.of_tasks(other), records=self.records, read_bytes=self.read_bytes)
 
     def __sub__(self, before: BatchCounts) -> BatchCounts:
-        """Return what was added to a sum since ``before``; what was not known then counts as 0."""
+        """Return the increase of a sum since ``before``; unknown numbers count as 0."""
         return BatchCounts(
             None if self.records is None else self.records - (before.records or 0),
             None if self.read_bytes is None else self.read_bytes - (before.read_bytes or 0),
@@ -73,15 +73,15 @@ class BatchCounts:
         )
 
     def to_document(self) -> dict[str, int]:
-        """Return the JSON object; numbers that are not known are left out."""
+        """Return the JSON object; unknown numbers are omitted."""
         return {key: number for name, key in _COUNTS.items() if (number := getattr(self, name)) is not None}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> BatchCounts:
-        """Read what `to_document` returned.
+        """Parse the result of `to_document`.
 
         Raises:
-            TypeError, ValueError: if it is anything else.
+            TypeError, ValueError: if it is invalid.
         """
         return cls(**{name: int(document[key]) for name, key in _COUNTS.items() if key in document})
 
@@ -103,7 +103,7 @@ def _sum(one: int | None, other: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """What one attempt to write one batch moved."""
+    """The offsets moved by one attempt to write one batch."""
 
     app_id: str
     query_id: str
@@ -114,13 +114,13 @@ class BatchRecord:
     fingerprint: Fingerprint | None = None
     """The fingerprint of the batch; None in records of earlier versions of sparkonce."""
     counts: BatchCounts | None = field(default=None, compare=False)
-    """How much was written, for people to read; None where nobody counted."""
+    """The amount written, for people to read; None if nothing was counted."""
     rules: str | None = field(default=None, compare=False)
-    """A digest of what makes rows and dead letters of records; None where that is unknown."""
+    """A digest of the options that turn records into rows and dead letters; None if unknown."""
 
     @property
     def moved(self) -> dict[PartitionKey, OffsetRange]:
-        """The partitions that have new records in this batch."""
+        """The partitions with new records in this batch."""
         return {key: extent for key, extent in self.ranges.items() if extent.end > extent.start}
 
     def to_commit_info(self, writes: Writes) -> dict[str, Any]:
@@ -151,10 +151,10 @@ class BatchRecord:
 
     @classmethod
     def from_commit_info(cls, info: Mapping[str, Any]) -> BatchRecord:
-        """Read what ``to_commit_info`` returned.
+        """Parse the result of ``to_commit_info``.
 
         Raises:
-            KeyError, TypeError, ValueError: if it is anything else.
+            KeyError, TypeError, ValueError: if it is invalid.
         """
         ranges = {
             (source, TopicPartition(name, topic["id"], int(partition))): OffsetRange(
@@ -180,7 +180,7 @@ class BatchRecord:
 
 @dataclass(frozen=True, slots=True)
 class CommittedBatch:
-    """A record together with the version of the commit that carries it, and when that was (ms since 1970)."""
+    """A record with the version and time (ms since 1970) of its commit."""
 
     version: int
     timestamp_ms: int
@@ -204,7 +204,7 @@ def read_history(entries: Iterable[Mapping[str, Any]]) -> list[CommittedBatch]:
 
 
 def _counts_of(document: Any) -> BatchCounts | None:
-    """Read counts; None if there are none, or none that can be read, since no decision depends on them."""
+    """Parse counts; None if missing or invalid, since no decision depends on them."""
     try:
         return BatchCounts.from_document(document) if isinstance(document, Mapping) else None
     except (TypeError, ValueError):

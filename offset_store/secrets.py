@@ -1,4 +1,4 @@
-"""Secrets of object stores in errors: hidden where the text is made.
+"""Hides secrets of object stores in errors.
 
 delta-rs's errors quote the request, and some stores take their keys in the address: a shared access signature of Azure,
 a presigned address of S3, a user and password before the host. So all code that loads a table, commits to it or reads
@@ -16,7 +16,7 @@ from sparkonce.offset_store.errors import OffsetStoreError
 
 HIDDEN = "***"
 LEAST_ANYWHERE = 8
-"""Characters: what is shorter is hidden only where it stands alone, since it may be a part of ordinary words."""
+"""In characters: shorter secrets, which may be parts of words, are hidden only where they stand alone."""
 _SECRET_OPTION = re.compile(r"(?i)secret|key|token|password|sas|credential")
 _FLAG_NAME = re.compile(r"(?i)_enabled$")
 _PLAIN_VALUE = re.compile(rf"(?i)true|false|[-+]?[0-9.]{{1,{LEAST_ANYWHERE - 1}}}")
@@ -30,7 +30,7 @@ def hidden_secrets(storage_options: Mapping[str, str]) -> Iterator[None]:
     """Pass errors on unchanged, unless they or their causes show a secret: then without the secret and the causes.
 
     Raises:
-        OffsetStoreError: in place of an error of another library. One of our own keeps its class.
+        OffsetStoreError: instead of an error of another library. One of our own keeps its class.
     """
     try:
         yield
@@ -41,7 +41,7 @@ def hidden_secrets(storage_options: Mapping[str, str]) -> Iterator[None]:
 
 
 def without_secrets(text: str, storage_options: Mapping[str, str]) -> str:
-    """Put `HIDDEN` where a secret option's value, or a password or signature in an address, stands in ``text``."""
+    """Replace by `HIDDEN` a secret option's value, or a password or signature in an address, in ``text``."""
     for name, value in storage_options.items():
         if not _SECRET_OPTION.search(name) or _FLAG_NAME.search(name) or _PLAIN_VALUE.fullmatch(value):
             continue
@@ -61,7 +61,7 @@ def shows_secret(error: BaseException, storage_options: Mapping[str, str]) -> bo
 
 
 def with_message(error: Exception, told: str) -> Exception:
-    """Return an error with another text: of the same class if it is one of ours that is made of a text."""
+    """Return an error with another text: of the same class if it is one of ours that has only a text."""
     kind = type(error)
     if kind.__module__.startswith("sparkonce.") and error.args == (str(error),):
         try:

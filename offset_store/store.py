@@ -1,7 +1,7 @@
 """The interface of offset stores: return a consistent snapshot, and commit against that same snapshot.
 
 A `Snapshot` is the store at one version. A decision made from a snapshot must be committed through the same snapshot:
-the commit is rejected if anything that it would move has been moved since. This is the entire concurrency control, so
+the commit is rejected if anything that it would move has been moved since. This is the entire concurrency control:
 reading from one snapshot and committing through another would lose it.
 """
 
@@ -20,17 +20,17 @@ FileT = TypeVar("FileT")
 
 @dataclass(frozen=True, slots=True)
 class Commit(Generic[FileT]):
-    """One atomic write: the batch it belongs to, what it holds, and the files of its rows."""
+    """One atomic write: its batch, its kind, and the files of its rows."""
 
     record: BatchRecord
     writes: Writes
     files: Sequence[FileT] = ()
     is_second: bool = False
-    """Whether the other half of the batch is already committed: no manual change may have undone it."""
+    """Whether the other half of the batch is already committed: it must not have been reverted by a manual change."""
     in_sequence: bool = False
-    """Whether the batch that must come next is stored too, since a restore removed batches of the query."""
+    """Whether the number of the next batch is stored too, since a restore removed batches of the query."""
     is_first: bool = False
-    """Whether the application has written a partition of it never before into this table of rows: it must conflict with
+    """Whether the application writes a partition for the first time into this table of rows: it must conflict with
     such a commit of another."""
 
 
@@ -39,7 +39,7 @@ class Snapshot(Protocol):
 
     @property
     def version(self) -> int:
-        """The version that everything here is read from."""
+        """The version of all results here."""
 
     def last_batch(self, query_id: str) -> int | None:
         """Return the last batch id written by a query, or None if it never wrote."""
@@ -57,7 +57,7 @@ class Snapshot(Protocol):
         """Write all of ``commit`` or nothing.
 
         Raises:
-            CommitConflictError: if something that it moves was moved after this snapshot.
+            CommitConflictError: if anything that it moves was moved after this snapshot.
         """
 
     def history(self, limit: int | None = None) -> list[CommittedBatch]:
@@ -87,7 +87,7 @@ class OffsetStore(Protocol):
         """Return a snapshot of the store as it is now.
 
         Raises:
-            StoreMissingError: if there is nothing there yet.
+            StoreMissingError: if there is no store yet.
             OffsetStoreError: if it cannot be read.
         """
 

@@ -1,6 +1,6 @@
 """What to do about an error of an object store, or of a disk that is full: one sentence for the end of its message.
 
-An error of delta-rs quotes the request and the store's answer; what its user should change is not in it. The patterns
+An error of delta-rs quotes the request and the store's answer, but not what its user should change. The patterns
 are the codes of S3's error answers, and words of the Rust crates ``object_store`` and ``hyper``.
 """
 
@@ -90,7 +90,7 @@ def store_hint(location: Location, text: str) -> str:
 
 
 def store_hint_or_options(location: Location, text: str) -> str:
-    """Return the same; without anything known, which options reach the store."""
+    """Return the same; if unknown, the options that configure the store."""
     return store_hint(location, text) or (f". {_IN_GENERAL}" if location.in_object_store else "")
 
 

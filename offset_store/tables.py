@@ -77,7 +77,7 @@ def check_keeps_transaction_ids(location: Location, configuration: Mapping[str, 
 def commit_properties(
     transactions: Mapping[str, int], info: Mapping[str, Any], retries: int = COMMIT_ATTEMPTS
 ) -> CommitProperties:
-    """Return what a commit carries besides files: the versions of transaction ids, and fields of its ``commitInfo``."""
+    """Return the properties of a commit: the versions of transaction ids, and fields of its ``commitInfo``."""
     return CommitProperties(
         custom_metadata=dict(info),
         # No lastUpdated, which is only used to expire ids by age. In a table that does so
@@ -89,7 +89,7 @@ def commit_properties(
 
 
 def after_commit(version: int) -> PostCommitHookProperties:
-    """Return what delta-rs does after a commit of this version: a checkpoint when one is due, clean-up now and then."""
+    """Return delta-rs's steps after a commit of this version: a checkpoint when one is due, clean-up periodically."""
     # None leaves it to the table: delta.enableExpiredLogCleanup.
     return PostCommitHookProperties(cleanup_expired_logs=None if version % LOG_CLEANUP_EVERY == 0 else False)
 
@@ -132,7 +132,7 @@ def table_filesystem(location: Location, storage_options: Mapping[str, str]) -> 
     """Return the file system of a table's folder, and the folder's path in it ("" for object stores).
 
     Raises:
-        OffsetStoreError: if the path is that of a file.
+        OffsetStoreError: if the path is a file.
     """
     if location.is_local:
         _check_folder(location)
@@ -147,7 +147,7 @@ def _check_folder(location: Location) -> None:
 
 
 def _check_path(location: Location) -> None:
-    """Reject local paths that delta-rs (1.6) reads as those of other folders."""
+    """Reject local paths that delta-rs (1.6) interprets as other folders."""
     if location.is_local and os.sep == "/" and "\\" in location.text:
         raise OffsetStoreError(
             f"the path {location} has a backslash in it, which delta-rs reads as / where it loads a log, and not where "

@@ -49,13 +49,13 @@ LookUp = Callable[[str], int | None]
 
 FIRST_TXN_ID = f"{PREFIX}/first"
 """The id that an application's first commit of a partition into a table of rows writes, so that two first commits
-conflict. Its version says nothing."""
+conflict. Its version has no meaning."""
 COVERED_TWICE, BEGINS_LATE = "covered-twice", "begins-late"
-"""What an application may be meant to do, as audits name it: see `meant_txn_id`."""
+"""Exceptions that an application may be allowed, as audits name them: see `meant_txn_id`."""
 
 
 def meant_txn_id(app_id: str, what: str) -> str:
-    """Return the id that is stored once an option said that `COVERED_TWICE` or `BEGINS_LATE` is meant."""
+    """Return the id that is stored once an option allows `COVERED_TWICE` or `BEGINS_LATE`."""
     return f"{PREFIX}/{_encode(app_id)}/meant/{what}"
 
 
@@ -166,7 +166,7 @@ def parse_txn_id(text: str) -> OffsetTxn | QueryTxn | BatchTxn | MergeTxn | Inte
 def write_txn_id(key: str) -> str:
     """Return the id of a batch write with an idempotency key, whose version is the number of its rows.
 
-    Not of `PREFIX`: it belongs to no application, and says nothing about offsets.
+    Without `PREFIX`: it belongs to no application, and has nothing to do with offsets.
     """
     return f"{WRITE_PREFIX}/{_encode(key)}"
 
@@ -200,7 +200,7 @@ def stored_fingerprint(look_up: LookUp, app_id: str, query_id: str, batch_id: in
 
 
 def stored_offset(look_up: LookUp, app_id: str, key: PartitionKey) -> int | None:
-    """Return the next offset of a partition, under its topic's id or, where none is there, under its name.
+    """Return the next offset of a partition, by its topic id or, if that has none, by its name.
 
     Raises:
         OffsetStoreError: if the topic has no id here, and offsets moved to its id before.
@@ -219,19 +219,19 @@ def stored_offset(look_up: LookUp, app_id: str, key: PartitionKey) -> int | None
 
 
 def stored_epoch(look_up: LookUp, app_id: str, key: PartitionKey) -> int | None:
-    """Return the leader epoch that belongs to `stored_offset`; None if it is not known."""
+    """Return the leader epoch that belongs to `stored_offset`; None if unknown."""
     epoch = look_up(epoch_txn_id(app_id, *key))
     return None if epoch == UNKNOWN_EPOCH else epoch
 
 
 def batch_due(look_up: LookUp, app_id: str, query_id: str) -> int | None:
-    """Return what is stored under `due_txn_id`; None if any batch may come next."""
+    """Return the version of `due_txn_id`; None if any batch may come next."""
     number = look_up(due_txn_id(app_id, query_id))
     return None if number == NOTHING_DUE else number
 
 
 def transactions_onto(look_up: LookUp, commit: Commit[FileT]) -> dict[str, int]:
-    """Return the transaction ids that a commit moves in a store: `transactions_of`, names it takes over, and epochs."""
+    """Return the transaction ids that a commit moves in a store: `transactions_of`, names moved to ids, and epochs."""
     moved = transactions_of(commit)
     if moved:
         moved |= _epochs_onto(look_up, commit.record)

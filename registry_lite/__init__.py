@@ -1,1 +1,1 @@
-"""A schema registry with the REST API of Confluent's, which keeps its schemas in a topic of Kafka."""
+"""A schema registry with the REST API of Confluent's, which stores its schemas in a Kafka topic."""

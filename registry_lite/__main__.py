@@ -1,6 +1,6 @@
-"""`python -m sparkonce.registry_lite`: a schema registry as a process of its own, until SIGTERM or SIGINT.
+"""`python -m sparkonce.registry_lite`: a schema registry in its own process, until SIGTERM or SIGINT.
 
-When it can be reached it prints its address, a line, and writes it into `--ready-file`.
+When it can be reached it prints its address on a line, and writes it to `--ready-file`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     from sparkonce.registry_lite.topic import RegistryStartError
 
     stopping = (signal.SIGTERM, signal.SIGINT)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, stopping)  # also of the threads that are started now
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, stopping)  # also for the threads that are started now
     try:
         with (
             ready_file(options.ready_file) as write_ready,
@@ -78,10 +78,10 @@ def _text(path: str | None) -> str | None:
 
 
 def _settings(path: str | None) -> dict[str, str]:
-    """Read lines ``name=value``; those that are empty or begin with ``#`` are left out.
+    """Read lines ``name=value``; lines that are empty or begin with ``#`` are ignored.
 
     Raises:
-        ValueError: a line is not of that form.
+        ValueError: if a line is invalid.
     """
     found: dict[str, str] = {}
     for number, line in enumerate((_text(path) or "").splitlines(), start=1):

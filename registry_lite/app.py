@@ -40,7 +40,7 @@ MAX_ID_DIGITS = 10
 
 
 class Call:
-    """One request: what its path, query and body say."""
+    """One request: its path, query and body."""
 
     def __init__(self, service: RegistryService, request: Request, body: Document) -> None:
         self.service, self.body = service, body
@@ -52,10 +52,10 @@ class Call:
 
     @property
     def context(self) -> str:
-        """The context that the path begins with.
+        """The context at the beginning of the path.
 
         Raises:
-            ApiError: no context can have this name.
+            ApiError: if the context's name is invalid.
         """
         return context_named(_decoded(self.path.get("context", DEFAULT_CONTEXT)))
 
@@ -66,19 +66,19 @@ class Call:
 
     @property
     def scope(self) -> str | None:
-        """What a setting is for: the subject or the context in the path; None for all."""
+        """The subject or the context in the path that a setting is for; None for all."""
         if "subject" in self.path:
             return self.subject
         return None if self.context == DEFAULT_CONTEXT else f":{self.context}:"
 
     @property
     def within(self) -> str:
-        """A name in the context that ids are of: the query's subject, or what the path begins with."""
+        """A name in the context that ids belong to: the query's subject, or the path's context."""
         return qualified(self.query.get("subject", ""), self.context)
 
     @property
     def prefix(self) -> str:
-        """What the names of listed subjects begin with."""
+        """The prefix of the names of listed subjects."""
         given = self.query.get("subjectPrefix", "" if "context" in self.path else EVERY_CONTEXT)
         return given if given == EVERY_CONTEXT else qualified(given, self.context)
 
@@ -87,7 +87,7 @@ class Call:
         """The id in the path.
 
         Raises:
-            ApiError: it is none that a schema can have.
+            ApiError: if it is not a valid id.
         """
         text = str(self.path["id"])
         if not text.isascii() or not text.isdecimal() or len(text) > MAX_ID_DIGITS:
@@ -95,10 +95,10 @@ class Call:
         return int(text)
 
     def page(self, found: Sequence[Any]) -> list[Any]:
-        """Return the part of a list that the query asks for.
+        """Return the part of a list that the query requests.
 
         Raises:
-            ApiError: it does not ask in numbers.
+            ApiError: if its bounds are not numbers.
         """
         try:
             offset, limit = int(self.query.get("offset", "0")), int(self.query.get("limit", "-1"))
@@ -111,13 +111,13 @@ Answer = Callable[[Call], Any]
 
 
 class Text(str):
-    """An answer that is a schema's text as it is."""
+    """An answer that is a schema's text, unchanged."""
 
     __slots__ = ()
 
 
 def _content(call: Call, subject: str, content: Content) -> Document:
-    """Return a schema as answers have it, in the format that the query asks for."""
+    """Return a schema in the form of responses, in the format that the query requests."""
     made = {**content.document(), "guid": content.guid}
     if call.query.get("format") == "serialized":
         made["schema"] = call.service.serialized(subject, content)
@@ -307,7 +307,7 @@ _ROUTES: tuple[tuple[str, str, Answer], ...] = (
 
 _CHANGES = (_register, _delete_version, _delete_subject, _put_config, _delete_config, _put_mode, _delete_mode)
 _SLASH = "\ue000"
-"""Stands for a slash in a name while paths are matched."""
+"""Replaces a slash in a name while paths are matched."""
 
 
 def make_app(
@@ -316,10 +316,10 @@ def make_app(
     """Return the application.
 
     Args:
-        service: what it is a face of.
+        service: the registry.
         user_info: ``user:password``, if clients must log in by basic authentication.
-        names: by which clients call it, besides those of loopback.
-        any_host: whether they may call it by other names, too.
+        names: the names by which clients call it, besides those of loopback.
+        any_host: whether they may use other names, too.
     """
     routes = [
         Route(prefix + path, _endpoint(service, answer), methods=[method])
@@ -398,13 +398,13 @@ def _decoded(name: str) -> str:
 
 
 class SlashesInNames:
-    """Keeps the slashes of a name, written ``%2F``, apart from those of the path."""
+    """Distinguishes the slashes of a name, written ``%2F``, from those of the path."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on; as ASGI has it."""
+        """Pass a request on (ASGI)."""
         if scope["type"] == "http":
             parts = scope["raw_path"].decode("latin-1").replace("%2f", "%2F").split("%2F")
             scope = {**scope, "path": _SLASH.join(map(unquote, parts))}
@@ -412,14 +412,14 @@ class SlashesInNames:
 
 
 class BasicAuthentication:
-    """Refuses requests without the user's name and password."""
+    """Rejects requests without the user's name and password."""
 
     def __init__(self, app: ASGIApp, user_info: str) -> None:
         self._app = app
         self._expected = b"Basic " + base64.b64encode(user_info.encode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it; as ASGI has it."""
+        """Pass a request on, or reject it (ASGI)."""
         given = dict(scope.get("headers", ())).get(b"authorization", b"")
         if scope["type"] == "http" and not hmac.compare_digest(given, self._expected):
             await _json({"error_code": 401, "message": "Unauthorized"}, 401)(scope, receive, send)

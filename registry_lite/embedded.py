@@ -28,19 +28,19 @@ class EmbeddedRegistry:
     """A registry that runs from construction to `close`.
 
     Args:
-        bootstrap_servers: the brokers that keep its topic.
+        bootstrap_servers: the brokers with its topic.
         host: the address to listen on; loopback by default.
         port: the port; 0 for a free one.
-        names: more names by which clients call it, where it listens on loopback behind a proxy.
-        topic: the topic that keeps its schemas; created if it is not there.
+        names: more names by which clients call it, if it listens on loopback behind a proxy.
+        topic: the topic of its schemas; created if it does not exist.
         user_info: ``user:password``, if clients must log in by basic authentication.
         certificate: a file with its certificate (PEM), for TLS.
         key: a file with that certificate's key.
-        client_ca: a file with the certificates of those that may sign clients' certificates; then clients need one.
+        client_ca: a file with the certificates of the CAs of clients' certificates; then clients need one.
         kafka: more settings of the client that reads and writes the topic, by librdkafka's names.
 
     Raises:
-        RegistryStartError: it cannot listen, or cannot use the topic, the certificates or the login.
+        RegistryStartError: if it cannot listen, or cannot use the topic, the certificates or the login.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class EmbeddedRegistry:
             timeout_graceful_shutdown=1,
         )
         try:
-            config.load()  # the thread would fail where nobody sees it
+            config.load()  # an error in the thread would not be reported
         except OSError as error:
             self._topic.close()
             self._socket.close()
@@ -96,10 +96,10 @@ class EmbeddedRegistry:
         self._thread.start()
         address = f"[{host}]" if ":" in host else host
         self.url = f"{'https' if certificate else 'http'}://{address}:{self._socket.getsockname()[1]}"
-        """Its address; requests are answered from now on."""
+        """Its address; requests are served from now on."""
 
     def close(self) -> None:
-        """Stop it; what it was told is in its topic."""
+        """Stop it; all its schemas are in its topic."""
         self._server.should_exit = True
         self._thread.join(STOP_TIMEOUT_S)
         self._topic.close()
@@ -115,16 +115,16 @@ class EmbeddedRegistry:
 
 
 def _check_login(user_info: str | None) -> None:
-    """Raise RegistryStartError for one without a password."""
+    """Raise RegistryStartError for a login without a password."""
     if user_info is not None and not user_info.partition(":")[2]:
         raise RegistryStartError("who may log in: expected user:password")
 
 
 def _check_certificates(certificate: str | None, key: str | None, client_ca: str | None) -> None:
-    """Read the files: the thread that serves could tell nobody that it cannot.
+    """Check that the files can be read: the server's thread could not report it.
 
     Raises:
-        RegistryStartError: they cannot be used.
+        RegistryStartError: if they cannot.
     """
     if certificate is None:
         if key is not None or client_ca is not None:

@@ -1,4 +1,4 @@
-"""Errors as the REST API has them: a status of HTTP, a code, and a text.
+"""The errors of the REST API: an HTTP status, a code, and a text.
 
 Source: Confluent's documentation of the Schema Registry API, "Errors".
 """
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 
 class ApiError(Exception):
-    """An error that a client gets in place of an answer."""
+    """An error response."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
         super().__init__(message)
@@ -17,7 +17,7 @@ class ApiError(Exception):
 
 
 def invalid_context(name: str) -> ApiError:
-    """Return the error for a name that no context can have."""
+    """Return the error for an invalid name of a context."""
     return ApiError(400, 400, f"Invalid context: {name!r}")
 
 
@@ -32,23 +32,23 @@ def version_not_found(version: int | str) -> ApiError:
 
 
 def subject_deleted(subject: str) -> ApiError:
-    """Return the error for a subject that is softly deleted already."""
+    """Return the error for a subject that is already soft-deleted."""
     return ApiError(404, 40404, f"Subject '{subject}' was soft deleted. Set permanent=true to delete permanently")
 
 
 def subject_not_deleted(subject: str) -> ApiError:
-    """Return the error for a subject that must be deleted softly first."""
+    """Return the error for a subject that must be soft-deleted first."""
     return ApiError(404, 40405, f"Subject '{subject}' was not deleted first before being permanently deleted")
 
 
 def version_deleted(subject: str, version: int) -> ApiError:
-    """Return the error for a version that is softly deleted already."""
+    """Return the error for a version that is already soft-deleted."""
     told = f"Subject '{subject}' Version {version} was soft deleted. Set permanent=true to delete permanently"
     return ApiError(404, 40406, told)
 
 
 def version_not_deleted(subject: str, version: int) -> ApiError:
-    """Return the error for a version that must be deleted softly first."""
+    """Return the error for a version that must be soft-deleted first."""
     told = f"Subject '{subject}' Version {version} was not deleted first before being permanently deleted"
     return ApiError(404, 40407, told)
 
@@ -59,12 +59,12 @@ def schema_not_found(what: object = "") -> ApiError:
 
 
 def invalid_schema(why: str) -> ApiError:
-    """Return the error for a text that is no schema."""
+    """Return the error for an invalid schema."""
     return ApiError(422, 42201, f"Invalid schema: {why}")
 
 
 def invalid_version(version: str) -> ApiError:
-    """Return the error for a version that is no number."""
+    """Return the error for an invalid version."""
     return ApiError(
         422,
         42202,
@@ -74,16 +74,16 @@ def invalid_version(version: str) -> ApiError:
 
 
 def invalid_subject(subject: str) -> ApiError:
-    """Return the error for a name that no subject can have."""
+    """Return the error for an invalid name of a subject."""
     return ApiError(422, 42208, f"The specified subject '{subject}' is not a valid name of one")
 
 
 def reference_exists(subject: str, version: int, ids: Sequence[int]) -> ApiError:
-    """Return the error for a version that others refer to."""
+    """Return the error for a version that others reference."""
     told = f"One or more references exist to the schema {{subject={subject},version={version}}}: ids {list(ids)}"
     return ApiError(422, 42206, told)
 
 
 def not_permitted(why: str) -> ApiError:
-    """Return the error for what the mode of a subject forbids."""
+    """Return the error for an operation that the mode of a subject forbids."""
     return ApiError(422, 42205, why)

@@ -1,10 +1,10 @@
-"""Which requests are answered: a page in a browser must not register schemas in a registry of its user's machine.
+"""Rejects requests of browsers: a web page must not register schemas in a registry on its user's machine.
 
-1. The name in a request's `Host` must be one of ours where we listen on loopback: a page whose name is made to resolve
-   to this machine (DNS rebinding) is refused. Elsewhere clients call a registry by names that it does not know.
-2. What may change something has no `Origin`, which browsers send, or one of our names.
-3. Its body is of a type that Confluent's registry accepts. Browsers send none of them to another origin without asking
-   it first, and we do not answer such questions. A body without a type is accepted, as there; rule 2 is for those.
+1. If we listen on loopback, the name in a request's `Host` must be one of ours: a page whose name resolves
+   to this machine (DNS rebinding) is rejected. Elsewhere clients use names that a registry does not know.
+2. A request that may change something has no `Origin`, which browsers send, or one of our names.
+3. Its body is of a type that Confluent's registry accepts. Browsers send none of them to another origin without a
+   preflight request, which we do not answer. A body without a type is accepted, as there; rule 2 covers those.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ READING = ("GET", "HEAD", "OPTIONS")
 
 
 class Guard:
-    """Passes on the requests that may be answered."""
+    """Passes on the requests that are allowed."""
 
     def __init__(self, app: ASGIApp, names: Collection[str], *, any_host: bool) -> None:
-        """``names`` are those by which it may be called, besides loopback's; any other one, too, with ``any_host``."""
+        """``names`` are its allowed names besides loopback's; with ``any_host`` any name is allowed."""
         self._app = app
         self._names = frozenset(map(str.lower, (*LOOPBACK, *names)))
         self._any_host = any_host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it; as ASGI has it."""
+        """Pass a request on, or reject it (ASGI)."""
         refusal = self._refusal(scope["method"], Headers(scope=scope)) if scope["type"] == "http" else None
         if refusal is None:
             await self._app(scope, receive, send)
@@ -42,7 +42,7 @@ class Guard:
         await JSONResponse({"error_code": status, "message": why}, status, media_type=MEDIA_TYPE)(scope, receive, send)
 
     def _refusal(self, method: str, headers: Headers) -> tuple[int, str] | None:
-        """Return the status and the reason of a refusal; None for a request that is answered."""
+        """Return the status and the reason of a rejection; None if the request is allowed."""
         host = headers.get("host")
         if host is not None and not self._any_host and not self._is_ours(host):
             hint = f"call it by {', '.join(sorted(self._names))}, or start it with --name"
@@ -52,7 +52,7 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and not (host is not None and _place(origin) == host.lower() and self._is_ours(host)):
             name = name_in(host or "")
-            # Not because it is of the same origin alone: so is a page elsewhere whose name was made to resolve to us.
+            # The same origin alone is not enough: a foreign page whose name resolves to this machine has it, too.
             is_named = name and _place(origin) == (host or "").lower()
             hint = f". If {shown(name)} is a name of this registry, start it with --name {shown(name)}"
             return 403, f"A page of {shown(origin)} may not change anything here{hint if is_named else ''}"
@@ -67,7 +67,7 @@ class Guard:
 
 
 def _place(origin: str) -> str:
-    """Return the host and port of an origin, "" for what is none."""
+    """Return the host and port of an origin, "" if it is invalid."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:

@@ -1,6 +1,6 @@
 """A pytest plugin: `schema_registry`, a registry for each test beside the fixture `kafka_broker`; see docs/testing.md.
 
-Loading the plugin imports nothing of the registry: that is done by the first test that uses it.
+The plugin imports nothing of the registry at load: the first test that uses it does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def schema_registry(request: pytest.FixtureRequest, kafka_broker: Any) -> Iterator[EmbeddedRegistry]:
     """Yield a registry with `.url`, new for each test, whose topic is on the broker of `kafka_broker`.
 
-    The marker `schema_registry` passes arguments on to `EmbeddedRegistry`; of several, those of the nearest one count.
+    The marker `schema_registry` passes arguments on to `EmbeddedRegistry`; of several, the nearest one's are used.
     """
     from sparkonce.registry_lite.embedded import EmbeddedRegistry
 

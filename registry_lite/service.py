@@ -1,4 +1,4 @@
-"""What the REST API does: decisions on the state, and the records that they make."""
+"""The logic of the REST API: decisions on the state, and the resulting records."""
 
 from __future__ import annotations
 
@@ -43,34 +43,34 @@ READ_WRITE, READ_ONLY, READ_ONLY_OVERRIDE, IMPORT = "READWRITE", "READONLY", "RE
 MODES = (READ_WRITE, READ_ONLY, READ_ONLY_OVERRIDE, IMPORT)
 LATEST = "latest"
 MAX_ID = 2**31 - 1
-"""Of ids and versions: they are signed numbers of four bytes for clients in Java."""
+"""The largest id and version: Java clients have 32-bit signed integers."""
 _LATEST = (LATEST, "-1")
 EVERY_CONTEXT = ":*:"
 _RESERVED = ("__GLOBAL", "__EMPTY")
 Records = Sequence[tuple[Document, Document | None]]
 Write = Callable[[Records], None]
-"""Writes records, and returns once they are safe and in the state."""
+"""Writes records, and returns once they are committed and in the state."""
 
 
 @dataclass
 class RegistryService:
-    """A registry over a state; one request changes it at a time."""
+    """A registry over a state; one request at a time changes it."""
 
     state: State
     write: Write
     reading: threading.Condition
-    """Held while the state is read; records that arrive change it meanwhile where `write` waits for them."""
+    """Held while the state is read; while `write` waits on it, new records may change the state."""
     settle: Callable[[], None] = lambda: None
-    """Makes sure that the state is whole; called before a decision that changes it."""
+    """Reads the topic to its end; called before a decision that changes the state."""
     _changing: threading.Lock = field(default_factory=threading.Lock)
     """Held, outside of `reading`, from a decision until its records are in the state."""
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Be the one that changes the state.
+        """Lock the state for a change.
 
         Raises:
-            ApiError: this registry cannot, at present or any more.
+            ApiError: if this registry cannot write, temporarily or any more.
         """
         with self._changing:
             self.settle()
@@ -78,12 +78,12 @@ class RegistryService:
                 yield
 
     def subjects(self, prefix: str, *, deleted: bool = False, deleted_only: bool = False) -> list[str]:
-        """Return the names of subjects that begin with a prefix: ``:*:`` for all, ``:.name:`` for those of a context.
+        """Return the names of subjects with a prefix: ``:*:`` for all, ``:.name:`` for those of a context.
 
         Args:
-            prefix: what names begin with; without a context, only those of the default one are looked at.
-            deleted: also those that are softly deleted.
-            deleted_only: only those.
+            prefix: the prefix; without a context, only the default one is searched.
+            deleted: include soft-deleted ones.
+            deleted_only: return soft-deleted ones only.
         """
         every, wanted = prefix == EVERY_CONTEXT, qualified(prefix, DEFAULT_CONTEXT)
         found = [
@@ -96,10 +96,10 @@ class RegistryService:
         return [each for each in found if self.state.versions(each, deleted=deleted)]
 
     def entry(self, subject: str, version: str, *, deleted: bool = False) -> Entry:
-        """Return a version of a subject; the latest is never one that is softly deleted.
+        """Return a version of a subject; the latest is never a soft-deleted one.
 
         Raises:
-            ApiError: there is none.
+            ApiError: if there is none.
         """
         number = None if version in _LATEST else _version(version)
         found = self.state.versions(subject, deleted=deleted)
@@ -111,10 +111,10 @@ class RegistryService:
         return match[-1]
 
     def content(self, number: int, subject: str | None) -> Content:
-        """Return what an id stands for, in the context of a subject, or else in the default one.
+        """Return the schema of an id, in the context of a subject, or else in the default one.
 
         Raises:
-            ApiError: nothing.
+            ApiError: if there is none.
         """
         found = self.state.content(number, context_of(subject or ""))
         if found is None:
@@ -125,7 +125,7 @@ class RegistryService:
         """Return a version whose schema has a GUID.
 
         Raises:
-            ApiError: there is none.
+            ApiError: if there is none.
         """
         found = next((each for each in self.state.entries() if each.content.guid == guid), None)
         if found is None:
@@ -133,10 +133,10 @@ class RegistryService:
         return found
 
     def lookup(self, subject: str, document: Mapping[str, Any], *, deleted: bool, normalize: bool = False) -> Entry:
-        """Return the version of a subject that is this schema.
+        """Return the version of a subject with this schema.
 
         Raises:
-            ApiError: there is none, or it is no schema.
+            ApiError: if there is none, or the schema is invalid.
         """
         content = self._read(subject, document, normalize=normalize)
         versions = self.state.versions(subject, deleted=deleted)
@@ -148,10 +148,10 @@ class RegistryService:
         return found
 
     def known(self, subject: str, document: Mapping[str, Any], *, normalize: bool = False) -> Entry | None:
-        """Return the version that registering this schema would return without any change; None if it needs one.
+        """Return the version that registering this schema would return without a change; None if it needs one.
 
         Raises:
-            ApiError: it is no schema.
+            ApiError: if the schema is invalid.
         """
         content = self._read(subject, document, normalize=normalize)
         number, _ = _wanted(document)
@@ -159,10 +159,10 @@ class RegistryService:
         return found if found is not None and number in (None, found.id) else None
 
     def register(self, subject: str, document: Mapping[str, Any], *, normalize: bool = False) -> Entry:
-        """Register a schema, unless the subject has it; return its version.
+        """Register a schema, unless the subject already has it; return its version.
 
         Raises:
-            ApiError: it is no schema, not compatible, or the mode forbids it.
+            ApiError: if the schema is invalid or not compatible, or the mode forbids it.
         """
         check_subject(subject)
         found = self.known(subject, document, normalize=normalize)
@@ -188,7 +188,7 @@ class RegistryService:
         return entry
 
     def _new(self, subject: str, version: int, content: Content) -> Entry:
-        """Return the next version of a subject, under the id that its schema has already or else a new one."""
+        """Return the next version of a subject, with the id that its schema already has or else a new one."""
         problems = self.problems(subject, content, self.state.versions(subject))
         if problems:
             told = f'Schema being registered is incompatible with an earlier schema for subject "{subject}", details: '
@@ -201,7 +201,7 @@ class RegistryService:
         return Entry(subject, version, number, content)
 
     def _imported(self, subject: str, version: int, number: int, content: Content) -> Entry:
-        """Return a version with the number and id that the client names."""
+        """Return a version with the client's version number and id."""
         known = self.state.content(number, context_of(subject))
         there = self.state.subjects.get(subject, {}).get(version)
         if known is not None and known != content:
@@ -211,7 +211,7 @@ class RegistryService:
         return Entry(subject, version, number, content)
 
     def _after(self, subject: str, content: Content) -> Content:
-        """Return a content with the metadata and rules of the version before it, where it says nothing of them."""
+        """Return a content with the metadata and rules of the last version, unless it has its own."""
         versions = self.state.versions(subject)
         if not versions:
             return content
@@ -222,7 +222,7 @@ class RegistryService:
         )
 
     def _among(self, versions: Sequence[Entry], subject: str, content: Content) -> Entry | None:
-        """Return the last of some versions that is this schema; metadata and rules count where the schema has any."""
+        """Return the last of some versions with this schema; metadata and rules are compared if the schema has any."""
         for entry in reversed(versions):
             other = entry.content
             if (content.kind, content.references) != (other.kind, other.references):
@@ -234,7 +234,7 @@ class RegistryService:
         return None
 
     def problems(self, subject: str, content: Content, versions: Sequence[Entry]) -> list[str]:
-        """Return why a schema may not follow some versions of a subject."""
+        """Return why a schema is incompatible with some versions of a subject."""
         level = self.state.config(subject)["compatibilityLevel"]
         if level == "NONE" or not versions:
             return []
@@ -246,12 +246,12 @@ class RegistryService:
         return incompatible(content.kind, level, self._with_references(subject, content), before)
 
     def compatible(self, subject: str, document: Mapping[str, Any], version: str | None) -> list[str]:
-        """Return why a schema would not be taken after one version of a subject, or after all (None).
+        """Return why a schema is incompatible with one version of a subject, or with all (None).
 
         Any schema may be the first of a subject, so a subject without versions is no error.
 
         Raises:
-            ApiError: there is no version of this number, or it is no schema.
+            ApiError: if there is no version of this number, or the schema is invalid.
         """
         versions = self.state.versions(subject)
         if version in _LATEST:
@@ -264,15 +264,15 @@ class RegistryService:
         return self.problems(subject, self._read(subject, document), versions)
 
     def serialized(self, subject: str, content: Content) -> str:
-        """Return the text of a schema as ``format=serialized`` has it: of Protobuf, the descriptor in base64."""
+        """Return the text of a schema for ``format=serialized``: for Protobuf, the descriptor in base64."""
         text, references = self._with_references(subject, content)
         return protobuf.serialized(text, references) if content.kind == "PROTOBUF" else text
 
     def delete_version(self, subject: str, version: str, *, permanent: bool) -> int:
-        """Delete a version: softly, or for good once that has been done.
+        """Delete a version: soft, or permanently after that.
 
         Raises:
-            ApiError: there is none, others refer to it, or it must be deleted softly first.
+            ApiError: if there is none, others reference it, or it must be soft-deleted first.
         """
         self._check_writable(subject)
         entry = self.entry(subject, version, deleted=True)
@@ -309,14 +309,14 @@ class RegistryService:
         return [each.version for each in entries]
 
     def _used_ids(self) -> tuple[Document, Document]:
-        """Return the record that keeps ids from being used again once compaction has removed what had them."""
+        """Return the record that keeps used ids from being reused after compaction has removed their schemas."""
         return noop_key(), {LAST_IDS: dict(self.state.last_ids)}
 
     def set_config(self, subject: str | None, document: Mapping[str, Any]) -> Document:
         """Set the compatibility of a subject, or of all.
 
         Raises:
-            ApiError: there is no such level.
+            ApiError: if there is no such level.
         """
         level = document.get("compatibility") or document.get("compatibilityLevel")
         if level is not None and str(level).upper() not in LEVELS:
@@ -332,7 +332,7 @@ class RegistryService:
         """Return the compatibility of a subject, or of all.
 
         Raises:
-            ApiError: the subject has none of its own, and that of all is not asked for.
+            ApiError: if the subject has none of its own, and the default is not requested.
         """
         if default_to_global or subject is None:
             return self.state.config(subject)
@@ -341,10 +341,10 @@ class RegistryService:
         return dict(self.state.configs[subject])
 
     def delete_config(self, subject: str | None) -> Document:
-        """Remove the compatibility of a subject, or of all; return what it was.
+        """Remove the compatibility of a subject, or of all; return the former value.
 
         Raises:
-            ApiError: the subject has none of its own.
+            ApiError: if the subject has none of its own.
         """
         if subject is not None and subject not in self.state.configs:
             raise subject_not_found(subject)
@@ -356,7 +356,7 @@ class RegistryService:
         """Set the mode of a subject, or of all.
 
         Raises:
-            ApiError: there is no such mode, or schemas are there that could get other ids.
+            ApiError: if there is no such mode, or existing schemas could get other ids.
         """
         if mode not in MODES:
             raise ApiError(422, 42204, f"Invalid mode. Valid values are {', '.join(MODES)}")
@@ -371,17 +371,17 @@ class RegistryService:
         """Return the mode of a subject, or of all.
 
         Raises:
-            ApiError: the subject has none of its own, and that of all is not asked for.
+            ApiError: if the subject has none of its own, and the default is not requested.
         """
         if subject is not None and subject not in self.state.modes and not default_to_global:
             raise ApiError(404, 40409, f"Subject '{subject}' does not have subject-level mode configured")
         return self.state.mode(subject)
 
     def delete_mode(self, subject: str | None) -> str:
-        """Remove the mode of a subject, or of all; return what it was.
+        """Remove the mode of a subject, or of all; return the former value.
 
         Raises:
-            ApiError: the subject has none of its own.
+            ApiError: if the subject has none of its own.
         """
         if subject is not None and subject not in self.state.modes:
             raise subject_not_found(subject)
@@ -399,7 +399,7 @@ class RegistryService:
             raise reference_exists(entry.subject, entry.version, users)
 
     def _read(self, subject: str, document: Mapping[str, Any], *, normalize: bool = False) -> Content:
-        """Return the content of a request, checked, and as it is kept."""
+        """Return the content of a request, checked, in the form that is stored."""
         if not isinstance(document.get("schema"), str) or not document["schema"].strip():
             raise ApiError(422, 42201, "Empty schema")
         try:
@@ -415,20 +415,20 @@ class RegistryService:
             return replace(content, text=(rules.normal if normalize else rules.check)(text, references))
 
     def _version_of(self, subject: str, other: str, number: int) -> int:
-        """Return the version that a reference names; -1 is the latest."""
+        """Return the version in a reference; -1 is the latest."""
         if number != -1:
             return number
         return self.entry(qualified(other, context_of(subject)), LATEST).version
 
     def _same(self, subject: str, content: Content) -> str:
-        """Return what is equal for texts that are the same schema; the text, if what it refers to is gone."""
+        """Return a text that is equal for equal schemas; the schema's text, if a reference is missing."""
         try:
             return format_of(content.kind).same(*self._with_references(subject, content))
         except (ApiError, ValueError, RecursionError):
             return content.text
 
     def _with_references(self, subject: str, content: Content) -> Schema:
-        """Return a schema's text, and those that it refers to, directly or not; ``subject`` says in which context."""
+        """Return a schema's text, with direct and indirect references; ``subject`` selects the context."""
         made: dict[str, str] = {}
         self._collect(context_of(subject), content, made)
         return content.text, list(made.items())
@@ -449,7 +449,7 @@ def check_subject(subject: str | None) -> None:
     """Check a subject's name.
 
     Raises:
-        ApiError: no subject can have it.
+        ApiError: if it is invalid.
     """
     if subject is not None and (not subject.isprintable() or not subject.strip() or subject in _RESERVED):
         raise invalid_subject(subject)
@@ -464,7 +464,7 @@ def _schema_errors() -> Iterator[None]:
 
 
 def _wanted(document: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Return the id and the version that a request names; None for none."""
+    """Return the id and the version in a request, None if missing."""
     found: list[int | None] = []
     for name in ("id", "version"):
         number = document.get(name)

@@ -1,7 +1,7 @@
-"""What a registry knows: a pure function of the records of its topic, in order.
+"""The state of a registry: a pure function of the records of its topic, in order.
 
-Source of the records: the topic ``_schemas`` as Confluent's registry writes it. A key says what it is about
-(``keytype``), and a record replaces the one before it with the same key.
+Source of the records: the topic ``_schemas`` as Confluent's registry writes it. A key has the type of the record
+(``keytype``), and a record replaces the last one with the same key.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LAST_IDS = "lastIds"
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What makes two schemas the same."""
+    """The parts of a schema that are compared."""
 
     kind: str
     text: str
@@ -38,14 +38,14 @@ class Content:
     rule_set: str | None = None
     """As JSON."""
     recorded_guid: str | None = field(default=None, compare=False)
-    """The GUID that a record gives it; another registry may make it in another way."""
+    """The GUID in a record; other registries may compute it differently."""
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Content:
         """Return the content of a request, or of a record's value.
 
         Raises:
-            KeyError, TypeError: it does not have the form of one.
+            KeyError, TypeError: if it is invalid.
         """
         references = tuple(
             (_typed(each["name"], str), _typed(each["subject"], str), _typed(each["version"], int))
@@ -63,7 +63,7 @@ class Content:
         )
 
     def document(self) -> Document:
-        """Return it as answers and records have it: what is not there is left out."""
+        """Return the form of responses and records, without missing fields."""
         made: Document = {}
         if self.kind != AVRO:
             made["schemaType"] = self.kind
@@ -79,7 +79,7 @@ class Content:
 
     @property
     def guid(self) -> str:
-        """The GUID: where no record gives one, it depends on the content alone."""
+        """The GUID: from a record, or else computed from the content."""
         if self.recorded_guid is not None:
             return self.recorded_guid
         parts = json.dumps([self.kind, self.text, self.references, self.metadata, self.rule_set])
@@ -106,15 +106,15 @@ class Entry:
     id: int
     content: Content
     deleted: bool = False
-    """Softly: it can still be read by its id."""
+    """Soft-deleted: it can still be read by its id."""
 
     def document(self) -> Document:
-        """Return it as answers have it."""
+        """Return the form of responses."""
         head = {"subject": self.subject, "version": self.version, "id": self.id, "guid": self.content.guid}
         return {**head, **self.content.document()}
 
     def record(self) -> tuple[Document, Document]:
-        """Return the record that says so."""
+        """Return its record."""
         return schema_key(self.subject, self.version), {**self.document(), "deleted": self.deleted}
 
 
@@ -129,7 +129,7 @@ def setting_key(keytype: str, subject: str | None) -> Document:
 
 
 def noop_key() -> Document:
-    """Return the key of the record that says which ids were used: readers that do not know it ignore it."""
+    """Return the key of the record of used ids; other readers ignore it."""
     return {"keytype": "NOOP", "magic": 0}
 
 
@@ -141,10 +141,10 @@ def context_of(subject: str) -> str:
 
 
 def context_named(name: str) -> str:
-    """Return the context of a name as addresses have it: ``.name``, ``name`` or ``:.name:``.
+    """Return the context of a name in a path: ``.name``, ``name`` or ``:.name:``.
 
     Raises:
-        ApiError: no context can have this name.
+        ApiError: if the name is invalid.
     """
     found = name.strip(":")
     if ":" in found or not found.isprintable():
@@ -153,7 +153,7 @@ def context_named(name: str) -> str:
 
 
 def qualified(subject: str, context: str) -> str:
-    """Return a subject's whole name where it is named from within a context."""
+    """Return a subject's full name, given its name within a context."""
     if subject.startswith(":.:"):
         return subject[3:]
     if subject.startswith(":.") or context == DEFAULT_CONTEXT:
@@ -168,12 +168,12 @@ class State:
     subjects: dict[str, dict[int, Entry]] = field(default_factory=dict)
     configs: dict[str | None, Document] = field(default_factory=dict)
     modes: dict[str | None, str] = field(default_factory=dict)
-    """By subject; None is for all."""
+    """By subject; None is the default of all."""
     last_ids: dict[str, int] = field(default_factory=dict)
-    """By context, the largest id that was ever used."""
+    """By context, the largest used id."""
 
     def apply(self, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
-        """Take in a record; one of an unknown kind is ignored, as Confluent's registry does."""
+        """Apply a record; one of an unknown type is ignored, as by Confluent's registry."""
         match key.get("keytype"):
             case "SCHEMA":
                 self._schema(key, value)
@@ -208,18 +208,18 @@ class State:
         self.last_ids[context] = max(self.last_ids.get(context, 0), entry.id)
 
     def entries(self, context: str | None = None) -> Iterator[Entry]:
-        """Yield all versions, those that are softly deleted included, of one context or of all."""
+        """Yield all versions, including soft-deleted ones, of one context or of all."""
         for subject in sorted(self.subjects):
             if context is None or context_of(subject) == context:
                 yield from (self.subjects[subject][version] for version in sorted(self.subjects[subject]))
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[Entry]:
-        """Return a subject's versions in order; those that are softly deleted only if wanted."""
+        """Return a subject's versions in order; with ``deleted`` also soft-deleted ones."""
         found = self.subjects.get(subject, {})
         return [found[version] for version in sorted(found) if deleted or not found[version].deleted]
 
     def content(self, number: int, context: str) -> Content | None:
-        """Return what an id stands for; None if nothing."""
+        """Return the schema of an id; None if there is none."""
         return next((each.content for each in self.entries(context) if each.id == number), None)
 
     def id_of(self, content: Content, context: str) -> int | None:
@@ -227,15 +227,15 @@ class State:
         return next((each.id for each in self.entries(context) if each.content == content), None)
 
     def referring(self, subject: str, version: int) -> list[int]:
-        """Return the ids of the schemas that refer to a version and are not deleted."""
+        """Return the ids of the schemas that reference a version and are not deleted."""
         return sorted({each.id for each in self.entries() if not each.deleted and _refers(each, subject, version)})
 
     def config(self, subject: str | None) -> Document:
-        """Return what counts for a subject: its own, its context's, or the one for all."""
+        """Return a subject's effective compatibility: its own, its context's, or the default of all."""
         return {**DEFAULT_CONFIG, **self.configs.get(None, {}), **_of(self.configs, subject)}
 
     def mode(self, subject: str | None) -> str:
-        """Return the mode that counts for a subject."""
+        """Return a subject's effective mode."""
         for_all = self.modes.get(None, DEFAULT_MODE)
         if subject is None or for_all == READ_ONLY_OVERRIDE:
             return for_all

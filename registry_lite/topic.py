@@ -1,11 +1,11 @@
-"""The topic that keeps a registry's records.
+"""The topic of a registry's records.
 
-One registry writes at a time: all use one transactional id, so that the broker fences the one before as soon as another
-begins (KIP-98), and what that one wrote and did not commit is never read. A write returns once its records are
-committed, and have been read back from the topic.
+One registry writes at a time: all use one transactional id, so that the broker fences the last one as soon as another
+begins (KIP-98), and its uncommitted records are never read. A write returns once its records are committed, and have
+been read back from the topic.
 
-Whether a write that failed is in the topic may be unknown. Before the next decision a new producer begins, by which the
-broker settles what the one before left open, and the topic is read to its end.
+After a failed write its outcome may be unknown. Before the next decision a new producer begins, so that the broker ends
+the open transaction, and the topic is read to its end.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class SchemaTopic:
     def __init__(
         self, bootstrap_servers: str, apply: Apply, reading: threading.Condition, topic: str, kafka: Mapping[str, str]
     ):
-        """Read the whole topic, which is created if it is not there; ``apply`` gets its records, under ``reading``.
+        """Read the whole topic, which is created if it does not exist; ``apply`` gets its records, under ``reading``.
 
-        This fences the registry that wrote to the topic before.
+        This fences the last registry that wrote to the topic.
 
         Raises:
-            RegistryStartError: the brokers do not answer, or the topic is not one for schemas.
+            RegistryStartError: if the brokers do not answer, or the topic is not one for schemas.
         """
         self._conf = conf = {"log_level": "2", **kafka, "bootstrap.servers": bootstrap_servers}
         self._topic, self._apply, self._reading = topic, apply, reading
@@ -63,7 +63,7 @@ class SchemaTopic:
         self._stopping = self._fenced = False
         self._producer: Producer | None = None
         self._begun = self._whole = False
-        """Whether the producer may write; whether the state has all that the topic has."""
+        """Whether the producer may write; whether the state has all records of the topic."""
         try:
             _create(AdminClient(conf, logger=_log), topic)
         except KafkaException as error:
@@ -83,10 +83,10 @@ class SchemaTopic:
         return RegistryStartError(f"topic {self._topic} at {self._conf['bootstrap.servers']}: {why}")
 
     def settle(self) -> None:
-        """Be the one that writes, and read all that is written; without an effect unless a write has failed.
+        """Become the writer, and read the topic to its end; does nothing unless a write has failed.
 
         Raises:
-            ApiError: another registry has taken over, or the brokers do not answer.
+            ApiError: if another registry has taken over, or the brokers do not answer.
         """
         if self._fenced:
             raise _taken_over()
@@ -97,7 +97,7 @@ class SchemaTopic:
             self._producer = Producer({**self._conf, **more}, logger=_log)
         try:
             if not self._begun:
-                # After a time-out it retries in the background; another one meanwhile would be fenced by it.
+                # After a timeout it retries in the background; another producer meanwhile would be fenced by it.
                 self._producer.init_transactions(TIMEOUT_S)
                 self._begun = True
             self._wait(self._end())
@@ -116,7 +116,7 @@ class SchemaTopic:
             try:
                 asked = admin.list_offsets({place: OffsetSpec.latest()}, request_timeout=TIMEOUT_S)
                 return int(asked[place].result(TIMEOUT_S).offset)
-            except KafkaException:  # perhaps just while the brokers start
+            except KafkaException:  # perhaps only while the brokers start
                 if time.monotonic() > last:
                     raise
             time.sleep(_POLL_S)
@@ -125,7 +125,7 @@ class SchemaTopic:
         """Write records; return once they are committed and read. Decide what to write after `settle`.
 
         Raises:
-            ApiError: they are not, or that is not known.
+            ApiError: if that fails, or the outcome is unknown.
         """
         offsets: list[int] = []
 
@@ -202,13 +202,13 @@ def _taken_over() -> ApiError:
 
 
 def _create(admin: AdminClient, topic: str) -> None:
-    """Create the topic unless it is there.
+    """Create the topic if it does not exist.
 
     Raises:
-        RegistryStartError: it has several partitions, or is not compacted.
-        KafkaException: the brokers do not answer.
+        RegistryStartError: if it has several partitions, or is not compacted.
+        KafkaException: if the brokers do not answer.
     """
-    found = admin.list_topics(timeout=TIMEOUT_S).topics.get(topic)  # asking for one by name might create it
+    found = admin.list_topics(timeout=TIMEOUT_S).topics.get(topic)  # a request for one topic by name might create it
     if found is not None:
         if len(found.partitions) != 1:
             raise RegistryStartError(f"topic {topic} has {len(found.partitions)} partitions; schemas need one")
@@ -223,11 +223,11 @@ def _create(admin: AdminClient, topic: str) -> None:
 
 
 def _check_compacted(admin: AdminClient, topic: str) -> None:
-    """Refuse a topic whose old records are deleted: schemas would be lost. It may be one of other data, too.
+    """Reject a topic whose old records are deleted: schemas would be lost. It may also be a topic of other data.
 
     Raises:
-        RegistryStartError: it is not compacted, or deletes besides.
-        KafkaException: the brokers do not answer.
+        RegistryStartError: if it is not compacted, or also deletes.
+        KafkaException: if the brokers do not answer.
     """
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     try:
@@ -250,7 +250,7 @@ def _consumer(conf: Mapping[str, str], topic: str) -> Consumer:
     more["auto.offset.reset"] = "earliest"
     more |= {"enable.partition.eof": True, "fetch.wait.max.ms": 50, "fetch.error.backoff.ms": 50}
     consumer = Consumer({**more, **conf}, logger=_log)
-    consumer.assign([TopicPartition(topic, 0, 0)])  # to ask for the beginning takes librdkafka another half second
+    consumer.assign([TopicPartition(topic, 0, 0)])  # to look up the beginning takes librdkafka another half second
     return consumer
 
 

@@ -10,7 +10,7 @@ The folders beside it hold the rest, which may change from one version to the ne
 - ``registry_lite``: the embedded schema registry.
 - ``jobs``: the command line, the example jobs and the laboratory.
 - ``settings``: how the broker and the connectors declare their settings.
-- ``crash_points``: where tests make them fail; each of them may use it.
+- ``crash_points``: where tests inject crashes, for all of these.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ _WHERE = {
     "table_path": "connectors.catalogs.tables",
     "write_stream": "connectors.catalogs.writer",
 }
-"""Names, and the modules that they are loaded from."""
+"""The module from which each name is loaded."""
 
 __all__ = [
     "AppendWriter",

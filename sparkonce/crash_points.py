@@ -3,8 +3,8 @@
 A package declares its points in its own ``crash_points.py``, as a subclass of `CrashPoint`, and calls `reach` at each.
 Nothing of this project is imported here. When disabled, a point costs one call and a comparison with None.
 
-A plan is a text, ``point@batch=action``. ``@batch`` may be left out: the first time the point is reached. With several
-queries in one session, ``appId:`` before the point names the one that is meant. A plan fires once: firing creates its
+A plan is a text, ``point@batch=action``. Without ``@batch`` it fires the first time the point is reached. With several
+queries in one session, ``appId:`` before the point selects one. A plan fires once: firing creates its
 mark, a file with the point, batch and process id, and a plan whose mark exists does not fire again. So a restarted job
 gets past it, and a test can prove that its fault happened.
 
@@ -45,10 +45,10 @@ class CrashPoint(Enum):
 
 
 class CrashAction(Enum):
-    """What happens at a point."""
+    """The action at a point."""
 
     HOLD = "hold"
-    """Block until whoever watches the mark kills this process, or creates ``<name>.released`` beside it."""
+    """Block until the process that watches the mark kills this one, or creates ``<name>.released`` beside it."""
     KILL = "kill"
     """SIGKILL this process."""
     RAISE = "raise"
@@ -85,10 +85,10 @@ class CrashPlan:
 
     @classmethod
     def parse(cls, text: str, mark_path: str) -> CrashPlan:
-        """Read ``[appId:]point[@batch]=action``.
+        """Parse ``[appId:]point[@batch]=action``.
 
         Raises:
-            ValueError: if the text is anything else; the message names all areas and actions.
+            ValueError: if the text is invalid; the message names all areas and actions.
         """
         found = _PLAN.fullmatch(text.strip())
         if found is None:
@@ -103,7 +103,7 @@ class CrashPlan:
         """Whether this plan applies.
 
         Raises:
-            ValueError: if its area is that of ``point``, which has no such point; the message names those of the area.
+            ValueError: if its area is that of ``point``, but has no such point; the message names those of the area.
         """
         known = [each.value for each in type(point)]
         if self.point.startswith(f"{point.area}.") and self.point not in known:
@@ -113,7 +113,7 @@ class CrashPlan:
 
 @dataclass(frozen=True, slots=True)
 class CrashPlans:
-    """All that is armed in this process."""
+    """All armed plans of this process."""
 
     fixed: CrashPlan | None
     folder: Path | None
@@ -123,7 +123,7 @@ class CrashPlans:
         """Return the plans, or None if nothing can ever fire.
 
         Raises:
-            ValueError: if a plan cannot be read or has no mark.
+            ValueError: if a plan is invalid or has no mark.
         """
         text, folder = environment.get(CRASH_VARIABLE), environment.get(FOLDER_VARIABLE)
         if not text and not folder:
@@ -154,8 +154,8 @@ class CrashPlans:
 
 _plans: CrashPlans | None
 _unreadable: str | None = None
-"""What is wrong with the plans of the environment. Raised when this was imported, it would only keep Spark from finding
-the formats: `ClassNotFoundException`, which does not name the cause."""
+"""The error in the environment's plans. Raised at import, it would only keep Spark from finding the formats:
+`ClassNotFoundException`, which does not name the cause."""
 try:
     _plans = CrashPlans.from_environment(os.environ)
 except ValueError as error:
@@ -163,10 +163,10 @@ except ValueError as error:
 
 
 def check_plans() -> None:
-    """Fail early, where that can be shown.
+    """Raise the error in the environment's plans early, where it can be shown.
 
     Raises:
-        ValueError: if the plan of the environment cannot be read or has no mark.
+        ValueError: if a plan of the environment is invalid or has no mark.
     """
     if _unreadable is not None:
         raise ValueError(_unreadable)
@@ -179,7 +179,7 @@ def reach(point: CrashPoint, batch_id: int | None = None, app_id: str | None = N
 
     Raises:
         InjectedCrashError, OSError: if that is the armed action.
-        ValueError: if a plan cannot be read or has no mark, or names a point of the same area that does not exist.
+        ValueError: if a plan is invalid or has no mark, or names a point of the same area that does not exist.
     """
     if _plans is None:
         return

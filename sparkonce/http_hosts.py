@@ -1,7 +1,7 @@
-"""The name in a request's `Host`, by which servers on loopback refuse DNS rebinding.
+"""The name in a request's `Host`, by which servers on loopback reject DNS rebinding.
 
-A page elsewhere whose name is made to resolve to this machine is of the same origin for its browser; only the name that
-it is called by shows that.
+To the browser, a foreign page whose name resolves to this machine has the same origin; only the name in the `Host`
+reveals it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is reached from this machine only."""
+    """Whether an address is reachable from this machine only."""
     if host == "localhost":
         return True
     with contextlib.suppress(ValueError):
@@ -23,15 +23,15 @@ def is_loopback(host: str) -> bool:
 
 
 def name_in(host: str) -> str:
-    """Return the name in a `Host`, "" for what is none."""
+    """Return the name in a `Host`, "" if it is invalid."""
     try:
         found = urlsplit(f"//{host}")
-        _ = found.port  # it is read here only
+        _ = found.port  # raises ValueError here if it is invalid
         return (found.hostname or "").lower()
     except ValueError:
         return ""
 
 
 def shown(host: str) -> str:
-    """Return a `Host` as messages can have it."""
+    """Return a `Host` for messages."""
     return "".join(each for each in host if each.isprintable())[:100] or "a name"

@@ -1,7 +1,7 @@
-"""Small tables of HTML, by which objects show themselves in a notebook (``_repr_html_``).
+"""Small HTML tables that represent objects in a notebook (``_repr_html_``).
 
-All text is escaped. There is no script, no style sheet and no colour: text and lines have those of the page around
-them, light or dark.
+All text is escaped. There is no script, style sheet or colour: text and lines inherit those of the page, light or
+dark.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 SHOWN_ROWS = 50
-"""Rows of one table; of the others only the number is shown."""
+"""The most rows of a table; of the others only the number is shown."""
 MAX_TEXT = 300
-"""Characters of one cell."""
+"""The most characters of a cell."""
 
 _TABLE = "border-collapse:collapse;margin:.3em 0"
 _CELL = "padding:.15em .6em"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", note: str = "") -> str:
-    """Return a table with numbers at the right; ``title`` is above it, ``note`` below."""
+    """Return a table with numbers aligned right; ``title`` is above it, ``note`` below."""
     kept = list(rows)
     more = len(kept) - SHOWN_ROWS
     lines = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in kept[:SHOWN_ROWS])
@@ -34,7 +34,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, title: str =
 
 
 def text(value: object) -> str:
-    """Return text as HTML: escaped, and not too long."""
+    """Return text as HTML: escaped and truncated."""
     whole = str(value)
     return escape(whole if len(whole) <= MAX_TEXT else whole[: MAX_TEXT - 1] + "…")
 

@@ -1,6 +1,6 @@
-"""The options of one use of a format, or the settings of one kind of Kafka client: checked by name, and read.
+"""The options of one use of a format, or the settings of one kind of Kafka client: names checked, values read.
 
-`sparkonce.settings` declares one as a field of the dataclass that holds the values. Nothing is dropped
+`sparkonce.settings` declares each as a field of the dataclass that holds the values. Nothing is dropped
 silently: a name is used, known to have no effect here (with the reason), or an error that names what to use instead.
 Spark passes options with their keys in lower case (the source keeps the user's spelling in some versions), so
 names are compared without case and shown as declared.
@@ -30,11 +30,11 @@ STORAGE_PREFIX = "storage."
 
 
 class OptionError(ValueError):
-    """An option that is unknown, missing, in conflict or without a readable value."""
+    """An option is unknown, missing, in conflict with another, or has an invalid value."""
 
 
 class UnknownOptionError(OptionError):
-    """A name that ``table`` does not have; `connectors.reference.hints` looks for it in the others."""
+    """A name is not in ``table``; `connectors.reference.hints` looks for it in the others."""
 
     def __init__(self, table: SettingTable, name: str, hint: str) -> None:
         super().__init__(f"{table.format}: unknown option {table.prefix + name!r}; {hint}")
@@ -43,23 +43,23 @@ class UnknownOptionError(OptionError):
 
 @dataclass(frozen=True, slots=True)
 class SettingTable:
-    """All accepted names. A name that ends in ``*`` stands for all with that prefix."""
+    """All accepted names. A name that ends in ``*`` matches all names with that prefix."""
 
     format: str
     settings: Mapping[str, Setting]
-    """Those that are used, by name."""
+    """The settings in use, by name."""
     reference: str
-    """What `sparkonce options` calls the use that has these."""
+    """The name of these settings in `sparkonce options`."""
     passed_through: Sequence[str] = ()
-    """Names of what is read elsewhere."""
+    """Names that are read elsewhere."""
     prefix: str = ""
-    """The prefix of the names, which are without it here."""
+    """The prefix of the names, which are stored without it."""
     without_effect: Mapping[str, str] = field(default_factory=dict)
-    """Why each has no effect."""
+    """Names without effect, with the reason."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """What to use instead of each."""
+    """Rejected names, with what to use instead."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
-    """Names of something else, with the hint for the error; these are not in the reference."""
+    """Names of other settings, with the hint for the error; they are not in the reference."""
 
     def read(self, given: Mapping[str, str]) -> dict[str, Any]:
         """Check the names in ``given``, and return a value for every setting, by its field.
@@ -74,7 +74,7 @@ class SettingTable:
         """Check names.
 
         Raises:
-            OptionError: for one that is refused, of something else or unknown, with what to use or the nearest name.
+            OptionError: for one that is rejected, elsewhere or unknown, with what to use or the nearest name.
         """
         known = {name.lower() for name in (*self.settings, *self.without_effect)}
         for name in given:
@@ -99,7 +99,7 @@ class SettingTable:
         return nearest(name, [*self.settings, *self.without_effect])
 
     def values(self, given: Mapping[str, str], settings: Mapping[str, Setting]) -> dict[str, Any]:
-        """Read some settings, whose names must have been checked before; return them by their fields, with defaults.
+        """Read settings whose names have been checked; return them by their fields, with defaults.
 
         Raises:
             OptionError: if one is missing or cannot be read. Secrets are not shown.
@@ -134,5 +134,5 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def storage_options(given: Mapping[str, str]) -> dict[str, str]:
-    """Return delta-rs's options among ``given``, in the user's spelling. They may hold keys to a store: never shown."""
+    """Return delta-rs's options among ``given``, in the user's spelling. They may contain secrets: never shown."""
     return {key[len(STORAGE_PREFIX) :]: text for key, text in given.items() if key.lower().startswith(STORAGE_PREFIX)}

@@ -1,4 +1,4 @@
-"""`--ready-file`: a file that has a server's address for as long as it answers there."""
+"""`--ready-file`: a file with a server's address, for as long as it answers there."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class ReadyFileError(OSError):
 
 @contextlib.contextmanager
 def ready_file(path: str | None, *, private: bool = False) -> Iterator[Callable[[str], None]]:
-    """Yield what writes the address into the file, whole or not at all; without a path it does nothing.
+    """Yield a function that writes the address to the file atomically; without a path it does nothing.
 
-    The file is removed first, as it may have the address of a former start, and at the end, unless it is another's.
+    The file is removed first, as it may have the address of an earlier start, and at the end, unless another wrote it.
 
     Args:
         path: the file.
-        private: whether only this user may read it, as the address has a token in it.
+        private: whether only this user may read it, as the address contains a token.
 
     Raises:
         ReadyFileError: if the file cannot be removed or, from the function, written.
@@ -53,7 +53,7 @@ def _named(path: str) -> Iterator[None]:
 
 
 def _write(path: str, address: str, mode: int) -> None:
-    beside = f"{path}.{os.urandom(8).hex()}.tmp"  # a name that nobody else's file has
+    beside = f"{path}.{os.urandom(8).hex()}.tmp"  # a unique name
     try:
         with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
             file.write(address)

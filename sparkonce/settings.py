@@ -1,10 +1,10 @@
-"""How a setting is declared, by the broker and by the connectors: once, and everything else is derived from it.
+"""Declarations of settings, for the broker and the connectors: made once; everything else is derived from them.
 
-Theory of operation: settings are the fields of a frozen dataclass that are made by one of the functions below
-(`integer`, `text`, …), which note kind, bounds, choices and documentation in the field's metadata; other fields are no
-settings. `settings_of` returns a class' declarations by the names that users write: those of Kafka have dots where the
-field has underscores, those of Spark are in camel case, and `name` gives any other. Values are read and checked by
-`Setting.read`. The pages of the docs, `--help-settings`, DescribeConfigs, `sparkonce options`, shell completion and the
+Theory of operation: settings are the fields of a frozen dataclass that are created by one of the functions below
+(`integer`, `text`, …), which store kind, bounds, choices and documentation in the field's metadata; other fields are
+not settings. `settings_of` returns a class' declarations by the names that users write: Kafka's have dots where the
+field has underscores, Spark's are in camel case, and `name` sets any other. `Setting.read` reads and checks values.
+The pages of the docs, `--help-settings`, DescribeConfigs, `sparkonce options`, shell completion and the
 typed options come from the declarations, too.
 """
 
@@ -25,11 +25,11 @@ REQUIRED: Any = MISSING
 _WORD = re.compile(r"[A-Za-z0-9_.-]+")
 _USER_INFO = re.compile(r"(?s).*[:/].*@")
 _QUERY = re.compile(r"(://[^\s?,]*\?)[^\s,]*")
-"""What may be a user and a password before a host's name, in one of several addresses."""
+"""A possible user and password before a host's name, in one of several addresses."""
 
 
 class SettingError(ValueError):
-    """A value that a setting cannot have; the message names both, of a password the name only."""
+    """A value is invalid; the message names setting and value, for a password the setting only."""
 
 
 class Kind(IntEnum):
@@ -50,7 +50,7 @@ _LARGEST = {Kind.SHORT: 2**15 - 1, Kind.INT: INT_MAX, Kind.LONG: LONG_MAX}
 
 
 class Update(Enum):
-    """When a broker's setting may change, in the words of Kafka's documentation."""
+    """When a broker's setting may change, in Kafka's terms."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -82,28 +82,28 @@ class Setting:
     allowed: tuple[int, ...] = ()
     """Numbers outside the bounds that are valid all the same."""
     parse: Callable[[str], Any] | None = None
-    """What makes the value of a text that is among `choices`; a ValueError says what it expects."""
+    """Converts a text from `choices` to the value; a ValueError says what it expects."""
     value: str = ""
-    """The allowed values in a few words, where kind, bounds and choices do not say them."""
+    """The allowed values in a few words, if kind, bounds and choices do not describe them."""
     default_text: str = ""
-    """The default in words, where it is not the text of `default`."""
+    """The default in words, if it is not the text of `default`."""
     group: str = ""
     """The heading under which it is documented."""
 
     # Of the broker's settings.
     update: Update = Update.READ_ONLY
     kafka_default: str | None = None
-    """Kafka's default as text, where ours is another."""
+    """Kafka's default as text, if it differs."""
     broker: tuple[tuple[str, int], ...] = ()
-    """Of a topic's setting: the broker's settings that it follows, the first one set counting, each with what its
-    number is multiplied by."""
+    """For a topic setting: the broker settings that are its default, the first one set wins, each with the factor for
+    its number."""
     kafka_kind: Kind | None = None
-    """The type that Kafka reports to clients, where it is not `kind`."""
+    """The type that Kafka reports to clients, if it is not `kind`."""
 
     # Of the connectors' options.
     scope: Scope = Scope.BOTH
     spark: bool = False
-    """Whether Spark's own connector has it, under this name and with this meaning."""
+    """Whether Spark's own connector has it, with this name and meaning."""
 
     @property
     def shown_kind(self) -> Kind:
@@ -112,7 +112,7 @@ class Setting:
 
     @property
     def sensitive(self) -> bool:
-        """Whether no client, no message and no log may see the value."""
+        """Whether the value is hidden from clients, messages and logs."""
         return self.kind is Kind.PASSWORD
 
     @property
@@ -126,20 +126,20 @@ class Setting:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The values that are words, where there are several, for a shell to complete."""
+        """The values that are words, if there are several, for shell completion."""
         words = self.form.split("|")
         return tuple(filter(_WORD.fullmatch, words)) if len(words) > 1 else ()
 
     @property
     def shown_default(self) -> str:
-        """The default as the user would write it, or what stands for it; empty if there is none."""
+        """The default as the user would write it, or its description; empty if there is none."""
         return "required" if self.required else self.default_text or self.text(self.default) or ""
 
     def read(self, value: object) -> Any:
-        """Read a value, text as in a properties file or already of the type.
+        """Read a value: text as in a properties file, or already of the type.
 
         Raises:
-            SettingError: if it does not fit.
+            SettingError: if it is invalid.
         """
         if value is None:
             if self.default is None:
@@ -177,7 +177,7 @@ class Setting:
         wrong = [item for item in items if item not in self.choices]
         if wrong:
             raise ValueError(f"{wrong[0]!r} is none of {', '.join(self.choices)}")
-        return tuple(dict.fromkeys(items))  # each once, as Kafka has it (KIP-1161)
+        return tuple(dict.fromkeys(items))  # without duplicates, as in Kafka (KIP-1161)
 
     def _number(self, value: object) -> int | float:
         try:
@@ -202,7 +202,7 @@ class Setting:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The least and the largest number, those of the type included."""
+        """The least and the largest number, including the limits of the type."""
         most = _LARGEST.get(self.kind, float("inf"))
         least = -most - 1
         return (least if self.least is None else self.least), (most if self.most is None else self.most)
@@ -219,7 +219,7 @@ class Setting:
 
 
 def _shown(value: object) -> object:
-    """Return a value without a password or a query that is in an address."""
+    """Return a value without the password or query in an address."""
     return _QUERY.sub(r"\1***", _USER_INFO.sub("***@", value)) if isinstance(value, str) else value
 
 
@@ -253,12 +253,12 @@ def boolean(default: bool | None, documentation: str, **more: Any) -> Any:
 
 
 def text(default: object, documentation: str, **more: Any) -> Any:
-    """Declare a setting of Kafka's type STRING; with `parse`, the dataclass has what that makes of it."""
+    """Declare a setting of Kafka's type STRING; with `parse`, the dataclass has the parsed value."""
     return _declare(Kind.STRING, default, documentation, **more)
 
 
 def names(default: tuple[str, ...] | None, documentation: str, **more: Any) -> Any:
-    """Declare a setting of Kafka's type LIST: names with commas between them, a tuple in the dataclass."""
+    """Declare a setting of Kafka's type LIST: names separated by commas, a tuple in the dataclass."""
     return _declare(Kind.LIST, default, documentation, **more)
 
 
@@ -273,18 +273,18 @@ def _declare(kind: Kind, default: object, documentation: str, **more: Any) -> An
 
 
 def dotted(name: str) -> str:
-    """Return the name of a setting of Kafka's; none of them has an underscore."""
+    """Return Kafka's name of a setting; none of them has an underscore."""
     return name.replace("_", ".")
 
 
 def camel_case(name: str) -> str:
-    """Return the name of an option, as Spark's are written."""
+    """Return the name of an option in Spark's style."""
     return re.sub("_(.)", lambda found: found[1].upper(), name)
 
 
 @cache
 def settings_of(declaring: type[Any], named: Callable[[str], str] = dotted, group: str = "") -> Mapping[str, Setting]:
-    """Return the declarations of a class by name, in the order of its fields; those without a heading get `group`."""
+    """Return a class' declarations by name, in the order of its fields; those without a heading get `group`."""
     found = {}
     for each in fields(declaring):
         if each.metadata:

@@ -1,9 +1,9 @@
-"""Classes that Spark sends to its other Python processes, which say what a process lacks that cannot load them.
+"""Classes that Spark sends to its other Python processes; a process that cannot load them reports why.
 
-Spark pickles a format, its readers and its writers, and a pickle names their classes by module. Where that module is
-missing, is of another version or cannot be imported, all that Spark reports is ``ModuleNotFoundError`` below its own
+Spark pickles a format, its readers and its writers, and a pickle names their classes by module. If that module is
+missing, has another version or cannot be imported, Spark only reports ``ModuleNotFoundError`` below its own
 calls, or worse, an error somewhere in the code of the other version. So the pickle of a class of this metaclass begins
-with a function that travels whole (as cloudpickle sends every function within a function), and needs nothing of ours:
+with a function that is pickled by value (as cloudpickle does with nested functions), and needs nothing of this package:
 it compares the versions, and only then loads the class. The state of an object is read after its class.
 
 Spark 4.2 passes the files of ``--py-files`` to all processes of a registered format, with two exceptions. It puts no
@@ -28,7 +28,7 @@ ZIP = _ROOT.name if _ROOT.is_file() else None
 
 
 class Shipped(ABCMeta):
-    """The metaclass of what is sent; such classes are pickled by cloudpickle only, as Spark does."""
+    """The metaclass of classes that are sent; they are pickled by cloudpickle only, as Spark does."""
 
 
 def _loader() -> Callable[[str, str, str, str | None], Any]:

@@ -1,1 +1,1 @@
-"""A broker as a member of a cluster: the controller's log, who writes it, and what each broker makes of it."""
+"""A broker as a member of a cluster: the controller's log, its writer, and its effects on each broker."""

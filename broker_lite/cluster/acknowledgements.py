@@ -1,9 +1,9 @@
-"""Requests that wait until records are safe: producers with acks=all, and coordinators before they answer.
+"""Requests that wait for replication: producers with acks=all, and coordinators before they answer.
 
-Theory of operation (Kafka's DelayedProduce): a record is safe when every in-sync replica has it, that is, below the
-high watermark. A waiting request is filed under its partition, ordered by offset, and is answered when the high
-watermark has passed its offset, when this broker no longer leads the partition, or when its time is up. One timer
-serves all of them: it is set for the earliest deadline, and checks all requests that still wait then.
+Theory of operation (Kafka's DelayedProduce): a record is replicated when every in-sync replica has it, that is, below
+the high watermark. A waiting request is filed under its partition, ordered by offset, and is answered when the high
+watermark has passed its offset, when this broker no longer leads the partition, or after its timeout. One timer
+serves all of them: it is set for the earliest deadline, and then checks all waiting requests.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Acknowledgements:
         self._timer_ms = 0
 
     def when_safe(self, key: PartitionKey, last_offset: int, timeout_ms: int, then: Then) -> None:
-        """Call `then` when everything up to `last_offset` is safe: at once, if it is already.
+        """Call `then` when everything up to `last_offset` is replicated: at once, if it already is.
 
         `then` receives NONE; NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION if this broker no longer leads the
         partition; NOT_ENOUGH_REPLICAS_AFTER_APPEND if too few replicas are in sync; or REQUEST_TIMED_OUT after
@@ -73,18 +73,18 @@ class Acknowledgements:
         if isinstance(event, HighWatermarkMoved):
             self._answer_safe(event.key, waiting)
             return
-        # A new leader epoch, here or on another broker: what was appended in the former epoch may have been truncated.
+        # A new leader epoch, here or on another broker: records of the former epoch may have been truncated.
         del self._waiting[event.key]
         for waiter in waiting:
             _tell(waiter, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     @property
     def size(self) -> int:
-        """How many requests wait."""
+        """How many requests are waiting."""
         return sum(len(waiting) for waiting in self._waiting.values())
 
     def close(self) -> None:
-        """Forget all waiting requests, and cancel the timer."""
+        """Drop all waiting requests, and cancel the timer."""
         self._waiting.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -134,7 +134,7 @@ class Acknowledgements:
 
 
 def _tell(waiter: _Waiter, code: ErrorCode) -> None:
-    """Call one back; an error in it does not keep the others from being called back."""
+    """Call one back; its errors do not keep the others from being called back."""
     try:
         waiter.then(code)
     except Exception:

@@ -1,14 +1,14 @@
-"""Who may be the controller, among the processes of one machine: a lock on a file, and a number that only ever rises.
+"""Election of the controller among the processes of one machine: a lock on a file, and an increasing epoch.
 
 Theory of operation: each controller epoch has a file, its claim. The holder of the lock on the claim of the latest
 epoch is the controller. The lock ends with the process that holds it, so others see at once that a controller is dead,
-and claim the next epoch. A controller that only hangs keeps its lock; but it also touches its claim regularly, and when
-it has not done so for `timeout_ms`, others claim the next epoch as well. So two brokers may believe that they are the
-controller: the log keeps them apart by epoch (`metadata_log`). Every broker asks for the `latest_epoch` after a read
-and after a write; if that is later than its own, what it has read or written is void.
+and claim the next epoch. A controller that hangs keeps its lock; but it also touches its claim regularly, and if it has
+not done so for `timeout_ms`, others claim the next epoch as well. So two brokers may believe that they are the
+controller: the log fences the older one by its epoch (`metadata_log`). Every broker checks the `latest_epoch` after a
+read and after a write; if that is later than its own, the read or write is void.
 
-How long a controller has been silent is summed up from check to check, and a late check counts at most `MAX_STEP_MS`: a
-process that was suspended itself cannot tell.
+The silence of a controller is summed up from check to check, and a late check counts at most `MAX_STEP_MS`: a
+process that was suspended itself cannot know.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class ControllerLocks:
     """Locks on files, among the processes of one machine. Not for several threads at once."""
 
     def __init__(self, storage: Storage, directory: str, broker_id: int, timeout_ms: int) -> None:
-        """Use the files in a directory, which is made if it is not there.
+        """Use the files in a directory; it is created if it does not exist.
 
         Args:
             storage: the file system.
-            directory: where all brokers of the cluster look.
-            broker_id: who this is.
+            directory: shared by all brokers of the cluster.
+            broker_id: this broker's id.
             timeout_ms: after how long without a sign of life a controller is considered to hang.
         """
         self._storage = storage
@@ -61,7 +61,7 @@ class ControllerLocks:
         """Become the controller if there is none; return whether this broker is the controller.
 
         Raises:
-            OSError: if that cannot be written down.
+            OSError: if the claim cannot be written.
         """
         if self._lock is not None:
             return True
@@ -91,13 +91,13 @@ class ControllerLocks:
         return True
 
     def touch(self, now_ms: int) -> None:
-        """Beat at once; the one method that another thread may call. Nothing happens unless this leads."""
+        """Beat at once; the only method for another thread. Does nothing unless this broker is the controller."""
         if self._lock is not None:
             with contextlib.suppress(FileNotFoundError):  # the next epoch has been claimed
                 self._storage.set_modified_ms(self._path(self.epoch), now_ms)
 
     def _is_new(self, path: str, epoch: int) -> bool:
-        """Whether no broker has led in an epoch, nor in a later one, which would have removed its claim."""
+        """Whether an epoch is unused: a later one would have removed its claim."""
         try:
             return not self._storage.size(path) and self.latest_epoch() == epoch
         except FileNotFoundError:
@@ -110,7 +110,7 @@ class ControllerLocks:
 
     @property
     def suspects(self) -> bool:
-        """Whether the controller seems to hang: half of the time has passed after which it counts as hanging."""
+        """Whether the controller seems to hang: half of the timeout has passed."""
         return self._lock is None and 2 * self._watched.silent_ms >= self._timeout_ms
 
     def _is_over(self, epoch: int, monotonic_ms: int) -> bool:
@@ -121,7 +121,7 @@ class ControllerLocks:
         try:
             touched_ms = self._storage.modified_ms(path)
         except FileNotFoundError:
-            return False  # an epoch of the past, by now
+            return False  # an earlier epoch, by now
         before = self._watched
         if (before.epoch, before.touched_ms) != (epoch, touched_ms):
             self._watched = _Watched(epoch, touched_ms, monotonic_ms, 0)
@@ -140,7 +140,7 @@ class ControllerLocks:
         return max((int(name.removesuffix(_SUFFIX)) for name in claims), default=0)
 
     def leader(self) -> int:
-        """Who has claimed the latest epoch; -1 if that is not known."""
+        """Return the claimant of the latest epoch; -1 if unknown."""
         try:
             return int(self._storage.read(self._path(self.latest_epoch())))
         except (FileNotFoundError, ValueError):
@@ -153,7 +153,7 @@ class ControllerLocks:
             self.touch(now_ms)
 
     def resign(self) -> None:
-        """Resign; nothing happens if this broker is not the controller."""
+        """Resign; does nothing if this broker is not the controller."""
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()

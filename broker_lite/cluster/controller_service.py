@@ -1,10 +1,10 @@
-"""The controller of a cluster, where this broker is it: decisions are in the log before they become visible.
+"""The controller role of this broker: decisions are in the log before they become visible.
 
 Theory of operation: every broker keeps trying to become the controller; one succeeds, and its `Controller` decides. A
 decision returns records, which are appended to the log as a whole, and the next one builds on them. Answers wait until
-all that was decided before them is durable (`when_written`), refusals too, as they may rest on it. If anything fails in
+all earlier decisions are durable (`when_written`), errors too, as they may depend on them. After any failure in
 between, this controller resigns: its image may be ahead of the log. Another broker continues from the log, or this one
-does, in a new epoch; after a failure to write only after a backoff, which grows up to `MAX_BACKOFF_MS` and is reset as
+does, in a new epoch; after a failed write only after a backoff, which grows up to `MAX_BACKOFF_MS` and is reset as
 soon as a decision is durable.
 """
 
@@ -43,14 +43,14 @@ class ControllerService:
         now_ms: Callable[[], int],
         monotonic_ms: Callable[[], int],
     ) -> None:
-        """Be ready to lead, from the first `tick` on.
+        """Prepare to lead, from the first `tick` on.
 
         Args:
-            broker_id: who this is.
-            coordination: says who leads, and keeps what is decided.
-            settings: what the controller goes by.
+            broker_id: this broker's id.
+            coordination: elects the controller, and stores its decisions.
+            settings: the controller's settings.
             now_ms: the time of day, for the records.
-            monotonic_ms: a clock that never goes back, for leases.
+            monotonic_ms: a monotonic clock, for leases.
         """
         self._broker_id = broker_id
         self._coordination = coordination
@@ -62,8 +62,8 @@ class ControllerService:
         """Answers, with the offsets up to which the log must be durable before they are sent."""
         self._backoff_ms = 0
         self._not_before_ms = 0
-        self._told: set[str] = set()
-        """The failures that were logged since a decision was last written."""
+        self._logged: set[str] = set()
+        """The failures logged since a decision was last written."""
         coordination.on_change.append(self._written)
 
     @property
@@ -73,7 +73,7 @@ class ControllerService:
 
     @property
     def epoch(self) -> int:
-        """The controller epoch that this broker leads in, or has led in last; -1 if never."""
+        """The epoch in which this broker is, or last was, the controller; -1 if never."""
         return self._coordination.epoch
 
     def tick(self) -> None:
@@ -98,18 +98,18 @@ class ControllerService:
 
     @property
     def may_rest(self) -> bool:
-        """See `ControllerRole`: not while a try to lead is due soon, or a broker's heartbeat is overdue."""
+        """See `ControllerRole`: not if the next attempt to lead is due soon, or a broker's heartbeat is overdue."""
         now_ms = self._monotonic_ms()
         return now_ms >= self._not_before_ms and (
             self._controller is None or not self._controller.misses_heartbeats(now_ms)
         )
 
     def decide(self, decision: Decision[Result]) -> Result:
-        """Let the controller decide; whether it holds is known when it is durable: see `when_written`.
+        """Let the controller decide; the decision is valid once it is durable: see `when_written`.
 
         Raises:
-            KafkaError: NOT_CONTROLLER if this broker is not the controller, or has just ceased to be, in which case
-                what it decided may hold or not; and what the decision raises.
+            KafkaError: NOT_CONTROLLER if this broker is not the controller, or has just resigned, in which case the
+                outcome of the decision is unknown; and the decision's errors.
         """
         controller = self._controller
         if controller is None:
@@ -129,7 +129,7 @@ class ControllerService:
 
     @property
     def is_written(self) -> bool:
-        """Whether all that this controller has decided is durable."""
+        """Whether all decisions of this controller are durable."""
         controller = self._controller
         return controller is not None and self._coordination.durable_offset >= controller.image.next_offset
 
@@ -137,14 +137,14 @@ class ControllerService:
         """Do nothing: there may be other brokers."""
 
     def when_written(self, then: Callable[[bool], None]) -> None:
-        """Call back when all that this controller has decided so far is durable; with False if it is over before."""
+        """Call back when all decisions so far are durable; with False if this controller resigns before."""
         assert self._controller is not None, "this broker is the controller"
         self._waiting.append((self._controller.image.next_offset, then))
 
     def prepare(
         self, _name: str, _topic_id: uuid.UUID, _indexes: Collection[int], _settings: Mapping[str, str]
     ) -> Generator[int, None, None]:
-        """Do nothing: what is decided says which brokers get a partition."""
+        """Do nothing: only the decision shows which brokers get a partition."""
         yield from ()
 
     def end_preparation(self, _name: str, _topic_id: uuid.UUID) -> None:
@@ -160,10 +160,10 @@ class ControllerService:
         yield from ()
 
     def settle(self) -> None:
-        """Do nothing: what is decided is applied as it is read from the log."""
+        """Do nothing: decisions are applied as they are read from the log."""
 
     def close(self) -> None:
-        """Let another broker lead."""
+        """Resign."""
         if self.active:
             self._end("it stops")
 
@@ -185,8 +185,8 @@ class ControllerService:
             self.decide(lambda controller: (controller.begin(), None))
 
     def _back_off(self, failure: str) -> None:
-        if failure not in self._told:
-            self._told.add(failure)
+        if failure not in self._logged:
+            self._logged.add(failure)
             logger.error("%s; trying again after some time, if no other broker is it by then", failure)
         self._backoff_ms = min(2 * self._backoff_ms, MAX_BACKOFF_MS) or MIN_BACKOFF_MS
         self._not_before_ms = self._monotonic_ms() + self._backoff_ms
@@ -221,12 +221,12 @@ class ControllerService:
                 logger.info("broker %d is %s", record.broker_id, what)
 
     def _written(self) -> None:
-        """Send the answers that have waited for what is durable by now."""
+        """Send the answers that have waited for decisions that are durable now."""
         if self._controller is None:
             return
         durable_offset = self._coordination.durable_offset
         if self.is_written:
-            self._backoff_ms, self._told = 0, set()
+            self._backoff_ms, self._logged = 0, set()
         while self._waiting and self._waiting[0][0] <= durable_offset:
             _tell(self._waiting.popleft()[1], True)
 
@@ -240,7 +240,7 @@ class ControllerService:
 
 
 def _tell(then: Callable[[bool], None], is_written: bool) -> None:
-    """Call one back; its errors are logged, so that the other callbacks run and the caller goes on."""
+    """Call one back; its errors are logged, so that the other callbacks run and the caller continues."""
     try:
         then(is_written)
     except Exception:

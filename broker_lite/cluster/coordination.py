@@ -1,9 +1,9 @@
-"""What a cluster rests on: who the controller is, what it has decided, and which brokers are there.
+"""The basis of a cluster: elects the controller, stores its decisions, and knows which brokers are alive.
 
-Theory of operation: the controller's decisions form one log, and only one broker may append to it. Each broker asks to
-lead, many times a second; the one that does gets the cluster as the former controllers left it, and appends. All of
-them read the log on. A controller that has been replaced without its knowledge appends in vain: what it appends never
-counts, and it learns so before it answers anybody (`durable_offset`).
+Theory of operation: the controller's decisions form one log, and only one broker may append to it. Each broker tries
+to lead, many times a second; the controller gets the cluster as the former controllers left it, and appends. All
+brokers follow the log. A controller that has been replaced without knowing it is fenced: its appends never
+count, and it learns so before it answers any request (`durable_offset`).
 
 `FileCoordination` does this with files and locks that the brokers of one machine share, `ZooKeeperCoordination` with a
 ZooKeeper, for brokers on several machines.
@@ -19,112 +19,112 @@ from sparkonce.broker_lite.controller.image import ClusterImage
 from sparkonce.broker_lite.controller.records import Record
 
 Step = ClusterImage | list[Record]
-"""What is next in the log: all of the cluster, or changes that belong together."""
+"""The next part of the log: the whole cluster, or changes that belong together."""
 
 
 class OvertakenError(OSError):
-    """Another broker has become the controller: what this one appended last does not count, as far as is known."""
+    """Another broker has become the controller: as far as is known, this one's last append does not count."""
 
 
 class Coordination(Protocol):
-    """One broker's access to what its cluster rests on; used from the broker's one thread, and it never blocks long."""
+    """One broker's access to its cluster's basis; used from the broker's only thread, and never blocks long."""
 
-    # Who leads.
+    # Leadership.
 
     @property
     def epoch(self) -> int:
-        """The controller epoch that this broker leads in, or has led in last; -1 if never."""
+        """The epoch in which this broker is, or last was, the controller; -1 if never."""
 
     def lead(self, monotonic_ms: int, now_ms: int) -> ClusterImage | None:
         """Become the controller if there is none; return the cluster as the controllers before left it.
 
-        None while another broker is the controller, or it is not known yet whether this one is: ask again soon. The
-        image is the caller's to change, by what it appends.
+        None while another broker is the controller, or the election has no result yet: call it again soon. The caller
+        owns the image, and changes it by its appends.
 
         Raises:
             OSError: if this broker cannot be the controller, as the log cannot be read or written.
         """
 
     def keep_leading(self, monotonic_ms: int, now_ms: int) -> bool:
-        """Show that the controller is alive, several times a second; return whether it has not been replaced.
+        """Show that the controller is alive, several times a second; return whether it is still the controller.
 
         Raises:
-            OSError: if it cannot go on.
+            OSError: if it cannot continue.
         """
 
     def resign(self) -> None:
-        """Let another broker be the controller; nothing happens if this one is not."""
+        """Let another broker be the controller; does nothing if this one is not."""
 
     on_lead: Callable[[], None]
-    """Called as soon as others count on a `touch` of this broker, before it reads or writes a log as the controller."""
+    """Called when a `touch` of this broker is first needed, before it reads or writes a log as the controller."""
 
     # The log.
 
     @property
     def is_log_long(self) -> bool:
-        """Whether this controller should resign, so that the next one begins the log anew with a snapshot."""
+        """Whether this controller should resign, so that the next one begins a new log with a snapshot."""
 
     @property
     def durable_offset(self) -> int:
-        """The offset up to which what this controller has appended is sure to count."""
+        """The offset up to which this controller's appends are committed."""
 
     def append(self, records: Sequence[Record], base_offset: int, now_ms: int) -> None:
-        """Append a decision, which the image from `lead` has already, as a whole or not at all.
+        """Append a decision, which is already in the image from `lead`, as a whole or not at all.
 
         Raises:
-            OSError: if that fails; then it is not known whether it counts. OvertakenError if this is not the
-                controller any more. A failure that shows later is raised by `keep_leading`.
+            OSError: if that fails; then its outcome is unknown. OvertakenError if this broker is no longer the
+                controller. A later failure is raised by `keep_leading`.
         """
 
     def poll(self) -> list[Step]:
-        """Return what has been appended since the last call, as far as it counts.
+        """Return the committed part of the log since the last call.
 
         Raises:
-            OSError: if it cannot be read.
+            OSError: if the log cannot be read.
         """
 
     on_change: list[Callable[[], None]]
-    """Called when there may be more to `poll`, or `durable_offset` has risen."""
+    """Called when there may be more to `poll`, or `durable_offset` has increased."""
 
     on_report: Callable[[], None]
-    """Called when another broker may have changed something, died, or ceased to lead; see `may_rest`."""
+    """Called when another broker may have changed something, died, or resigned; see `may_rest`."""
 
     # Brokers.
 
     def announce(self, incarnation: uuid.UUID, addresses: Sequence[tuple[str, str, int]], lock_id: str) -> None:
-        """Let the cluster know that this broker is there; to be called when its data directory is locked.
+        """Register this broker as alive; to be called when its data directory is locked.
 
         `incarnation` is that of this start of the broker, addresses are name, host and port of each listener, and
-        `lock_id` tells its lock from all others, see `Host`.
+        `lock_id` is the unique id of its lock, see `Host`.
         """
 
     @property
     def in_session(self) -> bool:
-        """Whether the cluster counts this broker as there: else it must lead nothing, as others may take its place."""
+        """Whether the cluster counts this broker as alive; if not, it must lead nothing, as others may replace it."""
 
     def is_gone(self, broker_id: int) -> bool:
         """Whether a broker is known to be dead, or cut off from the cluster."""
 
     def is_announced(self, broker_id: int, incarnation: uuid.UUID) -> bool:
-        """Whether this start of a broker is known to be the one that is there: all others of that id are dead.
+        """Whether this start of a broker is known to be alive: then all others of that id are dead.
 
-        Where that is not known yet, it is soon.
+        If that is unknown, it will soon be known.
         """
 
     @property
     def may_rest(self) -> bool:
-        """Whether all methods need to be called only now and then until `on_report` is called.
+        """Whether all methods may be called rarely until `on_report` is called.
 
-        Never where the others' changes cannot be heard of; and not while the controller has been silent for long, so
-        that one that hangs is replaced in time.
+        Never if others' changes are not reported; nor while the controller has been silent for long, so that one that
+        hangs is replaced in time.
         """
 
     @property
     def advice(self) -> str:
-        """What to look at where this broker has no session, or no broker becomes the controller."""
+        """What to check when this broker has no session, or no broker becomes the controller."""
 
     def touch(self, now_ms: int) -> None:
-        """Show that the process is alive although its event loop is busy; the one method for another thread."""
+        """Show that the process is alive although its event loop is busy; the only method for another thread."""
 
     def close(self) -> None:
-        """Take no more part; a second call does nothing."""
+        """Leave; a second call does nothing."""

@@ -1,4 +1,4 @@
-"""A cluster on one machine rests on a directory that its brokers share: locks say who leads, a log what was decided."""
+"""Coordination by a directory that the brokers of one machine share: locks elect the controller, beside a log."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ logger = logging.getLogger(__name__)
 
 
 class Watch(Protocol):
-    """Directories that are watched."""
+    """A watch on directories."""
 
     def close(self) -> None:
-        """Watch them no more."""
+        """Stop watching."""
 
 
 WatchDirectories = Callable[[Sequence[str], Callable[[], None]], Watch | None]
-"""Call back whenever something in these directories may have changed: files that come, go or grow, locks that end.
+"""Call back whenever files in these directories may have been created, removed or extended, or locks released.
 
-None if that cannot be had.
+None if not supported.
 """
 
 
@@ -36,14 +36,14 @@ def _no_watch(_directories: Sequence[str], _then: Callable[[], None]) -> None:
 
 
 def _nothing() -> None:
-    """Nobody wants to hear of it yet."""
+    """Do nothing."""
 
 
 class FileCoordination:
     """See `Coordination`; `locks` and `log` are its parts."""
 
     in_session = True
-    """Locks are held as long as the process lives."""
+    """Locks are held while the process lives."""
 
     def __init__(
         self,
@@ -54,15 +54,15 @@ class FileCoordination:
         max_log_bytes: int,
         watch: WatchDirectories = _no_watch,
     ) -> None:
-        """Use the files in a directory, which is made if it is not there.
+        """Use the files in a directory; it is created if it does not exist.
 
         Args:
             storage: the file system.
-            directory: where all brokers of the cluster look.
-            broker_id: who this is.
+            directory: shared by all brokers of the cluster.
+            broker_id: this broker's id.
             timeout_ms: after how long without a sign of life a controller is considered to hang.
-            max_log_bytes: after so many bytes of changes the log is long.
-            watch: how changes of the files are reported, if the machine can do that.
+            max_log_bytes: the size of changes from which on the log is long.
+            watch: reports changes of the files, if the machine supports it.
         """
         self.locks = ControllerLocks(storage, directory, broker_id, timeout_ms)
         self.log = MetadataLog(storage, directory)
@@ -82,7 +82,7 @@ class FileCoordination:
         self._incarnation: uuid.UUID | None = None
         self._writer: MetadataWriter | None = None
         self._snapshot_bytes = 0
-        """What this epoch's file began with: however much that is, it does not make the log long."""
+        """The initial size of this epoch's file, which does not count for `is_log_long`."""
         self.durable_offset = 0
 
     @property
@@ -108,7 +108,7 @@ class FileCoordination:
     def resign(self) -> None:
         """See `Coordination`."""
         writer, self._writer = self._writer, None
-        self.locks.resign()  # whatever comes: an epoch that is begun once more would replace what it has
+        self.locks.resign()  # on any error: to begin the same epoch again would replace its content
         if writer is not None:
             try:
                 writer.close()
@@ -145,11 +145,11 @@ class FileCoordination:
         addresses: Sequence[tuple[str, str, int]],  # noqa: ARG002
         lock_id: str,  # noqa: ARG002
     ) -> None:
-        """See `Coordination`: the lock on the broker's id says that one is there, and a file beside it which one."""
+        """See `Coordination`: the lock on the broker's id shows that one is alive, a file beside it which start."""
         self._incarnation = incarnation
         try:
             self._storage.write(self._incarnation_path(self._broker_id), f"{incarnation}\n".encode(), durable=False)
-        except OSError as error:  # else it registers when the session of its former start is over
+        except OSError as error:  # else it registers when the session of its former start has ended
             logger.warning("the cluster is not told which start of broker %d this is: %s", self._broker_id, error)
 
     def is_announced(self, broker_id: int, incarnation: uuid.UUID) -> bool:

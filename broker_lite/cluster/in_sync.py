@@ -32,7 +32,7 @@ class InSyncProposals:
         publish: Callable[[Iterable[Event]], None],
         monotonic_ms: Callable[[], int],
     ) -> None:
-        """`catch_up` applies what the controller's log has; `publish` is called with the events that follow."""
+        """`catch_up` applies the controller's log; `publish` is called with the resulting events."""
         self._replicas = replicas
         self._send = send_to_controller
         self._catch_up = catch_up
@@ -40,14 +40,14 @@ class InSyncProposals:
         self._monotonic_ms = monotonic_ms
 
     def send(self, broker_id: int, broker_epoch: int) -> None:
-        """Send what has not been sent yet; to be called many times a second."""
+        """Send the unsent proposals; to be called many times a second."""
         proposals = self._replicas.proposals()
         if proposals:
             request = _request(broker_id, broker_epoch, proposals)
             self._send(request, lambda answer: self._answered(proposals, answer))
 
     def _answered(self, proposals: Proposals, answer: Any) -> None:
-        # What the controller used for its answer is in its log. A leader with an older value, as of
+        # The controller's answer depends on its log. A leader with an older value, such as of
         # `min.insync.replicas`, would acknowledge records that a newly elected leader may not have.
         self._catch_up()
         found = {} if answer is None or answer.error_code else dict(_answers(answer, self._replicas))
@@ -86,7 +86,7 @@ def _answers(answer: Any, replicas: Replicas) -> Iterable[tuple[PartitionKey, Pa
             if each.error_code:
                 yield key, ErrorCode.of(each.error_code)
             elif isinstance(role, PartitionLeader):
-                # The answer does not say who is eligible, the log does. If that could not be read just now, wait for
-                # it, as when the controller knows more than we do.
+                # The answer does not have the eligible replicas, the log does. If it could not be read just now,
+                # wait for it, as when the controller has a newer state.
                 heard = role.state.partition_epoch >= each.partition_epoch
                 yield key, role.state if heard else ErrorCode.INVALID_UPDATE_VERSION

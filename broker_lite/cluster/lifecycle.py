@@ -1,13 +1,13 @@
-"""A broker's life in its cluster: it registers, shows that it is alive, and says when it wants to stop.
+"""A broker's lifecycle in its cluster: registration, heartbeats, controlled shutdown.
 
 As Kafka's BrokerLifecycleManager. The broker's epoch is stored with its data: a broker that stopped cleanly sends it
-when it registers again, and may then lead at once, as nothing of its logs can be missing. A broker whose log directory
-has failed asks in its heartbeats to be fenced, until it is restarted: others lead in its place.
+when it registers again, and may then lead at once, as its logs are complete. A broker whose log directory has failed
+requests in its heartbeats to be fenced, until it is restarted: others lead in its place.
 
 The epoch is an offset of the controller's log, so one that is no higher than the stored one shows that the log has gone
-back, as when the cluster was given an older copy of it, or has begun anew under the same id. So does a log without the
-stored epoch's registration, or without the position that the broker had followed it to. That is checked first: each
-registration appends to the log, so a log that has gone back would reach the stored epoch after some starts.
+back, as when the cluster got an older copy of it, or has begun anew with the same id. So does a log without the stored
+epoch's registration, or without the position that the broker had read up to. This is checked first: each registration
+appends to the log, so a log that has gone back would reach the stored epoch after some starts.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.errors import ErrorCode
 
 RETRY_MS = 20
-"""Until a broker has what it waits for, it asks this often."""
+"""The interval of requests while a broker waits for a result."""
 MAX_RETRY_MS = 1_000
-"""After repeated refusals it asks less and less often, down to this."""
+"""The longest interval after repeated rejections."""
 BEHIND_MS = 3_000
-"""How long what is known of the log may lack this broker's last registration, as a server of ZooKeeper's may lag."""
+"""How long the known log may lack this broker's last registration, as a server of ZooKeeper may lag."""
 
 logger = logging.getLogger(__name__)
 
 
 def _nothing() -> None:
-    """Wait for nothing."""
+    """Do nothing."""
 
 
 def _always() -> bool:
@@ -59,7 +59,7 @@ class State(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who registers: a broker, in one start of it."""
+    """The identity of a broker in one start."""
 
     broker_id: int
     cluster_id: str
@@ -85,10 +85,10 @@ class Lifecycle:
         in_session: Callable[[], bool] = _always,
         followed_to: LogPosition | None = None,
     ) -> None:
-        """Be ready to register.
+        """Prepare to register.
 
-        `stopped_cleanly` says how the former start of this broker ended, `failure` what its log directory has failed
-        with for good, `in_session` whether the cluster counts this broker as alive: it sends no requests otherwise. The
+        `stopped_cleanly`: how the former start of this broker ended; `failure`: the permanent failure of its log
+        directory; `in_session`: whether the cluster counts this broker as alive: it sends no requests otherwise. The
         former start had read the controller's log up to `followed_to`, if that is known.
         """
         self._identity = identity
@@ -113,7 +113,7 @@ class Lifecycle:
         self.broker_epoch = NO_BROKER_EPOCH
         self.fenced = True
         self.on_alive: Callable[[], None] = _nothing
-        """Called once, when the cluster has accepted the broker, or `refusal` says why the broker does not join it."""
+        """Called once, when the cluster has accepted the broker, or `refusal` says why it does not join."""
         self.refusal = ""
         self._on_stopped: Callable[[], None] = _nothing
 
@@ -130,7 +130,7 @@ class Lifecycle:
         self._again_in(0)
 
     def stop(self, then: Callable[[], None]) -> None:
-        """Request a controlled shutdown, and call back when this broker leads no partition any more."""
+        """Request a controlled shutdown, and call back when this broker leads no partitions."""
         self._on_stopped = then
         if self.broker_epoch == NO_BROKER_EPOCH:
             self._stopped()
@@ -165,14 +165,14 @@ class Lifecycle:
             self._send(self._heartbeat(), self._answered_heartbeat)
 
     def _out_of_session(self) -> None:
-        """Wait for a session; a broker without one leads nothing, and so need not ask whether it may stop."""
+        """Wait for a session; a broker without one leads nothing, and need not request its shutdown."""
         if self.state is State.STOPPING:
             self._stopped()
         else:
             self._again_in(RETRY_MS)
 
     def _is_behind(self) -> bool:
-        """Whether the log, as far as it is known here, lacks this broker's last registration, or what it knew later."""
+        """Whether the known log lacks this broker's last registration, or its last known position."""
         image = self._image()
         if image.broker_epoch(self._identity.broker_id) < self._former_epoch:
             return True
@@ -227,7 +227,7 @@ class Lifecycle:
         self._again_in(0)
 
     def _refuse(self, epoch: int) -> None:
-        """Do not join a cluster whose log has lost what was in it: topics that it does not know would be put aside."""
+        """Do not join a cluster that has lost a part of its log: logs of topics unknown to it would be renamed."""
         known, followed = str(self._former_epoch), self._followed_to
         if followed is not None:
             known = f"{followed.offset} in controller epoch {followed.controller_epoch}"
@@ -241,7 +241,7 @@ class Lifecycle:
         self.on_alive()
 
     def _refused_registration(self, code: ErrorCode) -> int:
-        """Log a refusal, unless it is the same as before; return after how many milliseconds to retry."""
+        """Log a rejection, unless it is the same as before; return after how many milliseconds to retry."""
         if code is not self._refused:
             logger.warning("cannot register: %s; asking again", code.name)
             self._refused, self._retry_ms = code, RETRY_MS
@@ -299,7 +299,7 @@ class Lifecycle:
         self.fenced = fenced
 
     def _lost_epoch(self) -> None:
-        """Register again: the controller knows of another start of this broker, or of none."""
+        """Register again: the controller has another start of this broker, or none."""
         if self.state is State.STOPPING:
             self._stopped()
             return

@@ -1,20 +1,20 @@
-"""One broker as a member of its cluster: it follows what the controller decides, and notifies its listeners.
+"""One broker as a member of its cluster: it follows the controller's decisions, and notifies its listeners.
 
-A standalone broker is a cluster of one. Its controller is in the same process, and hands over what it has decided
-(`StandaloneController`): there is no log to follow, and nothing to be done by the clock.
+A standalone broker is a cluster of one. Its controller is in the same process, and passes on its decisions
+(`StandaloneController`): there is no log to follow, and there are no timers.
 
-Theory of operation: as soon as it hears of a change, or many times a second where it would not hear of one (`Looks`),
-the broker reads what is new in the controller's log, batch by batch. After
+Theory of operation: after each reported change, or many times a second if changes are not reported (`Looks`),
+the broker reads the new part of the controller's log, batch by batch. After
 each batch the image listeners are called, then its replicas take their new roles, and the event listeners are called
 with those. Roles wait until this start of the broker is registered: by that the cluster learns that others may lead
-what its former start led.
+the partitions of its former start.
 
-A broker that is out of its session (`Coordination.in_session`) leads nothing: others may have been elected in its
-place, without its knowledge. When it is back, it takes the roles that the log has for it by then.
+A broker outside its session (`Coordination.in_session`) leads nothing: others may have been elected in its
+place, without its knowledge. When it is back, it takes its current roles in the log.
 
-Requests to the controller are kept until the current controller answers: if it dies, or is no longer the controller,
-they are sent to the next one. So a request may be executed twice, or executed and answered with an error, as clients of
-a Kafka cluster have to expect as well.
+Requests to the controller are kept until the current controller answers: if it dies or resigns, they are sent to the
+next one. So a request may be executed twice, or executed and answered with an error, as clients of a Kafka cluster
+have to expect as well.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.controller.records import Record
 
 PROPOSALS_EVERY: Final = 3
-"""Leaders' proposals are sent after every third look, those of many partitions together; at rest, after each."""
+"""Leaders' proposals are sent after every third check, those of many partitions together; at rest, after each."""
 FAILOVER_WAIT_MS: Final = 400
 """How long a request for leaders waits for the controller to notice a death, which takes it a poll or two."""
 CONTROLLER_TIMEOUT_MS: Final = 30_000
-"""After how long a request is given up if no controller answers it (`request.timeout.ms` in Kafka)."""
+"""The timeout of a request to the controller (`request.timeout.ms` in Kafka)."""
 
 logger = logging.getLogger(__name__)
 
 
 def _nothing() -> None:
-    """Nobody needs to know of looks."""
+    """Do nothing."""
 
 
 class ClusterMember:
-    """What a broker knows of its cluster; used from the broker's one thread only."""
+    """A broker's view of its cluster; used from the broker's only thread."""
 
     def __init__(
         self,
@@ -67,31 +67,31 @@ class ClusterMember:
         scheduler: Scheduler,
         monotonic_ms: Callable[[], int],
     ) -> None:
-        """Know nothing yet: see `join`.
+        """Begin with an empty cluster: see `join`.
 
         Args:
-            broker_id: who this is.
-            log_of: returns the log of a partition that this broker has a replica of; creates it if needed.
-            settings: what replication goes by.
-            peers: how brokers are reached, see `connect`; None where there is nobody to ask.
+            broker_id: this broker's id.
+            log_of: returns the log of a partition with a replica on this broker; creates it if needed.
+            settings: the settings of replication.
+            peers: sends requests to brokers, see `connect`; None if there are no others.
             scheduler: the event loop.
-            monotonic_ms: a clock that never goes back.
+            monotonic_ms: a monotonic clock.
         """
         self.broker_id = broker_id
         self.image = ClusterImage()
         """The cluster as far as this broker has applied the controller's log."""
         self.safe_position: LogPosition | None = None
-        """How far that log is safe for sure.
+        """The position up to which that log is committed for certain.
 
-        Its last batch may not be on the disk yet, as on files it can be read while its controller flushes it: it is
-        safe once there is another one.
+        Its last batch may not be on the disk yet, as a file can be read while its controller flushes it: it is
+        committed once there is another one.
         """
         self.replicas = Replicas(broker_id, log_of, settings)
         self.on_image: list[Callable[[ClusterImage], None]] = []
         """Called after each batch of the log, before the events of `listen`."""
         self.acknowledgements = Acknowledgements(self.replicas, scheduler, monotonic_ms)
         self.when_safe = self.acknowledgements.when_safe
-        """Call back when a partition that this broker leads is safe up to an offset: see `Acknowledgements`."""
+        """Call back when a partition that this broker leads is replicated up to an offset: see `Acknowledgements`."""
         self._listeners: list[Callable[[Event], None]] = [self.acknowledgements.on_event]
         self._peers = peers
         self._scheduler = scheduler
@@ -103,21 +103,21 @@ class ClusterMember:
         self._proposals: InSyncProposals | None = None
         self._looks = Looks(self._look, self._may_rest, scheduler, monotonic_ms)
         self.look_soon = self._looks.soon
-        """Look at the cluster soon, and often for a while: something has changed."""
+        """Check the cluster soon, and often for a while: something has changed."""
         self.on_look: Callable[[], None] = _nothing
-        """Called after each look, at least several times a second."""
+        """Called after each check, at least several times a second."""
         self._looked = 0
         self._membership: Membership | None = None
         self._in_session = True
         self._has_lapsed = False
-        """Whether somebody was told since the last look that this broker is out of its session."""
+        """Whether anything since the last check found this broker outside its session."""
 
     def connect(self, peers: Peers) -> None:
-        """Reach other brokers over this network."""
+        """Set the network that reaches other brokers."""
         self._peers = peers
 
     def join(self, membership: Membership) -> None:
-        """Begin to follow the log, and to take part in writing it; `lifecycle.start` then makes this broker known."""
+        """Begin to follow the log, and to compete for writing it; `lifecycle.start` then registers this broker."""
         from sparkonce.broker_lite.cluster.in_sync import InSyncProposals  # a standalone broker never proposes
 
         self._membership = membership
@@ -129,12 +129,12 @@ class ClusterMember:
         self._looks.begin()
 
     def stand_alone(self, membership: Membership, image: ClusterImage) -> None:
-        """Be a cluster of one, whose controller hands over what it decides; take all roles of this image."""
+        """Be a cluster of one, whose controller passes on its decisions; take all roles of this image."""
         self._membership, self.image = membership, image
         self.take_roles()
 
     def leave(self) -> None:
-        """Stop following the log, and let another broker be the controller."""
+        """Stop following the log, and resign if this broker is the controller."""
         self._looks.end()
         membership, self._membership = self._membership, None
         if membership is not None:
@@ -145,7 +145,7 @@ class ClusterMember:
 
     @property
     def registered(self) -> bool:
-        """Whether the image has this start of the broker, and so all that was in the log before."""
+        """Whether the image has this start of the broker, and so everything before it in the log."""
         return self._membership is not None and self._membership.lifecycle.registered
 
     @property
@@ -155,12 +155,12 @@ class ClusterMember:
 
     @property
     def controller(self) -> ControllerRole:
-        """What this broker has of the controller, which it may be or not."""
+        """The controller's interface on this broker, which may be the controller or not."""
         assert self._membership is not None, "the broker has joined"
         return self._membership.controller
 
     def listen(self, callback: Callable[[Event], None]) -> None:
-        """Register a listener; it is called with each event after it took effect."""
+        """Add a listener; it is called with each event after it took effect."""
         self._listeners.append(callback)
 
     def publish(self, events: Iterable[Event]) -> None:
@@ -186,12 +186,12 @@ class ClusterMember:
     # Requests.
 
     def send(self, broker_id: int, request: Any, then: Answer) -> None:
-        """Send a request to a broker, this one too; never answers before it returns."""
+        """Send a request to a broker, or to this one; never answers before it returns."""
         assert self._peers is not None, "a standalone broker asks nobody"
         self._peers.send(broker_id, request, then)
 
     def send_to_controller(self, request: Any, then: Answer, timeout_ms: int = CONTROLLER_TIMEOUT_MS) -> None:
-        """Send a request to the controller, whichever broker that is; None after `timeout_ms` without an answer."""
+        """Send a request to the current controller; the answer is None after `timeout_ms`."""
         waiting = _ToController(request, then, self._monotonic_ms() + timeout_ms)
         self._waiting.append(waiting)
         self._send_waiting(waiting)
@@ -207,16 +207,16 @@ class ClusterMember:
 
     def _answered(self, waiting: _ToController, epoch: int, answer: Any) -> None:
         if waiting not in self._waiting or waiting.controller_epoch != epoch:
-            return  # given up, or sent to the next controller by now
+            return  # timed out, or sent to the next controller by now
         if answer is None or answer.error_code == ErrorCode.NOT_CONTROLLER:
-            waiting.under_way = False  # until the next look
+            waiting.under_way = False  # until the next check
             self.look_soon()
             return
         self._waiting.remove(waiting)
         waiting.then(answer)
 
     def _send_again(self) -> None:
-        """Send what the current controller has not been asked yet; give up requests that have waited too long."""
+        """Send the requests that the current controller does not have yet; drop those that have timed out."""
         now_ms = self._monotonic_ms()
         for waiting in list(self._waiting):
             if now_ms >= waiting.deadline_ms:
@@ -225,18 +225,18 @@ class ClusterMember:
             elif not waiting.under_way or waiting.controller_epoch != self.image.controller_epoch:
                 self._send_waiting(waiting)
 
-    # Deaths that the controller has yet to notice.
+    # Deaths that the controller has not noticed yet.
 
     def is_gone(self, broker_id: int) -> bool:
         """Whether a broker is known to be dead, whatever the log says."""
         return self._membership is not None and self._membership.coordination.is_gone(broker_id)
 
     def is_announced(self, broker_id: int, incarnation: uuid.UUID) -> bool:
-        """Whether this start of a broker is known to be the one that is there: all others of that id are dead."""
+        """Whether this start of a broker is known to be alive: then all others of that id are dead."""
         return self._membership is not None and self._membership.coordination.is_announced(broker_id, incarnation)
 
     def misses_a_death(self) -> bool:
-        """Whether a broker is dead that the log, as far as it goes, shows as alive."""
+        """Whether a broker is dead that the log still has as alive."""
         self.poll()
         return any(
             not each.fenced and each.broker_id != self.broker_id and self.is_gone(each.broker_id)
@@ -247,7 +247,7 @@ class ClusterMember:
         """Call back when the log has new leaders in place of dead brokers, or after `FAILOVER_WAIT_MS`.
 
         A client that has just lost its connection to a leader asks at once for the new one. If the answer were still
-        the dead one, it would ask again a second later.
+        the dead one, it would ask again only a second later.
         """
         self._after_failover.append((self._monotonic_ms() + FAILOVER_WAIT_MS, then))
         self.look_soon()
@@ -268,7 +268,7 @@ class ClusterMember:
     # The log.
 
     def poll(self) -> None:
-        """Apply what is new in the controller's log."""
+        """Apply the new part of the controller's log."""
         if self._membership is None:
             return
         try:
@@ -280,13 +280,13 @@ class ClusterMember:
             if isinstance(step, ClusterImage):
                 self.image, self.safe_position = step, step.position
                 if step is not steps[-1]:
-                    continue  # its controller's election belongs to it: in between it is a position of no log
+                    continue  # its controller's election belongs to it: in between there is no valid position
             else:
                 self._apply(step)
             try:
                 self.notify()
                 self.take_roles()
-            except Exception:  # the log has been read already: what comes after this must be applied, too
+            except Exception:  # the log has been read already: the rest must be applied, too
                 logger.exception("what follows from the controller's log up to %d is not done", self.image.next_offset)
         if steps:
             self.look_soon()
@@ -301,13 +301,13 @@ class ClusterMember:
             except Exception:
                 logger.exception("%s, offset %d of the controller's log, is ignored", record, offset)
             image.next_offset = offset + 1
-        # Who is the controller is written as a whole with the snapshot, and flushed before anybody can read it.
+        # The election is written together with the snapshot, and flushed before any other broker can read it.
         self.safe_position = before if image.terms == terms else image.position
 
     def take_roles(self) -> None:
-        """Have the replicas take the roles that the image has for them, if this broker may have any.
+        """Let the replicas take their roles in the image, if this broker may have any.
 
-        Out of session it has none, or what follows from a role would be refused then, and not be tried again.
+        Outside its session it has none: the effects of a role would fail then, and not be retried.
         """
         if self.registered and self._in_session:
             self.publish(self.replicas.apply(self.image, self._monotonic_ms()))
@@ -340,11 +340,11 @@ class ClusterMember:
             self.take_roles()
 
     def poll_soon(self) -> None:
-        """Apply what is new in the next turn of the event loop."""
+        """Apply the new part of the log in the next turn of the event loop."""
         self._scheduler.call_soon(self.poll)
 
     def _may_rest(self) -> bool:
-        """Whether nothing is waited for but what is reported (`look_soon`)."""
+        """Whether everything waited for is reported (`look_soon`)."""
         membership = self._membership
         if membership is None or self._after_failover or not self.registered:
             return False
@@ -358,7 +358,7 @@ class ClusterMember:
             return
         membership.controller.tick()
         self.poll()
-        if self._has_lapsed:  # it may be over by now, but what was refused meanwhile is to be tried again
+        if self._has_lapsed:  # it may be over by now, but operations that failed meanwhile must be retried
             self._has_lapsed = False
             self._look_at_session(False)
         self._look_at_session(membership.coordination.in_session)
@@ -381,7 +381,7 @@ class ClusterMember:
 
 
 class Membership(NamedTuple):
-    """What a broker takes part with."""
+    """The parts of a broker's membership."""
 
     coordination: Surroundings
     controller: ControllerRole
@@ -390,7 +390,7 @@ class Membership(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _ToController:
-    """A request that the controller has not answered yet."""
+    """A request without an answer from the controller yet."""
 
     request: Any
     then: Answer

@@ -1,15 +1,16 @@
-"""The controller's log: written by one broker at a time, read by all of them, from files that they share.
+"""The controller's log: written by one broker at a time, read by all of them, in shared files.
 
-Theory of operation: each controller epoch has a file of its own, which begins with a snapshot of the cluster as the
-former epochs left it, followed by the changes. A change is one record batch, so it is there as a whole or not at all;
-its partition leader epoch is the controller's epoch. A new controller reads the latest file up to its last whole batch,
-ignores a torn one at the end, and writes its own file, as a whole, before others can see it. The files of former epochs
-are no longer needed then; a copy of one with such an end is kept, since it may have been damaged rather than cut off.
+Theory of operation: each controller epoch has its own file, which begins with a snapshot of the cluster as the
+former epochs left it, followed by the changes. A change is one record batch, so it is complete or absent; its partition
+leader epoch is the controller's epoch. A new controller reads the latest file up to its last complete batch, ignores a
+torn one at the end, and writes its own file, as a whole, before others can see it. The files of former epochs are then
+no longer needed; of one with a torn end a copy is kept, since it may have been damaged rather than cut off.
 
-A controller that others consider dead, and that comes back, is fenced as follows: a reader asks for the latest epoch
-after it has read, and drops what it read if a later one has been claimed by then; a writer asks after it has written,
-and counts a write as done only if its epoch is still the latest. A new epoch is claimed before the old file is read. So
-what the old controller has acknowledged was written before that claim, and is read; what it writes later is ignored.
+A controller that others consider dead, and that comes back, is fenced as follows: a reader checks the latest epoch
+after a read, and drops what it has read if a later one has been claimed; a writer checks it after a write, and counts
+the write as done only if its own epoch is still the latest. A new epoch is claimed before the old file is read. So
+everything that the old controller has acknowledged was written before that claim, and is read; later writes are
+ignored.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ from sparkonce.kafka.protocol.records import (
 
 FOLDER: Final = "__cluster_metadata-0"
 CLUSTER_FILE: Final = "cluster-id"
-"""Beside the folder: whose log it is."""
+"""Beside the folder: the id of the log's cluster."""
 MAX_READ_BYTES: Final = 16 << 20
-"""How much is read at once, unless one batch is longer."""
+"""How many bytes are read at once, unless one batch is longer."""
 BEGINS_WITH: Final = 2
-"""Of how many batches the first write of a file consists: a snapshot, and who is the controller."""
+"""The number of batches in the first write of a file: a snapshot, and the election of the controller."""
 MAGIC_POSITION: Final = 16
 MAGIC_BYTE: Final = bytes([MAGIC])
 _SUFFIX: Final = ".log"
 _TORN_SUFFIX: Final = ".torn"
-"""Behind the name of a file: a copy of it that nothing reads."""
+"""The suffix of a copy of a file, which is never read."""
 _DIGITS: Final = 10
 _FILE: Final = re.compile(rf"\d{{{_DIGITS}}}\{_SUFFIX}")
 
@@ -57,14 +58,14 @@ logger = logging.getLogger(__name__)
 
 
 class DamagedMetadataError(OSError):
-    """A log of which more is unreadable than what a death in the middle of its last write leaves."""
+    """More of a log is unreadable than a crash in its last write can explain."""
 
 
 class MetadataLog:
     """The files of the log."""
 
     def __init__(self, storage: Storage, directory: str) -> None:
-        """Keep them in a folder in `directory`, which is made if it is not there."""
+        """Use the files of a folder in `directory`; it is created if it does not exist."""
         self._storage = storage
         self.folder = f"{directory}/{FOLDER}"
         storage.make_directory(self.folder)
@@ -81,12 +82,12 @@ class MetadataLog:
     def begin(
         self, epoch: int, controller_id: int, now_ms: int, incarnation: uuid.UUID | None = None
     ) -> tuple[ClusterImage, MetadataWriter]:
-        """Begin an epoch that this broker has claimed; returns the cluster as the former ones left it, and the writer.
+        """Begin an epoch that this broker has claimed; return the cluster as the former ones left it, and the writer.
 
         `incarnation` is that of this start of the broker.
 
         Raises:
-            OSError: if the file cannot be written, or the one before is damaged (DamagedMetadataError).
+            OSError: if the file cannot be written, or the former one is damaged (DamagedMetadataError).
         """
         image = self._latest_image(epoch)
         snapshot_offset = image.next_offset
@@ -96,7 +97,7 @@ class MetadataLog:
         elected_offset = image.next_offset
         image.apply(elected)
         begun = snapshot + _batch([encode_record(elected)], elected_offset, epoch, now_ms)
-        # Private, as SCRAM credentials are among what it holds.
+        # Private, as it contains SCRAM credentials.
         self._storage.write(self.path(epoch), begun, durable=True, private=True)
         for former in self.epochs():
             if former < epoch:
@@ -122,7 +123,7 @@ class MetadataLog:
         return image
 
     def _keep_aside(self, epoch: int, data: bytes, left_out: int) -> None:
-        """Keep a copy of a file that is soon removed: a write cut off by a death looks like a flipped bit."""
+        """Keep a copy of a file that is about to be removed: a write cut off by a crash looks like a flipped bit."""
         aside = self.path(epoch) + _TORN_SUFFIX
         self._storage.write(aside, data, durable=True, private=True)
         text = "%s: leaving out %d bytes of a last write that was cut off; the file as it was is kept as %s"
@@ -138,14 +139,14 @@ class MetadataWriter:
 
     @property
     def size(self) -> int:
-        """How many bytes the file has."""
+        """The size of the file, in bytes."""
         return self._file.size
 
     def append(self, records: Sequence[Change], base_offset: int, now_ms: int) -> None:
-        """Write changes as one batch; when this returns, they are on the disk.
+        """Write changes as one batch, and flush it.
 
         Raises:
-            OSError: if that fails; then it is not known whether they are.
+            OSError: if that fails; then the outcome is unknown.
         """
         self._file.append(_batch([encode_record(each) for each in records], base_offset, self._epoch, now_ms))
         self._file.flush()
@@ -159,17 +160,17 @@ class MetadataReader:
     """Follows the log from one epoch's file to the next."""
 
     def __init__(self, storage: Storage, log: MetadataLog, latest_epoch: Callable[[], int]) -> None:
-        """`latest_epoch` is asked after each read; see there."""
+        """`latest_epoch` is called after each read: see the module."""
         self._storage = storage
         self._log = log
         self._latest_epoch = latest_epoch
         self._file: File | None = None
         self._position = 0
         self.epoch = -1
-        """The epoch whose file is followed, -1 before there is any."""
+        """The epoch whose file is read, -1 before the first."""
 
     def poll(self) -> list[Step]:
-        """Return what has been written since the last call, as far as it counts.
+        """Return the committed changes since the last call.
 
         Raises:
             OSError: if a file cannot be read.
@@ -191,7 +192,7 @@ class MetadataReader:
             self._file = None
 
     def _following(self, file: File) -> bytes:
-        """Read on: the first batch as a whole, however long it is, as a change of many partitions may be."""
+        """Read on; the first batch is read whole, even if it is long, as a change of many partitions may be."""
         data = file.pread(MAX_READ_BYTES, self._position)
         if len(data) < MAX_READ_BYTES:
             return data
@@ -199,7 +200,7 @@ class MetadataReader:
         return data if size <= len(data) else file.pread(size, self._position)
 
     def _beginning(self, epoch: int) -> bytes:
-        """Switch to the file of a later epoch; return its content, nothing if its controller has not begun yet."""
+        """Switch to the file of a later epoch; return its content, empty if its controller has not begun yet."""
         path = self._log.path(epoch)
         try:
             data = self._storage.read(path)
@@ -213,7 +214,7 @@ class MetadataReader:
 
 
 def read_steps(data: bytes) -> tuple[list[Step], int]:
-    """Read whole batches; returns what they say, and where they end: at what is torn, damaged or of another log."""
+    """Parse complete batches; returns their steps, and the end: before a torn, damaged or foreign batch."""
     found: list[Step] = []
     position = 0
     while len(data) - position >= HEADER_BYTES:
@@ -234,10 +235,10 @@ def read_steps(data: bytes) -> tuple[list[Step], int]:
 
 
 def damage(data: bytes, found: Sequence[Step], end: int) -> str | None:
-    """Say what is wrong with a file of which `read_steps` has found this, up to `end`.
+    """Return what is wrong with a file of which `read_steps` has found these steps, up to `end`.
 
-    None if all of it was read, or what is left may be the beginning of a last write that a death has cut off. That
-    cannot be so for what a controller begins a file with, as it comes to be as a whole, nor before a whole batch.
+    None if all of it was read, or the rest may be the beginning of a last write that a crash has cut off. That
+    is impossible in the first write of a file, which is written as a whole, and before a complete batch.
     """
     place = f"at byte {end} of {len(data)} lies no batch that can be read"
     if len(found) < BEGINS_WITH:
@@ -248,16 +249,16 @@ def damage(data: bytes, found: Sequence[Step], end: int) -> str | None:
 
 
 def is_last_at_full_length(data: bytes, end: int) -> bool:
-    """Whether what lies behind `end` has the length of one batch: more than a kill leaves of a write that it cuts off.
+    """Whether the rest after `end` has the length of one batch: more than a crash leaves of a write that it cuts off.
 
-    A loss of power may leave that, so a controller begins all the same.
+    A power failure may leave that, so a controller begins all the same.
     """
     left = len(data) - end
     return left >= HEADER_BYTES and read_header(data, end).size == left
 
 
 def has_whole_batch(data: Buffer, position: int) -> bool:
-    """Whether a whole batch lies anywhere at or after a position."""
+    """Whether there is a complete batch anywhere at or after a position."""
     view = bytes(memoryview(data)[position:])
     magic = view.find(MAGIC_BYTE, MAGIC_POSITION)
     while magic >= 0:
@@ -271,7 +272,7 @@ def has_whole_batch(data: Buffer, position: int) -> bool:
 
 
 def taken(image: ClusterImage, step: Step) -> ClusterImage:
-    """Return the image after a step: `image` itself, changed, or another one."""
+    """Return the image after a step: `image` itself, changed, or a new one."""
     if isinstance(step, ClusterImage):
         return step
     for record in step:

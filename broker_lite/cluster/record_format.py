@@ -1,7 +1,7 @@
-"""The controller's records, and whole images, as JSON: what the values in its log are.
+"""The controller's records, and whole images, as JSON: the values in its log.
 
-A record is an object with its kind under `type` and Kafka's camelCase names beside it; what a reader does not know of
-an object it leaves, so that a field can be added. Partitions of a snapshot are arrays, in the order of
+A record is an object with its kind under `type` and Kafka's camelCase names beside it; a reader ignores unknown
+fields, so that fields can be added. Partitions of a snapshot are arrays, in the order of
 `PartitionState`, because a cluster may have many.
 """
 
@@ -20,7 +20,7 @@ SNAPSHOT: Final = "Snapshot"
 
 
 class MetadataFormatError(ValueError):
-    """Bytes in the controller's log that are no record of it; the message says what is wrong."""
+    """Bytes in the controller's log are not a valid record; the message says why."""
 
 
 def encode_record(record: Record) -> bytes:
@@ -30,7 +30,7 @@ def encode_record(record: Record) -> bytes:
 
 
 def decode(value: bytes | None) -> Record | ClusterImage:
-    """Read a value of the log: a record, or a snapshot, whose `next_offset` is for the caller to set.
+    """Parse a value of the log: a record, or a snapshot, whose `next_offset` the caller must set.
 
     Raises:
         MetadataFormatError: if it is neither.
@@ -85,7 +85,7 @@ def _read_snapshot(document: Mapping[str, Any]) -> ClusterImage:
     image.controller_id, image.controller_epoch = document["controllerId"], document["controllerEpoch"]
     image.terms = read_terms(document.get("terms", []))
     image.next_producer_id = document["nextProducerId"]
-    image.default_settings = dict(document.get("defaultSettings", {}))  # logs of before they were kept there have none
+    image.default_settings = dict(document.get("defaultSettings", {}))  # absent from old logs
     image.documents = dict(document["documents"])
     for each in document["brokers"]:
         image.brokers[each["brokerId"]] = BrokerImage(
@@ -130,17 +130,17 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Record]]] = {
 
 
 def plain_terms(terms: Sequence[LogPosition]) -> list[list[object]]:
-    """Return where controllers' parts of the log begin, as JSON has it."""
+    """Return where the terms of controllers begin in the log, as JSON."""
     return [[epoch, str(incarnation), offset] for epoch, incarnation, offset in terms]
 
 
 def read_terms(document: Sequence[Any]) -> tuple[LogPosition, ...]:
-    """Read what `plain_terms` returns."""
+    """Parse the result of `plain_terms`."""
     return tuple(LogPosition(epoch, uuid.UUID(incarnation), offset) for epoch, incarnation, offset in document)
 
 
 def _incarnation(document: Mapping[str, Any]) -> uuid.UUID | None:
-    found = document.get("incarnation")  # older records have none
+    found = document.get("incarnation")  # absent from old records
     return None if found is None else uuid.UUID(found)
 
 

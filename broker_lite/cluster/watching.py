@@ -2,7 +2,7 @@
 
 Theory of operation: the controller's log is read step by step, as a broker reads it, and each change of a partition is
 compared with its former state. A reader that missed a part, since a new log was begun meanwhile, finds a snapshot: then
-epochs must not have fallen, and if nothing was missed, the snapshot equals the known image.
+epochs must not have decreased, and if nothing was missed, the snapshot equals the known image.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class WatchedImage:
         self._histories: dict[PartitionKey, PartitionHistory] = {}
 
     def take(self, step: Step) -> None:
-        """Take the next step of the log.
+        """Apply the next step of the log.
 
         Raises:
             ViolationError: if it breaks an invariant (leader-in-sync, one-leader, epochs-rise, images-equal). The step

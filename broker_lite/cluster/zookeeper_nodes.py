@@ -1,28 +1,28 @@
-"""A cluster as nodes of a ZooKeeper: which there are, what is in them, and what a decision does to them.
+"""A cluster as nodes of a ZooKeeper: paths, contents, and the changes of a decision.
 
 Theory of operation: the state is in nodes as the articles about Kafka draw them, one for each topic and partition. The
-log is beside them: each decision is a numbered node under `/changes`, whose own value, the head, says which is the last
-one. A decision is one transaction: it checks the controller's epoch, moves the head from the version that this
-controller knows, makes the node of the change, and changes the state. So a controller that has been replaced fails as a
-whole, by the epoch and by every version.
+log is beside them: each decision is a numbered node under `/changes`, whose own value, the head, has the number of the
+last one. A decision is one transaction: it checks the controller's epoch, moves the head from the version that this
+controller knows, creates the node of the change, and changes the state. So a controller that has been replaced is
+fenced, by the epoch and by every version.
 
-Readers follow the changes. Only the last `RETAINED` are kept: whoever is further behind reads the state, which is not
-one moment's while decisions go on, and then all changes that are kept, over it. A record says what is now, so applying
+Readers follow the changes. Only the last `RETAINED` are kept: a reader that is further behind reads the state, which is
+not consistent while decisions go on, and then applies all kept changes to it. A record has the new state, so applying
 one twice does no harm, and the result is the cluster at the last of these changes. By the same rule a decision that is
 too long for one transaction may change the rest of the state in further ones.
 
-| node | what is in it |
+| node | content |
 |---|---|
 | `/cluster/id` | the cluster's id |
-| `/controller` | ephemeral: which broker is the controller |
-| `/controller_epoch` | how often there has been a new one |
+| `/controller` | ephemeral: the controller's broker id |
+| `/controller_epoch` | the number of elections |
 | `/controller_terms` | where the terms of the last controllers begin in the log |
-| `/brokers/ids/N` | ephemeral: broker N is there, and where |
+| `/brokers/ids/N` | ephemeral: broker N is alive, and its address |
 | `/brokers/registrations/N` | broker N as the controller knows it: its epoch, and whether it is fenced |
 | `/brokers/topics/T` | a topic's id and settings |
 | `/brokers/topics/T/partitions/P/state` | a partition's replicas, in-sync set, leader and epochs |
 | `/config/brokers/<default>`, `/config/documents/D` | settings of all brokers; access control lists and the like |
-| `/latest_producer_id_block` | producer ids below this one have been handed out |
+| `/latest_producer_id_block` | producer ids below this one are assigned |
 | `/changes`, `/changes/M` | the head of the log; its changes |
 """
 
@@ -60,18 +60,18 @@ from sparkonce.broker_lite.controller.records import (
 )
 
 FORMAT: Final = "sparkonce 1"
-"""What `/cluster/id` says, so that nobody takes another system's nodes for ours."""
+"""The beginning of `/cluster/id`, to reject the nodes of other systems."""
 RETAINED: Final = 100
-"""Changes that are kept for readers."""
+"""How many changes are kept for readers."""
 PLAIN_BYTES: Final = 64 << 10
-"""A longer change is compressed."""
+"""Longer changes are compressed."""
 MAX_TRANSACTION_BYTES: Final = 512 << 10
-"""About how long a transaction may be: half of what ZooKeeper takes (`jute.maxbuffer`)."""
+"""The approximate size limit of a transaction: half of ZooKeeper's (`jute.maxbuffer`)."""
 MAX_CHANGE_BYTES: Final = 900 << 10
-"""A change must fit into one node."""
+"""The size limit of a change, which must fit into one node."""
 ANY_VERSION: Final = -1
 _OPERATION_BYTES: Final = 64
-"""What an operation takes besides its path and value."""
+"""The size of an operation without its path and value."""
 
 CLUSTER_ID: Final = "/cluster/id"
 CONTROLLER: Final = "/controller"
@@ -90,7 +90,7 @@ _TOPIC: Final = re.compile(rf"{TOPICS}/([^/]+)")
 
 
 class Create(NamedTuple):
-    """Make a node."""
+    """Create a node."""
 
     path: str
     data: bytes = b""
@@ -98,7 +98,7 @@ class Create(NamedTuple):
 
 
 class SetData(NamedTuple):
-    """Change a node that has this version."""
+    """Change a node with this version."""
 
     path: str
     data: bytes
@@ -106,7 +106,7 @@ class SetData(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Remove a node that has this version, or `ANY_VERSION`."""
+    """Remove a node with this version, or `ANY_VERSION`."""
 
     path: str
     version: int
@@ -126,14 +126,14 @@ class Head(NamedTuple):
     """The end of the log."""
 
     number: int = 0
-    """Of the last change; 0 if there is none."""
+    """The number of the last change; 0 if there is none."""
     next_offset: int = 0
     controller_id: int = NO_LEADER
     controller_epoch: int = -1
 
     @property
     def first(self) -> int:
-        """The number of the first change that is kept."""
+        """The number of the first change that is still kept."""
         return max(1, self.number - RETAINED + 1)
 
     def encode(self) -> bytes:
@@ -142,10 +142,10 @@ class Head(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> Head:
-        """Read it.
+        """Parse the value of `/changes`.
 
         Raises:
-            MetadataFormatError: if it is none.
+            MetadataFormatError: if it is invalid.
         """
         found = _document(CHANGES, data)
         return cls(*(_number(CHANGES, found, _camel(name)) for name in cls._fields))
@@ -159,7 +159,7 @@ class Change(NamedTuple):
 
 
 def first_nodes(cluster_id: str) -> list[Operation]:
-    """Return what makes an empty cluster."""
+    """Return the operations that create an empty cluster."""
     parents = ("/brokers", BROKER_IDS, REGISTRATIONS, TOPICS, "/cluster", "/config", "/config/brokers", DOCUMENTS)
     return [
         *map(Create, parents),
@@ -170,7 +170,7 @@ def first_nodes(cluster_id: str) -> list[Operation]:
 
 
 def cluster_id_of(data: bytes) -> str | None:
-    """Return the id in a `/cluster/id`; None if that is another system's, as Apache Kafka's."""
+    """Return the id in a `/cluster/id`; None if it is another system's, such as Apache Kafka's."""
     try:
         found = _document(CLUSTER_ID, data)
     except MetadataFormatError:
@@ -182,7 +182,7 @@ def epoch_of(data: bytes) -> int:
     """Return the epoch in a `/controller_epoch`.
 
     Raises:
-        MetadataFormatError: if there is none.
+        MetadataFormatError: if it is invalid.
     """
     if not data.isdigit():
         raise MetadataFormatError(f"{CONTROLLER_EPOCH} is {data[:80]!r}, and no number")
@@ -190,22 +190,22 @@ def epoch_of(data: bytes) -> int:
 
 
 def change_path(number: int) -> str:
-    """Return the node of a change."""
+    """Return the path of a change."""
     return f"{CHANGES}/{number:010d}"
 
 
 def encode_change(epoch: int, base_offset: int, records: Sequence[Record]) -> bytes:
-    """Return the value of the node of a change: a line that says where, and one for each record."""
+    """Return the value of a change's node: a line with its position, and one for each record."""
     head = _json({"controllerEpoch": epoch, "baseOffset": base_offset})
     data = b"\n".join([head, *map(encode_record, records)])
     return data if len(data) <= PLAIN_BYTES else zlib.compress(data)
 
 
 def decode_change(path: str, data: bytes) -> Change:
-    """Read it.
+    """Parse a change.
 
     Raises:
-        MetadataFormatError: if it is none.
+        MetadataFormatError: if it is invalid.
     """
     if not data.startswith(b"{"):
         try:
@@ -221,23 +221,23 @@ class StateNodes:
     """The nodes of the state, as the controller knows them."""
 
     def __init__(self, versions: dict[str, int], image: ClusterImage) -> None:
-        """Know their versions: `ANY_VERSION` of those that only have others below them.
+        """Begin with their versions: `ANY_VERSION` for inner nodes.
 
-        The image is the controller's own, and ahead of the nodes by what it decides.
+        The image is the controller's own, and ahead of the nodes by its current decision.
         """
         self._versions = versions
         self._image = image
         self._paths = {topic.topic_id: set(_of_topic(topic)) for topic in image.topics.values()}
 
     def following(self, records: Iterable[Record]) -> list[Operation]:
-        """Return what records, which the image has by now, do to the nodes."""
+        """Return the operations for records that the image already has."""
         wanted: dict[str, bytes | None] = {}
         for record in records:
             wanted |= self._after(record)
         return self.becoming(wanted)
 
     def becoming(self, wanted: Mapping[str, bytes | None]) -> list[Operation]:
-        """Return what gives nodes these values; None is for those that go. Parents are made first, and go last."""
+        """Return the operations that set nodes to these values; None removes one. Parents come first, and go last."""
         made: list[Operation] = []
         gone: list[Operation] = []
         for path in sorted(wanted):
@@ -298,10 +298,10 @@ def nodes_of(image: ClusterImage) -> dict[str, bytes]:
 
 
 def image_of(nodes: Mapping[str, bytes]) -> ClusterImage:
-    """Return the cluster by the nodes of its state, as far as they fit: they may not be of one moment.
+    """Return the cluster from the nodes of its state, as far as they match: they may be inconsistent.
 
     Raises:
-        MetadataFormatError: if one of them is not ours.
+        MetadataFormatError: if one of them is invalid.
     """
     image = ClusterImage()
     for path in sorted(nodes):  # a topic comes before its partitions
@@ -340,7 +340,7 @@ def _read_node(image: ClusterImage, path: str, data: bytes) -> None:
 
 
 def replay(image: ClusterImage, changes: Iterable[Change]) -> None:
-    """Apply changes, in order, to an image that may be later than some of them, and so lacks what was deleted since."""
+    """Apply changes, in order, to an image that may be later than some of them, and so lack deleted topics."""
     for change in changes:
         image.next_offset = change.base_offset
         for record in change.records:
@@ -351,10 +351,10 @@ def replay(image: ClusterImage, changes: Iterable[Change]) -> None:
 
 
 def transactions(log: Sequence[Operation], state: Sequence[Operation], check: Check) -> list[list[Operation]]:
-    """Divide what a decision does into transactions, each of which checks the controller's epoch.
+    """Divide a decision's operations into transactions, each of which checks the controller's epoch.
 
-    What it does to the log is in the first one, whatever its size; by that it counts as a whole. What it does to the
-    state follows, in parts of about `MAX_TRANSACTION_BYTES`.
+    Operations on the log are in the first one, whatever its size; it commits the decision as a whole. Those on the
+    state follow, in parts of about `MAX_TRANSACTION_BYTES`.
     """
     parts: list[list[Operation]] = [[check, *log]]
     size = sum(map(_size, log))

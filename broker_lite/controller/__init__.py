@@ -1,1 +1,1 @@
-"""The controller: who is in the cluster, who leads which partition, and the log of how that came to be."""
+"""The controller: cluster membership, partition leadership, and the log of their changes."""

@@ -1,13 +1,13 @@
-"""The active controller: requests and the time go in, records for its log come out (Kafka's QuorumController, smaller).
+"""The active controller: requests and time in, records for its log out (a smaller QuorumController).
 
-Theory of operation: every method looks at the image, decides, and returns records, which are already applied to the
+Theory of operation: every method reads the image, decides, and returns records, which are already applied to the
 image. The caller writes the records to the log, durably, before it sends the answer; if that fails, this controller is
-discarded, and another one starts from the log. So everything here is in the log, except the leases: when each broker
-was last heard of. A new controller grants every broker a whole lease, from its own start.
+discarded, and another one starts from the log. So all state here is in the log, except the leases: the time of each
+broker's last heartbeat. A new controller grants every broker a whole lease, from its own start.
 
 A broker is fenced from its registration until its first heartbeat that has caught up with the log, and again when its
 lease has expired. A fenced broker leads no partition and is in sync in none. Its epoch is the offset of its
-registration: requests of a former start of it are ignored (KIP-903).
+registration: requests of an earlier start of it are ignored (KIP-903).
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class ControllerSettings:
     """The controller's settings; times in milliseconds."""
 
     session_timeout_ms: int = 9_000
-    """After so long without a heartbeat a broker is fenced."""
+    """The time without a heartbeat after which a broker is fenced."""
     rebalance_interval_ms: int = 300_000
-    """How often leadership goes back to the preferred leaders; 0 for never."""
+    """How often leadership returns to the preferred leaders; 0 for never."""
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
-    """The initial values for a log that does not have these settings yet; afterwards the log's values count."""
+    """The initial values for a log without these settings; afterwards the log's values are valid."""
     first_leader_epoch: int = 0
-    """The leader epoch in which new partitions begin."""
+    """The first leader epoch of new partitions."""
 
 
 class InSyncProposal(NamedTuple):
@@ -82,9 +82,9 @@ class Controller:
         self._balanced_ms = now_ms
 
     def begin(self) -> list[Record]:
-        """Return the records that the log must have first: to be called first by each controller.
+        """Return the initial records of the log: to be called first by each controller.
 
-        As Kafka's controller does when eligible leader replicas come into use (KIP-966).
+        As Kafka's controller does when eligible leader replicas are enabled (KIP-966).
         """
         known = self.image.default_settings
         return self.change_default_settings(
@@ -138,19 +138,19 @@ class Controller:
     ) -> tuple[list[Record], Heartbeat]:
         """Handle a heartbeat of a broker that has applied the log up to `next_offset`.
 
-        A broker that is allowed to shut down is fenced at the same time, so that its next start need not wait for the
-        end of a lease. One whose disk has failed asks to be fenced: it may have lost records, and is not eligible to
+        A broker that may shut down is fenced at the same time, so that its next start need not wait for the end of its
+        lease. One whose disk has failed requests to be fenced: it may have lost records, and is not eligible to
         lead.
 
         Raises:
-            KafkaError: STALE_BROKER_EPOCH if it has to register again.
+            KafkaError: STALE_BROKER_EPOCH if it must register again.
         """
         broker = self._checked_broker(broker_id, broker_epoch)
         self._heard_ms[broker_id] = now_ms
         records: list[Record] = []
         caught_up = next_offset > broker_epoch
         may_shut_down = False
-        # A broker that wants to be fenced may be fenced already, for its silence, and still be eligible.
+        # A broker that requests to be fenced may be fenced already, after its session timeout, and still be eligible.
         forgetful = (broker_id,) if wants_fence else ()
         if wants_to_stop:
             if not broker.shutting_down:
@@ -212,7 +212,7 @@ class Controller:
         records = self._move(proposal.key, state, wanted)
         now = self.image.partition(proposal.key)
         assert now is not None
-        # A reassignment that completes by that is a change of its own: the leader learns of it from the log, as of any
+        # The completion of a reassignment is a change of its own: the leader learns of it from the log, as of any
         # other.
         return records + self._end_move(proposal.key, now), now
 
@@ -254,7 +254,7 @@ class Controller:
         return self._begin_partitions(topic, placed)
 
     def delete_topic(self, topic_id: uuid.UUID) -> list[Record]:
-        """Delete a topic, by its id: its name may belong to another topic by now.
+        """Delete a topic by its id: its name may belong to another topic by now.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_ID.
@@ -266,8 +266,8 @@ class Controller:
     def change_settings(self, name: str, settings: Mapping[str, str]) -> list[Record]:
         """Replace all of a topic's settings; unclean elections that they allow happen at once.
 
-        Where a smaller `min.insync.replicas` lets records be acknowledged again, those out of sync will not have them,
-        and so are eligible no more.
+        If a smaller `min.insync.replicas` lets records be acknowledged again, replicas out of sync will not have them,
+        and so are no longer eligible.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
@@ -281,11 +281,11 @@ class Controller:
         return records
 
     def _safety(self, topic_id: uuid.UUID) -> tuple[int, bool]:
-        """Return what decides who may lead partitions of a topic."""
+        """Return a topic's settings for elections: min.insync.replicas, and whether unclean elections are allowed."""
         return self.image.min_in_sync_replicas(topic_id), self.image.allows_unclean_election(topic_id)
 
     def change_default_settings(self, settings: Mapping[str, str]) -> list[Record]:
-        """Set the values for topics without these settings of their own; those not named keep their values.
+        """Set the defaults for topics without these settings of their own; others keep their values.
 
         As `change_settings` for each of these topics.
         """
@@ -319,7 +319,7 @@ class Controller:
         return records
 
     def reassign(self, key: PartitionKey, target: Sequence[int] | None) -> list[Record]:
-        """Move a partition to other replicas, the preferred leader first; None cancels a move that is under way.
+        """Reassign a partition to other replicas, the preferred leader first; None cancels a reassignment.
 
         New replicas copy the partition first. When all of them are in sync, those that are not in `target` are removed.
 
@@ -342,7 +342,7 @@ class Controller:
         return records + self._end_move(key, self.image.topics[key[0]].partitions[key[1]])
 
     def _end_move(self, key: PartitionKey, state: PartitionState) -> list[Record]:
-        """Complete a move when all new replicas, and at least one that stays, are in sync."""
+        """Complete a reassignment when all new replicas, and at least one that is kept, are in sync."""
         target = tuple(each for each in state.replicas if each not in state.removing_replicas)
         under_way = state.adding_replicas or state.removing_replicas
         in_sync = set(state.in_sync_replicas)
@@ -365,7 +365,7 @@ class Controller:
         return self._record([PartitionChanged(*key, settled)])
 
     def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> tuple[list[Record], range]:
-        """Return a block of producer ids for a broker, which no other broker gets.
+        """Return a block of producer ids for one broker.
 
         Raises:
             KafkaError: STALE_BROKER_EPOCH.
@@ -376,11 +376,11 @@ class Controller:
         return self._record([ProducerIdsAllocated(block.stop)]), block
 
     def change_document(self, name: str, text: str) -> list[Record]:
-        """Set the text of a file that all brokers share."""
+        """Set the text of a file that is the same on all brokers."""
         return self._record([DocumentChanged(name, text)])
 
     def tick(self, now_ms: int) -> list[Record]:
-        """Fence silent brokers; from time to time give leadership back to the preferred leaders."""
+        """Fence silent brokers; periodically return leadership to the preferred leaders."""
         silent = [
             broker.broker_id
             for broker in self.image.brokers.values()
@@ -394,14 +394,14 @@ class Controller:
         return records
 
     def misses_heartbeats(self, now_ms: int) -> bool:
-        """Whether a broker that is not fenced has been silent for half of its session."""
+        """Whether an unfenced broker has been silent for half of its session timeout."""
         return any(
             not broker.fenced and 2 * self._silent_ms(broker.broker_id, now_ms) > self._settings.session_timeout_ms
             for broker in self.image.brokers.values()
         )
 
     def fence(self, broker_ids: Iterable[int]) -> list[Record]:
-        """Fence brokers that are dead, or may be: they lead nothing and are in sync nowhere until they are heard of."""
+        """Fence brokers that are dead, or may be: they lead nothing and are not in sync until their next heartbeat."""
         dead = [each for each in broker_ids if not self.image.brokers[each].fenced]
         records: list[Record] = []
         for broker_id in dead:
@@ -410,7 +410,7 @@ class Controller:
             records += self._without(broker_id, ())
         return records
 
-    # What changes the image: all of it goes through `_record`.
+    # Changes of the image: all go through `_record`.
 
     def _record(self, records: list[Record]) -> list[Record]:
         for record in records:

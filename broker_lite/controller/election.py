@@ -1,10 +1,10 @@
-"""Who leads a partition, and who could: one function from the old state to the new (Kafka's PartitionChangeBuilder).
+"""The leader of a partition, and the eligible ones: a pure function of states (Kafka's PartitionChangeBuilder).
 
-A clean leader has all that was ever acknowledged. That is any in-sync replica; and, since nothing is acknowledged while
-fewer than `min.insync.replicas` are in sync, any replica that was in sync when it came to that (KIP-966: eligible
-leader replicas), unless it has since come back from an unclean stop and may have lost records. If none of these is
-left, the last leader may lead again when it comes back; any other replica would be an unclean election, which loses
-records.
+A clean leader has all acknowledged records. That is any in-sync replica; and, since nothing is acknowledged while
+fewer than `min.insync.replicas` are in sync, any replica that was in sync when their number fell below it (KIP-966:
+eligible leader replicas), unless it has since restarted after an unclean shutdown and may have lost records. If none of
+these is left, the last leader may lead again when it is back; any other replica would be an unclean election, which
+loses records.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ def next_state(
     forgetful: Collection[int] = (),
     prefer_first: bool = False,
 ) -> PartitionState:
-    """Return the state with `in_sync_replicas`, and a leader that fits it; `state` itself if that changes nothing.
+    """Return the state with `in_sync_replicas`, and a suitable leader; `state` itself if nothing changes.
 
     Args:
-        state: what is now.
-        in_sync_replicas: who is to be in sync; in the order of the replicas.
-        may_lead: whether a broker is there, and not about to go.
-        min_in_sync_replicas: what the topic asks for; never more than there are replicas.
+        state: the current state.
+        in_sync_replicas: the new in-sync replicas, in the order of the replicas.
+        may_lead: whether a broker is alive, and not shutting down.
+        min_in_sync_replicas: the topic's setting; at most the number of replicas.
         unclean: whether any replica may lead, if no other can.
         forgetful: brokers that may have lost the end of their logs, and so are neither in sync nor eligible.
-        prefer_first: whether the first replica is to lead if it can, although another one leads well.
+        prefer_first: whether the first replica must lead if it can, although the current leader is valid.
     """
     in_sync = tuple(each for each in state.replicas if each in in_sync_replicas and each not in forgetful)
     least = min(min_in_sync_replicas, len(state.replicas))
@@ -70,7 +70,7 @@ def _elect(
     unclean: bool,
     prefer_first: bool,
 ) -> tuple[int, bool]:
-    """Return the leader, and whether it is clean: whether it has all that was acknowledged."""
+    """Return the leader, and whether it is clean: whether it has all acknowledged records."""
     clean = [each for each in state.replicas if each in in_sync and may_lead(each)]
     clean = clean or [each for each in state.replicas if each in eligible and may_lead(each)]
     if state.leader in clean and not (prefer_first and state.replicas[0] in clean):

@@ -1,8 +1,8 @@
 """The cluster according to the controller's log: the state that every broker and the controller itself use.
 
-An image is made by applying the log's records in order; two that have applied the same records are equal. The settings
-that decide which records are safe are in it, too (KIP-966): a controller and a leader that went by different ones could
-lose what was acknowledged.
+An image results from applying the log's records in order; two that have applied the same records are equal. The
+settings that decide which records are acknowledged are in it, too (KIP-966): a controller and a leader with different
+ones could lose acknowledged records.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 PartitionKey = tuple[uuid.UUID, int]
 
 MAX_TERMS: Final = 1_000
-"""Of how many past controllers the image keeps where their terms begin in the log."""
+"""For how many past controllers the image keeps where their terms begin in the log."""
 
 MIN_IN_SYNC_REPLICAS: Final = "min.insync.replicas"
 UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 KAFKA_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType({MIN_IN_SYNC_REPLICAS: "1", UNCLEAN_ELECTION: "false"})
-"""The values for a log that does not have these settings."""
+"""The values for a log without these settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerImage:
-    """One broker that has registered."""
+    """One registered broker."""
 
     broker_id: int
     broker_epoch: int
@@ -41,7 +41,7 @@ class BrokerImage:
     fenced: bool = True
     shutting_down: bool = False
     listeners: tuple[tuple[str, str, int], ...] = ()
-    """Where clients reach it: for each listener its name, host and port."""
+    """The addresses for clients: name, host and port of each listener."""
 
     @property
     def may_join(self) -> bool:
@@ -68,7 +68,7 @@ class LogPosition(NamedTuple):
 
     controller_epoch: int
     incarnation: uuid.UUID
-    """The controller's, in that epoch."""
+    """The controller's incarnation in that epoch."""
     offset: int
 
 
@@ -88,7 +88,7 @@ class ClusterImage:
         self.default_settings: dict[str, str] = {}
         """The values for topics without settings of their own; the controller begins its log with them."""
         self.documents: dict[str, str] = {}
-        """The contents of the files that all brokers share, by name."""
+        """The contents of the files that are the same on all brokers, by name."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ClusterImage) and vars(self) == vars(other)
@@ -96,7 +96,7 @@ class ClusterImage:
     __hash__ = None  # type: ignore[assignment]
 
     def copy(self) -> ClusterImage:
-        """Return an image that does not change with this one."""
+        """Return an independent copy."""
         image = ClusterImage()
         vars(image).update(vars(self))
         image.brokers, image.topic_ids = self.brokers.copy(), self.topic_ids.copy()
@@ -122,13 +122,13 @@ class ClusterImage:
 
     @property
     def position(self) -> LogPosition | None:
-        """Return where in the log this image is; None if its controller has recorded no incarnation."""
+        """Return this image's position in the log; None if its controller has recorded no incarnation."""
         return self.terms[-1]._replace(offset=self.next_offset) if self.terms else None
 
     def contains(self, position: LogPosition) -> bool:
-        """Whether the log that has led here has this position: as KIP-101 finds where two logs part.
+        """Whether the log up to this image contains a position: as KIP-101 finds where two logs diverge.
 
-        What is older than `terms` counts as contained; without terms, under a controller of an older version, what is
+        Positions older than `terms` count as contained; without terms, under a controller of an older version, those
         older than that controller.
         """
         for index, term in enumerate(self.terms):
@@ -139,7 +139,7 @@ class ClusterImage:
         return position.controller_epoch < oldest
 
     def broker_epoch(self, broker_id: int) -> int:
-        """Return the epoch that a broker has registered with last."""
+        """Return the epoch of a broker's last registration."""
         broker = self.brokers.get(broker_id)
         return NO_BROKER_EPOCH if broker is None else broker.broker_epoch
 
@@ -162,7 +162,7 @@ class ClusterImage:
 
     def apply(self, record: Record) -> None:
         """Apply the record at `next_offset`."""
-        from sparkonce.broker_lite.controller import records  # a standalone broker has none at its start
+        from sparkonce.broker_lite.controller import records  # not needed at the start of a standalone broker
 
         match record:
             case records.BrokerRegistered():
@@ -202,7 +202,7 @@ class ClusterImage:
         self.next_offset += 1
 
     def _begin_term(self, incarnation: uuid.UUID | None, log_end: int) -> None:
-        if incarnation is None:  # a controller that keeps no terms: its snapshots have none
+        if incarnation is None:  # a controller of an older version: its snapshots have no terms
             self.terms = ()
             return
         former = [each for each in self.terms if each.controller_epoch < self.controller_epoch]

@@ -1,11 +1,11 @@
-"""Which brokers get a new topic's replicas.
+"""The assignment of a new topic's replicas to brokers.
 
 As Kafka's StripedReplicaPlacer without racks: the leaders go round the brokers, and the followers of a partition are
 the brokers after its leader, at a distance that grows with each round, so that no pair of brokers shares more
-partitions than others do. The start of the round is a parameter, not random, so that it can be repeated.
+partitions than others do. The start of the round is a parameter instead of random, so that it can be repeated.
 
 Brokers that are down get replicas, too, but only if there are not enough live ones, and never lead: with one of three
-brokers dead, topics with three replicas can be created, and have the third when it is back.
+brokers dead, topics with three replicas can be created, and get the third when it is back.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def place(
 
     Args:
         there: the brokers that may lead, in order.
-        away: the others that are registered, in order.
+        away: the other registered brokers, in order.
         partitions: how many partitions to place.
         replication_factor: how many replicas each has.
-        first: where the round begins.
+        first: the index of the first leader.
 
     Raises:
-        KafkaError: INVALID_REPLICATION_FACTOR if not that many brokers are registered, or none is there.
+        KafkaError: INVALID_REPLICATION_FACTOR if fewer brokers are registered, or none may lead.
     """
     count = len(there)
     if not 0 < replication_factor <= count + len(away):

@@ -1,7 +1,7 @@
-"""What the controller writes down: each change of the cluster is one record of its log (Kafka's KIP-631).
+"""The records of the controller's log: each is one change of the cluster (Kafka's KIP-631).
 
-A record says what is now, not what changed, so that applying one twice does no harm. Where a record lies in the log
-counts too: the offset of a `BrokerRegistered` is the broker's epoch.
+A record has the new state, not the difference, so that applying one twice does no harm. Its position in the log
+matters too: the offset of a `BrokerRegistered` is the broker's epoch.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from sparkonce.broker_lite.controller.partition_state import PartitionState as P
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistered:
-    """A broker has come, fenced until it has caught up with this log; `incarnation` differs in every start of it."""
+    """A broker has started, fenced until it has caught up with this log; `incarnation` differs in every start of it."""
 
     broker_id: int
     incarnation: uuid.UUID
     host: str
-    """Where other brokers reach it."""
+    """The address for other brokers."""
     port: int
     listeners: tuple[tuple[str, str, int], ...] = ()
-    """Where clients reach it: for each listener its name, host and port."""
+    """The addresses for clients: name, host and port of each listener."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerChanged:
-    """A broker with this epoch is fenced or not, and wants to shut down or not."""
+    """Whether a broker with this epoch is fenced, and whether it is shutting down."""
 
     broker_id: int
     broker_epoch: int
@@ -48,7 +48,7 @@ class TopicCreated:
 
 @dataclass(frozen=True, slots=True)
 class TopicDeleted:
-    """A topic is gone, its partitions too."""
+    """A topic is deleted, with its partitions."""
 
     topic_id: uuid.UUID
 
@@ -63,14 +63,14 @@ class TopicSettingsChanged:
 
 @dataclass(frozen=True, slots=True)
 class DefaultSettingsChanged:
-    """All of the cluster's own settings from now on: what topics go by that have none of their own."""
+    """All of the cluster's own settings from now on: the defaults of topics without their own."""
 
     settings: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionChanged:
-    """A partition is new or has changed: this is its state from now on."""
+    """A partition's new state; also for a new partition."""
 
     topic_id: uuid.UUID
     partition: int
@@ -79,7 +79,7 @@ class PartitionChanged:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdsAllocated:
-    """Producer ids below this one have been handed out."""
+    """Producer ids below this one are assigned."""
 
     next_producer_id: int
 
@@ -91,14 +91,14 @@ class ControllerElected:
     controller_id: int
     controller_epoch: int
     incarnation: uuid.UUID | None = None
-    """That of the broker's process; None in older records."""
+    """The incarnation of the broker; None in older records."""
     log_end: int = 0
-    """Where the log of the controllers before it ends."""
+    """The end of the former controllers' log."""
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentChanged:
-    """What a file that all brokers have alike holds from now on: access control lists, say."""
+    """The new content of a file that is the same on all brokers, such as access control lists."""
 
     name: str
     text: str

@@ -1,15 +1,15 @@
 """The server-side assignors of KIP-848: `uniform` and `range`.
 
-Theory of operation: an assignor takes the members, each with its subscribed topics and the partitions that were meant
-for it until now, and the topics' partition counts, and gives every partition of a subscribed topic to exactly one
-member. Members are taken in an order that all brokers agree on: static ones by instance id, then the others by member
-id, so that the same group gets the same shares again.
+Theory of operation: an assignor gets the members, each with its subscribed topics and its last target assignment, and
+the topics' partition counts, and assigns every partition of a subscribed topic to exactly one member. Members are
+ordered the same on all brokers: static ones by instance id, then the others by member id, so that the same group gets
+the same assignment again.
 
 - `range` cuts each topic into contiguous ranges, the first members getting one partition more: 5 partitions over 4
-  members are 2, 1, 1, 1. It does not look at the present shares.
-- `uniform` balances the number of partitions over all topics, then moves as few as it can. Where all members subscribe
-    to the same topics no two shares differ by more than one. Elsewhere no member has two more than another one that
-    could take one of them; which partitions move may differ from Kafka's choice.
+  members are 2, 1, 1, 1. It ignores the current assignment.
+- `uniform` balances the number of partitions over all topics, then moves as few as it can. If all members subscribe
+  to the same topics, their counts differ by at most one. Otherwise no member has two more than another one that
+  could take one of them; which partitions move may differ from Kafka's choice.
 
 The models are Kafka's RangeAssignor and UniformAssignor.
 """
@@ -27,7 +27,7 @@ Partitions = Mapping[uuid.UUID, frozenset[int]]
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """A member as an assignor sees it; ``target`` is what was meant for it until now."""
+    """A member as an assignor sees it; ``target`` is its last target assignment."""
 
     member_id: str
     instance_id: str | None
@@ -76,7 +76,7 @@ ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_ran
 """By name, the default first."""
 
 _Shares = dict[str, dict[tuple[uuid.UUID, int], None]]
-"""Partitions by member, in the order in which they would be given away last to first."""
+"""Partitions by member; the last one is moved away first."""
 
 
 def _known(member: Subscriber, partition_counts: Mapping[uuid.UUID, int]) -> list[uuid.UUID]:
@@ -84,7 +84,7 @@ def _known(member: Subscriber, partition_counts: Mapping[uuid.UUID, int]) -> lis
 
 
 def _keep_present(ordered: Sequence[Subscriber], partition_counts: Mapping[uuid.UUID, int]) -> _Shares:
-    """Leave everyone what it has, as far as the partition exists and is still subscribed to."""
+    """Keep each member's partitions that exist and are still subscribed to."""
     return {
         member.member_id: {
             (topic_id, partition): None
@@ -98,7 +98,7 @@ def _keep_present(ordered: Sequence[Subscriber], partition_counts: Mapping[uuid.
 
 
 def _fill_to_quota(ordered: Sequence[Subscriber], shares: _Shares, partition_counts: Mapping[uuid.UUID, int]) -> None:
-    """Share out evenly, where all subscribe alike; of those that may have one more, those come first that have it."""
+    """Assign evenly, if all subscribe alike; among members that may have one more, those that have it come first."""
     if not ordered:
         return
     topics = _known(ordered[0], partition_counts)
@@ -122,7 +122,7 @@ def _fill_to_quota(ordered: Sequence[Subscriber], shares: _Shares, partition_cou
 def _hand_out(
     shares: _Shares, subscribers: Mapping[uuid.UUID, Sequence[str]], partition_counts: Mapping[uuid.UUID, int]
 ) -> None:
-    """Give each free partition to the subscriber that has the fewest; topics with the least choice come first."""
+    """Assign each free partition to the subscriber with the fewest; topics with the fewest subscribers first."""
     taken = {partition for share in shares.values() for partition in share}
     topics = sorted(
         (topic for topic, members in subscribers.items() if members),
@@ -138,8 +138,8 @@ def _hand_out(
 def _level(shares: _Shares, subscribers: Mapping[uuid.UUID, Sequence[str]]) -> None:
     """Move partitions until no member has two more than another one that could take one of them.
 
-    A partition may move through other members, which get one and give one. Each round levels the shares further, so
-    there is an end.
+    A partition may move through other members, which get one and give one. Each round reduces the differences, so
+    it ends.
     """
     while (moves := _levelling_moves(shares, subscribers)) is not None:
         for giver, taker, partition in moves:

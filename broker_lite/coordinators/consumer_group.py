@@ -1,22 +1,22 @@
-"""One consumer group of KIP-848 as a state machine: heartbeats and the time in; answers and changes to write out.
+"""One consumer group of KIP-848 as a state machine: heartbeats and time in; answers and records to write out.
 
-Theory of operation: a member says in its heartbeats who it is, what it subscribes to and what it owns; the group
-answers with what the member shall own now. Three epochs order this. The group's epoch grows whenever members,
-subscriptions or topics change. Targets are computed for the group's epoch by a server-side assignor at the next
-heartbeat of any member. A member's epoch is that of the targets it has moved on to (`reconciliation.py`).
+Theory of operation: in its heartbeats a member sends its id, its subscription and the partitions that it owns; the
+group answers with its assignment. Three epochs order this. The group epoch grows whenever members, subscriptions or
+topics change. The target assignment is computed for the group epoch by a server-side assignor at the next heartbeat of
+any member. A member's epoch is that of the target that it has reconciled to (`reconciliation.py`).
 
 Every event returns a `Decision`: the answer, the changes, and the image of the group after them. The caller first
 writes the changes, then calls `accept`; a decision that could not be written is dropped, and has no effect. Time is in
-milliseconds of one monotonic clock; `timestamp_ms` is wall time, and only written down.
+milliseconds of one monotonic clock; `timestamp_ms` is wall time, and only written to records.
 
     state         means                                                        Kafka's name
     Empty         no members                                                   Empty
-    Assigning     the group's epoch is ahead of the targets'                   Assigning
-    Reconciling   a member is not yet STABLE in the targets' epoch             Reconciling
+    Assigning     the group epoch is ahead of the target's                     Assigning
+    Reconciling   a member is not yet STABLE in the target's epoch             Reconciling
     Stable        all are                                                      Stable
 
 The model is Kafka 4.3's GroupMetadataManager. Unlike there, patterns are resolved, and targets computed, within the
-heartbeat that needs them; Kafka does both in other threads, so a member learns of its share a heartbeat later.
+heartbeat that needs them; Kafka does both in other threads, so a member gets its assignment a heartbeat later.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ from sparkonce.broker_lite.coordinators.topic_patterns import PatternError, chec
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 _Described = tuple[str, uuid.UUID, int]
-"""A topic: its name, its id, how many partitions it has."""
+"""A topic: its name, id and number of partitions."""
 
 
 @dataclass(slots=True)
 class _Draft:
-    """An image on its way to the next, and the changes that lead there."""
+    """A copy of an image, and the changes made to it."""
 
     image: GroupImage
     changes: list[Change] = field(default_factory=list)
@@ -81,10 +81,10 @@ class ConsumerGroup:
         self.image = image or GroupImage()
         self.session_deadlines_ms: dict[str, int] = {}
         self.rebalance_deadlines_ms: dict[str, int] = {}
-        """For members that are to give up partitions."""
+        """By member id, for members that must revoke partitions."""
         self._resolved_version: int | None = None
         self._described: tuple[_Described, ...] = ()
-        """What the image's hash was found to be the hash of, to compare that rather than hashes."""
+        """The content behind the image's hash, to compare that rather than hashes."""
 
     @property
     def state(self) -> ConsumerGroupState:
@@ -93,7 +93,7 @@ class ConsumerGroup:
 
     @property
     def assignor(self) -> str:
-        """The assignor that most members ask for; among equals the first that is configured."""
+        """The assignor that most members request; on a tie the first one configured."""
         return _preferred_assignor(self.image, self.settings.assignors)
 
     def resume(self, now_ms: int) -> None:
@@ -133,7 +133,7 @@ class ConsumerGroup:
         return Decision(answer, draft.image, tuple(draft.changes), seen=reconciled.member_id)
 
     def expire(self, now_ms: int, topics: Topics) -> Decision | None:
-        """Remove members whose session has ended or that did not give up partitions in time; None: there are none."""
+        """Remove members whose session has expired or that did not revoke partitions in time; None: there are none."""
         gone = {each for each, until in self.session_deadlines_ms.items() if until <= now_ms}
         gone |= {each for each, until in self.rebalance_deadlines_ms.items() if until <= now_ms}
         return self.remove(gone, topics) if gone else None
@@ -170,7 +170,7 @@ class ConsumerGroup:
         """When `expire` has something to do, if nothing else happens before."""
         return min((*self.session_deadlines_ms.values(), *self.rebalance_deadlines_ms.values()), default=None)
 
-    # What a member may do with offsets.
+    # Offsets.
 
     def commit_error(
         self,
@@ -199,7 +199,7 @@ class ConsumerGroup:
         return ErrorCode.NONE
 
     def fetch_error(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Decide whether an OffsetFetch may be answered; one without a member may."""
+        """Decide whether an OffsetFetch may be answered; without a member it may."""
         if member_id is None and member_epoch < 0:
             return ErrorCode.NONE
         member = self.image.members.get(member_id or "")
@@ -216,7 +216,7 @@ class ConsumerGroup:
             raise KafkaError(ErrorCode.UNSUPPORTED_ASSIGNOR, text)
 
     def _has_nothing_to_do(self, request: Heartbeat, topics: Topics) -> bool:
-        """Whether this is the usual heartbeat of a settled member of a settled group: nothing is copied for that."""
+        """Whether this is the usual heartbeat of a stable member of a stable group: nothing is copied for that."""
         member, image = self.image.members.get(request.member_id), self.image
         return (
             member is not None
@@ -236,7 +236,7 @@ class ConsumerGroup:
         return found != self._described
 
     def _member(self, request: Heartbeat, draft: _Draft) -> ConsumerMember:
-        """Find the member, or add it."""
+        """Find or add the member."""
         image, member_id, joins = draft.image, request.member_id, request.member_epoch == JOINING_EPOCH
         if len(image.members) >= self.settings.max_size and member_id not in image.members:
             text = f"the group has as many members as group.consumer.max.size allows: {self.settings.max_size}"
@@ -287,7 +287,7 @@ class ConsumerGroup:
         timestamp_ms: int,
         may_describe: Callable[[str], bool] | None,
     ) -> None:
-        """Record what changed of the member, and begin a new epoch if that may change the targets."""
+        """Record the member's changes, and begin a new epoch if they may change the target."""
         image = draft.image
         if image.members.get(after.member_id) != after:
             draft.put(MemberChanged(after.member_id, after))
@@ -317,7 +317,7 @@ class ConsumerGroup:
             subscribers.append(Subscriber(member.member_id, member.instance_id, ids[subscription], target))
         targets = ASSIGNORS[_preferred_assignor(image, self.settings.assignors)](subscribers, counts)
         for member_id, target in targets.items():
-            # A member without a share gets a record too, if it had none before: by it Kafka knows that it is a member.
+            # A member without partitions gets a record too, if it had none: by it Kafka knows that it is a member.
             if image.targets.get(member_id) != target:
                 draft.put(TargetChanged(member_id, target))
         draft.put(TargetEpochChanged(image.epoch, timestamp_ms))
@@ -332,7 +332,7 @@ class ConsumerGroup:
         answer = HeartbeatAnswer(member.member_id, request.member_epoch)
         if request.member_epoch == LEAVING_EPOCH or request.instance_id is None:
             return replace(self.remove([member.member_id], topics), answer=answer)
-        # It keeps its share until its session ends, for a new member with the same instance id.
+        # Its partitions are kept until its session expires, for a new member with the same instance id.
         assigned = {topic_id: dict.fromkeys(indexes, 0) for topic_id, indexes in member.assigned.items()}
         leaving = replace(member, epoch=STATIC_LEAVING_EPOCH, assigned=assigned, revoking={})
         draft = _Draft(self.image.copy())
@@ -355,7 +355,7 @@ def _unknown(member_id: str, group_id: str) -> str:
 
 
 def _check_epoch(member: ConsumerMember, request: Heartbeat) -> None:
-    """Refuse a member that is not where the group knows it to be, except one that missed the last answer."""
+    """Reject a member in another epoch than the group's, except one that missed the last answer."""
     epoch = request.member_epoch
     if epoch in (JOINING_EPOCH, member.epoch):
         return
@@ -394,7 +394,7 @@ def _updated(member: ConsumerMember, request: Heartbeat) -> ConsumerMember:
 
 
 def _is_full(request: Heartbeat) -> bool:
-    """Whether the member sends all fields, as it does after an error: then the answer has all fields, too."""
+    """Whether the request has all fields, as after an error: then the answer has all fields, too."""
     subscribes = request.topic_names is not None or request.topic_pattern is not None
     return request.rebalance_timeout_ms >= 0 and subscribes and request.owned is not None
 
@@ -421,7 +421,7 @@ def _put_removal(draft: _Draft, member_id: str) -> None:
 def _put_patterns(draft: _Draft, topics: Topics, timestamp_ms: int, may_describe: Callable[[str], bool] | None) -> bool:
     """Resolve the patterns again; return whether the topics of any have changed.
 
-    As in Kafka, a group's patterns match what the member may describe whose heartbeat has them checked.
+    As in Kafka, patterns match the topics that the member whose heartbeat resolves them may describe.
     """
     changed = False
     patterns = dict.fromkeys(m.topic_pattern for m in draft.image.members.values() if m.topic_pattern)
@@ -437,9 +437,9 @@ def _put_patterns(draft: _Draft, topics: Topics, timestamp_ms: int, may_describe
 
 
 def _metadata_hash(image: GroupImage, topics: Topics) -> int:
-    """Return a number that changes when a subscribed topic comes, goes, or gets partitions; 0 if there is none.
+    """Return a hash that changes when a subscribed topic is created, deleted, or gets partitions; 0 if there is none.
 
-    Kafka has such a number in the same record, by another function: it would rebalance once when it took over.
+    Kafka has such a hash in the same record, by another function: it would rebalance once when it takes over.
     """
     return _hash_of(_described(image, topics))
 
@@ -466,5 +466,5 @@ def _preferred_assignor(image: GroupImage, known: tuple[str, ...]) -> str:
 
 
 def _plain(owned: Owned) -> Mapping[uuid.UUID, frozenset[int]]:
-    """Leave out the epochs."""
+    """Return the partitions without their epochs."""
     return {topic_id: frozenset(indexes) for topic_id, indexes in owned.items()}

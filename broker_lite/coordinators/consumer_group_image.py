@@ -1,8 +1,8 @@
-"""What is known of a consumer group of KIP-848, and how a record changes it.
+"""The state of a consumer group of KIP-848, and how a record changes it.
 
-Theory of operation: a `GroupImage` is the sum of the group's records. The state machine (`consumer_group.py`) decides
-on changes by applying them to a copy; when they have been written, the copy becomes the group. A restart applies the
-same changes, read back, to an empty image, and comes to the same group: in any order that compaction leaves.
+Theory of operation: a `GroupImage` is the sum of the group's records. The state machine (`consumer_group.py`) applies
+changes to a copy; when they are written, the copy becomes the group. After a restart the same changes, read back in
+any order that compaction leaves and applied to an empty image, result in the same group.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ConsumerGroupState(Enum):
 
 
 class MemberState(IntEnum):
-    """How far a member is on its way to its target; the numbers are those of Kafka's records."""
+    """How far a member has reconciled to its target; the numbers are those of Kafka's records."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -46,7 +46,7 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
-    """One member: who it is, what it subscribes to, what it has."""
+    """One member: ids, subscription, assignment."""
 
     member_id: str
     instance_id: str | None = None
@@ -62,10 +62,10 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: Owned = field(default_factory=dict)
     revoking: Owned = field(default_factory=dict)
-    """What it has to give up and may still use."""
+    """The partitions that it must revoke and may still use."""
 
     def partitions(self) -> Iterator[tuple[uuid.UUID, int]]:
-        """Yield all that the member may be using."""
+        """Yield all partitions that the member may be using."""
         for owned in (self.assigned, self.revoking):
             for topic_id, partitions in owned.items():
                 for partition in partitions:
@@ -79,7 +79,7 @@ class ConsumerMember:
 
 @dataclass(frozen=True, slots=True)
 class EpochChanged:
-    """ConsumerGroupMetadata: the group's epoch and a hash of the topics that it subscribes to."""
+    """ConsumerGroupMetadata: the group epoch and a hash of the subscribed topics."""
 
     epoch: int
     metadata_hash: int = 0
@@ -87,7 +87,7 @@ class EpochChanged:
 
 @dataclass(frozen=True, slots=True)
 class MemberChanged:
-    """ConsumerGroupMemberMetadata: everything of a member but what it owns; None removes it."""
+    """ConsumerGroupMemberMetadata: everything of a member but its partitions; None removes it."""
 
     member_id: str
     member: ConsumerMember | None
@@ -103,7 +103,7 @@ class TargetEpochChanged:
 
 @dataclass(frozen=True, slots=True)
 class TargetChanged:
-    """ConsumerGroupTargetAssignmentMember: what a member shall have; None forgets it."""
+    """ConsumerGroupTargetAssignmentMember: a member's target assignment; None removes it."""
 
     member_id: str
     target: Partitions | None
@@ -111,7 +111,7 @@ class TargetChanged:
 
 @dataclass(frozen=True, slots=True)
 class CurrentChanged:
-    """ConsumerGroupCurrentMemberAssignment: what a member has, of which only that part counts; None forgets it."""
+    """ConsumerGroupCurrentMemberAssignment: a member, of which only its assignment counts; None removes it."""
 
     member_id: str
     member: ConsumerMember | None
@@ -119,7 +119,7 @@ class CurrentChanged:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPattern:
-    """The topics that matched a pattern, for which count of changes of the topics, and when (since 1970)."""
+    """The topics that matched a pattern, at which version of the topics, and when (since 1970)."""
 
     topics: frozenset[str]
     version: int = 0
@@ -138,7 +138,7 @@ Change = EpochChanged | MemberChanged | TargetEpochChanged | TargetChanged | Cur
 
 
 class GroupImage:
-    """The members, their targets and what they own."""
+    """The members, their target assignments and their partitions."""
 
     __slots__ = ("_names", "_owners", "epoch", "members", "metadata_hash", "patterns", "target_epoch", "targets")
 
@@ -153,7 +153,7 @@ class GroupImage:
         self._names: tuple[str, ...] | None = None
 
     def copy(self) -> GroupImage:
-        """Return an image that can be changed without changing this one."""
+        """Return an independent copy."""
         twin = GroupImage()
         twin.epoch, twin.metadata_hash, twin.target_epoch = self.epoch, self.metadata_hash, self.target_epoch
         twin.members, twin.targets = dict(self.members), dict(self.targets)
@@ -191,7 +191,7 @@ class GroupImage:
 
     @property
     def state(self) -> ConsumerGroupState:
-        """How far the group is on its way to its targets."""
+        """How far the group has reconciled to its target assignment."""
         if not self.members:
             return ConsumerGroupState.EMPTY
         if self.epoch > self.target_epoch:
@@ -244,7 +244,7 @@ class GroupImage:
         if old is not None:
             self._release(old)
         if new is None:
-            # The records that remove a member come one by one; between them it has left and owns nothing.
+            # The tombstones of a member come one by one; in between it has left and owns nothing.
             if old is not None:
                 gone = replace(old, epoch=LEAVING_EPOCH, previous_epoch=LEAVING_EPOCH, assigned={}, revoking={})
                 self.members[change.member_id] = gone
@@ -275,7 +275,7 @@ def _put(mapping: dict[str, _Value], key: str, value: _Value | None) -> None:
 
 
 def check_image(image: GroupImage) -> None:
-    """Assert what holds between any two events; used by tests and by the simulator."""
+    """Assert the invariants between any two events; used by tests and by the simulator."""
     owners: dict[tuple[uuid.UUID, int], str] = {}
     for member_id, member in image.members.items():
         assert member.member_id == member_id

@@ -1,4 +1,4 @@
-"""What goes into a KIP-848 group's state machine and what comes out."""
+"""Input and output of a KIP-848 group's state machine."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Topics(Protocol):
 
     @property
     def version(self) -> int:
-        """A number that grows whenever a topic comes or goes."""
+        """A number that grows whenever a topic is created or deleted."""
 
     def names(self) -> Iterable[str]:
         """Return the names that a pattern may match."""
 
     def id_and_partitions(self, name: str) -> tuple[uuid.UUID, int] | None:
-        """Return a topic's id and how many partitions it has."""
+        """Return a topic's id and number of partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class ConsumerGroupSettings:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A ConsumerGroupHeartbeat request; None (-1 for the time) means: as before."""
+    """A ConsumerGroupHeartbeat request; None (-1 for the time) means: unchanged."""
 
     member_id: str
     member_epoch: int
@@ -52,7 +52,7 @@ class Heartbeat:
     client_id: str = ""
     client_host: str = ""
     may_describe: Callable[[str], bool] | None = None
-    """Whether a pattern may match a topic as far as this client is concerned; None: all."""
+    """Whether this client may describe a topic that a pattern matches; None: all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
-"""One classic consumer group as a state machine: events and the time in, answers out.
+"""One classic consumer group as a state machine: events and time in, answers out.
 
-Theory of operation: members join, the group waits until all known members have joined again (or the rebalance timeout
-has passed), answers all joins at once under a new generation, then waits for the leader's assignment and hands it out.
-The caller calls `expire` at `next_deadline_ms` and sends the answers that each call returns; a request's token comes
-back in exactly one answer. When `unwritten` is set, the group must be written (`group_storage.py`) before the answers
-are sent; if that fails, `not_written` returns the answers to send instead.
+Theory of operation: members join, the group waits until all known members have rejoined (or the rebalance timeout
+has passed), answers all joins at once in a new generation, then waits for the leader's assignment and distributes it.
+The caller calls `expire` at `next_deadline_ms` and sends the answers that each call returns; a request's token is
+returned in exactly one answer. When `unwritten` is set, the group must be written (`group_storage.py`) before the
+answers are sent; if that fails, `not_written` returns the answers to send instead.
 The transitions (Kafka's ClassicGroup and GroupMetadataManager are the model):
 
     from                 event                                             to
@@ -62,18 +62,18 @@ class ClassicGroup:
         self.static_members: dict[str, str] = {}
         """Instance id -> member id (KIP-345)."""
         self.pending_members: dict[str, int] = {}
-        """Ids assigned with MEMBER_ID_REQUIRED (KIP-394) -> until when they may be used."""
+        """Ids assigned with MEMBER_ID_REQUIRED (KIP-394) -> when they expire."""
         self.rebalance_deadline_ms: int | None = None
-        """Until when members may join, in PreparingRebalance; afterwards, until when they may sync."""
+        """In PreparingRebalance the deadline to join; afterwards, the deadline to sync."""
         self.unwritten = False
         self.state_timestamp_ms = -1
-        """When the group came into its state, in milliseconds since 1970, as far as it was written."""
+        """When the group entered its state, in milliseconds since 1970, as last written."""
         self._initial_delay_left_ms = 0
         self._in_initial_delay = False
         self._joined_in_delay = False
 
     def not_written(self, answers: list[Answer], now_ms: int) -> list[Answer]:
-        """Revert answers that depend on what could not be written, and let the members retry."""
+        """Revert answers that depend on a failed write, and let the members retry."""
         self.unwritten = False
         taken_back = [refused(each) if each.error is ErrorCode.NONE else each for each in answers]
         if self.state is GroupState.STABLE:
@@ -127,7 +127,7 @@ class ClassicGroup:
                 answers.append(self._sync_answer(each, each.awaiting_sync))
                 each.awaiting_sync = None
                 each.session_deadline_ms = now_ms + each.session_timeout_ms
-        # Members that have not synced yet still may, until the rebalance timeout is over.
+        # Members that have not synced yet still may, until the rebalance timeout has passed.
         return answers
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:
@@ -158,8 +158,8 @@ class ClassicGroup:
     ) -> ErrorCode:
         """Decide whether offsets may be written; an OffsetCommit counts as a heartbeat of the member.
 
-        A transaction's commit need not name a member (before KIP-447 none did), and one that does may come while the
-        assignment is on its way.
+        A transaction's commit need not name a member (before KIP-447 none did), and a member's may arrive before its
+        assignment.
         """
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -177,7 +177,7 @@ class ClassicGroup:
         return ErrorCode.NONE
 
     def delete(self) -> ErrorCode:
-        """Handle DeleteGroups: only a group without members may go."""
+        """Handle DeleteGroups: only a group without members may be deleted."""
         if self.state is GroupState.DEAD:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if self.state is not GroupState.EMPTY:
@@ -196,7 +196,7 @@ class ClassicGroup:
         return min(deadlines, default=None)
 
     def expire(self, now_ms: int) -> list[Answer]:
-        """Do what is due: end sessions, forget unused member ids, stop waiting for slow members."""
+        """Do what is due: expire sessions and unused member ids, stop waiting for slow members."""
         for member_id in [each for each, until in self.pending_members.items() if until <= now_ms]:
             del self.pending_members[member_id]
         answers: list[Answer] = []
@@ -207,7 +207,7 @@ class ClassicGroup:
             answers += self._rebalance_time_is_up(now_ms)
         return answers + self._maybe_complete_join(now_ms)
 
-    # Deciding what a request may do.
+    # Checks of requests.
 
     def _join_error(self, request: Join) -> ErrorCode:
         settings = self.settings
@@ -224,17 +224,17 @@ class ClassicGroup:
         return ErrorCode.NONE
 
     def _is_full(self, request: Join) -> bool:
-        """Whether there is no room for a joining member; in a rebalance, the first that join have room (KIP-389)."""
+        """Whether the group is full for a joining member; in a rebalance, the first to join are accepted (KIP-389)."""
         member = self.members.get(request.member_id)
         if self.state is GroupState.PREPARING_REBALANCE:
             joined = sum(each.awaiting_join is not None for each in self.members.values())
             return (member is None or member.awaiting_join is None) and joined >= self.settings.max_size
-        # A new member with the same instance id replaces the static member. Kafka refuses it in a full group.
+        # A new member with the same instance id replaces the static member. Kafka rejects it in a full group.
         known = member is not None or request.group_instance_id in self.static_members
         return not known and len(self.members) >= self.settings.max_size
 
     def _supports(self, request: Join) -> bool:
-        """Whether the offered protocols and those of all members, the joining one included, have one in common."""
+        """Whether the offered protocols and those of all members, including the joining one, have one in common."""
         if not request.protocol_type:
             return False
         if not self.members:
@@ -308,7 +308,7 @@ class ClassicGroup:
         return self._start_rebalance(now_ms)
 
     def _replace_static(self, request: Join, instance_id: str, now_ms: int) -> list[Answer]:
-        """Return a new id for a static member that came back without its own, and fence the old one (KIP-345)."""
+        """Return a new id for a static member that rejoins without its own, and fence the old one (KIP-345)."""
         old_id = self.static_members[instance_id]
         member = self.members.pop(old_id)
         answers = self._replace_waiting(member, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.FENCED_INSTANCE_ID)
@@ -322,7 +322,7 @@ class ClassicGroup:
         self._update_member(member, request, now_ms)
         if self.state is not GroupState.STABLE or self._select_protocol() != self.protocol_name:
             return answers + self._start_rebalance(now_ms)
-        # The group stays as it is, whatever else the member subscribes to now: a leader would see that (KIP-814).
+        # The group is unchanged, even if the member's subscription changed: a leader would see that (KIP-814).
         member.awaiting_join = None
         self.unwritten = True
         answer = self._join_answer(member, request.token, skip_assignment=was_leader)
@@ -365,7 +365,7 @@ class ClassicGroup:
         join_error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID,
         sync_error: ErrorCode = ErrorCode.REBALANCE_IN_PROGRESS,
     ) -> list[Answer]:
-        """Answer a request that will get no other answer: the member has sent another one, or is gone."""
+        """Answer a request that has been superseded: the member has sent another one, or is removed."""
         answers: list[Answer] = []
         if member.awaiting_join is not None:
             answers.append(JoinAnswer(member.awaiting_join, join_error, member.member_id))
@@ -377,7 +377,7 @@ class ClassicGroup:
     # The rebalance.
 
     def _start_rebalance(self, now_ms: int) -> list[Answer]:
-        """Go to PreparingRebalance from anywhere, or see whether it is complete."""
+        """Go to PreparingRebalance from any state, or check whether it is complete."""
         answers: list[Answer] = []
         if self.state is GroupState.PREPARING_REBALANCE:
             return self._maybe_complete_join(now_ms)
@@ -412,7 +412,7 @@ class ClassicGroup:
             assert late, "who syncs last ends the wait"
             return self._remove(late, now_ms)
         if self._in_initial_delay and self._joined_in_delay and self._initial_delay_left_ms > 0:
-            # Members keep arriving: wait for more of them, within the rebalance timeout.
+            # Members keep joining: wait for more of them, within the rebalance timeout.
             wait_ms = min(self.settings.initial_rebalance_delay_ms, self._initial_delay_left_ms)
             self._initial_delay_left_ms -= wait_ms
             self._joined_in_delay = False
@@ -425,7 +425,7 @@ class ClassicGroup:
         joined = [m for m in self.members.values() if m.awaiting_join is not None]
         for member in [m for m in self.members.values() if m.awaiting_join is None and m.group_instance_id is None]:
             self._forget(member)
-        # A static member keeps its place, and its share, until its session ends (KIP-345).
+        # A static member keeps its membership and assignment until its session expires (KIP-345).
         if self.members and not joined:
             timeout_ms = max(m.rebalance_timeout_ms for m in self.members.values())
             first_end_ms = min(m.session_deadline_ms for m in self.members.values())

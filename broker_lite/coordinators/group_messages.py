@@ -1,6 +1,6 @@
-"""What goes into a consumer group's state machine and what comes out.
+"""Input and output of a classic group's state machine.
 
-A ``token`` stands for a request that is waiting for its answer; the state machine never looks inside it.
+A ``token`` identifies a request that waits for its answer; the state machine does not interpret it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class GroupState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """The broker's settings that bear on groups."""
+    """The broker's settings for groups."""
 
     min_session_timeout_ms: int
     max_session_timeout_ms: int
@@ -120,7 +120,7 @@ class Member:
     awaiting_sync: object | None = None
     synced: bool = field(default=False)
     is_new: bool = field(default=False)
-    """Its first rebalance is not complete: it may wait for that only so long, then it counts as gone."""
+    """Whether its first rebalance is not complete: it may wait for that up to a limit, then it is removed."""
 
     def metadata(self, protocol_name: str | None) -> bytes:
         """Return the subscription that this member sent for one protocol."""
@@ -130,6 +130,6 @@ class Member:
     def waits(self) -> bool:
         """Whether a request of the member is held: it cannot send heartbeats then, and is not expected to.
 
-        For a new member there is a limit: nothing would show that it gave up before it was a member.
+        A new member has a limit: if its client gave up, nothing would show it.
         """
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)

@@ -1,9 +1,9 @@
-"""The records that keep groups in `__consumer_offsets`, in Kafka's own formats.
+"""The records of groups in `__consumer_offsets`, in Kafka's own formats.
 
-Theory of operation: a record's key begins with a number that says what the record is about; the rest of the key names
-the group and member; the last record of a key counts, and a null value removes it. Numbers: 0 and 1 committed offsets
-(`offsets.py`), 2 a classic group, 3 to 8 and 16 a consumer group of KIP-848. Number 4 (partition metadata) is from
-Kafka 4.0 and before, and is ignored. The classic group's value is version 3, as Kafka writes it; 0 to 3 are read.
+Theory of operation: a record's key begins with the number of its type, and then has the group and member; the last
+record of a key is valid, and a null value removes it. Numbers: 0 and 1 committed offsets (`offsets.py`), 2 a classic
+group, 3 to 8 and 16 a consumer group of KIP-848. Number 4 (partition metadata) is from Kafka 4.0 and before, and is
+ignored. The classic group's value is version 3, as Kafka writes it; 0 to 3 are read.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _INSTANCE_ID_FROM = 3
 _REBALANCE_TIMEOUT_FROM = 1
 _HASH_TAG = _TIMESTAMP_TAG = _EPOCHS_TAG = _CLASSIC_MEMBER_TAG = 0
 _NO_CLASSIC_MEMBER = b"\0"
-"""Kafka writes this field even where there is nothing in it. Members of the classic protocol are not kept here."""
+"""Kafka writes this field even if it is empty. Members of the classic protocol are not kept here."""
 
 _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
@@ -62,7 +62,7 @@ _PAIR = struct.Struct(">ii")
 
 @dataclass(frozen=True, slots=True)
 class StoredMember:
-    """A member of a classic group, as it is written down."""
+    """A member of a classic group, as written."""
 
     member_id: str
     group_instance_id: str | None
@@ -76,7 +76,7 @@ class StoredMember:
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """A classic group (GroupMetadata); the timestamp is when it came into its state, in ms since 1970."""
+    """A classic group (GroupMetadata); the timestamp is when it entered its state, in ms since 1970."""
 
     protocol_type: str
     generation: int
@@ -136,7 +136,7 @@ def removal_of(group_id: str, has_targets: bool, timestamp_ms: int) -> list[Reco
 
 @dataclass(frozen=True, slots=True)
 class ClassicRecord:
-    """What a record says of a classic group; None: it is gone."""
+    """A record of a classic group; None: it is removed."""
 
     group_id: str
     group: StoredGroup | None
@@ -144,17 +144,17 @@ class ClassicRecord:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRecord:
-    """What a record says of a consumer group; None: its epoch, and with it the group, is gone."""
+    """A record of a consumer group; None: its epoch, and with it the group, is removed."""
 
     group_id: str
     change: Change | None
 
 
 def decode(record: Record) -> ClassicRecord | ConsumerRecord | None:
-    """Read a record; None if it is not one of a group.
+    """Parse a record; None if it is not one of a group.
 
     Raises:
-        ProtocolError: if it is malformed or of a version that is not known.
+        ProtocolError: if it is malformed or of an unknown version.
     """
     if record.key is None or len(record.key) < _INT16.size:
         return None
@@ -315,7 +315,7 @@ def _read_current(reader: Reader, member_id: str) -> ConsumerMember:
 def _read_owned(reader: Reader) -> Owned:
     owned: dict[uuid.UUID, Mapping[int, int]] = {}
     for topic_id, indexes, tags in _read_topics(reader):
-        # Kafka before 4.3 did not note the epochs; 0 lets such a partition be committed to in any epoch.
+        # Kafka before 4.3 did not write the epochs; 0 lets such a partition be committed to in any epoch.
         epochs = _read_int32s(Reader(tags[_EPOCHS_TAG])) if _EPOCHS_TAG in tags else [0] * len(indexes)
         owned[topic_id] = dict(zip(indexes, epochs, strict=True))
     return owned

@@ -1,11 +1,10 @@
-"""A classic group as it is written down and read back, and what must hold of it.
+"""Writing and restoring a classic group, and its invariants.
 
-Theory of operation: Kafka writes a group when its leader's assignment has come, when it has become empty, and when a
-static member was replaced by one with the same instance id; never in between. A group that is read back is Stable with
-all its members, whose sessions restart, or Empty. Of the protocols that the members support only the chosen one's part
-is kept.
+Theory of operation: Kafka writes a group when its leader's assignment has arrived, when it has become empty, and when
+a static member was replaced by one with the same instance id; never in between. A restored group is Stable with all its
+members, whose sessions restart, or Empty. Of the members' protocols only the metadata of the selected one is kept.
 
-`Replayed` is what all records of `__consumer_offsets` say, the last of each key.
+`Replayed` is the sum of all records of `__consumer_offsets`: the last of each key.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from sparkonce.kafka.protocol.records import Record
 
 
 def store(group: ClassicGroup, timestamp_ms: int) -> StoredGroup:
-    """Return what is to be written down now; ``timestamp_ms`` is since 1970."""
+    """Return the group's content to write now; ``timestamp_ms`` is since 1970."""
     group.unwritten = False
     group.state_timestamp_ms = timestamp_ms
     members = tuple(
@@ -48,12 +47,12 @@ def store(group: ClassicGroup, timestamp_ms: int) -> StoredGroup:
 
 
 def new_group_record(timestamp_ms: int) -> StoredGroup:
-    """Return what Kafka writes down of a group that a first member is about to join."""
+    """Return the content that Kafka writes for a group that a first member is about to join."""
     return StoredGroup("", 0, None, None, timestamp_ms, ())
 
 
 def restore(group_id: str, settings: GroupSettings, stored: StoredGroup, now_ms: int) -> ClassicGroup:
-    """Return the group that was written down."""
+    """Return the restored group."""
     group = ClassicGroup(group_id, settings)
     group.generation, group.state_timestamp_ms = stored.generation, stored.state_timestamp_ms
     group.protocol_type, group.protocol_name = stored.protocol_type or None, stored.protocol_name
@@ -79,7 +78,7 @@ def restore(group_id: str, settings: GroupSettings, stored: StoredGroup, now_ms:
 
 
 def turned_away(group: ClassicGroup) -> list[Answer]:
-    """Return the answers to all that wait for the group: another broker coordinates it now, which they have to find."""
+    """Return the answers to all waiting members: another broker coordinates the group now."""
     answers: list[Answer] = []
     for member in group.members.values():
         if member.awaiting_join is not None:
@@ -91,7 +90,7 @@ def turned_away(group: ClassicGroup) -> list[Answer]:
 
 
 def check_invariants(group: ClassicGroup) -> None:
-    """Assert what holds between any two events; used by tests and by the simulator."""
+    """Assert the invariants between any two events; used by tests and by the simulator."""
     members = group.members.values()
     assert (group.state in (GroupState.EMPTY, GroupState.DEAD)) == (not group.members)
     assert all(m.awaiting_join is None or m.awaiting_sync is None for m in members)
@@ -119,10 +118,10 @@ class Replayed:
         self.consumer: dict[str, GroupImage] = {}
 
     def take(self, record: Record) -> None:
-        """Add one.
+        """Add one record.
 
         Raises:
-            ProtocolError: if it cannot be read; then nothing has changed.
+            ProtocolError: if it cannot be parsed; then nothing has changed.
         """
         found = decode(record)
         if found is None:
@@ -135,5 +134,5 @@ class Replayed:
         elif found.change is None:
             self.consumer.pop(found.group_id, None)
         elif record.value is not None or found.group_id in self.consumer:
-            # A removal does not bring back a group that compaction has left nothing else of.
+            # A tombstone does not restore a group of which compaction has left nothing else.
             self.consumer.setdefault(found.group_id, GroupImage()).apply(found.change)

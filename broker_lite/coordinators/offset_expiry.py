@@ -1,6 +1,6 @@
 """Which committed offsets are too old to keep (Kafka's OffsetExpirationCondition, KIP-211).
 
-Theory of operation: an offset is kept for `offsets.retention.minutes`, counted from when no member needed it any more:
+Theory of operation: an offset is kept for `offsets.retention.minutes` after the last member stopped needing it:
 
     the group                                  counted from
     has members that subscribe to the topic    never expires
@@ -47,7 +47,7 @@ def expired(
 
 
 def subscribed_topics(group: Group) -> frozenset[str] | None:
-    """Return the topics that the members subscribe to; None if that cannot be known."""
+    """Return the topics that the members subscribe to; None if unknown."""
     if isinstance(group, ConsumerGroup):
         members = group.image.members.values()
         return frozenset().union(*(group.image.subscribed_topics(member) for member in members))
@@ -73,7 +73,7 @@ def is_subscribed(group: Group | None, topic: str) -> bool:
 
 
 def _topics_of(subscription: bytes) -> frozenset[str]:
-    """Read the topics of a ConsumerProtocolSubscription, of which every version begins alike."""
+    """Parse the topics of a ConsumerProtocolSubscription; all versions begin alike."""
     reader = Reader(subscription)
     reader.int16()
     return frozenset(reader.string(flexible=False) for _ in range(reader.array_length(flexible=False)))

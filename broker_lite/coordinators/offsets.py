@@ -1,17 +1,16 @@
-"""Committed offsets, and the records that keep them.
+"""Committed offsets, and their records.
 
 Theory of operation: a commit becomes records in Kafka's own formats (OffsetCommitKey v1, OffsetCommitValue v4) in the
-topic `__consumer_offsets`, keyed so that the last record of a key is the truth; a null value removes it. What is
-acknowledged has been appended there, so that replaying the topic at the start brings back all that was acknowledged.
-Records of other keys are groups (`group_records.py`) and are ignored here. Values of versions 0 to 4 are read; the
-expiry time that version 1 can carry is ignored: the broker's retention applies, as in Kafka for all commits since
-OffsetCommit v5.
+topic `__consumer_offsets`; the last record of a key is valid, and a null value removes it. A commit is appended there
+before it is acknowledged, so that replaying the topic at the start restores all acknowledged commits. Records with
+other keys are groups (`group_records.py`) and are ignored here. Values of versions 0 to 4 are read; the expiry time of
+version 1 is ignored: the broker's retention applies, as in Kafka for all commits since OffsetCommit v5.
 
 A commit within a transaction is in `__consumer_offsets` already, in a transactional batch, but is not visible before
-the marker that ends the transaction there (`PendingOffsets`). A commit marker brings it into effect, unless a later
-commit of the same key took effect before; an abort marker drops it. Until then, readers that require stable offsets
-have to retry (KIP-447). A marker applies to its own partition of `__consumer_offsets` only: others may hold an older
-one, or none yet. The rules are those of Kafka's OffsetMetadataManager, of which there is one for each partition.
+the marker that ends the transaction there (`PendingOffsets`). A commit marker makes it visible, unless a later commit
+of the same key became visible before; an abort marker drops it. Until then, readers that require stable offsets must
+retry (KIP-447). A marker applies to its own partition of `__consumer_offsets` only: others may hold an older one, or
+none yet. The rules are those of Kafka's OffsetMetadataManager, of which there is one for each partition.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _EXPIRY_VERSION = 1
 _FLEXIBLE_FROM = 4
 _TOPIC_ID_TAG = 0
 _HASHES_KEPT = 16_384
-"""Of how many groups and transactional ids the partition is remembered: every request asks for it."""
+"""The number of groups and transactional ids whose partition is cached: every request needs it."""
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _VALUE_HEAD = struct.Struct(">hqi")
@@ -43,22 +42,22 @@ _TIMESTAMP = struct.Struct(">q")
 
 
 class CommittedOffset(NamedTuple):
-    """What a group has committed for one partition; the time is in milliseconds since 1970."""
+    """A group's committed offset of one partition; the time is in milliseconds since 1970."""
 
     offset: int
     leader_epoch: int
     metadata: str
     commit_timestamp_ms: int
     topic_id: uuid.UUID = ZERO_UUID
-    """The id of the topic that had the name then; zero if it was not known."""
+    """The topic id at the time of the commit; zero if unknown."""
 
     def is_for(self, topic_id: uuid.UUID) -> bool:
-        """Whether the offset is one of this topic, as far as can be told, and not of an earlier one of its name."""
+        """Whether the offset belongs to this topic, as far as known, and not to an earlier one of its name."""
         return ZERO_UUID in (self.topic_id, topic_id) or self.topic_id == topic_id
 
 
 class OffsetKey(NamedTuple):
-    """Whose offset it is."""
+    """Group, topic and partition of an offset."""
 
     group_id: str
     topic: str
@@ -91,12 +90,12 @@ class OffsetTable:
         return list(self._groups)
 
     def update(self, other: OffsetTable) -> None:
-        """Add all that another table has."""
+        """Add all entries of another table."""
         for group_id, offsets in other._groups.items():
             self._groups.setdefault(group_id, {}).update(offsets)
 
     def drop_group(self, group_id: str) -> None:
-        """Forget a group."""
+        """Remove a group."""
         self._groups.pop(group_id, None)
 
     def keys_of_topic(self, topic: str) -> list[OffsetKey]:
@@ -107,7 +106,7 @@ class OffsetTable:
         """Apply the records of the offsets topic, oldest first.
 
         Raises:
-            ProtocolError: if a record of ours cannot be read.
+            ProtocolError: if a record of a known type cannot be parsed.
         """
         for record in records:
             key = decode_key(record.key)
@@ -131,7 +130,7 @@ def encode(key: OffsetKey, value: CommittedOffset | None, timestamp_ms: int) -> 
 
 
 def decode_key(data: bytes | None) -> OffsetKey | None:
-    """Read a record's key; None if it is not that of a committed offset."""
+    """Parse a record's key; None if it is not that of a committed offset."""
     if data is None or len(data) < _INT16.size:
         return None
     reader = Reader(data)
@@ -141,10 +140,10 @@ def decode_key(data: bytes | None) -> OffsetKey | None:
 
 
 def decode_value(data: bytes) -> CommittedOffset:
-    """Read a record's value.
+    """Parse a record's value.
 
     Raises:
-        ProtocolError: if it is of a version that is not known.
+        ProtocolError: if its version is unknown.
     """
     reader = Reader(data)
     version = reader.int16()
@@ -179,7 +178,7 @@ def partition_of(group_id: str, partitions: int) -> int:
     for (unit,) in struct.iter_unpack(">H", utf16):
         code = (31 * code + unit) & 0xFFFFFFFF
     if code >= 1 << 31:
-        code = (1 << 32) - code  # the absolute value, except that Kafka takes the least integer's as 0
+        code = (1 << 32) - code  # the absolute value, except that Kafka maps the least integer to 0
     return code % partitions if code != 1 << 31 else 0
 
 
@@ -191,10 +190,10 @@ class _Open(NamedTuple):
 
 
 class PendingOffsets:
-    """The records that wait, by partition and producer id."""
+    """The pending records of open transactions, by partition and producer id."""
 
     def __init__(self) -> None:
-        # A record that may no longer take effect is None; its key is unstable all the same.
+        # None: the record may no longer become visible; its key is unstable all the same.
         self._waiting: dict[_Open, dict[OffsetKey, Record | None]] = {}
         self._open: dict[OffsetKey, set[_Open]] = {}
 
@@ -202,7 +201,7 @@ class PendingOffsets:
         return bool(self._waiting)
 
     def add(self, partition: int, producer_id: int, records: Iterable[Record]) -> None:
-        """Add the records of a transactional batch of that partition, with the offsets that they have got."""
+        """Add the records of a transactional batch of that partition, with their offsets."""
         transaction = _Open(partition, producer_id)
         for record in records:
             key = decode_key(record.key)
@@ -211,19 +210,19 @@ class PendingOffsets:
                 self._open.setdefault(key, set()).add(transaction)
 
     def is_pending(self, key: OffsetKey) -> bool:
-        """Whether a transaction that is still open has an offset for this key."""
+        """Whether an open transaction has an offset for this key."""
         return key in self._open
 
     def keys_of_group(self, group_id: str) -> list[OffsetKey]:
-        """Return the keys of a group that wait."""
+        """Return a group's pending keys."""
         return [key for key in self._open if key.group_id == group_id]
 
     def keys_of_topic(self, topic: str) -> list[OffsetKey]:
-        """Return the keys of a topic that wait."""
+        """Return a topic's pending keys."""
         return [key for key in self._open if key.topic == topic]
 
     def written(self, partition: int, records: Iterable[Record]) -> None:
-        """Note non-transactional records: pending ones of the same keys were written before, and have no effect.
+        """Note non-transactional records: pending ones of the same keys are older, and will have no effect.
 
         A removal drops pending ones altogether.
         """
@@ -238,13 +237,13 @@ class PendingOffsets:
                     self._waiting[transaction][key] = None
 
     def drop(self, partition: int) -> None:
-        """Forget one partition: another broker leads it."""
+        """Drop one partition: another broker leads it."""
         for transaction in [each for each in self._waiting if each.partition == partition]:
             for key in self._waiting.pop(transaction):
                 self._forget(transaction, key)
 
     def end(self, partition: int, producer_id: int, committed: bool) -> Iterator[Record]:
-        """End a producer's transaction in one partition; returns the records that take effect now."""
+        """End a producer's transaction in one partition; returns the records that become visible now."""
         transaction = _Open(partition, producer_id)
         waiting = self._waiting.pop(transaction, {})
         for key in waiting:
@@ -253,7 +252,7 @@ class PendingOffsets:
         return iter([self._overtake(partition, key, each) for key, each in effective])
 
     def _overtake(self, partition: int, key: OffsetKey, record: Record) -> Record:
-        """Let a record take effect before older ones of the same key that still wait."""
+        """Make a record visible before older pending ones of the same key."""
         for transaction in self._open.get(key, ()):
             other = self._waiting[transaction][key]
             if transaction.partition == partition and other is not None and other.offset < record.offset:

@@ -1,16 +1,16 @@
-"""One step of a member towards its target: first it gives up, then it gets (KIP-848).
+"""One step of a member towards its target assignment: first it revokes, then it is assigned (KIP-848).
 
-Theory of operation: `next_step` looks at what a member has, what it shall have, what it says it still owns, and which
-partitions others still have. A member stays in its epoch while it owns something that it must give up
-(UNREVOKED_PARTITIONS). Then it moves to the targets' epoch and gets what is free; if others still hold some of its
-share it waits for that (UNRELEASED_PARTITIONS), else it is STABLE. The model is Kafka's CurrentAssignmentBuilder:
+Theory of operation: `next_step` compares a member's current and target assignments, the partitions that it reports to
+own, and those that others still have. A member stays in its epoch while it owns partitions that it must revoke
+(UNREVOKED_PARTITIONS). Then it moves to the target epoch and gets the free partitions; if others still hold some of
+its target it waits for them (UNRELEASED_PARTITIONS), else it is STABLE. The model is Kafka's CurrentAssignmentBuilder:
 
     from                   condition                                    to
-    STABLE                 at the targets' epoch                        STABLE
-    any                    something to give up that it still owns      UNREVOKED_PARTITIONS, same epoch
-    UNREVOKED_PARTITIONS   does not say what it owns, or owns some yet  UNREVOKED_PARTITIONS, same epoch
-    any                    others hold part of its share                UNRELEASED_PARTITIONS, the targets' epoch
-    any                    nothing missing                              STABLE, the targets' epoch
+    STABLE                 at the target epoch                          STABLE
+    any                    still owns partitions to revoke              UNREVOKED_PARTITIONS, same epoch
+    UNREVOKED_PARTITIONS   does not report, or still owns some          UNREVOKED_PARTITIONS, same epoch
+    any                    others hold part of its target               UNRELEASED_PARTITIONS, the target epoch
+    any                    nothing missing                              STABLE, the target epoch
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from sparkonce.broker_lite.coordinators.consumer_group_image import ConsumerMemb
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a member shall have, for which epoch, and what stands in the way."""
+    """A member's target assignment, its epoch, and the partitions that others still hold."""
 
     epoch: int
     target: Partitions
     subscribed: frozenset[uuid.UUID]
-    """The topics that the member subscribes to now: of others it gets nothing, whatever the target says."""
+    """The member's current subscription: other topics are not assigned, whatever the target says."""
     is_held_by_others: Callable[[uuid.UUID, int], bool]
 
 
 def next_step(member: ConsumerMember, goal: Goal, owned: Partitions | None) -> ConsumerMember:
-    """Return the member's next state, or the same one; ``owned`` is what it says it has, None if it says nothing."""
+    """Return the member's next state, or the same one; ``owned`` is what it reports, None if it reports nothing."""
     if member.state is MemberState.STABLE and member.epoch == goal.epoch:
         return _without_unsubscribed(member, goal, owned)
     if member.state is MemberState.UNREVOKED_PARTITIONS and _still_owns(owned, member.revoking):
@@ -75,7 +75,7 @@ def _towards(member: ConsumerMember, goal: Goal, owned: Partitions | None) -> Co
 
 
 def _without_unsubscribed(member: ConsumerMember, goal: Goal, owned: Partitions | None) -> ConsumerMember:
-    """Take back what the member no longer subscribes to, without waiting for new targets."""
+    """Revoke partitions that the member no longer subscribes to, without waiting for a new target."""
     lost = {topic_id: indexes for topic_id, indexes in member.assigned.items() if topic_id not in goal.subscribed}
     if not lost:
         return member
@@ -94,7 +94,7 @@ def _revoke(member: ConsumerMember, kept: Owned, revoking: Owned) -> ConsumerMem
 
 
 def _still_owns(owned: Partitions | None, revoking: Owned) -> bool:
-    """Whether a member may still use what it is to give up; one that does not say so may."""
+    """Whether a member may still use partitions that it must revoke; if it does not report, it may."""
     if owned is None:
         return True
     return any(index in revoking.get(topic_id, {}) for topic_id, indexes in owned.items() for index in indexes)

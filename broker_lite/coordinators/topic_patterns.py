@@ -1,7 +1,7 @@
-"""Topic name patterns of KIP-848 subscriptions, matched by RE2 itself, whose Java twin Kafka uses.
+"""Topic name patterns of KIP-848 subscriptions, matched by RE2; Kafka uses its Java port.
 
-Theory of operation: Kafka matches whole names. RE2 takes time linear in the name, so a client cannot keep the broker
-busy with a pattern. It is loaded when the first pattern comes: most brokers never see one.
+Theory of operation: Kafka matches whole names. RE2 takes time linear in the name, so a client cannot block the
+broker with a pattern. It is imported with the first pattern: most brokers never get one.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ PATTERNS_KEPT = 256
 
 
 class PatternError(ValueError):
-    """A pattern that RE2 refuses; the message says why."""
+    """RE2 rejects a pattern; the message says why."""
 
 
 def check_pattern(pattern: str) -> None:
     """Check whether a pattern is valid.
 
     Raises:
-        PatternError: if it is not.
+        PatternError: if it is invalid.
     """
     _compiled(pattern)
 
@@ -31,7 +31,7 @@ def matching(pattern: str, topics: Iterable[str]) -> frozenset[str]:
     """Return the topics whose whole name matches.
 
     Raises:
-        PatternError: if the pattern is not valid.
+        PatternError: if the pattern is invalid.
     """
     compiled = _compiled(pattern)
     return frozenset(topic for topic in topics if compiled.fullmatch(topic) is not None)

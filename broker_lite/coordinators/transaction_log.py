@@ -1,7 +1,7 @@
-"""What `__transaction_state` holds: a record for each change of a transactional id; the last of a key is the truth.
+"""The records of `__transaction_state`: one for each change of a transactional id; the last of a key is valid.
 
 The formats are Kafka's TransactionLogKey version 0 and TransactionLogValue, versions 0 (read) and 1 (read and
-written); a null value forgets the id.
+written); a null value removes the id.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _STATUS = (
     TransactionState.DEAD,
     TransactionState.PREPARE_EPOCH_FENCE,
 )
-"""The states by the numbers that stand for them."""
+"""The states by their numbers."""
 
 
 def encode(transaction: Transaction, timestamp_ms: int) -> Record:
@@ -66,7 +66,7 @@ def encode(transaction: Transaction, timestamp_ms: int) -> Record:
 
 
 def encode_tombstone(transactional_id: str, timestamp_ms: int) -> Record:
-    """Return the record that forgets a transactional id."""
+    """Return the tombstone of a transactional id."""
     return Record(_encode_key(transactional_id), None, timestamp_ms)
 
 
@@ -90,7 +90,7 @@ def _put_partitions(out: bytearray, partitions: frozenset[TopicPartition]) -> No
 
 
 def decode_key(data: bytes | None) -> str | None:
-    """Read a record's key; None if it is of a version that a later Kafka may have written, which is ignored.
+    """Parse a record's key; None for an unknown version, as of a later Kafka, which is ignored.
 
     Raises:
         ProtocolError: if it is malformed.
@@ -104,10 +104,10 @@ def decode_key(data: bytes | None) -> str | None:
 
 
 def decode_value(transactional_id: str, data: bytes) -> Transaction:
-    """Read a record's value.
+    """Parse a record's value.
 
     Raises:
-        ProtocolError: if it is malformed or of a version not known.
+        ProtocolError: if it is malformed or of an unknown version.
     """
     reader = Reader(data)
     version, producer_id, epoch, timeout_ms, status = reader.unpack(_HEAD)

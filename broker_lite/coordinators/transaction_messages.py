@@ -1,4 +1,4 @@
-"""What goes into the transaction coordinator's state machine and what comes out."""
+"""Input and output of the transaction coordinator's state machine."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from sparkonce.kafka.protocol.errors import ErrorCode
 from sparkonce.kafka.protocol.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 TopicPartition = tuple[str, int]
-"""A topic's name and the number of one of its partitions."""
+"""A topic's name and a partition's index."""
 
 LEGACY: Final = 0
-"""The transaction version of clients that name each partition before they write to it, and keep their epoch."""
+"""The transaction version of clients that add each partition before they write to it, and keep their epoch."""
 
 EPOCH_BUMP: Final = 2
 """The transaction version of KIP-890 part 2: a new epoch with each transaction, partitions added by the first write."""
 
 SERVER_VERSION: Final = EPOCH_BUMP
-"""The transaction version by which the broker itself aborts."""
+"""The transaction version of aborts by the broker itself."""
 
 NO_TIMESTAMP: Final = -1
 
@@ -39,7 +39,7 @@ class TransactionState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TransactionSettings:
-    """The broker's settings that bear on transactions."""
+    """The broker's settings for transactions."""
 
     max_timeout_ms: int
     id_expiration_ms: int
@@ -55,10 +55,10 @@ class Producer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """All that is kept of one transactional id (Kafka's TransactionMetadata); times are since 1970.
+    """The state of one transactional id (Kafka's TransactionMetadata); times are since 1970.
 
-    `last_epoch` is the epoch before the current one, if the producer that holds the current one held that as well.
-    `next_producer_id` is the id that follows when the transaction is complete, if the epochs of this one are used up.
+    `last_epoch` is the epoch before the current one, if the current producer held that as well.
+    `next_producer_id` is the id to use after the transaction, if the epochs of this one are used up.
     """
 
     transactional_id: str
@@ -87,7 +87,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Markers:
-    """The end of a transaction, to be written into each of its partitions."""
+    """The markers of a transaction, to be written into each of its partitions."""
 
     transactional_id: str
     producer_id: int

@@ -1,31 +1,31 @@
-"""The transaction coordinator as a state machine: requests and the time in, decisions out.
+"""The transaction coordinator as a state machine: requests and time in, decisions out.
 
 Theory of operation: for each transactional id there is one `Transaction`, an immutable value that is replaced as a
-whole. A request is checked against it and leads to a `Decision`. If the decision holds a change, the caller appends it
-to `__transaction_state`, and only then calls `applied`, so that what the log does not have has not happened. A change
-to one of the two Prepare states decides a transaction; `applied` then returns the `Markers` to be written into its
-partitions, and when `markers_written` has been called for all of them, it returns the change that completes the
+whole. A request is checked against it and leads to a `Decision`. If the decision has a change, the caller appends it
+to `__transaction_state`, and only then calls `applied`, so that a change has no effect before it is in the log. A
+change to one of the two Prepare states decides a transaction; `applied` then returns the `Markers` to be written into
+its partitions, and when `markers_written` has been called for all of them, it returns the change that completes the
 transaction. The transitions (Kafka's TransactionState):
 
     from                          event                                                  to
     Empty, Complete*              the producer adds its first partition                  Ongoing
     Ongoing                       it adds more                                           Ongoing
     Ongoing                       EndTxn                                                 PrepareCommit, PrepareAbort
-    Ongoing                       time is up, or another instance asks for the id        PrepareEpochFence
+    Ongoing                       timeout, or another instance requests the id           PrepareEpochFence
     PrepareEpochFence             at once, in the same step                              PrepareAbort
     Empty, Complete*              EndTxn v5 aborts what has not begun                    PrepareAbort
     PrepareCommit, PrepareAbort   all markers are written                                CompleteCommit, CompleteAbort
     Empty, Complete*              InitProducerId                                         Empty
     Empty, Complete*              not used for `transactional.id.expiration.ms`          Dead
 
-Producers are distinguished by epochs: KIP-360 lets one that failed ask for the next epoch by naming its own, so that an
+Producers are distinguished by epochs: by KIP-360 one that failed requests the next epoch with its own, so that an
 older instance is fenced and a repeated request is not. With KIP-890 part 2 (EndTxn v5) each transaction has its own
-epoch, so that a delayed EndTxn has no effect any more (KAFKA-17754).
+epoch, so that a delayed EndTxn has no effect (KAFKA-17754).
 
-EndTxn is answered when the decision is in the log, so the producer goes on, under its next epoch or producer id, while
-the markers are still on their way. Until the transaction is complete every request is answered with
-CONCURRENT_TRANSACTIONS, which clients try again, before producer ids and epochs are compared: PRODUCER_FENCED would be
-the end of a Java producer (KAFKA-18464, KAFKA-18660). Clients that keep their epoch are compared first, as by Kafka.
+EndTxn is answered when the decision is in the log, so the producer continues, with its next epoch or producer id,
+while the markers are being written. Until the transaction is complete every request is answered with
+CONCURRENT_TRANSACTIONS, which clients retry, before producer ids and epochs are compared: PRODUCER_FENCED would be
+fatal for a Java producer (KAFKA-18464, KAFKA-18660). Clients that keep their epoch are compared first, as by Kafka.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from sparkonce.kafka.protocol.errors import ErrorCode
 from sparkonce.kafka.protocol.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 MAX_TRANSACTIONAL_IDS: Final = 100_000
-"""The most transactional ids kept; beyond, new ones are refused until old ones expire."""
+"""The most transactional ids; beyond that, new ones are rejected until old ones expire."""
 
 MAX_EPOCH: Final = 2**15 - 1
-"""The last epoch of a producer id; producers get one less at most, so that they can always be fenced."""
+"""The last epoch of a producer id; producers get at most one less, so that they can always be fenced."""
 
 NO_TIMEOUT_MS: Final = 2**31 - 1
-"""The timeout of transactions that two-phase commit holds open (KIP-939): they never time out."""
+"""The timeout of transactions held open by two-phase commit (KIP-939): they never time out."""
 
 TRANSITIONS: Final[dict[TransactionState, frozenset[TransactionState]]] = {
     TransactionState.EMPTY: frozenset(
@@ -97,7 +97,7 @@ TRANSITIONS: Final[dict[TransactionState, frozenset[TransactionState]]] = {
     ),
     TransactionState.DEAD: frozenset(),
 }
-"""From each state, those that may follow."""
+"""The valid next states of each state."""
 
 PREPARED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
 COMPLETE: Final = frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
@@ -108,18 +108,18 @@ class Transactions:
     """All transactional ids of one coordinator."""
 
     def __init__(self, settings: TransactionSettings, take_producer_id: Callable[[], int]) -> None:
-        """`take_producer_id` returns ids that were never assigned before; if it raises, nothing has changed."""
+        """`take_producer_id` returns new producer ids; if it raises, nothing has changed."""
         self._settings = settings
         self._take_producer_id = take_producer_id
         self._by_id: dict[str, Transaction] = {}
         self._ongoing: set[str] = set()
 
     def get(self, transactional_id: str) -> Transaction | None:
-        """Return what is kept of a transactional id."""
+        """Return the state of a transactional id."""
         return self._by_id.get(transactional_id)
 
     def all(self) -> Collection[Transaction]:
-        """Return what is kept of every transactional id."""
+        """Return the state of every transactional id."""
         return self._by_id.values()
 
     @property
@@ -147,7 +147,7 @@ class Transactions:
         elif producer.producer_id != NO_PRODUCER_ID and not _may_claim(known, producer):
             return Decision(ErrorCode.PRODUCER_FENCED)
         if known.state is TransactionState.ONGOING:
-            # The new instance has to retry, and then gets an epoch above that of the abort.
+            # The new instance must retry, and then gets an epoch above that of the abort.
             return Decision(ErrorCode.CONCURRENT_TRANSACTIONS, change=_fence(known, now_ms))
         change = self._next_epoch(known, producer, timeout_ms, now_ms)
         if change is None:
@@ -155,7 +155,7 @@ class Transactions:
         return Decision(ErrorCode.NONE, change.producer_id, change.epoch, change)
 
     def _next_epoch(self, known: Transaction, producer: Producer, timeout_ms: int, now_ms: int) -> Transaction | None:
-        """Return the id's next epoch, or the same again if its request is repeated; None for one that is fenced."""
+        """Return the id's next epoch, or the same again for a repeated request; None if the producer is fenced."""
         named = producer.producer_id != NO_PRODUCER_ID
         producer_id, epoch, last_epoch = known.producer_id, known.epoch + 1, known.epoch
         # If the broker has aborted with the last epoch, that one is never assigned: the producer gets a new id.
@@ -229,7 +229,7 @@ class Transactions:
         return known, ErrorCode.NONE
 
     def end(self, producer: Producer, committed: bool, client_version: int, now_ms: int) -> Decision:
-        """Handle EndTxn: version 5 with `EPOCH_BUMP`, those before with `LEGACY`."""
+        """Handle EndTxn: version 5 with `EPOCH_BUMP`, earlier ones with `LEGACY`."""
         if not producer.transactional_id:
             return Decision(ErrorCode.INVALID_REQUEST)
         known = self._by_id.get(producer.transactional_id)
@@ -240,7 +240,7 @@ class Transactions:
         return self._end_with_bump(known, producer, committed, now_ms)
 
     def _end_with_bump(self, known: Transaction, producer: Producer, committed: bool, now_ms: int) -> Decision:
-        """Decide as the table does that Kafka's TransactionCoordinator has for transaction version 2."""
+        """Decide as in the table of Kafka's TransactionCoordinator for transaction version 2."""
         if known.state in PREPARED:
             return Decision(ErrorCode.CONCURRENT_TRANSACTIONS)
         overflowed = (
@@ -249,8 +249,8 @@ class Transactions:
             and known.epoch == 0
             and known.producer_id != producer.producer_id
         )
-        # Only an end with a bump leaves the epoch that follows. After one without, it is that of another instance,
-        # which has fenced this one: telling it to this one as well would let both write under it.
+        # Only an end with a bump leaves the next epoch to this producer. Otherwise it belongs to another instance,
+        # which has fenced this one: with it, both could write.
         bumped = known.epoch == producer.epoch + 1 and known.client_version >= EPOCH_BUMP
         repeated = overflowed or bumped
         current = known.epoch == producer.epoch
@@ -260,7 +260,7 @@ class Transactions:
             agrees = (known.state is TransactionState.COMPLETE_COMMIT) == committed
             if not agrees:
                 return Decision(ErrorCode.INVALID_TXN_STATE)
-            if known.epoch == MAX_EPOCH:  # the broker aborted, with the epoch that is kept for that: never assigned
+            if known.epoch == MAX_EPOCH:  # the broker aborted, with the reserved epoch, which is never assigned
                 return Decision(ErrorCode.PRODUCER_FENCED)
             return Decision(ErrorCode.NONE, known.producer_id, known.epoch)
         if not current:
@@ -273,7 +273,7 @@ class Transactions:
             return Decision(ErrorCode.NONE, next_producer_id, 0, change)
         return Decision(ErrorCode.NONE, change.producer_id, change.epoch, change)
 
-    # What follows when a change is in the log.
+    # After a change is in the log.
 
     def applied(self, change: Transaction) -> Markers | None:
         """Apply a change that is in the log; return the markers to write if it decides a transaction."""
@@ -287,17 +287,17 @@ class Transactions:
     def markers_written(
         self, transactional_id: str, partitions: Iterable[TopicPartition], now_ms: int
     ) -> Transaction | None:
-        """Note where the end of a transaction has been written; returns the change that completes it after the last."""
+        """Note partitions whose marker is written; returns the completing change after the last."""
         known = self._by_id[transactional_id]
         assert known.state in PREPARED, f"{transactional_id} is {known.state}"
         known = replace(known, partitions=known.partitions - frozenset(partitions))
         self._by_id[transactional_id] = known
         return None if known.partitions else complete(known, now_ms)
 
-    # The passing of time.
+    # Timers.
 
     def timed_out(self, now_ms: int) -> list[Transaction]:
-        """Return the changes that abort the transactions whose time is up."""
+        """Return the changes that abort the transactions that have timed out."""
         late = [self._by_id[each] for each in sorted(self._ongoing)]
         return [
             _fence(each, now_ms)
@@ -306,7 +306,7 @@ class Transactions:
         ]
 
     def expired(self, now_ms: int) -> list[str]:
-        """Return the transactional ids that have not been used for so long that they may be forgotten."""
+        """Return the transactional ids that have been unused for the expiration time."""
         oldest = now_ms - self._settings.id_expiration_ms
         return [
             each.transactional_id
@@ -319,19 +319,19 @@ class Transactions:
         self._by_id.pop(transactional_id, None)
         self._ongoing.discard(transactional_id)
 
-    # Starting again.
+    # Loading.
 
     def load(self, transaction: Transaction) -> None:
-        """Apply a value that an earlier run of the broker wrote to the log; the last one of an id counts."""
+        """Apply a value from the log; the last one of an id is valid."""
         self.applied(transaction)
 
     def decided(self) -> list[Markers]:
-        """Return the ends of transactions that are decided but not complete."""
+        """Return the markers of transactions that are decided but not complete."""
         return [_markers(each) for each in self._by_id.values() if each.state in PREPARED]
 
 
 def _may_claim(known: Transaction, producer: Producer) -> bool:
-    """Whether a producer that names its id may have the next epoch; the epoch itself is compared later (KIP-360)."""
+    """Whether a producer with its id may have the next epoch; the epoch itself is compared later (KIP-360)."""
     return (
         known.epoch == NO_PRODUCER_EPOCH
         or producer.producer_id == known.producer_id
@@ -357,7 +357,7 @@ def _end_legacy(known: Transaction, producer: Producer, committed: bool, now_ms:
 
 
 def _fence(known: Transaction, now_ms: int) -> Transaction:
-    """Abort an ongoing transaction under an epoch that its producer does not have."""
+    """Abort an ongoing transaction with an epoch that its producer does not have."""
     fenced = _move(known, TransactionState.PREPARE_EPOCH_FENCE, known.last_update_ms)
     return _prepare(fenced, False, SERVER_VERSION, now_ms)
 
@@ -384,7 +384,7 @@ def _prepare(
 
 
 def complete(known: Transaction, now_ms: int) -> Transaction:
-    """Return what a decided transaction becomes when its markers are written."""
+    """Return the state of a decided transaction after its markers are written."""
     overflow = known.client_version >= EPOCH_BUMP and known.next_producer_id != NO_PRODUCER_ID
     committed = known.state is TransactionState.PREPARE_COMMIT
     return _move(
@@ -415,7 +415,7 @@ def _markers(known: Transaction) -> Markers:
 
 
 def check_invariants(transactions: Transactions) -> None:
-    """Assert what holds between any two events; used by tests and by simulators."""
+    """Assert the invariants between any two events; used by tests and by simulators."""
     for each in transactions.all():
         assert each.producer_id >= 0
         assert 0 <= each.epoch <= MAX_EPOCH

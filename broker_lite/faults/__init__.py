@@ -1,4 +1,4 @@
-"""Faults on command: what a broker can be told to do wrong, and where it happens."""
+"""Fault injection: the rules, and where they take effect."""
 
 from __future__ import annotations
 

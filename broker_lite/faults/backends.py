@@ -1,9 +1,9 @@
-"""How rules reach a broker: directly into one on a thread of this process, over a socket into one of its own.
+"""Carries rules to a broker: directly to one on a thread of this process, over a socket to a separate one.
 
-Theory of operation: `LocalBackend` owns the rule book and the injector of one running server; what touches the loop's
-state is done on the loop. `ControlServer` is a `LocalBackend` behind lines of JSON, at the child's end of the socket
-whose closing tells the child that its parent is gone. `RemoteBackend` is the parent's end: a thread of its own reads
-answers and the news that a rule has fired.
+Theory of operation: `LocalBackend` owns the rule book and the injector of one running server; the loop's state is
+changed on the loop only. `ControlServer` is a `LocalBackend` behind lines of JSON, at the child's end of the socket
+whose end tells the child that its parent has ended. `RemoteBackend` is the parent's end: its own thread reads answers
+and reports of fired rules.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from sparkonce.broker_lite.node.broker import Broker
 
 ANSWER_S = 30.0
 Note = Callable[[int, int, int], None]
-"""Called with a rule's id, how many requests it has seen, and how often it has fired."""
+"""Called with a rule's id, how many requests it has matched, and how often it has fired."""
 Restart = Callable[[int], None]
-"""Called with the id of a rule that wants the broker restarted."""
+"""Called with the id of a rule that restarts the broker."""
 
 
 class LocalBackend:
@@ -90,7 +90,7 @@ class ControlServer(LocalBackend):
         self._received = b""
 
     def feed(self, data: bytes) -> None:
-        """Take bytes from the parent and carry out the commands that are whole."""
+        """Receive bytes from the parent and execute complete commands."""
         *lines, self._received = (self._received + data).split(b"\n")
         for line in lines:
             command = json.loads(line)
@@ -117,7 +117,7 @@ class ControlServer(LocalBackend):
 
     def _send(self, message: dict[str, Any]) -> None:
         line = json.dumps(message).encode() + b"\n"
-        with contextlib.suppress(OSError):  # the parent is gone, and this process about to end
+        with contextlib.suppress(OSError):  # the parent has ended, and this process is about to
             while line:
                 line = line[os.write(self._descriptor, line) :]
 
@@ -140,12 +140,12 @@ class RemoteBackend:
         self._ask({"do": "add", "rule": rule_id, "spec": spec.to_json(), "seen": seen, "fired": fired})
 
     def remove(self, rule_id: int) -> None:
-        """See `Backend`; a broker that is gone has no rules."""
+        """See `Backend`; a broker that has ended has no rules."""
         with contextlib.suppress(OSError):
             self._ask({"do": "remove", "rule": rule_id})
 
     def release(self, rule_id: int) -> None:
-        """See `Backend`; a broker that is gone holds nothing."""
+        """See `Backend`; a broker that has ended holds nothing."""
         with contextlib.suppress(OSError):
             self._ask({"do": "release", "rule": rule_id})
 
@@ -153,7 +153,7 @@ class RemoteBackend:
         """See `Backend`.
 
         Raises:
-            OSError: if the broker is gone.
+            OSError: if the broker has ended.
         """
         return self._ask({"do": "status", "rule": rule_id})
 

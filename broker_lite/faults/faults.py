@@ -1,12 +1,12 @@
-"""`EmbeddedBroker.faults`: what tests say, the same for a broker in a thread and in a process.
+"""`EmbeddedBroker.faults`: the interface for tests, the same for a broker in a thread and in a process.
 
     with broker.faults.drop_after(api="Produce", topic="orders", times=1) as fault:
         producer.send("orders", b"1")
         fault.wait()
 
-Theory of operation: a rule lives where the broker is; here is its handle. A backend carries rules there: for a thread
-it is the rule book itself, for a process the control channel. Rules outlive a restart of the broker, with their counts:
-they are handed to the next backend.
+Theory of operation: a rule is applied in the broker; here is its handle. A backend carries rules there: for a thread
+it is the rule book itself, for a process the control channel. Rules survive a restart of the broker, with their counts:
+they are passed to the next backend.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FaultNeverFiredError(AssertionError):
 
 
 class DiskWhere(TypedDict, total=False):
-    """Which writes a disk fault is about; what is left out means any."""
+    """The selector of a disk fault; a missing key matches any write."""
 
     topic: str
     partition: int
@@ -40,11 +40,11 @@ class DiskWhere(TypedDict, total=False):
 
 
 class Where(DiskWhere, total=False):
-    """Which requests a fault is about; what is left out means any.
+    """The selector of a fault; a missing key matches any request.
 
-    `api` is a name as in Kafka's documentation ("Produce") or several; `nth` the first matching request that is meant,
-    counted from 1; `times` how many from there on, None for all; `predicate` (broker in a thread only) is called on the
-    broker's thread with the decoded request, and says whether it matches. What it raises is raised by the fault's
+    `api` is a name as in Kafka's documentation ("Produce") or several; `nth` the first matching request, counted
+    from 1; `times` how many from there on, None for all; `predicate` (broker in a thread only) is called on the
+    broker's thread with the decoded request, and returns whether it matches. Its errors are raised by the fault's
     `wait` and at the end of its block; such a request does not match.
     """
 
@@ -54,7 +54,7 @@ class Where(DiskWhere, total=False):
 
 
 class Status(TypedDict):
-    """What a rule has come to."""
+    """The counts of a rule."""
 
     seen: int
     fired: int
@@ -62,22 +62,22 @@ class Status(TypedDict):
 
 
 class Backend(Protocol):
-    """Where rules are at work. All methods return when what they ask for holds."""
+    """Applies rules. All methods return when they have taken effect."""
 
     def add(self, rule_id: int, spec: FaultSpec, seen: int, fired: int) -> None:
-        """Install a rule, with the counts that it has already."""
+        """Add a rule, with its counts so far."""
 
     def remove(self, rule_id: int) -> None:
-        """Remove a rule, and release what it holds."""
+        """Remove a rule, and release the requests that it holds."""
 
     def release(self, rule_id: int) -> None:
-        """Release what a pause holds; the rule stays."""
+        """Release the requests held by a pause; the rule remains."""
 
     def status(self, rule_id: int) -> Status:
-        """Return a rule's counts, also when it has been removed."""
+        """Return a rule's counts, also after it was removed."""
 
     def close(self) -> None:
-        """Let the broker stop undisturbed: all rules are disabled."""
+        """Disable all rules, so that the broker can stop."""
 
 
 class FaultHandle:
@@ -131,7 +131,7 @@ class FaultHandle:
 
         Raises:
             TimeoutError: if that takes longer than `timeout_s` seconds.
-            Exception: what the predicate has raised.
+            Exception: the predicate's error.
         """
         deadline = time.monotonic() + timeout_s
         restarts = self.spec.effect is Effect.RESTART
@@ -145,11 +145,11 @@ class FaultHandle:
                 self._faults._changed.wait(left_s)
 
     def release(self) -> None:
-        """Release the requests that a pause holds now; those that come later are held again."""
+        """Release the requests held by a pause; later ones are held again."""
         self._faults._release(self)
 
     def remove(self) -> None:
-        """End the fault; what it holds goes on. A second call does nothing."""
+        """End the fault, and release the requests that it holds. A second call does nothing."""
         self._faults._remove(self)
 
     def _status(self) -> Status:
@@ -159,13 +159,13 @@ class FaultHandle:
 
 
 class Faults:
-    """What can be made to go wrong with one broker."""
+    """The faults that can be injected into one broker."""
 
     def __init__(self, restart: Callable[[], None], process: bool) -> None:
         self._restart_broker = restart
         self._process = process
-        # Held while rules are sent to the backend. Never acquired by a thread that reports firings, nor held with the
-        # other.
+        # Held while rules are sent to the backend. Never acquired by a thread that reports firings, nor together with
+        # the other lock.
         self._placing = threading.RLock()
         self._changed = threading.Condition()
         self._handles: dict[int, FaultHandle] = {}
@@ -173,7 +173,7 @@ class Faults:
         self._next_id = 1
 
     def fail(self, error: ErrorCode | str, *, must_fire: bool = True, **where: Unpack[Where]) -> FaultHandle:
-        """Answer with an error code, in the field where this API has it, and without the request's effect.
+        """Answer with an error code, in the API's field for it, and without the request's effect.
 
         With `topic` or `partition`, the rest of the request is served as usual.
         """
@@ -183,15 +183,15 @@ class Faults:
         return self._new(Effect.FAIL, where, must_fire, error_code=int(code))
 
     def delay(self, delay_ms: int, *, must_fire: bool = True, **where: Unpack[Where]) -> FaultHandle:
-        """Serve the request later; its connection waits with it, the others go on."""
+        """Serve the request later; its connection waits, the others do not."""
         return self._new(Effect.DELAY, where, must_fire, delay_ms=delay_ms)
 
     def drop_before(self, *, must_fire: bool = True, **where: Unpack[Where]) -> FaultHandle:
-        """Close the connection in place of serving the request."""
+        """Close the connection instead of serving the request."""
         return self._new(Effect.DROP_BEFORE, where, must_fire)
 
     def drop_after(self, *, must_fire: bool = True, **where: Unpack[Where]) -> FaultHandle:
-        """Serve the request and close the connection in place of the answer: an acknowledgement that gets lost."""
+        """Serve the request and close the connection instead of answering: the acknowledgement is lost."""
         return self._new(Effect.DROP_AFTER, where, must_fire)
 
     def throttle(
@@ -202,13 +202,13 @@ class Faults:
         must_fire: bool = True,
         **where: Unpack[Where],
     ) -> FaultHandle:
-        """Slow clients down: by telling them and ignoring them for so long, as quotas do, or by a rate in secret."""
+        """Slow clients down: by a throttle time during which they are muted, as quotas do, or by a rate, unreported."""
         if not (throttle_time_ms or bytes_per_s):
             raise ValueError("throttle needs throttle_time_ms or bytes_per_s")
         return self._new(Effect.THROTTLE, where, must_fire, throttle_time_ms=throttle_time_ms, bytes_per_s=bytes_per_s)
 
     def pause(self, *, must_fire: bool = True, **where: Unpack[Where]) -> FaultHandle:
-        """Hold requests until `release` or `remove`; `held` says how many wait."""
+        """Hold requests until `release` or `remove`; `held` returns how many wait."""
         return self._new(Effect.PAUSE, where, must_fire)
 
     def restart(
@@ -216,7 +216,7 @@ class Faults:
     ) -> FaultHandle:
         """Restart the broker at a request, before or after its effect; by SIGKILL if `kill` (process only).
 
-        Unless `times` says otherwise, once. The request is never answered.
+        Once, unless `times` is given. The request is never answered.
         """
         if kill and not self._process:
             raise ValueError("a broker in a thread cannot be killed: use EmbeddedBroker(process=True)")
@@ -225,11 +225,11 @@ class Faults:
         return self._new(Effect.RESTART, where, must_fire, kill=kill, after_effect=after_effect)
 
     def disk_full(self, *, must_fire: bool = True, **where: Unpack[DiskWhere]) -> FaultHandle:
-        """Let writes fail with ENOSPC; producers are answered KAFKA_STORAGE_ERROR. A restart is not disturbed."""
+        """Let writes fail with ENOSPC; producers get KAFKA_STORAGE_ERROR. A restart is not affected."""
         return self._new(Effect.DISK_FULL, {**where}, must_fire)
 
     def slow_disk(self, delay_ms: int, *, must_fire: bool = True, **where: Unpack[DiskWhere]) -> FaultHandle:
-        """Delay each write by so much. One thread serves all, so all clients wait."""
+        """Delay each write. One thread serves all clients, so all wait."""
         return self._new(Effect.SLOW_DISK, {**where}, must_fire, delay_ms=delay_ms)
 
     def clear(self) -> None:
@@ -247,23 +247,23 @@ class Faults:
             chosen["predicate"] = self._guarded(chosen["predicate"], lambda: handle)
         spec = FaultSpec(effect=effect, apis=apis, **chosen, **values)
         if self._process:
-            spec.to_json()  # refuses a predicate here and now
+            spec.to_json()  # rejects a predicate at once
         with self._placing:
             handle = FaultHandle(self, self._next_id, spec, must_fire)
             self._next_id += 1
             self._handles[handle.rule_id] = handle
             if self._backend is not None:
-                with contextlib.suppress(OSError):  # a broker that is down takes its rules when it is up again
+                with contextlib.suppress(OSError):  # a broker that is down gets its rules when it is up again
                     self._backend.add(handle.rule_id, spec, 0, 0)
             return handle
 
     def _guarded(self, predicate: Callable[[Any], bool], handle: Callable[[], FaultHandle]) -> Callable[[Any], bool]:
-        """Keep what a test's predicate raises away from the broker, and raise it in the test."""
+        """Catch the errors of a test's predicate in the broker, and raise them in the test."""
 
         def guarded(message: Any) -> bool:
             try:
                 return bool(predicate(message))
-            except BaseException as error:  # that of pytest.fail is no Exception, and would end the broker's loop
+            except BaseException as error:  # pytest.fail's is no Exception, and would end the broker's loop
                 with self._changed:
                     handle()._predicate_error = handle()._predicate_error or error
                     self._changed.notify_all()
@@ -271,10 +271,10 @@ class Faults:
 
         return guarded
 
-    # What the broker's side calls.
+    # Called by the broker's side.
 
     def attach(self, backend: Backend) -> None:
-        """Install all rules in a broker that has just started."""
+        """Add all rules to a broker that has just started."""
         with self._placing:
             self._backend = backend
             for handle in self._handles.values():
@@ -286,7 +286,7 @@ class Faults:
             backend, self._backend = self._backend, None
             if backend is None:
                 return
-            with contextlib.suppress(OSError):  # it is dead: what was heard last holds
+            with contextlib.suppress(OSError):  # it is dead: the last reported counts are valid
                 for handle in self._handles.values():
                     handle._last = {**backend.status(handle.rule_id), "held": 0}
             backend.close()
@@ -302,7 +302,7 @@ class Faults:
 
     def restart_wanted(self, rule_id: int) -> None:
         """Handle a rule's request to restart the broker; may come from any thread."""
-        # Not on this thread: it may be the one that has to end first.
+        # Not on this thread: it may be the one that must end first.
         threading.Thread(target=self._restart, args=(rule_id,), name="broker_lite-restart", daemon=True).start()
 
     def _restart(self, rule_id: int) -> None:
@@ -364,7 +364,7 @@ def _api_keys(api: Any) -> tuple[int, ...] | None:
 
 
 def describe(spec: FaultSpec) -> str:
-    """Describe in a few words what a fault does and to what."""
+    """Describe a fault and its selector in a few words."""
     what = spec.effect.value
     if spec.effect is Effect.FAIL:
         what = f"fail with {ErrorCode(spec.error_code).name}"

@@ -1,9 +1,9 @@
-"""Where faults happen: between a connection and the handlers, and under the log. Runs on the broker's loop.
+"""Where faults take effect: between a connection and the handlers, and under the log. Runs on the broker's loop.
 
 Theory of operation: while there are rules for requests, `Broker.faults` is an `Injector` and each request goes through
-`handle`; while there are rules for the disk, the storage asks `check_write`. Otherwise both are None, and nothing
+`handle`; while there are rules for the disk, the storage calls `check_write`. Otherwise both are None, and nothing
 here runs. A request that is delayed or paused keeps its place on its connection, which handles nothing else meanwhile;
-other connections go on. What was held is served even if its client has gone, as Kafka serves what is in its queue.
+other connections continue. It is served even if its client has disconnected, as Kafka serves its request queue.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sparkonce.broker_lite.faults import messages
-from sparkonce.broker_lite.faults.rules import NOTHING, Effect, Facts, Place, Plan, Rule, RuleBook
+from sparkonce.broker_lite.faults.rules import NOTHING, Effect, Facts, FaultPlan, Place, Rule, RuleBook
 from sparkonce.broker_lite.node import dispatch
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.node.leader import Led
+from sparkonce.broker_lite.node.leader import LedPartition
 from sparkonce.broker_lite.node.request import DROP, Body, Request, answered_version
 from sparkonce.kafka.protocol import apis, fetch, produce
 from sparkonce.kafka.protocol.apis import ApiKey
@@ -60,7 +60,7 @@ class _Facts(Facts):
         return self._message
 
     def places(self) -> Iterable[Place]:
-        """See `Facts`; the partitions of a fetch session count as named in each of its fetches."""
+        """See `Facts`; each fetch of a session counts for all partitions of the session."""
         message = self.message()
         if self.api_key not in _HAND_WRITTEN:
             yield from messages.places_of(message, self._name_of)
@@ -88,14 +88,14 @@ def _decode(request: Request, broker: Broker) -> Any:
         return fetch.decode_request(request.version, request.body)
     message = request.message()
     if request.api_key == ApiKey.METADATA and (message.topics is None or (request.version == 0 and not message.topics)):
-        # All topics were asked for; a fault that is about one of them must find its name.
+        # All topics were requested; a fault for one of them must find its name.
         kind = apis.request_class(ApiKey.METADATA).MetadataRequestTopic
         message.topics = [kind(version=request.version, name=topic.name) for topic in broker.topics()]
     return message
 
 
 class _Altered(Request):
-    """A request as the handler sees it: perhaps with less in it, and with its answer on a way around."""
+    """A request as the handler sees it: perhaps with fewer elements, and with its answer intercepted."""
 
     __slots__ = ("_extra", "_message", "_throttle_time_ms")
 
@@ -108,7 +108,7 @@ class _Altered(Request):
         self._throttle_time_ms = throttle_time_ms
 
     def reduce(self, message: Any, refused: dict[str, Any]) -> None:
-        """Let the handler see `message`, and add what has been refused to its answer."""
+        """Let the handler see `message`, and add the rejected elements to its answer."""
         self._message = message
         self._extra = {name: value for name, value in refused.items() if isinstance(value, list)}
 
@@ -126,7 +126,7 @@ class _Altered(Request):
 
 
 class Injector:
-    """Applies the rules to one broker. `restart` is called when a rule wants the broker restarted."""
+    """Applies the rules to one broker. `restart` is called when a rule restarts the broker."""
 
     def __init__(self, broker: Broker, rules: RuleBook, restart: Callable[[Rule], None]) -> None:
         self._broker = broker
@@ -140,16 +140,16 @@ class Injector:
         return len(self._paused.get(rule_id, ()))
 
     def release(self, rule_id: int) -> None:
-        """Release what a pause holds."""
+        """Release the requests held by a pause."""
         for resume in self._paused.pop(rule_id, ()):
             resume()
 
     def unmute(self) -> None:
-        """Listen again to connections that a throttle has muted."""
+        """Unmute connections that a throttle has muted."""
         self._muted_until_ms.clear()
 
     def handle(self, request: Request) -> Body | None:
-        """Answer a request in the place of `dispatch.handle`."""
+        """Answer a request in place of `dispatch.handle`."""
         plan = self._rules.plan(_Facts(self._broker, request))
         now_ms = self._broker.clock.monotonic_ms()
         wait_ms = max(self._muted_until_ms.get(request.origin, 0) - now_ms, 0) + plan.delay_ms
@@ -157,11 +157,11 @@ class Injector:
             return dispatch.handle(self._broker, request)
         if not wait_ms and not plan.pauses:
             return self._serve(request, plan)
-        request.body = memoryview(bytearray(request.body))  # the connection reads its next bytes over the old ones
+        request.body = memoryview(bytearray(request.body))  # the connection reuses its read buffer
         self._hold(request, plan, [rule.rule_id for rule in plan.pauses], wait_ms)
         return None
 
-    def _hold(self, request: Request, plan: Plan, pauses: list[int], wait_ms: int) -> None:
+    def _hold(self, request: Request, plan: FaultPlan, pauses: list[int], wait_ms: int) -> None:
         if pauses:
             rest = pauses[1:]
             self._paused.setdefault(pauses[0], []).append(lambda: self._hold(request, plan, rest, wait_ms))
@@ -170,7 +170,7 @@ class Injector:
         else:
             self._serve_later(request, plan)
 
-    def _serve_later(self, request: Request, plan: Plan) -> None:
+    def _serve_later(self, request: Request, plan: FaultPlan) -> None:
         try:
             body = self._serve(request, plan)
         except ProtocolError as error:
@@ -182,8 +182,8 @@ class Injector:
         if body is not None:
             request.answer(body)
 
-    def _serve(self, request: Request, plan: Plan) -> Body | None:
-        """Carry the verdict out; None if there is no answer, or a later one."""
+    def _serve(self, request: Request, plan: FaultPlan) -> Body | None:
+        """Carry out the plan; None if there is no answer, or a later one."""
         rule = plan.verdict
         effect = rule.spec.effect if rule is not None else None
         if effect is Effect.DROP_BEFORE:
@@ -204,8 +204,8 @@ class Injector:
             body = dispatch.handle(self._broker, altered)
         return self._finish(request, plan, body) if body is not None else None
 
-    def _finish(self, request: Request, plan: Plan, body: Body) -> Body | None:
-        """Do to an answer what the plan says; None if it does not go out, or not yet."""
+    def _finish(self, request: Request, plan: FaultPlan, body: Body) -> Body | None:
+        """Apply the plan to an answer; None if it is not sent, or not yet."""
         rule = plan.verdict
         if rule is not None and rule.spec.effect is Effect.DROP_AFTER:
             return DROP
@@ -218,7 +218,7 @@ class Injector:
         size = len(request.body) + parts_size(body)
         wait_ms = max(each.sending_delay_ms(size, now_ms) for each in plan.throttles)
         if plan.throttle_time_ms:
-            # As in Kafka since KIP-219: the answer goes out at once, and the connection's next request waits.
+            # As in Kafka since KIP-219: the answer is sent at once, and the connection's next request waits.
             self._muted_until_ms[request.origin] = now_ms + wait_ms + plan.throttle_time_ms
             body = _with_throttle_time(request, body, plan.throttle_time_ms)
         if not wait_ms:
@@ -245,11 +245,11 @@ class Injector:
         return dispatch.handle(self._broker, request)
 
     def _fail_partitions(self, request: Request, rule: Rule) -> Body | None:
-        """Have the handler of Produce or Fetch meet the error at each partition that the rule is about."""
+        """Let the handler of Produce or Fetch return the error for each partition that matches the rule."""
         broker = self._broker
         leading = broker.leading
 
-        def failing(topic: str, index: int) -> Led:
+        def failing(topic: str, index: int) -> LedPartition:
             if rule.spec.is_at((topic, index)):
                 raise KafkaError(ErrorCode(rule.spec.error_code), "injected by a fault")
             return leading(topic, index)
@@ -261,10 +261,10 @@ class Injector:
             broker.leading = leading
 
     def check_write(self, path: str, _size: int) -> None:
-        """Hold up or refuse a write.
+        """Delay a write or let it fail.
 
         Raises:
-            OSError: ENOSPC if the disk is to be full.
+            OSError: ENOSPC if a rule makes the disk full.
         """
         directory = os.path.dirname(path)
         found = _PARTITION.fullmatch(os.path.basename(directory)) if directory != self._broker.logs.log_dir else None

@@ -1,10 +1,10 @@
-"""What a request is about, and what its response looks like when it is refused, for every API by its schema.
+"""The topics and partitions of a request, and its error response, for every API by its schema.
 
-Theory of operation: Kafka's schemas say which field is a topic's name, which array the answers stand in and where an
-error code belongs, so nothing here is written for one API. A response with an error code of its own takes the error
-there, unless the fault is about topics; else each element of the request gets its answer, with the error in it and
-with Kafka's "unknown" in the other fields. Produce and Fetch have codecs of their own and are refused by their
-handlers, partition by partition.
+Theory of operation: Kafka's schemas show which field is a topic's name, which array has the answers and where an
+error code belongs, so nothing here is specific to one API. A response with an error code of its own gets the error
+there, unless the fault is about topics; else each element of the request is answered, with the error in it and
+with Kafka's "unknown" in the other fields. Produce and Fetch have codecs of their own, and their handlers return the
+error, partition by partition.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _UNKNOWN: dict[str, Any] = dict.fromkeys(
     ),
     -1,
 )  # fmt: skip
-"""What Kafka answers in fields that have no default in the schema, when there is only an error to tell."""
+"""Kafka's values of fields without a default in the schema, in a response with an error only."""
 _ERRORS_IN_ELEMENTS = frozenset({ApiKey.METADATA})
-"""APIs whose own error code is not for what happens to a topic (KIP-1102)."""
+"""APIs whose own error code is not for errors of topics (KIP-1102)."""
 
 NameOf = Callable[[uuid.UUID], str | None]
 
 
 def places_of(message: Any, name_of: NameOf) -> Iterator[Place]:
-    """Yield the topics and partitions that a request names, at whatever depth; `name_of` resolves topic ids."""
+    """Yield the topics and partitions in a request, at any depth; `name_of` resolves topic ids."""
     for field, value in _fields(message):
         if field.is_struct_array():
             for element in value or ():
@@ -83,9 +83,9 @@ def _index_of(element: Any) -> int | None:
 
 
 def pick(message: Any, name_of: NameOf, keep: Callable[[Place], bool]) -> Any:
-    """Return a copy of a request with only those topics or partitions in it that `keep` accepts.
+    """Return a copy of a request with only the topics or partitions that `keep` accepts.
 
-    What is answered as a whole, such as a topic of Metadata or the topics of one group, is kept as a whole.
+    Elements that are answered as a whole, such as a topic of Metadata or the topics of one group, are kept as a whole.
     """
     picked = copy.copy(message)
     for field, value in _fields(message):
@@ -118,13 +118,13 @@ def _partition(each: Any) -> int | None:
 
 
 def is_empty(message: Any) -> bool:
-    """Whether a request has arrays of elements and nothing in any of them."""
+    """Whether a request has arrays of elements, all of them empty."""
     arrays = [value for field, value in _fields(message) if field.is_struct_array() or field.is_array()]
     return bool(arrays) and not any(arrays)
 
 
 def refusal(api_key: int, version: int, message: Any, error_code: int, whole: bool) -> dict[str, Any]:
-    """Return the fields of the response that refuses a request; if `whole`, by its own error code where it has one."""
+    """Return the fields of a request's error response; if `whole`, with its own error code if it has one."""
     struct = apis.response_class(api_key)._struct
     top = {field.name: field for field in _in(struct, version)}
     fields = {name: _UNKNOWN[name] for name in top if name in _UNKNOWN}
@@ -152,7 +152,7 @@ def _refused(struct: Any, version: int, element: Any, error_code: int) -> Any:
         elif field.name in given:
             values[field.name] = getattr(element, field.name)
         elif not given and not any(name not in _ERROR_FIELDS for name in values):
-            values[field.name] = element  # an array of plain names, numbers or ids: the first field says which
+            values[field.name] = element  # an array of plain names, numbers or ids: the first field has it
         elif field.name in _UNKNOWN:
             values[field.name] = _UNKNOWN[field.name]
         elif field.name == "error_message":

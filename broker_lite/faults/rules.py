@@ -1,9 +1,9 @@
-"""Which fault happens to which request: pure, with the time passed in.
+"""Which fault applies to which request: pure, with the time passed in.
 
-Theory of operation: a rule says what it wants to see of a request (its selector), which of the matching requests it is
-meant for (`nth`, `times`), and an effect. For each request the rules are asked in the order in which they were added.
-Delays, pauses and throttles add up; of the effects that decide what becomes of the request (fail, drop, restart) the
-oldest rule's wins, and the others do not count this request. Disk rules are asked for writes in place of requests.
+Theory of operation: a rule has a selector, the matching requests that it applies to (`nth`, `times`), and an effect.
+For each request the rules are checked in the order in which they were added. Delays, pauses and throttles add up; of
+the effects that decide the outcome (fail, drop, restart) the oldest rule's wins, and the others do not count this
+request. Disk rules are checked for writes instead of requests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Place = tuple[str, int | None]
 
 
 class Effect(Enum):
-    """What a rule does."""
+    """The effect of a rule."""
 
     FAIL = "fail"
     DELAY = "delay"
@@ -45,12 +45,12 @@ _TYPES: tuple[tuple[str, tuple[type, ...], str], ...] = (
     ("throttle_time_ms", (int,), "a whole number of milliseconds"),
     ("bytes_per_s", (int,), "a whole number of bytes in a second"),
 )
-"""What a test may say of a fault, of which type, and what to say if it is of another."""
+"""The arguments of a fault, their types, and the error for another type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultSpec:
-    """One rule as it was asked for; None means any."""
+    """One rule as requested; None matches any."""
 
     effect: Effect
     apis: tuple[int, ...] | None = None
@@ -82,17 +82,17 @@ class FaultSpec:
             raise ValueError("times and rates must not be negative")
 
     def is_at(self, place: Place) -> bool:
-        """Whether the selector's topic and partition are this place."""
+        """Whether the selector's topic and partition match."""
         topic, partition = place
         return (self.topic is None or topic == self.topic) and (
             self.partition is None or partition is None or partition == self.partition
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return what crosses to another process.
+        """Return the form that is sent to another process.
 
         Raises:
-            ValueError: for a predicate, which cannot.
+            ValueError: for a predicate, which cannot be sent.
         """
         if self.predicate is not None:
             raise ValueError("a predicate works with a broker in a thread only: it cannot be sent to another process")
@@ -100,14 +100,14 @@ class FaultSpec:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> FaultSpec:
-        """Read back what `to_json` returned."""
+        """Parse the result of `to_json`."""
         values = {field.name: document[field.name] for field in fields(cls)}
         apis = values["apis"]
         return cls(**{**values, "effect": Effect(values["effect"]), "apis": tuple(apis) if apis is not None else None})
 
 
 class Facts(Protocol):
-    """What rules see of a request; `message` and `places` are worked out only when a rule asks."""
+    """A request as rules see it; `message` and `places` are computed only if a rule needs them."""
 
     api_key: int
     client_id: str
@@ -120,7 +120,7 @@ class Facts(Protocol):
 
 
 class Rule:
-    """A rule at work: how many requests matched, how often it fired."""
+    """An active rule: how many requests matched, how often it fired."""
 
     __slots__ = ("busy_until_ms", "fired", "rule_id", "seen", "spec")
 
@@ -132,7 +132,7 @@ class Rule:
         self.busy_until_ms = 0
 
     def matches(self, facts: Facts) -> bool:
-        """Whether the selector is met."""
+        """Whether the selector matches."""
         spec = self.spec
         if spec.apis is not None and facts.api_key not in spec.apis:
             return False
@@ -145,7 +145,7 @@ class Rule:
         return spec.predicate is None or bool(spec.predicate(facts.message()))
 
     def count(self) -> bool:
-        """Count one match; whether it is one that the rule is meant for."""
+        """Count one match; return whether the rule applies to it."""
         self.seen += 1
         if self.seen < self.spec.nth or (self.spec.times is not None and self.fired >= self.spec.times):
             return False
@@ -161,8 +161,8 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What is to happen to one request."""
+class FaultPlan:
+    """The effects on one request."""
 
     delay_ms: int = 0
     pauses: tuple[Rule, ...] = ()
@@ -171,11 +171,11 @@ class Plan:
 
     @property
     def throttle_time_ms(self) -> int:
-        """The throttle time that the answer names."""
+        """The throttle time in the answer."""
         return max((rule.spec.throttle_time_ms for rule in self.throttles), default=0)
 
 
-NOTHING = Plan()
+NOTHING = FaultPlan()
 
 
 class RuleBook:
@@ -183,7 +183,7 @@ class RuleBook:
 
     def __init__(self, on_fired: Callable[[Rule], None]) -> None:
         self._on_fired = on_fired
-        # Replaced as a whole, never changed: another thread may be going through it.
+        # Replaced as a whole, never changed: another thread may be iterating over it.
         self.rules: tuple[Rule, ...] = ()
 
     def add(self, rule: Rule) -> None:
@@ -191,7 +191,7 @@ class RuleBook:
         self.rules = (*self.rules, rule)
 
     def remove(self, rule_id: int) -> Rule | None:
-        """Remove a rule; None if it is not there."""
+        """Remove a rule; None if it does not exist."""
         found = self.find(rule_id)
         self.rules = tuple(rule for rule in self.rules if rule is not found)
         return found
@@ -202,16 +202,16 @@ class RuleBook:
 
     @property
     def has_request_rules(self) -> bool:
-        """Whether requests have to be checked."""
+        """Whether requests must be checked."""
         return any(rule.spec.effect not in ON_DISK for rule in self.rules)
 
     @property
     def has_disk_rules(self) -> bool:
-        """Whether writes have to be checked."""
+        """Whether writes must be checked."""
         return any(rule.spec.effect in ON_DISK for rule in self.rules)
 
-    def plan(self, facts: Facts) -> Plan:
-        """Return what happens to a request."""
+    def plan(self, facts: Facts) -> FaultPlan:
+        """Return the effects on a request."""
         delay_ms = 0
         pauses: list[Rule] = []
         throttles: list[Rule] = []
@@ -233,10 +233,10 @@ class RuleBook:
             self._on_fired(rule)
         if not (delay_ms or pauses or throttles or verdict):
             return NOTHING
-        return Plan(delay_ms, tuple(pauses), tuple(throttles), verdict)
+        return FaultPlan(delay_ms, tuple(pauses), tuple(throttles), verdict)
 
     def write(self, place: Place | None) -> tuple[int, bool]:
-        """Return what happens to a write: milliseconds to wait, and whether the disk is full.
+        """Return the effects on a write: milliseconds to wait, and whether the disk is full.
 
         `place` is None for files that belong to no partition; only rules without topic and partition see those.
         """

@@ -1,1 +1,1 @@
-"""One module per API: request to core to response."""
+"""One module per API: from request to response."""

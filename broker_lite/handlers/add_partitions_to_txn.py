@@ -1,7 +1,7 @@
 """AddPartitionsToTxn, versions 0 to 5.
 
-Clients use it up to version 3; from version 4 it is for brokers that ask about, or add to, several transactions at once
-(KIP-890), and needs the right to act for the cluster. Clients with KIP-890 part 2 do not send it: their first write to
+Clients use it up to version 3; version 4 and later are for brokers that verify, or add to, several transactions at once
+(KIP-890), and need ClusterAction. Clients with KIP-890 part 2 do not send it: their first write to
 a partition adds it (`transaction_verification.py`). Absent: nothing.
 """
 
@@ -27,7 +27,7 @@ _Results = list[tuple[str, list[tuple[int, int]]]]
 
 
 def handle(broker: Broker, request: Request) -> Body | None:
-    """Add partitions to transactions, all of a transaction or none; or say whether they are in it."""
+    """Add partitions to transactions, all of a transaction or none; or verify that they are in it."""
     wanted, version = request.message(), request.version
     if version < BATCHED_FROM:
         name = wanted.v3_and_below_transactional_id

@@ -1,4 +1,4 @@
-"""AllocateProducerIds v0: a broker asks for a block of producer ids (KIP-730)."""
+"""AllocateProducerIds v0: a broker requests a block of producer ids (KIP-730)."""
 
 from __future__ import annotations
 

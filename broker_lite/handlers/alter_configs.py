@@ -1,4 +1,4 @@
-"""AlterConfigs, versions 0 to 2: all that topics, brokers or groups have of their own is replaced.
+"""AlterConfigs, versions 0 to 2: replaces all of a topic's, broker's or group's own settings.
 
 As in Kafka since KIP-966 it is refused for all brokers if it does not name their `min.insync.replicas`. In a cluster it
 leaves their `unclean.leader.election.enable`, unless it names it. Absent: loggers of brokers, and clients' metrics.
@@ -17,7 +17,7 @@ from sparkonce.broker_lite.node.turns import Steps
 
 @by_the_controller
 def handle(broker: Broker, request: Request) -> Steps:
-    """Replace all that a resource has of its own by what the request names."""
+    """Replace all of a resource's own settings by those of the request."""
 
     def values(resource: Any) -> NewValues:
         return lambda _before, _known: {each.name: given_value(each) for each in resource.configs}

@@ -1,4 +1,4 @@
-"""AlterPartition v2 and v3: leaders propose who is in sync (KIP-497, KIP-903)."""
+"""AlterPartition v2 and v3: leaders propose in-sync replicas (KIP-497, KIP-903)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.errors import KafkaError
 
 EPOCHS_FROM = 3
-"""The version from which on brokers are named with their epochs."""
+"""From this version on, brokers are named with their epochs."""
 
 
 @once_written

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments v0 and v1 (KIP-455): replicas are moved, or their moves are cancelled, by the controller.
+"""AlterPartitionReassignments v0 and v1 (KIP-455): the controller begins or cancels reassignments.
 
 Absent: nothing.
 """
@@ -26,7 +26,7 @@ FACTOR_FROM = 1
 
 @by_the_controller
 def handle(broker: Broker, request: Request) -> Steps:
-    """Begin moves, or cancel them."""
+    """Begin or cancel reassignments."""
     wanted, version = request.message(), request.version
     if not authorized_on_cluster(broker, request, Operation.ALTER):
         return request.response(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), responses=[])

@@ -1,7 +1,7 @@
-"""AlterReplicaLogDirs, versions 1 and 2 (KIP-113): a broker has one log directory, so replicas stay where they are.
+"""AlterReplicaLogDirs, versions 1 and 2 (KIP-113): a broker has one log directory, so replicas never move.
 
-Tools replay plans that name it. A move to it succeeds, and to any other directory LOG_DIR_NOT_FOUND is the answer, as
-in Kafka, where the directory is checked before the partition. Of a partition that is named twice the last one counts.
+Tools replay plans that name it. A move to it succeeds; any other directory is answered with LOG_DIR_NOT_FOUND, as in
+Kafka, where the directory is checked before the partition. For a partition that is named twice the last entry counts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sparkonce.kafka.protocol.errors import ErrorCode
 
 
 def handle(broker: Broker, request: Request) -> Body:
-    """Return for each replica whether it is in the directory that it is to be in."""
+    """Return for each replica whether it is in the requested directory."""
     wanted, version = request.message(), request.version
     allowed = authorized_on_cluster(broker, request, Operation.ALTER)
     moves = {

@@ -1,7 +1,7 @@
 """AlterUserScramCredentials, version 0 (KIP-554).
 
-The client salts the password, so that it never gets here. Users that the settings name can be given another password,
-but not removed. Absent: nothing.
+The client salts the password, so the broker never sees it. Users in the settings can get another password, but
+cannot be removed. Absent: nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ApiVersions, versions 0 to 4; an unknown version is answered in version 0 with UNSUPPORTED_VERSION (KIP-511).
 
 Hand-written because it is the first request of every client, and the generated codecs take longer to load than the
-broker to start. The features (KIP-584) are those that clients look at; they cannot be changed here.
+broker to start. The features (KIP-584) are those that clients check; they cannot be changed here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(_broker: Broker, request: Request) -> Body:
-    """Return which APIs are served to clients, in which versions."""
+    """Return the APIs and versions served to clients."""
     version = request.version
     if not serves(ApiKey.API_VERSIONS, version):
         return [_encode(0, ErrorCode.UNSUPPORTED_VERSION)]
@@ -49,7 +49,7 @@ def handle(_broker: Broker, request: Request) -> Body:
 @cache
 def _encode(version: int, error: ErrorCode) -> bytes:
     flexible = is_flexible(ApiKey.API_VERSIONS, version)
-    # A client that asked for too high a version learns the versions of ApiVersions, and retries.
+    # A client with an unsupported version gets the versions of ApiVersions, and retries.
     refused = error is ErrorCode.INVALID_REQUEST
     apis = [] if refused else sorted((APIS[key] for key in APIS if key not in AMONG_BROKERS), key=lambda api: api.key)
     if error is ErrorCode.UNSUPPORTED_VERSION:
@@ -68,7 +68,7 @@ def _encode(version: int, error: ErrorCode) -> bytes:
 
 
 def _features(version: int) -> dict[int, bytes]:
-    # Clients before version 4 take a least level of 0 for an error, so Kafka does not send it to them (KAFKA-17011).
+    # Clients before version 4 treat a minimum level of 0 as an error, so Kafka does not send it to them (KAFKA-17011).
     supported = FEATURES if version >= _ZERO_MINIMUM_FROM else {}
     return {
         _SUPPORTED_TAG: _levels((name, 0, level) for name, level in supported.items()),

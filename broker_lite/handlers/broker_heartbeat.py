@@ -1,4 +1,4 @@
-"""BrokerHeartbeat v0: a broker is alive, or wants to stop, or to be fenced (KIP-631)."""
+"""BrokerHeartbeat v0: a broker is alive, or requests to stop or to be fenced (KIP-631)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from sparkonce.broker_lite.node.controller_requests import decide, once_written
 from sparkonce.broker_lite.node.request import Body, Request
 
 NOTHING_READ = -1
-"""An offset of the controller's log with which no broker has caught up."""
+"""An offset of the controller's log that no broker counts as caught up with."""
 
 
 @once_written
 def handle(broker: Broker, request: Request) -> Body:
-    """Handle a broker's heartbeat, and whether it wants to stop."""
+    """Handle a broker's heartbeat, or its request for a controlled shutdown."""
     wanted = request.message()
     now_ms = broker.clock.monotonic_ms()
     is_gone = broker.member.is_gone(wanted.broker_id)

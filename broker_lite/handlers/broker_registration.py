@@ -1,8 +1,8 @@
 """BrokerRegistration v0 to v3: a broker that has started joins its cluster (KIP-631).
 
-A broker whose former start still has a session is refused with DUPLICATE_BROKER_REGISTRATION, as in Kafka, unless that
-start is known to be dead: what the cluster rests on says which start of a broker is there (`Coordination`).
-Absent: features and racks of brokers, and several directories, which are ignored.
+A broker whose former start still has a session is rejected with DUPLICATE_BROKER_REGISTRATION, as in Kafka, unless that
+start is known to be dead: `Coordination` knows which start of a broker is alive.
+Absent: features, racks and log directories of brokers, which are ignored.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def _member(broker: Broker, request: Request, kind: Any, group: ConsumerGroup, m
 def _described(
     broker: Broker, request: Request, kind: Any, partitions: Owned | Mapping[uuid.UUID, Iterable[int]]
 ) -> Any:
-    """Name the partitions; those of a deleted topic are left out."""
+    """Return the names of partitions; those of deleted topics are omitted."""
     assignment = kind.Member.Assignment
     version = request.version
     named = []

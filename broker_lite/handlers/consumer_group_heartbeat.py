@@ -1,7 +1,7 @@
-"""ConsumerGroupHeartbeat v0 and v1: a member's part in a group of KIP-848.
+"""ConsumerGroupHeartbeat v0 and v1: heartbeats of members of KIP-848 groups.
 
-KIP-1082 (from v1 on members make up their ids themselves). Absent: members of the classic protocol in such a group;
-racks, which are kept but do not move anything.
+KIP-1082 (from v1 on, members generate their ids). Absent: members of the classic protocol in such a group;
+racks, which are stored but not used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OWN_MEMBER_ID_FROM = 1
 
 
 def handle(broker: Broker, request: Request) -> Body | None:
-    """Handle a heartbeat: a member is alive, joins, leaves or has changed; answer with what it shall own."""
+    """Handle a heartbeat: a member joins, stays, leaves or changes; answer with its assignment."""
     wanted = request.message()
     try:
         _check(broker, request, wanted)
@@ -37,13 +37,13 @@ def handle(broker: Broker, request: Request) -> Body | None:
         member_id=answer.member_id,
         member_epoch=answer.member_epoch,
         heartbeat_interval_ms=0 if answer.member_epoch < 0 else settings.heartbeat_interval_ms,
-        assignment=_told(request, answer),
+        assignment=_assignment(request, answer),
     )
     return broker.groups.partitions.answer(request, [wanted.group_id], body, error_answer(request))
 
 
 def _check(broker: Broker, request: Request, wanted: Any) -> None:
-    """Refuse invalid requests, as Kafka's GroupCoordinatorService does before it looks at the group."""
+    """Reject invalid requests, as Kafka's GroupCoordinatorService does before it looks up the group."""
     refusal = group_refusal(broker, request, Operation.READ, wanted.group_id)
     if refusal is not ErrorCode.NONE:
         raise KafkaError(refusal)
@@ -98,7 +98,7 @@ def _may_match(broker: Broker, request: Request, name: str) -> bool:
     return authorized(broker, request, Operation.DESCRIBE, ResourceType.TOPIC, name, log_denial=False)
 
 
-def _told(request: Request, answer: HeartbeatAnswer) -> Any:
+def _assignment(request: Request, answer: HeartbeatAnswer) -> Any:
     if answer.assignment is None or answer.member_epoch in (LEAVING_EPOCH, STATIC_LEAVING_EPOCH):
         return None
     version = request.version

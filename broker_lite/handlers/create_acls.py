@@ -1,6 +1,6 @@
 """CreateAcls, versions 1 to 3; SECURITY_DISABLED while no authorizer is configured.
 
-Absent: rules about delegation tokens and users can be kept, and decide nothing, since those APIs are not served.
+Absent: rules about delegation tokens and users can be stored, but have no effect, since those APIs are not served.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def handle(broker: Broker, request: Request) -> Steps:
 
 
 def _binding(wanted: Any) -> Binding:
-    """Read a rule to add; the checks are those of Kafka's AclApis and AclControlManager."""
+    """Parse a rule to add; the checks are those of Kafka's AclApis and AclControlManager."""
     if wanted.resource_type not in _BOUND_TYPES:
         raise invalid_request(f"Invalid resourceType {wanted.resource_type}")
     if wanted.resource_pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):

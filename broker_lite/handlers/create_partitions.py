@@ -1,4 +1,4 @@
-"""CreatePartitions, versions 0 to 3 (KIP-195): the controller's to do."""
+"""CreatePartitions, versions 0 to 3 (KIP-195); forwarded to the controller."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 def handle(broker: Broker, request: Request) -> Steps:
     """Add partitions to topics, each on its own, unless all together are too many.
 
-    Kafka 4.3 makes as many partitions as fit, and then answers UNKNOWN_SERVER_ERROR; clients cannot recover from that.
+    Kafka 4.3 creates as many as fit, and then answers UNKNOWN_SERVER_ERROR; clients cannot recover from that.
     """
     wanted, version = request.message(), request.version
     types = apis.response_class(request.api_key).CreatePartitionsTopicResult
@@ -46,7 +46,7 @@ def handle(broker: Broker, request: Request) -> Steps:
 
 
 def _count(broker: Broker, wanted: Iterable[Any]) -> int:
-    """Return how many partitions would be made."""
+    """Return how many partitions would be created."""
     topics = ((each, broker.topic(each.name)) for each in wanted)
     return sum(max(each.count - topic.partition_count, 0) for each, topic in topics if topic is not None)
 

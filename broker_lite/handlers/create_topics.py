@@ -1,10 +1,10 @@
-"""CreateTopics, versions 2 to 7 (KIP-464, KIP-525): the controller's to do.
+"""CreateTopics, versions 2 to 7 (KIP-464, KIP-525); forwarded to the controller.
 
-A topic without a replication factor gets `default.replication.factor`, which is refused too if it exceeds the number of
-brokers.
+A topic without a replication factor gets `default.replication.factor`, which is rejected too if it exceeds the number
+of brokers.
 
-As with Kafka's controller, one request makes no more than fits into one write of its log (`MAX_RECORDS`): a record for
-each topic, each setting and each partition. What is beyond is refused as a whole.
+As in Kafka's controller, one request creates at most what fits into one write of its log (`MAX_RECORDS`): a record for
+each topic, each setting and each partition. A request beyond that is rejected as a whole.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CONFIGS_FROM = 5
 
 
 class Layout(NamedTuple):
-    """How many partitions and replicas a topic gets; `replicas` are the assignments by partition, if there are any."""
+    """A topic's number of partitions and replicas; `replicas` are the assignments by partition, if there are any."""
 
     partitions: int
     replication_factor: int
@@ -52,7 +52,7 @@ class Layout(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A topic that can be made."""
+    """A topic that can be created."""
 
     layout: Layout
     settings: dict[str, str]
@@ -60,7 +60,7 @@ class Planned(NamedTuple):
 
 @by_the_controller
 def handle(broker: Broker, request: Request) -> Steps:
-    """Create topics, each on its own: one that is refused does not stop the others, unless all are too many."""
+    """Create topics, each on its own: a rejected one does not stop the others, unless all are too many."""
     wanted = request.message()
     counts = Counter(each.name for each in wanted.topics)
     once = [each for each in wanted.topics if counts[each.name] == 1]
@@ -82,7 +82,7 @@ def handle(broker: Broker, request: Request) -> Steps:
             results.append(_refused(request, each.name, outcome))
             yield ITEM
         else:
-            results.append(_told(broker, request, each.name, outcome, planned[each.name]))
+            results.append(_created_topic(broker, request, each.name, outcome, planned[each.name]))
             yield DESCRIBED
     twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     results += [_refused(request, name, twice) for name, count in counts.items() if count > 1]
@@ -90,7 +90,7 @@ def handle(broker: Broker, request: Request) -> Steps:
 
 
 def _check_partitions(broker: Broker, wanted: Iterable[Any]) -> None:
-    """Refuse too many partitions, as asked for, before anything else (ReplicationControlManager.createTopics)."""
+    """Reject too many partitions, as requested, before any other check (ReplicationControlManager.createTopics)."""
     total = 0
     for each in wanted:
         asked = each.num_partitions if each.num_partitions != DEFAULT else broker.config.num_partitions
@@ -107,7 +107,7 @@ def _check_records(planned: Mapping[str, Planned]) -> None:
 def _plan(
     broker: Broker, request: Request, wanted: Iterable[Any]
 ) -> Generator[int, None, tuple[dict[str, Planned], dict[str, KafkaError]]]:
-    """Return what can be made, and what is refused why."""
+    """Return the topics that can be created, and the errors of the others."""
     planned: dict[str, Planned] = {}
     refused: dict[str, KafkaError] = {}
     together = NewTopics(broker.logs)
@@ -161,8 +161,8 @@ def _make(broker: Broker, planned: Mapping[str, Planned]) -> Generator[int, None
     return made
 
 
-def _told(broker: Broker, request: Request, name: str, topic_id: uuid.UUID, planned: Planned) -> Any:
-    """Return what is answered of a topic that has been made."""
+def _created_topic(broker: Broker, request: Request, name: str, topic_id: uuid.UUID, planned: Planned) -> Any:
+    """Return the response for a created topic."""
     layout, settings = planned
     version, types = request.version, apis.response_class(request.api_key)
     configs, config_error = None, ErrorCode.NONE

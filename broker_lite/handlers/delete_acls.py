@@ -16,7 +16,7 @@ from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 @by_the_controller
 def handle(broker: Broker, request: Request) -> Steps:
-    """Remove the rules that filters select; acknowledged once that is on the disk."""
+    """Remove the rules that match the filters; acknowledged once that is on the disk."""
     wanted, version = request.message(), request.version
     types = apis.response_class(request.api_key)
     results: list[tuple[KafkaError | None, list[Binding]]] = []

@@ -1,4 +1,4 @@
-"""DeleteGroups v0 to v2: groups that have no members go, with their offsets."""
+"""DeleteGroups v0 to v2: deletes groups without members, and their offsets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 @in_turns
 def handle(broker: Broker, request: Request) -> Steps:
-    """Delete groups that have no members, and their offsets."""
+    """Delete groups without members, and their offsets."""
     wanted = request.message()
     errors = []
     for group_id in wanted.groups_names:

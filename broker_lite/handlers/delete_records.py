@@ -1,6 +1,6 @@
-"""DeleteRecords, versions 0 to 2 (KIP-107): a partition begins at a later offset.
+"""DeleteRecords, versions 0 to 2 (KIP-107): advances the log start offsets of partitions.
 
-The answer waits until the followers begin there, too: `deletions.py`.
+The response waits until the followers have advanced, too: `deletions.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NO_WATERMARK = -1
 
 @in_turns
 def handle(broker: Broker, request: Request) -> Steps:
-    """Delete what lies before the offsets named; -1 is the high watermark."""
+    """Delete the records before the given offsets; -1 is the high watermark."""
     wanted = request.message()
     deleted: _All = []
     for topic in wanted.topics:
@@ -39,7 +39,7 @@ def handle(broker: Broker, request: Request) -> Steps:
 
 @dataclass(slots=True)
 class _Deleted:
-    """What became of one partition."""
+    """The result for one partition."""
 
     index: int
     low_watermark: int = NO_WATERMARK
@@ -73,7 +73,7 @@ def _answer(request: Request, deleted: _All) -> Body:
 
 
 def _answer_when_deleted(cluster: ClusterPartitions, request: Request, deleted: _All, timeout_ms: int) -> Body | None:
-    """Answer when the followers have deleted, too: at once, if there is no follower to wait for."""
+    """Answer when the followers have deleted, too: at once, if there are none to wait for."""
     waits = [(name, each) for name, partitions in deleted for each in partitions if each.has_followers]
     left = len(waits)
     at_once = True
@@ -88,7 +88,7 @@ def _answer_when_deleted(cluster: ClusterPartitions, request: Request, deleted: 
     for name, each in waits:
         try:
             cluster.when_deleted(name, each.index, each.low_watermark, timeout_ms, partial(on_deleted, each))
-        except KafkaError as error:  # another broker leads it since the turn in which it was deleted here
+        except KafkaError as error:  # leadership moved since the turn in which it was deleted here
             on_deleted(each, error.code, NO_WATERMARK)
     at_once = False
     return None if left else _answer(request, deleted)

@@ -1,8 +1,8 @@
-"""DeleteTopics, versions 1 to 6; by name, or from version 6 by id (KIP-516): the controller's to do.
+"""DeleteTopics, versions 1 to 6; by name, or from version 6 by id (KIP-516); forwarded to the controller.
 
-Kafka's controller deletes internal topics too, by which all groups' offsets, or all transactions under way, are lost.
-Here the coordinators are in the same process and hold what is in those topics, so they are refused, with the error that
-DeleteRecords and Produce have for them.
+Kafka's controller also deletes internal topics, which loses all groups' offsets, or all open transactions. Here the
+coordinators are in the same process and hold the content of those topics, so they are rejected, with the error of
+DeleteRecords and Produce.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _TEXTS = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
     ErrorCode.TOPIC_DELETION_DISABLED: "Topic deletion is disabled.",
 }
-"""What Kafka says of errors by themselves (Errors.java)."""
+"""Kafka's default messages of errors (Errors.java)."""
 
 
 @by_the_controller
 def handle(broker: Broker, request: Request) -> Steps:
-    """Delete topics; done when the answer goes out, files and all unless brokers of a cluster still have to hear it."""
+    """Delete topics, with their files, before the answer is sent; other brokers of a cluster follow later."""
     wanted = request.message()
     asked: Counter[tuple[str | None, uuid.UUID]]
     if request.version < BY_ID_FROM:
@@ -71,7 +71,7 @@ def handle(broker: Broker, request: Request) -> Steps:
 
 
 def _wrong(name: str | None, topic_id: uuid.UUID, count: int) -> str | None:
-    """Return what is wrong with how a topic is named `count` times (Kafka's ControllerApis.deleteTopics)."""
+    """Return why a topic named `count` times is invalid, if it is (Kafka's ControllerApis.deleteTopics)."""
     if name is None and topic_id == ZERO_UUID:
         return "Neither topic name nor id were specified."
     if name is not None and topic_id != ZERO_UUID:
@@ -82,7 +82,7 @@ def _wrong(name: str | None, topic_id: uuid.UUID, count: int) -> str | None:
 
 
 class _Found(NamedTuple):
-    """What was asked for, as far as it is there; `topic` is to be deleted, if there is no error."""
+    """The requested topic, if it exists; `topic` is to be deleted if there is no error."""
 
     name: str | None
     topic_id: uuid.UUID
@@ -100,7 +100,7 @@ def _find(broker: Broker, request: Request, name: str | None, topic_id: uuid.UUI
         refused_name = topic.name if topic is not None else name
         assert refused_name is not None
         if not _may_delete(broker, request, refused_name):
-            # The name of a topic that was given by id is returned only to clients that may see it.
+            # The name of a topic requested by id is returned only to clients that may see it.
             shown = name if name is not None or not _may_see(broker, request, refused_name) else refused_name
             return _Found(shown, topic_id, unknown, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     message = None
@@ -116,14 +116,14 @@ def _find(broker: Broker, request: Request, name: str | None, topic_id: uuid.UUI
 
 
 def _drop(broker: Broker, topics: list[Topic]) -> Generator[int, None, dict[uuid.UUID, KafkaError]]:
-    """Delete topics together; returns those that are not, and why."""
+    """Delete topics together; returns the errors of those that are not deleted."""
     if len(topics) > MAX_RECORDS:
         return {topic.topic_id: too_many_records() for topic in topics}
     failures: dict[uuid.UUID, KafkaError] = {}
 
     def decision(topic: Topic, controller: Controller) -> tuple[list[Record], None]:
         try:
-            # By its id: the controller may have another topic of that name by now, which the client did not ask for.
+            # By id: the controller may have another topic of that name by now, which the client did not request.
             return controller.delete_topic(topic.topic_id), None
         except KafkaError as error:
             failures[topic.topic_id] = error

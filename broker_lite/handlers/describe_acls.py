@@ -13,7 +13,7 @@ from sparkonce.kafka.protocol.errors import KafkaError
 
 
 def handle(broker: Broker, request: Request) -> Body:
-    """Return the rules that a filter selects, those about one resource together."""
+    """Return the rules that match a filter, grouped by resource."""
     wanted, version = request.message(), request.version
     types = apis.response_class(request.api_key)
     try:

@@ -1,6 +1,6 @@
-"""DescribeClientQuotas, versions 0 and 1 (KIP-546): there are none, but Kafka's ConfigCommand asks.
+"""DescribeClientQuotas, versions 0 and 1 (KIP-546): there are none, but Kafka's ConfigCommand sends it.
 
-Absent: AlterClientQuotas; nothing here is slowed down.
+Absent: AlterClientQuotas; the broker never throttles.
 """
 
 from __future__ import annotations

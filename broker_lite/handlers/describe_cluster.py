@@ -13,7 +13,7 @@ BROKER_ENDPOINTS = 1
 
 
 def handle(broker: Broker, request: Request) -> Body:
-    """Describe the cluster; its controllers' own endpoints are not to be reached."""
+    """Describe the cluster; controllers have no endpoints of their own."""
     wanted, version = request.message(), request.version
     if wanted.endpoint_type != BROKER_ENDPOINTS:
         return request.response(

@@ -1,6 +1,6 @@
 """DescribeConfigs, versions 1 to 4: topics, brokers and groups (KIP-226, KIP-524, KIP-569).
 
-Absent: loggers of brokers, and clients' metrics, which are not asked for here.
+Absent: loggers of brokers, and clients' metrics.
 """
 
 from __future__ import annotations

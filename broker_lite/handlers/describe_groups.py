@@ -1,4 +1,4 @@
-"""DescribeGroups v0 to v6: classic groups, their members and what these are assigned."""
+"""DescribeGroups v0 to v6: classic groups, their members and assignments."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _describe(broker: Broker, types: Any, version: int, group_id: str) -> Any:
         if version >= NOT_FOUND_FROM:
             error, text = ErrorCode.GROUP_ID_NOT_FOUND, broker.groups.why_not(group_id, CLASSIC_TYPE)
         return _described(types, version, group_id, GroupState.DEAD, error=error, text=text)
-    # While a rebalance is under way there is no protocol that all agreed on.
+    # During a rebalance no protocol is selected.
     stable = group.state is GroupState.STABLE
     protocol = (group.protocol_name or "") if stable else ""
     members = [

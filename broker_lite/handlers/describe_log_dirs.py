@@ -1,4 +1,4 @@
-"""DescribeLogDirs, versions 1 to 5 (KIP-113, KIP-827): the one log directory, and how large its partitions are."""
+"""DescribeLogDirs, versions 1 to 5 (KIP-113, KIP-827): the only log directory, and the sizes of its partitions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPACE_FROM = 4
 
 @in_turns
 def handle(broker: Broker, request: Request) -> Steps:
-    """Describe the partitions named, or all; those that there are not are left out, as in Kafka."""
+    """Describe the given partitions, or all; unknown ones are omitted, as in Kafka."""
     wanted, version = request.message(), request.version
     if not authorized_on_cluster(broker, request, Operation.DESCRIBE):
         error = {"error_code": int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)} if version >= ERROR_FROM else {}
@@ -66,7 +66,7 @@ def _topic(broker: Broker, types: Any, version: int, name: str, indexes: Iterabl
 
 
 def _space(log_dir: str) -> tuple[int, int]:
-    """Return the size of the disk and what is free of it; -1 for both where the log is not on a disk."""
+    """Return size and free space of the disk in bytes; -1 for both if the log is not on a disk."""
     try:
         usage = shutil.disk_usage(log_dir)
     except OSError:

@@ -1,4 +1,4 @@
-"""DescribeProducers version 0: which producers a partition knows, and which of them has a transaction open (KIP-664).
+"""DescribeProducers version 0: a partition's producers and their open transactions (KIP-664).
 
 Absent: nothing.
 """

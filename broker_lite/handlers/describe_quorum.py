@@ -1,8 +1,8 @@
-"""DescribeQuorum, versions 0 to 2 (KIP-595, KIP-836): who the controller is, and who may become it.
+"""DescribeQuorum, versions 0 to 2 (KIP-595, KIP-836): the controller, and the brokers that can become it.
 
 There is no quorum: the brokers of a cluster share one metadata log, and any of them may be the controller.
-So each is a voter, and all are at the offset that this broker has read up to; a fenced one is shown as never seen. A
-standalone broker is shown as the leader of what it has decided since its start.
+So each is returned as a voter, at the offset that this broker has read up to; a fenced one has never been seen. A
+standalone broker is returned as the leader of its own decisions since its start.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NOT_HERE = "This server does not host this topic-partition."
 
 
 def handle(broker: Broker, request: Request) -> Body:
-    """Describe the one partition of the metadata log; a request for anything else finds nothing."""
+    """Describe the only partition of the metadata log; a request for any other is an error."""
     wanted, version = request.message(), request.version
     if not authorized_on_cluster(broker, request, Operation.DESCRIBE):
         return request.response(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), topics=[])
@@ -64,7 +64,7 @@ def _nodes(broker: Broker, request: Request) -> list[Any]:
     kind, version = apis.response_class(request.api_key).Node, request.version
     image = broker.member.image
     brokers = [(each.broker_id, each.listeners) for each in image.brokers.values()]
-    if len(brokers) == 1:  # it answers where it is asked, as Kafka's combined nodes do at their controllers' listener
+    if len(brokers) == 1:  # its address is the one used, as Kafka's combined nodes return their controllers' listener
         brokers = [(image.controller_id, (("CONTROLLER", request.endpoint.host, request.endpoint.port),))]
     return [
         kind(

@@ -1,7 +1,7 @@
-"""DescribeTopicPartitions, version 0 (KIP-966): topics by name, so many partitions at a time, and where to go on.
+"""DescribeTopicPartitions, version 0 (KIP-966): topics by name, a number of partitions at a time, with a cursor.
 
-As Kafka's `DescribeTopicPartitionsRequestHandler`. A standalone broker has no eligible leader replicas but the one in
-sync.
+As Kafka's `DescribeTopicPartitionsRequestHandler`. A standalone broker has no eligible leader replicas beyond the
+in-sync one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DescribeTransactions version 0: what the coordinator knows of transactional ids (KIP-664). Absent: nothing."""
+"""DescribeTransactions version 0: the coordinator's state of transactional ids (KIP-664). Absent: nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _State = tuple[int, str, str, int, int, int, int, list[tuple[str, list[int]]]]
 
 @in_turns
 def handle(broker: Broker, request: Request) -> Steps:
-    """Describe transactional ids; of their partitions, those that the client may see."""
+    """Describe transactional ids, with those partitions that the client may see."""
     wanted = request.message().transactional_ids
     states = []
     for each in wanted:

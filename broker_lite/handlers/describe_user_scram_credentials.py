@@ -1,6 +1,6 @@
 """DescribeUserScramCredentials, version 0 (KIP-554): users, with their mechanisms and numbers of iterations.
 
-Users that the settings name are described too. Absent: nothing.
+Users in the settings are included. Absent: nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""ElectLeaders v0 to v2 (KIP-460): preferred and unclean elections, by the controller.
+"""ElectLeaders v0 to v2 (KIP-460): preferred and unclean elections by the controller.
 
-Where there is one broker, it is the preferred leader of all partitions. Absent: nothing.
+A standalone broker is the preferred leader of all partitions. Absent: nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TYPES_FROM = 1
 
 @by_the_controller
 def handle(broker: Broker, request: Request) -> Steps:
-    """Elect the leaders of partitions; where all are meant, those that need no election are not named."""
+    """Elect the leaders of partitions; a request for all omits those that need no election from the response."""
     wanted, version = request.message(), request.version
     if not authorized_on_cluster(broker, request, Operation.ALTER):
         return _elected(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])

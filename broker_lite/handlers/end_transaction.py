@@ -1,8 +1,8 @@
 """EndTxn, versions 0 to 5; version 5 returns a new epoch for the producer's next transaction (KIP-890 part 2).
 
-The answer is sent when the decision is in the log, and safe there in a cluster; a standalone broker has written the
-markers by then, if they are not too many. Any client that knows producer id and epoch may decide, as in Kafka: that is
-external two-phase commit. Absent: nothing.
+The response is sent when the decision is in the log, and replicated in a cluster; a standalone broker has written the
+markers by then, up to a limit. Any client that knows producer id and epoch may decide, as in Kafka, for external
+two-phase commit. Absent: nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EPOCH_BUMP_FROM = 5
 
 
 def handle(broker: Broker, request: Request) -> Body | None:
-    """Commit or abort."""
+    """Commit or abort a transaction."""
     wanted, version = request.message(), request.version
     if not authorized(broker, request, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, wanted.transactional_id):
         return request.response(error_code=int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))

@@ -1,4 +1,4 @@
-"""Envelope v0 (KIP-590): a client's request that another broker has sent on (`node/forwarding.py`)."""
+"""Envelope v0 (KIP-590): a client's request forwarded by another broker (`node/forwarding.py`)."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ FORWARDED: Final = frozenset(
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
     }
 )
-"""What an envelope may hold."""
+"""The APIs that an envelope may contain."""
 
 
 def handle(broker: Broker, request: Request) -> Body | None:
-    """Answer what is in an envelope, as its sender's."""
+    """Answer an envelope's request as its sender's."""
     wanted = request.message()
     try:
         if not controller_of(broker, request).active:
@@ -41,7 +41,7 @@ def handle(broker: Broker, request: Request) -> Body | None:
         return request.response(response_data=None, error_code=int(error.code))
     try:
         body = dispatch.handle(broker, inner)
-    except ProtocolError as error:  # as of a later version: the connection carries what others have asked, too
+    except ProtocolError as error:  # such as an unknown version: the connection also carries other clients' requests
         broker.note_refusal(f"an envelope from {request.client_host}: {error}")
         return request.response(response_data=None, error_code=int(ErrorCode.INVALID_REQUEST))
     return None if body is None else _enclosed(request, inner, body)
@@ -72,7 +72,7 @@ def _inner(request: Request, wanted: Any) -> Request:
 
 
 def _enclosed(request: Request, inner: Request, body: Body) -> Body:
-    if body is DROP:  # not to be sent again: it has failed, or no controller was found in time
+    if body is DROP:  # do not retry: it has failed, or no controller was found in time
         return request.response(response_data=None, error_code=int(ErrorCode.UNKNOWN_SERVER_ERROR))
     data = bytearray(encode_response_header(inner.api_key, inner.version, inner.correlation_id))
     for part in body:

@@ -18,7 +18,7 @@ from sparkonce.broker_lite.node.authorization import find_topic
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.crash_points import BrokerPoint
 from sparkonce.broker_lite.node.fetch_sessions import FINAL_EPOCH, FetchContext
-from sparkonce.broker_lite.node.leader import Led, endpoints_of_leaders, leader_hint
+from sparkonce.broker_lite.node.leader import LedPartition, endpoints_of_leaders, leader_hint
 from sparkonce.broker_lite.node.purgatory import PartitionKey, Waiter
 from sparkonce.broker_lite.node.request import Body, Request
 from sparkonce.broker_lite.security.acls import Operation
@@ -43,7 +43,7 @@ class _Read(NamedTuple):
 
 
 def handle(broker: Broker, request: Request) -> Body | None:
-    """Answer at once if there is enough, an error, or no patience; else wait."""
+    """Answer at once if there is enough, an error, or no wait time; else wait."""
     wanted = fetch.decode_request(request.version, request.body)
     if wanted.replica_id >= 0 and not authorized_on_cluster(broker, request, Operation.CLUSTER_ACTION):
         code = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -126,14 +126,14 @@ def _wait(
 
 
 def _with_endpoints(broker: Broker, request: Request, response: fetch.FetchResponse) -> fetch.FetchResponse:
-    """Say where to find the leaders that an answer hints at."""
+    """Add the endpoints of the leaders that a response hints at."""
     hints = [each.current_leader for topic in response.topics for each in topic.partitions if each.current_leader]
     nodes = endpoints_of_leaders(broker.member.image, broker.member.broker_id, request.endpoint, hints)
     return response._replace(node_endpoints=nodes)
 
 
 def _read(broker: Broker, request: Request, wanted: fetch.FetchRequest) -> _Read:
-    """Read each partition in the order asked for, as far as the request's bytes go."""
+    """Read each partition in the requested order, up to the request's byte limit."""
     left = min(wanted.max_bytes, broker.config.fetch_max_bytes)
     size, failed, keys = 0, False, []
     only_committed = wanted.isolation_level == READ_COMMITTED
@@ -163,7 +163,7 @@ def _read(broker: Broker, request: Request, wanted: fetch.FetchRequest) -> _Read
 
 
 def _noted(broker: Broker, error: KafkaError | OSError) -> KafkaError:
-    """Note a disk error; return the partition's error: the others are answered all the same."""
+    """Note a disk error; return the partition's error, so that the others are still answered."""
     broker.logs.note_failure(error)
     return error if isinstance(error, KafkaError) else KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
@@ -171,7 +171,7 @@ def _noted(broker: Broker, error: KafkaError | OSError) -> KafkaError:
 def _find_for_follower(
     broker: Broker, _request: Request, _operation: Operation, name: str, topic_id: uuid.UUID | None
 ) -> tuple[Topic | None, ErrorCode]:
-    """Return a topic for another broker, which may read all of them."""
+    """Return a topic for another broker, which may read all topics."""
     if topic_id is not None:
         return broker.topic_by_id(topic_id), ErrorCode.UNKNOWN_TOPIC_ID
     return broker.topic(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -195,8 +195,8 @@ def _read_partition(
 ) -> tuple[fetch.FetchPartitionResult, int]:
     log, leader_epoch, replicas = broker.leading(topic, wanted.partition)
     if 0 <= wanted.current_leader_epoch != leader_epoch:
-        Led(log, leader_epoch).check_epoch(wanted.current_leader_epoch)
-    # The first partition with records returns a batch whatever its size, or a small fetch would never get past it.
+        LedPartition(log, leader_epoch).check_epoch(wanted.current_leader_epoch)
+    # The first partition with records returns a batch of any size, or a small fetch would never get past it.
     offset, stable = wanted.fetch_offset, log.last_stable_offset
     limit = stable if only_committed else None
     if replicas is not None:
@@ -210,7 +210,7 @@ def _read_partition(
     aborted = None
     if only_committed:
         aborted = _aborted(log, offset, stretch) if stretch.size else []
-    # Filled by position, to be quick.
+    # Positional arguments, for speed.
     result = fetch.FetchPartitionResult(
         wanted.partition, 0, log.high_watermark, stable, log.log_start_offset, stretch, aborted
     )
@@ -218,7 +218,7 @@ def _read_partition(
 
 
 def _diverging(index: int, log: PartitionLog, parted: EpochEnd) -> fetch.FetchPartitionResult:
-    """Say up to where a fetch's log may be as ours (KIP-595)."""
+    """Return the diverging epoch: the end of the log that matches ours (KIP-595)."""
     end = fetch.EpochEndOffset(parted.epoch, parted.end_offset)
     return fetch.FetchPartitionResult(
         index, 0, log.high_watermark, log.last_stable_offset, log.log_start_offset, b"", None, diverging_epoch=end

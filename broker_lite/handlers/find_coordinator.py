@@ -23,7 +23,7 @@ SEVERAL_KEYS_FROM = 4
 
 
 def handle(broker: Broker, request: Request) -> Body | None:
-    """Name the coordinators of groups or transactional ids; share groups (KIP-932) have none."""
+    """Return the coordinators of groups or transactional ids; share groups (KIP-932) have none."""
     wanted = request.message()
     if broker.member.misses_a_death():
         broker.member.after_failover(lambda: request.answer(_found(broker, request, wanted)))
@@ -70,10 +70,10 @@ def _coordinator(broker: Broker, request: Request, key_type: int, key: str) -> d
 
 
 def _leader(broker: Broker, request: Request, key_type: int, key: str) -> tuple[int, Endpoint]:
-    """Return the leader of the partition that keeps a key, and its listener that is like the one that the client uses.
+    """Return the leader of the partition that keeps a key, and its listener of the same name as the client's.
 
     Raises:
-        KafkaError: if it has no leader, or the topic does not exist yet: its creation has been requested then.
+        KafkaError: if it has no leader, or the topic does not exist yet and has been requested.
     """
     partitions = (broker.groups if key_type == GROUP_KEY else broker.transactions).partitions
     partitions.index_of(key)

@@ -1,4 +1,4 @@
-"""Heartbeat v0 to v4: a classic member is alive, and hears of a rebalance. KIP-345 (static members)."""
+"""Heartbeat v0 to v4: a classic member is alive, and learns of a rebalance. KIP-345 (static members)."""
 
 from __future__ import annotations
 

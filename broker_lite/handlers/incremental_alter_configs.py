@@ -19,7 +19,7 @@ from sparkonce.settings import Kind, Setting
 
 
 class Change(IntEnum):
-    """What IncrementalAlterConfigs does to one setting (`AlterConfigOp.OpType`)."""
+    """An operation on one setting (`AlterConfigOp.OpType`)."""
 
     SET = 0
     DELETE = 1

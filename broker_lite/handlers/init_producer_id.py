@@ -1,6 +1,6 @@
 """InitProducerId, versions 0 to 5: a producer id, and for a transactional id the next epoch (KIP-360).
 
-As in Kafka, an idempotent producer that asks again, to start over, gets a new id. Absent: version 6, by which a
+As in Kafka, an idempotent producer that sends it again gets a new id. Absent: version 6, by which a
 producer keeps a transaction open over its own restart (KIP-939).
 """
 
@@ -23,7 +23,7 @@ PRODUCER_FENCED_FROM = 4
 
 
 def handle(broker: Broker, request: Request) -> Body | None:
-    """Return an id and an epoch."""
+    """Return a producer id and epoch."""
     wanted = request.message()
     name = wanted.transactional_id
     refusal = _refusal(broker, request, name)
@@ -79,7 +79,7 @@ def _decide(broker: Broker, request: Request, wanted: Any) -> Decision:
 
 
 def _refusal(broker: Broker, request: Request, transactional_id: str | None) -> ErrorCode:
-    """Return the error, if any: a client that may write to any topic may do so idempotently (KIP-679)."""
+    """Return the error, if any: a client that may write to any topic may be idempotent (KIP-679)."""
     if transactional_id is not None:
         if authorized(broker, request, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
             return ErrorCode.NONE

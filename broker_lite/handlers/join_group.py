@@ -1,4 +1,4 @@
-"""JoinGroup v0 to v9: a classic member enters its group.
+"""JoinGroup v0 to v9: a classic member joins its group.
 
 KIP-394 (two-step join), KIP-345 (static members), KIP-559 (protocol type), KIP-800 (reasons, ignored here).
 Absent: classic members in groups of KIP-848.

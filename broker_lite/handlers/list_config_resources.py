@@ -1,6 +1,6 @@
-"""ListConfigResources, versions 0 and 1 (KIP-1000, KIP-1142): what DescribeConfigs can be asked about.
+"""ListConfigResources, versions 0 and 1 (KIP-1000, KIP-1142): the resources that DescribeConfigs knows.
 
-Version 0 asks for subscriptions to clients' metrics only, of which there are none here; nor are there loggers.
+Version 0 is only for subscriptions to clients' metrics, of which there are none here; nor are there loggers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TYPES_FROM = 1
 
 
 def handle(broker: Broker, request: Request) -> Body:
-    """List the resources of the types asked for, or of all."""
+    """List the resources of the requested types, or of all."""
     wanted, version = request.message(), request.version
     if not authorized_on_cluster(broker, request, Operation.DESCRIBE_CONFIGS):
         return request.response(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), config_resources=[])

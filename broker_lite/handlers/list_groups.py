@@ -1,4 +1,4 @@
-"""ListGroups v0 to v5: the groups that are coordinated here, by state (KIP-518) and type (KIP-848) if asked."""
+"""ListGroups v0 to v5: the groups coordinated here, optionally by state (KIP-518) and type (KIP-848)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sparkonce.kafka.protocol.errors import ErrorCode
 
 
 def handle(broker: Broker, request: Request) -> Body | None:
-    """List the groups that are coordinated here, by state (KIP-518) and type (KIP-848) if asked."""
+    """List the groups coordinated here, optionally by state (KIP-518) and type (KIP-848)."""
     wanted, version = request.message(), request.version
     types = apis.response_class(request.api_key)
     partitions = broker.groups.partitions

@@ -1,7 +1,7 @@
 """ListOffsets, versions 1 to 11: earliest, latest, by timestamp, the largest timestamp (KIP-734), local (KIP-405).
 
-With isolation level read_committed the log ends at the last stable offset, for a follower at its end. Absent: tiered
-storage, so the earliest local offset is the earliest, and there is no tiered one.
+With isolation level read_committed the log ends at the last stable offset, for a follower at the log end offset.
+Absent: tiered storage, so the earliest local offset is the earliest, and there is no tiered one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from sparkonce.broker_lite.node.authorization import check_topic
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.crash_points import BrokerPoint
-from sparkonce.broker_lite.node.leader import Led
+from sparkonce.broker_lite.node.leader import LedPartition
 from sparkonce.broker_lite.node.request import Request
 from sparkonce.broker_lite.node.turns import ITEM, Steps, in_turns
 from sparkonce.broker_lite.security.acls import Operation
@@ -28,7 +28,7 @@ LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 MINIMUM_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 LOOKED_UP = 20
-"""The units of work of finding the batch of a timestamp; a look into it is charged by its size."""
+"""The units of work to find the batch of a timestamp; reading it is charged by its size."""
 NOT_FOUND = (-1, -1)
 ISOLATION_FROM = 2
 READ_COMMITTED = 1
@@ -76,7 +76,7 @@ def _partition(
 
 def _look_up(
     broker: Broker, version: int, topic: str, wanted: Any, only_committed: bool, follower: bool
-) -> Generator[int, None, tuple[Led, tuple[int, int]]]:
+) -> Generator[int, None, tuple[LedPartition, tuple[int, int]]]:
     timestamp: int = wanted.timestamp
     led = _leading(broker, version, topic, wanted)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
@@ -90,13 +90,13 @@ def _look_up(
     late = yield from (
         log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
     )
-    # Others had their turn meanwhile.
+    # Other requests had their turn meanwhile.
     led = _leading(broker, version, topic, wanted)
     end = _end(led, version, only_committed, follower)
     return led, NOT_FOUND if late is None or late.offset >= end else (late.timestamp_ms, late.offset)
 
 
-def _leading(broker: Broker, version: int, topic: str, wanted: Any) -> Led:
+def _leading(broker: Broker, version: int, topic: str, wanted: Any) -> LedPartition:
     led = broker.leading(topic, wanted.partition_index)
     if wanted.current_leader_epoch is not None:
         led.check_epoch(wanted.current_leader_epoch)
@@ -105,18 +105,18 @@ def _leading(broker: Broker, version: int, topic: str, wanted: Any) -> Led:
     return led
 
 
-def _end(led: Led, version: int, only_committed: bool, follower: bool) -> int:
+def _end(led: LedPartition, version: int, only_committed: bool, follower: bool) -> int:
     """Return the offset up to which the client may read."""
     log = led.log
     if led.replicas is not None and not follower and log.high_watermark < led.replicas.epoch_start_offset:
-        # A new leader does not know yet what its predecessor has shown: it would seem to go back (KIP-207).
+        # A new leader does not know its predecessor's high watermark yet: offsets would seem to go back (KIP-207).
         text = "the new leader's high watermark has not reached the start of its epoch"
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE, text)
     return log.last_stable_offset if only_committed else log.log_end_offset if follower else log.high_watermark
 
 
-def _epoch_of(led: Led, timestamp: int, offset: int) -> int:
-    """Return the leader epoch of what was found, -1 for nothing; the end of the log is in the leader's own."""
+def _epoch_of(led: LedPartition, timestamp: int, offset: int) -> int:
+    """Return the leader epoch of the found offset, -1 for none; the log end offset is in the leader's current one."""
     if offset < 0 or led.replicas is None or timestamp == LATEST:
         return led.leader_epoch if offset >= 0 else -1
     return led.log.leader_epochs.epoch_at(offset)

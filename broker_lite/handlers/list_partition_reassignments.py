@@ -1,4 +1,4 @@
-"""ListPartitionReassignments v0 (KIP-455): the moves of replicas that are under way. Absent: nothing."""
+"""ListPartitionReassignments v0 (KIP-455): the reassignments under way. Absent: nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparkonce.kafka.protocol.errors import ErrorCode
 
 
 def handle(broker: Broker, request: Request) -> Body:
-    """List the moves that are under way, of the partitions asked for or of all."""
+    """List the reassignments under way, of the given partitions or of all."""
     wanted, version = request.message(), request.version
     if not authorized_on_cluster(broker, request, Operation.DESCRIBE):
         return request.response(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), error_message=None, topics=[])

@@ -1,6 +1,6 @@
 """ListTransactions versions 0 to 2: the transactional ids of a coordinator (KIP-664).
 
-Lists may be narrowed down by state, by producer id, by age (KIP-994), and by a pattern of RE2 (KIP-1152).
+Filters: state, producer id, age (KIP-994), and an RE2 pattern (KIP-1152).
 Absent: nothing.
 """
 
@@ -22,7 +22,7 @@ PATTERN_FROM = 2
 
 
 def handle(broker: Broker, request: Request) -> Body | None:
-    """List the transactional ids that are coordinated here and that all filters let pass."""
+    """List the transactional ids coordinated here that match all filters."""
     wanted, partitions = request.message(), broker.transactions.partitions
     nothing: dict[str, list[object]] = {"unknown_state_filters": [], "transaction_states": []}
     if partitions.is_loading:

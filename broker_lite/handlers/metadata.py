@@ -1,4 +1,4 @@
-"""Metadata, versions 0 to 13; topics by name or id, made on first use if the broker is set so (KIP-430, KIP-516).
+"""Metadata, versions 0 to 13; topics by name or id, created on first use if configured (KIP-430, KIP-516).
 
 As in Kafka (`AutoTopicCreationManager`), a topic that is being made is unknown in this answer, and in those that follow
 until it exists. So is one that cannot be made; the log says why.
@@ -27,11 +27,11 @@ _ALL_IN_VERSION_0 = 0
 
 
 def handle(broker: Broker, request: Request) -> Body | None:
-    """Return the brokers and the topics asked for; if these are all, those that the client may see."""
+    """Return the brokers and the requested topics; for all topics, those that the client may see."""
     wanted = request.message()
 
     def tell() -> Body | None:
-        return broker.turns.run(request, _told(broker, request, wanted))
+        return broker.turns.run(request, _described(broker, request, wanted))
 
     def tell_later() -> None:
         body = tell()
@@ -44,7 +44,7 @@ def handle(broker: Broker, request: Request) -> Body | None:
     return tell()
 
 
-def _told(broker: Broker, request: Request, wanted: Any) -> Steps:
+def _described(broker: Broker, request: Request, wanted: Any) -> Steps:
     version = request.version
     types = apis.response_class(request.api_key)
     answer = _Answer(broker, request, bool(wanted.include_topic_authorized_operations))
@@ -76,7 +76,7 @@ def _told(broker: Broker, request: Request, wanted: Any) -> Steps:
 
 
 class _Answer:
-    """The topics of one answer."""
+    """The topics of one response."""
 
     def __init__(self, broker: Broker, request: Request, with_operations: bool) -> None:
         self._broker = broker
@@ -84,7 +84,7 @@ class _Answer:
         self._types = apis.response_class(request.api_key)
         self._with_operations = with_operations
         self.created = 0
-        """How many topics have been made, as they were asked for."""
+        """How many requested topics have been created."""
 
     def wanted_topic(self, wanted: Any, create: bool) -> Generator[int, None, Any]:
         """Describe a topic that the client named, by its name or, where that is null, by its id."""
@@ -124,7 +124,7 @@ class _Answer:
 
     def _refused(self, name: str | None, topic_id: uuid.UUID, error: ErrorCode) -> Any:
         version = self._request.version
-        # A name that is null is only for versions that can say so.
+        # Only newer versions can have a null name.
         shown = name if name is not None or version >= 12 else ""
         return self._types.MetadataResponseTopic(
             version=version,

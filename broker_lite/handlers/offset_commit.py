@@ -22,7 +22,7 @@ TOPIC_ID_FROM = 10
 
 
 def handle(broker: Broker, request: Request) -> Body | None:
-    """Keep a group's offsets; acknowledged once they are in the log."""
+    """Commit a group's offsets; acknowledged once they are in the log."""
     wanted, version = request.message(), request.version
     refusal = group_refusal(broker, request, Operation.READ, wanted.group_id) or _group_error(broker, wanted, version)
     commits: dict[tuple[str, int], CommittedOffset | None] = {}

@@ -16,7 +16,7 @@ from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 
 def handle(broker: Broker, request: Request) -> Body | None:
-    """Delete a group's offsets; done when the answer goes out. A partition without one is no error."""
+    """Delete a group's offsets before the answer is sent. A partition without an offset is no error."""
     wanted = request.message()
     error = group_refusal(broker, request, Operation.DELETE, wanted.group_id) or _group_error(broker, wanted.group_id)
     if error is not ErrorCode.NONE:

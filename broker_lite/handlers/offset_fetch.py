@@ -1,6 +1,6 @@
 """OffsetFetch, versions 1 to 10; several groups from version 8 (KIP-709), topics by id from version 10.
 
-From version 7 a client may ask for stable offsets: UNSTABLE_OFFSET_COMMIT where a transaction is still open (KIP-447).
+From version 7 a client may require stable offsets: UNSTABLE_OFFSET_COMMIT while a transaction is open (KIP-447).
 Absent: nothing.
 """
 
@@ -30,7 +30,7 @@ NOTHING_COMMITTED = CommittedOffset(-1, -1, "", -1)
 
 
 def handle(broker: Broker, request: Request) -> Body | None:
-    """Return what groups have committed; offset -1 where nothing is."""
+    """Return the committed offsets of groups; -1 where there is none."""
     wanted, version = request.message(), request.version
     require_stable = version >= REQUIRE_STABLE_FROM and bool(wanted.require_stable)
     if version < SEVERAL_GROUPS_FROM:
@@ -55,7 +55,7 @@ def handle(broker: Broker, request: Request) -> Body | None:
 
 
 def _one_group(broker: Broker, request: Request, wanted: Any, require_stable: bool) -> Body | None:
-    """Answer a version that has room for one group; before version 2, for no error but with each partition."""
+    """Answer a version with one group; before version 2, errors are returned with each partition only."""
     kind, group_id = apis.response_class(request.api_key).OffsetFetchResponseTopic, wanted.group_id
     topics = _Topics(broker, request, kind, group_id, require_stable)
 
@@ -73,13 +73,13 @@ def _one_group(broker: Broker, request: Request, wanted: Any, require_stable: bo
 
 
 def _member_error(broker: Broker, wanted: Any) -> ErrorCode:
-    """From version 9 a member may name itself (KIP-848); a classic group does not look at that."""
+    """Check the member of version 9 and later (KIP-848); classic groups ignore it."""
     group = broker.groups.consumer_group(wanted.group_id)
     return ErrorCode.NONE if group is None else group.fetch_error(wanted.member_id, wanted.member_epoch)
 
 
 class _Topics:
-    """The topics of one group's answer."""
+    """The topics of one group's response."""
 
     def __init__(self, broker: Broker, request: Request, kind: Any, group_id: str, require_stable: bool) -> None:
         self._broker = broker
@@ -89,12 +89,12 @@ class _Topics:
         self._committed = broker.groups.offsets.of_group(group_id)
         self._unstable: frozenset[tuple[str, int]] = frozenset()
         if require_stable:
-            # The partitions that a transaction which is still open has offsets for (KIP-447).
+            # The partitions with offsets in an open transaction (KIP-447).
             pending = broker.pending_offsets.keys_of_group(group_id)
             self._unstable = frozenset((key.topic, key.partition) for key in pending)
 
     def all(self, wanted: Any) -> list[Any]:
-        """Return the offsets asked for; with None, all that are committed, of topics that the client may see."""
+        """Return the requested offsets; with None, all committed ones, of topics that the client may see."""
         if wanted is None:
             by_topic: dict[str, list[int]] = {}
             for name, partition in sorted(self._committed):
@@ -125,7 +125,7 @@ class _Topics:
     def topic(
         self, name: str | None, topic_id: uuid.UUID, indexes: list[int], error: ErrorCode = ErrorCode.NONE
     ) -> Any:
-        """Return one topic's partitions; with an error, of each only that."""
+        """Return one topic's partitions; with an error, only that for each."""
         kind, version = self._kind, self._request.version
         several = version >= SEVERAL_GROUPS_FROM
         partition_kind = kind.OffsetFetchResponsePartitions if several else kind.OffsetFetchResponsePartition
@@ -153,5 +153,5 @@ class _Topics:
             return NOTHING_COMMITTED, ErrorCode.UNSTABLE_OFFSET_COMMIT
         value = self._committed.get((name, index), NOTHING_COMMITTED)
         if self._by_id and not value.is_for(topic_id):
-            value = NOTHING_COMMITTED  # of an earlier topic of that name
+            value = NOTHING_COMMITTED  # an older topic of that name
         return value, ErrorCode.NONE

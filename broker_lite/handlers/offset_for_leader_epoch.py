@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.node.leader import Led
+from sparkonce.broker_lite.node.leader import LedPartition
 from sparkonce.broker_lite.node.request import Request
 from sparkonce.broker_lite.node.turns import ITEM, Steps, in_turns
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
@@ -50,8 +50,8 @@ def _partition(broker: Broker, request: Request, types: Any, topic: str, wanted:
     )
 
 
-def _end(led: Led, epoch: int) -> tuple[int, int]:
+def _end(led: LedPartition, epoch: int) -> tuple[int, int]:
     log, latest = led.log, led.log.leader_epochs.latest
-    if latest < epoch <= led.leader_epoch:  # the leader's own epoch begins at the end, while nothing is written in it
+    if latest < epoch <= led.leader_epoch:  # without records, the current epoch begins at the log end offset
         return epoch if latest < 0 or epoch == led.leader_epoch else latest, log.log_end_offset
     return log.leader_epochs.end_offset(epoch, log.log_end_offset) or UNKNOWN

@@ -1,6 +1,6 @@
 """Produce, versions 3 to 13; from version 12 on the first write of a transaction adds the partition to it (KIP-890).
 
-With acks=all the answer waits until all in-sync replicas have the records: without followers they have them at once.
+With acks=all the response waits until all in-sync replicas have the records: without followers that is at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.crash_points import BrokerPoint
 from sparkonce.broker_lite.node.leader import endpoints_of_leaders, leader_hint
 from sparkonce.broker_lite.node.request import DROP, NO_ANSWER, Body, Request
-from sparkonce.broker_lite.node.transaction_verification import NOTHING_ASKED, Said, is_transactional, verify_writes
+from sparkonce.broker_lite.node.transaction_verification import (
+    NOTHING_TO_VERIFY,
+    VerificationResults,
+    is_transactional,
+    verify_writes,
+)
 from sparkonce.broker_lite.node.turns import FILES, Steps
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized
@@ -33,39 +38,39 @@ ACKS_ALL = -1
 VALID_ACKS = (ACKS_ALL, 0, 1)
 ZSTD_FROM = 7
 MAX_PARTITIONS_AT_ONCE = 50
-"""With more partitions than this, other requests get their turn in between."""
+"""With more partitions than this, other requests get a turn in between."""
 APPENDED = 5
-"""The units of work of an append, whatever its size: what it has of bytes is bounded elsewhere."""
+"""The units of work of an append; bytes are limited elsewhere."""
 
 
 def handle(broker: Broker, request: Request) -> Body | None:
-    """Append each partition's batch; with acks=0 a failure can only be told by closing the connection.
+    """Append each partition's batch; with acks=0 the only way to report a failure is to close the connection.
 
-    The answer comes later where the transaction coordinator is another broker, or acks=all waits for followers.
+    The response is sent later if another broker is the transaction coordinator, or acks=all waits for followers.
     """
     wanted = produce.decode_request(request.version, request.body)
     if wanted.transactional_id is None or wanted.acks not in VALID_ACKS:
-        return _write(broker, request, request.body, wanted, NOTHING_ASKED)
-    now: list[Said] = []
+        return _write(broker, request, request.body, wanted, NOTHING_TO_VERIFY)
+    now: list[VerificationResults] = []
     kept: bytearray | None = None
 
-    def then(said: Said) -> None:
+    def then(verified: VerificationResults) -> None:
         if kept is None:
-            now.append(said)
+            now.append(verified)
             return
-        _write_later(broker, request, memoryview(kept), said)
+        _write_later(broker, request, memoryview(kept), verified)
 
     _verify(broker, request, wanted, then)
     if now:
         return _write(broker, request, request.body, wanted, now[0])
-    kept = bytearray(request.body)  # another broker is asked, and the read buffer is used again by then
+    kept = bytearray(request.body)  # another broker is asked, and the read buffer is reused meanwhile
     return None
 
 
-def _write_later(broker: Broker, request: Request, kept: memoryview, said: Said) -> None:
-    """Append what had to wait for the coordinator's answer, and answer."""
+def _write_later(broker: Broker, request: Request, kept: memoryview, verified: VerificationResults) -> None:
+    """Append the batches that waited for the coordinator's result, and answer."""
     try:
-        body = _write(broker, request, kept, produce.decode_request(request.version, kept), said)
+        body = _write(broker, request, kept, produce.decode_request(request.version, kept), verified)
     except (ProtocolError, OSError) as error:
         broker.note_refusal(f"closing connection of {request.client_id}@{request.client_host}: Produce: {error}")
         body = DROP
@@ -74,23 +79,23 @@ def _write_later(broker: Broker, request: Request, kept: memoryview, said: Said)
 
 
 def _write(
-    broker: Broker, request: Request, body: memoryview, wanted: produce.ProduceRequest, said: Said
+    broker: Broker, request: Request, body: memoryview, wanted: produce.ProduceRequest, verified: VerificationResults
 ) -> Body | None:
-    """Append; many partitions in turns, from a copy, since the read buffer is used again in between."""
+    """Append; many partitions in turns, from a copy, since the read buffer is reused in between."""
     if sum(len(partitions) for _, _, partitions in wanted.topics) <= MAX_PARTITIONS_AT_ONCE:
-        return finish(_steps(broker, request, wanted, said))
+        return finish(_steps(broker, request, wanted, verified))
     copied = produce.decode_request(request.version, memoryview(bytearray(body)))
-    return broker.turns.run(request, _steps(broker, request, copied, said))
+    return broker.turns.run(request, _steps(broker, request, copied, verified))
 
 
-def _steps(broker: Broker, request: Request, wanted: produce.ProduceRequest, said: Said) -> Steps:
+def _steps(broker: Broker, request: Request, wanted: produce.ProduceRequest, verified: VerificationResults) -> Steps:
     version = request.version
     acks_error = KafkaError(ErrorCode.INVALID_REQUIRED_ACKS) if wanted.acks not in VALID_ACKS else None
     now_ms = broker.clock.now_ms()
     failed = False
     topics = []
-    # With acks=all, and followers: what must be safe before it is acknowledged.
-    unsafe: list[Unsafe] = []
+    # With acks=all and followers: the results that wait for replication.
+    unreplicated: list[UnreplicatedResult] = []
     for (name, topic_id, partitions), (topic, refusal) in zip(
         wanted.topics, _topics(broker, request, wanted), strict=True
     ):
@@ -106,10 +111,10 @@ def _steps(broker: Broker, request: Request, wanted: produce.ProduceRequest, sai
                     raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no transactional id is named")
                 if version < ZSTD_FROM and records:
                     _refuse_zstd(version, records)
-                result, last_offset = _append(broker, topic.name, index, records, now_ms, said, wanted.acks)
+                result, last_offset = _append(broker, topic.name, index, records, now_ms, verified, wanted.acks)
                 if last_offset is not None:
                     key = broker.member.key(topic.name, index)  # in a later turn the name may be another topic's
-                    unsafe.append(Unsafe(results, len(results), topic.name, key, last_offset))
+                    unreplicated.append(UnreplicatedResult(results, len(results), topic.name, key, last_offset))
                 results.append(result)
             except KafkaError as error:
                 failed = True
@@ -121,8 +126,8 @@ def _steps(broker: Broker, request: Request, wanted: produce.ProduceRequest, sai
             broker.note_refusal(f"{where}: a Produce with acks=0 failed, see above; this is the only way to tell")
             return DROP
         return NO_ANSWER
-    if unsafe:
-        return answer_when_safe(broker, request, topics, unsafe, wanted.timeout_ms)
+    if unreplicated:
+        return answer_when_safe(broker, request, topics, unreplicated, wanted.timeout_ms)
     return answer(broker, request, topics)
 
 
@@ -134,8 +139,10 @@ def _topics(broker: Broker, request: Request, wanted: produce.ProduceRequest) ->
     ]
 
 
-def _verify(broker: Broker, request: Request, wanted: produce.ProduceRequest, then: Callable[[Said], None]) -> None:
-    """Ask the transaction coordinator about what begins in this request, on the topics that the client may write to."""
+def _verify(
+    broker: Broker, request: Request, wanted: produce.ProduceRequest, then: Callable[[VerificationResults], None]
+) -> None:
+    """Verify the transactions that begin in this request, on topics that the client may write to."""
     batches = [
         (topic.name, index, records)
         for (topic, _), (_, _, partitions) in zip(_topics(broker, request, wanted), wanted.topics, strict=True)
@@ -152,7 +159,7 @@ def _verify(broker: Broker, request: Request, wanted: produce.ProduceRequest, th
 
 
 def _refuse_zstd(version: int, records: Buffer) -> None:
-    """Refuse the codec to clients whose version says that they do not know it (KIP-110)."""
+    """Reject the codec for clients whose version does not know it (KIP-110)."""
     if len(records) >= HEADER_BYTES and read_header(records).compression == Compression.ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {ZSTD_FROM}; this is version {version}"
@@ -160,9 +167,15 @@ def _refuse_zstd(version: int, records: Buffer) -> None:
 
 
 def _append(
-    broker: Broker, topic: str, index: int, records: Buffer | None, now_ms: int, said: Said, acks: int
+    broker: Broker,
+    topic: str,
+    index: int,
+    records: Buffer | None,
+    now_ms: int,
+    verified: VerificationResults,
+    acks: int,
 ) -> tuple[produce.ProducePartitionResult, int | None]:
-    """Append one batch; returns the result, and the offset of the last record if it must become safe first."""
+    """Append one batch; returns the result, and the last offset if it must be replicated first."""
     led = broker.leading(topic, index)
     log, leader_epoch, replicas = led
     if broker.is_internal(topic):
@@ -170,7 +183,7 @@ def _append(
     if not records:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
     assert not isinstance(records, bytes)
-    verification = said.get((topic, index))
+    verification = verified.get((topic, index))
     if isinstance(verification, ErrorCode):
         raise KafkaError(verification, "the transaction coordinator does not let the write begin a transaction here")
     if replicas is not None and acks == ACKS_ALL:
@@ -200,18 +213,18 @@ def _refused(
     )
 
 
-class Unsafe(NamedTuple):
-    """A result that counts once what was appended is safe: the one at `place` of its topic's results."""
+class UnreplicatedResult(NamedTuple):
+    """A result that is valid once the batch is replicated: the one at `position` of its topic's results."""
 
     results: list[produce.ProducePartitionResult]
-    place: int
+    position: int
     topic: str
     key: PartitionKey
     last_offset: int
 
 
 def answer(broker: Broker, request: Request, topics: list[produce.ProduceTopicResult]) -> Body:
-    """Encode an answer, with where to find the leaders that it hints at."""
+    """Encode a response, with the endpoints of the leaders that it hints at."""
     nodes: Sequence[produce.NodeEndpoint] = ()
     hints = [each.current_leader for topic in topics for each in topic.partitions if each.current_leader]
     if hints:
@@ -223,26 +236,26 @@ def answer_when_safe(
     broker: Broker,
     request: Request,
     topics: list[produce.ProduceTopicResult],
-    unsafe: list[Unsafe],
+    unreplicated: list[UnreplicatedResult],
     timeout_ms: int,
 ) -> Body | None:
-    """Answer once all is safe, or cannot become so: at once, if it is already."""
+    """Answer once all is replicated, or cannot be: at once, if it already is."""
     member = broker.member
-    left = len(unsafe)
+    left = len(unreplicated)
     at_once = True
 
-    def on_safe(of: Unsafe, code: ErrorCode) -> None:
+    def on_safe(of: UnreplicatedResult, code: ErrorCode) -> None:
         nonlocal left
         left -= 1
         if code is not ErrorCode.NONE:
-            index = of.results[of.place].partition
+            index = of.results[of.position].partition
             moved = code is ErrorCode.NOT_LEADER_OR_FOLLOWER
             hint = leader_hint(broker.member.image, of.topic, index) if moved else None
-            of.results[of.place] = produce.ProducePartitionResult(index, int(code), current_leader=hint)
+            of.results[of.position] = produce.ProducePartitionResult(index, int(code), current_leader=hint)
         if not left and not at_once:
             request.answer(answer(broker, request, topics))
 
-    for each in unsafe:
+    for each in unreplicated:
         member.when_safe(each.key, each.last_offset, timeout_ms, partial(on_safe, each))
     at_once = False
     request.overlaps = left > 0

@@ -1,6 +1,6 @@
-"""SaslAuthenticate v0 to v2, where it is too late: on a connection that is open.
+"""SaslAuthenticate v0 to v2 on an open connection, where it is too late.
 
-Authentication itself comes before any handler: `broker_lite/security/sasl.py`. What gets here came over a listener
+Authentication itself comes before any handler: `broker_lite/security/sasl.py`. Requests here came over a listener
 without SASL, after authentication without `connections.max.reauth.ms`, or again within a second.
 """
 
@@ -12,6 +12,6 @@ from sparkonce.kafka.protocol.errors import ErrorCode
 
 
 def handle(_broker: Broker, request: Request) -> Body:
-    """Refuse."""
+    """Reject the request."""
     text = "SaslAuthenticate request received after successful authentication"
     return request.response(error_code=int(ErrorCode.ILLEGAL_SASL_STATE), error_message=text, auth_bytes=b"")

@@ -1,6 +1,6 @@
-"""SaslHandshake v0 and v1, where it is too late: on a connection that is open.
+"""SaslHandshake v0 and v1 on an open connection, where it is too late.
 
-Authentication itself comes before any handler: `broker_lite/security/sasl.py`. What gets here came over a listener
+Authentication itself comes before any handler: `broker_lite/security/sasl.py`. Requests here came over a listener
 without SASL, after authentication without `connections.max.reauth.ms`, or again within a second.
 """
 
@@ -12,5 +12,5 @@ from sparkonce.kafka.protocol.errors import ErrorCode
 
 
 def handle(_broker: Broker, request: Request) -> Body:
-    """Refuse."""
+    """Reject the request."""
     return request.response(error_code=int(ErrorCode.ILLEGAL_SASL_STATE), mechanisms=[])

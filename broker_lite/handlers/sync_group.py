@@ -1,4 +1,4 @@
-"""SyncGroup v0 to v5: a classic member brings, or gets, what the leader has assigned.
+"""SyncGroup v0 to v5: the leader of a classic group sends the assignments, every member gets its own.
 
 KIP-345 (static members), KIP-559 (protocol type and name).
 """
@@ -16,7 +16,7 @@ from sparkonce.kafka.protocol.errors import ErrorCode
 
 
 def handle(broker: Broker, request: Request) -> Body | None:
-    """Take the leader's assignment, or wait for it."""
+    """Store the leader's assignments, or wait for them."""
     wanted = request.message()
     group = broker.groups.group(wanted.group_id)
     refusal = group_refusal(broker, request, Operation.READ, wanted.group_id)

@@ -1,6 +1,6 @@
 """TxnOffsetCommit, versions 0 to 5: offsets that take effect with the producer's transaction.
 
-From version 3 on the member names itself and its generation, so that one that has lost its partitions cannot commit
+From version 3 on the request has the member and its generation, so that one that has lost its partitions cannot commit
 (KIP-447). From version 5 on the commit itself adds the group's partition of `__consumer_offsets` to the transaction
 (KIP-890 part 2). Absent: nothing.
 """
@@ -163,7 +163,7 @@ def _answer_to(broker: Broker, wanted: Any, refused: KafkaError) -> ErrorCode:
 
 
 def _group_error(broker: Broker, request: Request, wanted: Any) -> ErrorCode:
-    """Let a member commit only under its group's generation; commits without a member are not checked (KIP-447)."""
+    """Check a member against its group's generation; commits without a member are not checked (KIP-447)."""
 
     def partitions() -> Iterator[tuple[uuid.UUID, int]]:
         for each in wanted.topics:

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers, versions 1 to 2: the ends of transactions, sent by another broker or an administrator's tool.
+"""WriteTxnMarkers, versions 1 to 2: transaction markers, sent by another broker or an administrator's tool.
 
 Version 2 carries the protocol by which the transaction was decided (KIP-1228). Kafka's `kafka-transactions.sh abort`
 uses it to end a transaction that no broker coordinates any more. Absent: nothing.
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 TRANSACTION_VERSION_FROM = 2
 
 SAFE_TIMEOUT_MS: Final = 30_000
-"""How long markers may take to be safe; Kafka waits as long as `request.timeout.ms`."""
+"""How long markers may take to be replicated; Kafka waits as long as `request.timeout.ms`."""
 
 _Errors = dict[TopicPartition, ErrorCode]
 
 
 def handle(broker: Broker, request: Request) -> Body | None:
-    """Write each marker into each of its partitions; in a cluster, they are safe there when the answer goes out."""
+    """Write each marker into each of its partitions; answered when they are replicated."""
     wanted = request.message()
     allowed = authorized_on_cluster(broker, request, Operation.ALTER) or authorized_on_cluster(
         broker, request, Operation.CLUSTER_ACTION
@@ -81,7 +81,7 @@ def _response(request: Request, results: list[tuple[int, _Errors]]) -> Body:
 
 
 def _write(broker: Broker, topic: str, index: int, marker: Marker, allowed: bool) -> tuple[ErrorCode, int | None]:
-    """Write one marker; returns the log's end after it, if that is to become safe."""
+    """Write one marker; returns the log end offset if it must be replicated."""
     if not allowed:
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None
     try:

@@ -1,20 +1,19 @@
-"""What compaction makes of one batch: it stays as it is, loses records, loses all of them, or goes.
+"""Compaction of one batch: it is kept unchanged, loses records, loses all of them, or is removed.
 
-A record stays if it is the latest of its key; a record without a value, a tombstone, stays until its batch's delete
-horizon, which the first compaction that meets it writes into the batch: the time then, and `delete.retention.ms` more
-(KIP-534). The same holds for markers of empty transactions. A batch that has lost all its records stays as a header if
-it holds the last sequence number of an active producer, or the last offset of what is compacted: neither must be
-forgotten. Offsets never change. The rules are those of Kafka's Cleaner and MemoryRecords.filterTo.
+A record is kept if it is the latest of its key. A record without a value, a tombstone, is kept until its batch's
+delete horizon, which the first compaction of the batch writes into it: the current time plus `delete.retention.ms`
+(KIP-534). The same holds for markers of empty transactions. A batch that has lost all its records is kept as a header
+if it holds the last sequence number of an active producer, or the last offset of the compacted range, so that neither
+is lost. Offsets never change. The rules are those of Kafka's Cleaner and MemoryRecords.filterTo.
 
-`OffsetMap` knows the latest offset of each key of the log's dirty part. It has room for as many keys as
-`log.cleaner.dedupe.buffer.size` has bytes for; when that is used up, the rest of the dirty part waits for the next
-round. Short keys are kept as they are and long ones as a SHA-256, so unlike Kafka's 16 bytes of MD5 no two keys are
-ever taken for one.
+`OffsetMap` has the latest offset of each key of the log's dirty part. `log.cleaner.dedupe.buffer.size` bounds its
+keys; when it is full, the rest of the dirty part waits for the next round. Short keys are stored as they are, long ones
+as a SHA-256, so unlike with Kafka's 16 bytes of MD5 two keys are never confused.
 
-`CleanedTransactions` knows which transactions the cleaner is in the middle of. Data of an aborted transaction is
-removed at once. A marker stays as long as the cleaner has seen data of its transaction on this pass, because readers
-need it to interpret that; the entry of the transaction index stays with it. Only a marker whose transaction is empty
-may be removed, after another `delete.retention.ms`. These rules are those of Kafka's CleanedTransactionMetadata.
+`CleanedTransactions` tracks the transactions that are open at the cleaner's position. Data of an aborted transaction
+is removed at once. A marker, and its entry in the transaction index, is kept while data of its transaction is left,
+because readers need it to interpret that. Only a marker whose transaction is empty may be removed, after another
+`delete.retention.ms`. These rules are those of Kafka's CleanedTransactionMetadata.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from sparkonce.kafka.protocol.record_scan import FoundRecord, empty, find_record
 from sparkonce.kafka.protocol.records import MAGIC, BatchHeader, ControlType
 
 RECORDS_PER_STEP = 256
-"""How many records are checked before others get their turn."""
+"""How many records are checked before other work gets a turn."""
 
 ENTRY_BYTES: Final = 200
-"""What one key costs in memory, measured with keys of 32 bytes: the key, the offset, its share of a growing dict."""
+"""The memory of one key, measured with keys of 32 bytes: the key, the offset, its share of a growing dict."""
 LONGEST_PLAIN_KEY_BYTES: Final = 32
 
 
 class LastRecord(NamedTuple):
-    """What is known last of an active producer: the offset of its last data, or else the epoch of its last marker."""
+    """An active producer's last record: the offset of its last data, or else the epoch of its last marker."""
 
     data_offset: int | None
     producer_epoch: int
@@ -47,24 +46,24 @@ class LastRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CleaningRound:
-    """What decides about every batch of one round of cleaning."""
+    """The parameters of one round of cleaning."""
 
     offset_map: OffsetMap
     now_ms: int
     delete_retention_ms: int
     upper_bound_offset: int
-    """The end of what is cleaned; the batch that ends there stays, if only as a header."""
+    """The end of the compacted range; the batch that ends there is kept, if only as a header."""
     last_records: Mapping[int, LastRecord]
-    """By producer id, for the active ones."""
+    """By producer id, for active producers."""
 
 
 def filter_batch(
     cleaning: CleaningRound, batch: bytes, header: BatchHeader, discardable: bool, keep_old_tombstones: bool
 ) -> Generator[None, None, bytes | bytearray | None]:
-    """Yield what stays of a batch, None for nothing; yields now and then, for the work may be long.
+    """Yield what is left of a batch, None for nothing; yields now and then, as the work may be long.
 
     `discardable`: the batch is data of an aborted transaction, or a marker whose transaction is empty.
-    `keep_old_tombstones`: tombstones of the formats before v2, which have no horizon, stay.
+    `keep_old_tombstones`: tombstones of formats v0 and v1, which have no horizon, are kept.
 
     Raises:
         CorruptBatchError: if the batch cannot be read.
@@ -109,7 +108,7 @@ def _is_last_of_producer(cleaning: CleaningRound, header: BatchHeader) -> bool:
 
 
 def _stays(cleaning: CleaningRound, offset: int, key: bytes | None, living: bool) -> bool:
-    """Whether a record stays; `living`: it has a value, or is a tombstone whose time has not come."""
+    """Whether a record is kept; `living`: it has a value, or is a tombstone before its delete horizon."""
     offset_map = cleaning.offset_map
     if offset > offset_map.latest_offset:
         return True
@@ -119,7 +118,7 @@ def _stays(cleaning: CleaningRound, offset: int, key: bytes | None, living: bool
 def _filter_messages(
     cleaning: CleaningRound, batch: bytes, header: BatchHeader, keep_tombstones: bool
 ) -> bytes | bytearray | None:
-    """Filter a message or a compressed message set of format v0 or v1, which stays in its format."""
+    """Filter a message or a compressed message set of format v0 or v1; the format is unchanged."""
     messages = decode_any(batch)
     kept = [
         message
@@ -145,7 +144,7 @@ class _Aborted:
 
 
 class CleanedTransactions:
-    """The transactions open at the cleaner's place in the log."""
+    """The transactions open at the cleaner's position in the log."""
 
     __slots__ = ("_aborted", "_ahead", "_committed", "keep")
 
@@ -154,7 +153,7 @@ class CleanedTransactions:
         self._aborted: dict[int, _Aborted] = {}
         self._ahead: list[tuple[int, AbortedTransaction]] = []
         self.keep: Callable[[AbortedTransaction], None] | None = None
-        """Called with each that stays aborted."""
+        """Called with each aborted transaction that is kept."""
 
     def add(self, aborted: Iterable[AbortedTransaction]) -> None:
         """Add the aborted transactions of the part of the log that comes next."""
@@ -162,7 +161,7 @@ class CleanedTransactions:
             heapq.heappush(self._ahead, (each.first_offset, each))
 
     def on_batch(self, header: BatchHeader) -> bool:
-        """Note a batch of data; True if it may go, being of an aborted transaction."""
+        """Note a batch of data; True if it may be removed, as part of an aborted transaction."""
         self._reach(header.last_offset)
         if not header.is_transactional:
             return False
@@ -174,10 +173,10 @@ class CleanedTransactions:
         return False
 
     def on_marker(self, header: BatchHeader, kind: ControlType | None, empty: bool) -> bool:
-        """Note a control batch; True if it may go, its transaction having no data before it."""
+        """Note a control batch; True if it may be removed, as its transaction has no data left."""
         self._reach(header.last_offset)
         if empty:
-            return True  # it was cleaned before
+            return True  # already cleaned
         if kind is ControlType.COMMIT:
             seen = header.producer_id in self._committed
             self._committed.discard(header.producer_id)
@@ -197,7 +196,7 @@ class CleanedTransactions:
 
 
 class OffsetMap:
-    """Offsets by key, up to a bound. `latest_offset` is the last offset that the map knows of."""
+    """Offsets by key, up to a limit. `latest_offset` is the last offset covered by the map."""
 
     __slots__ = ("_offsets", "capacity", "latest_offset")
 
@@ -221,12 +220,12 @@ class OffsetMap:
         return self._offsets.get(_short(key), -1)
 
     def advance(self, offset: int) -> None:
-        """Note that the map knows all keys up to `offset`."""
+        """Note that the map covers all keys up to `offset`."""
         self.latest_offset = max(self.latest_offset, offset)
 
 
 def _short(key: bytes) -> bytes:
-    # A shortened key is longer than any key that is kept as it is, so the two cannot be mixed up.
+    # A hashed key is longer than any plain key, so the two cannot be confused.
     if len(key) <= LONGEST_PLAIN_KEY_BYTES:
         return key
     from hashlib import sha256  # imported lazily, for a faster start

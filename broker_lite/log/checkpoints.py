@@ -1,7 +1,7 @@
 """The small text files beside the segments, in Kafka's formats.
 
-Offsets by partition (`recovery-point-offset-checkpoint` and its like) and leader epochs are a version, a count and one
-line for each entry; a last line without an end was torn by a loss of power, and may lack digits.
+Offsets by partition (`recovery-point-offset-checkpoint` and the like) and leader epochs are a version, a count and one
+line for each entry; a last line without a line end was torn by a power failure, and may lack digits.
 `partition.metadata` and `meta.properties` are lines of names and values.
 """
 
@@ -28,7 +28,7 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 
 BROKER_EPOCH = "broker-epoch"
-"""Not one of Kafka's: a file that only members of a cluster keep, in their data directories."""
+"""Not one of Kafka's files: only members of a cluster keep it, in their data directories."""
 
 _VERSION = 0
 
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class CheckpointFormatError(Exception):
-    """A checkpoint file that cannot be read; the message says what is wrong with it."""
+    """A checkpoint file cannot be read; the message says why."""
 
 
 class EpochStart(NamedTuple):
@@ -52,10 +52,10 @@ def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
 
 
 def decode_offsets(data: bytes) -> dict[tuple[str, int], int]:
-    """Read what `encode_offsets` returns.
+    """Parse the result of `encode_offsets`.
 
     Raises:
-        CheckpointFormatError: if it is anything else.
+        CheckpointFormatError: if `data` is invalid.
     """
     try:
         return {(topic, int(index)): int(offset) for topic, index, offset in _decode(data)}
@@ -64,7 +64,7 @@ def decode_offsets(data: bytes) -> dict[tuple[str, int], int]:
 
 
 def read_offsets(files: Files, path: str) -> dict[tuple[str, int], int] | None:
-    """Read a file of offsets; None where it is not there, or damaged."""
+    """Read a file of offsets; None if it is missing or damaged."""
     try:
         return decode_offsets(files.read(path))
     except FileNotFoundError:
@@ -80,10 +80,10 @@ def encode_leader_epochs(epochs: Iterable[EpochStart]) -> bytes:
 
 
 def decode_leader_epochs(data: bytes) -> list[EpochStart]:
-    """Read what `encode_leader_epochs` returns.
+    """Parse the result of `encode_leader_epochs`.
 
     Raises:
-        CheckpointFormatError: if it is anything else, or does not rise in epochs and offsets.
+        CheckpointFormatError: if `data` is invalid, or epochs or offsets do not increase.
     """
     try:
         found = [EpochStart(int(epoch), int(start)) for epoch, start in _decode(data)]
@@ -119,10 +119,10 @@ def encode_uuid(value: uuid.UUID) -> str:
 
 
 def decode_uuid(text: str) -> uuid.UUID:
-    """Read what `encode_uuid` returns.
+    """Parse the result of `encode_uuid`.
 
     Raises:
-        CheckpointFormatError: if it is anything else.
+        CheckpointFormatError: if `text` is invalid.
     """
     try:
         return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))

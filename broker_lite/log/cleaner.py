@@ -1,13 +1,13 @@
-"""Compaction of one log: of each key only the latest record stays.
+"""Compaction of one log: for each key only the latest record is kept.
 
 A log has a clean part, compacted before, and a dirty part behind it; the active segment, open transactions and records
-younger than `min.compaction.lag.ms` come after both and are left alone. A round of cleaning reads the keys of the dirty
-part into an offset map, then copies all segments from the log's beginning to the end of what the map covers, leaving
-out what the map has a later record for. Neighbours that have become small are copied into one.
+younger than `min.compaction.lag.ms` come after both and are not compacted. A round of cleaning reads the keys of the
+dirty part into an offset map, then copies all segments from the log's beginning to the end of the map's range, without
+the records that the map has a later one for. Small neighbouring segments are merged.
 
 Everything here is a generator that yields after a small piece of work, so that its caller can serve clients in between.
-It yields None, or a `Flush` that has to be done before it continues. Between two yields the log is always whole. The
-rules are those of Kafka's LogCleanerManager and Cleaner.
+It yields None, or a `Flush` to be done before it continues. The log is consistent at each yield. The rules are those of
+Kafka's LogCleanerManager and Cleaner.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ Steps = Generator[Flush | None, None, None]
 
 
 class OffsetMapFullError(Exception):
-    """Not even one batch's keys fit into the offset map."""
+    """The keys of a single batch do not fit into the offset map."""
 
 
 @dataclass(frozen=True, slots=True)
 class DirtyLog:
-    """How much of a log there is to compact; the bytes are those of whole segments."""
+    """The dirty part of a log; the bytes are those of whole segments."""
 
     log: PartitionLog
     first_dirty_offset: int
@@ -57,13 +57,13 @@ class DirtyLog:
 
     @property
     def ratio(self) -> float:
-        """The dirty share of what can be compacted."""
+        """The dirty share of the compactable bytes."""
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 
     @property
     def due(self) -> bool:
-        """Whether it is worth the work by the log's settings."""
+        """Whether the log's settings require a compaction now."""
         if self.overdue and self.cleanable_bytes:
             return True
         return self.ratio > self.log.config.min_cleanable_dirty_ratio
@@ -73,11 +73,11 @@ def assess(log: PartitionLog, now_ms: int) -> DirtyLog:
     """Return which part of a log is dirty, and whether to compact it."""
     first_dirty = log.log_start_offset if log.cleaned_offset is None else log.cleaned_offset
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:
-        first_dirty = log.log_start_offset  # records were deleted, or the log was cut: everything may be dirty
+        first_dirty = log.log_start_offset  # records were deleted, or the log was truncated: everything may be dirty
     active = log.segments[-1]
     waiting = [segment for segment in log.segments_between(first_dirty, active.base_offset) if segment is not active]
-    # What is not yet known to be on the disk is left alone, so that after a crash only segments without holes are read
-    # through to the end of the log.
+    # Unflushed segments are not compacted, so that after a crash only segments without holes are recovered
+    # up to the log end offset.
     uncleanable = min(log.last_stable_offset, active.base_offset, log.recovery_point)
     if log.config.min_compaction_lag_ms > 0:
         latest_ms = now_ms - log.config.min_compaction_lag_ms
@@ -100,11 +100,11 @@ def _overdue(log: PartitionLog, waiting: Sequence[Segment], now_ms: int) -> bool
 def clean(dirty: DirtyLog, offset_map: OffsetMap, now_ms: int) -> Steps:
     """Run one round of cleaning; afterwards the log's `cleaned_offset` is where the dirty part begins.
 
-    Closing the generator cancels the round; the log is then as compacted as it was, or as far as it came.
+    Closing the generator cancels the round; segments that are already replaced remain compacted.
 
     Raises:
-        CorruptBatchError, OSError: if a segment cannot be read or written; the log is whole then, too.
-        OffsetMapFullError: if the map is too small to get anywhere.
+        CorruptBatchError, OSError: if a segment cannot be read or written; the log is consistent then, too.
+        OffsetMapFullError: if the map is too small for a single batch.
     """
     log = dirty.log
     upper_bound = dirty.first_uncleanable_offset
@@ -130,7 +130,7 @@ def clean(dirty: DirtyLog, offset_map: OffsetMap, now_ms: int) -> Steps:
 
 
 def _fill(log: PartitionLog, start: int, end: int, offset_map: OffsetMap) -> Steps:
-    """Read the keys from offset `start` on into the map, up to `end` or until the map is full."""
+    """Add the keys from offset `start` on to the map, up to `end` or until the map is full."""
     transactions = CleanedTransactions()
     transactions.add(log.aborted_transactions(start, end))
     segments = log.segments_between(start, end)
@@ -159,7 +159,7 @@ def _keys(batch: bytes, header: BatchHeader) -> Generator[list[tuple[bytes | Non
 
 
 def _may_go(batch: bytes, header: BatchHeader, transactions: CleanedTransactions) -> bool:
-    """Note the transactions of a batch; return whether they no longer need it."""
+    """Note the transactions of a batch; return whether it may be removed."""
     if not header.is_control:
         return transactions.on_batch(header)
     found = decode_records(batch) if header.record_count else []
@@ -167,7 +167,7 @@ def _may_go(batch: bytes, header: BatchHeader, transactions: CleanedTransactions
 
 
 def group_segments(log: PartitionLog, segments: Sequence[Segment], first_uncleanable: int) -> list[list[Segment]]:
-    """Put neighbours together that fit into one segment, by size, index sizes and range of offsets."""
+    """Group neighbours that fit into one segment, by size, index sizes and range of offsets."""
     config = log.config
     groups: list[list[Segment]] = []
     left = list(segments)
@@ -197,7 +197,7 @@ def _clean_group(
     transactions: CleanedTransactions,
     horizon_ms: int,
 ) -> Steps:
-    """Copy what stays of some segments into one, and swap it in."""
+    """Copy the remaining records of some segments into one, and swap it in."""
     cleaned = log.begin_cleaned(group[0].base_offset, cleaning.now_ms)
     transactions.keep = cleaned.transaction_index.append
     try:

@@ -1,8 +1,8 @@
 """The settings of a partition's log, by the names that Kafka gives them on a topic.
 
-A topic's settings override the broker's, which `LogConfig.of_broker` brings in by the names that each setting follows.
-Every setting that Kafka knows on a topic is declared here, so that clients may set it and see it; the documentation of
-some says that they have no effect. A name that Kafka does not know is refused.
+A topic's settings override the broker's, which `LogConfig.of_broker` reads by the names of their broker-level defaults.
+Every topic setting of Kafka is declared here, so that clients may set it and see it; some have no effect, as their
+documentation says. A name that Kafka does not know is rejected.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class LogConfig:
         least=-1,
         broker=(("log.retention.ms", 1), ("log.retention.minutes", 60_000), ("log.retention.hours", _HOUR_MS)),
     )
-    # Kafka 4 wants at least a mebibyte. Tests want segments that they can fill.
+    # Kafka 4 requires at least 1 MiB. Tests use segments that they can fill.
     segment_bytes: int = integer(
         1 << 30, "The size at which a new segment file is begun.", least=14, broker=(("log.segment.bytes", 1),)
     )
@@ -195,12 +195,12 @@ class LogConfig:
 
     @property
     def log_append_time(self) -> bool:
-        """Whether records get the broker's time, not the producer's."""
+        """Whether records get the broker's time, not the producer's (LogAppendTime)."""
         return self.message_timestamp_type == "LogAppendTime"
 
     @classmethod
     def of_broker(cls, settings: Mapping[str, object]) -> LogConfig:
-        """Return what topics without settings of their own have, from the broker's settings by name."""
+        """Return the configuration of topics without settings of their own, from the broker's settings by name."""
         values = {}
         for setting in topic_settings().values():
             for name, factor in setting.broker:
@@ -211,10 +211,10 @@ class LogConfig:
         return cls(**values)  # type: ignore[arg-type]
 
     def with_topic_settings(self, settings: Mapping[str, str]) -> LogConfig:
-        """Return these settings with a topic's own on top.
+        """Return this configuration with a topic's own settings on top.
 
         Raises:
-            KafkaError: INVALID_CONFIG for a name that Kafka does not know or a value that does not fit.
+            KafkaError: INVALID_CONFIG for a name that Kafka does not know or an invalid value.
         """
         changes = {}
         known = topic_settings()
@@ -248,5 +248,5 @@ def topic_settings() -> Mapping[str, Setting]:
 
 
 def scaled(value: object, factor: int) -> object:
-    """Return a broker's number in the unit of the topic's setting; a negative one means the same in all units."""
+    """Convert a broker's number to the unit of the topic's setting; a negative one means the same in all units."""
     return value * factor if isinstance(value, int) and factor != 1 and value > 0 else value

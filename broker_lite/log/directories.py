@@ -1,12 +1,12 @@
-"""What the names in a log directory mean: partitions, what is left of deleted ones, topics of another broker.
+"""The names in a log directory: partitions, leftovers of deleted ones, topics of another broker.
 
 A directory without `topics.json` is a Kafka broker's, or its file was removed: its topics are found by their
-partitions' directories, whose `partition.metadata` has the topic's id. Their settings are missing, since Kafka keeps
-those in its metadata log. What may be deleted or compacted is unknown, so nothing is until the settings are set.
+partitions' directories, whose `partition.metadata` has the topic id. Their settings are missing, since Kafka keeps
+them in its metadata log. So nothing is deleted or compacted until the settings are set.
 
-What the broker did not make is never removed. Of a log's folder only a log's files go, and the folder when it is empty
-then. Folders of deletions that were cut short are recognised by the version of the UUID in their names, since a Kafka
-broker leaves such folders too.
+Files that the broker did not create are never removed. Of a log's folder only log files are removed, and the folder
+if it is then empty. Folders of interrupted deletions are recognised by the version of the UUID in their names, since a
+Kafka broker leaves such folders too.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 DELETED_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"
 KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
-"""The log of a Kafka controller, which may lie in a directory that is taken over and is left alone."""
+"""The log of a Kafka controller, which may lie in a directory that is taken over; it is ignored."""
 MAX_TOPIC_NAME: Final = 249
 KEEP_ALL: Final[Mapping[str, str]] = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-"""The settings of topics whose own are not known: neither retention nor compaction takes anything away."""
+"""The settings of topics whose own are unknown: neither retention nor compaction removes anything."""
 
 _PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d{1,9})")
 _ASIDE_SUFFIX = re.compile(r"\.[0-9a-f]{32}(?:-delete|-stray)$")
 _TOPIC_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{MAX_TOPIC_NAME}}}")
 _OWN_VERSION: Final = "8"
-"""UUIDs of one's own making (RFC 9562); Kafka's are random ones, of version 4."""
+"""Custom UUIDs (RFC 9562); Kafka's are random ones, of version 4."""
 _OWN_DELETED = re.compile(rf".*-\d{{1,9}}\.[0-9a-f]{{12}}{_OWN_VERSION}[0-9a-f]{{19}}{DELETED_SUFFIX}")
 _LOG_FILE = re.compile(
     r"\d{20}\.(?:log|index|timeindex|txnindex|snapshot)(?:\.(?:cleaned|swap|deleted|tmp))?"
@@ -42,7 +42,7 @@ _LOG_FILE = re.compile(
 )
 
 Entry = tuple[uuid.UUID, int, dict[str, str]]
-"""Id, number of partitions and settings of a topic."""
+"""A topic's id, number of partitions and settings."""
 
 NewUuid = Callable[[], uuid.UUID]
 
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 
 class LogDirectoryError(Exception):
-    """A log directory that cannot be used; the message says why and what to do."""
+    """A log directory cannot be used; the message says why and what to do."""
 
 
 def partition_path(log_dir: str, topic: str, index: int) -> str:
@@ -59,7 +59,7 @@ def partition_path(log_dir: str, topic: str, index: int) -> str:
 
 
 def aside_path(log_dir: str, topic: str, index: int, suffix: str, new_uuid: NewUuid) -> str:
-    """Return Kafka's name for a partition's directory that is put aside; a long topic name is cut to fit."""
+    """Return Kafka's name for a stray or deleted partition's directory; a long topic name is truncated to fit."""
     random = new_uuid().hex
     tail = f"-{index}.{random[:12]}{_OWN_VERSION}{random[13:]}{suffix}"
     return f"{log_dir}/{topic[: 255 - len(tail)]}{tail}"
@@ -70,7 +70,7 @@ def find_topics(
 ) -> dict[str, Entry]:
     """Find the topics of a directory that is taken over by its `names`; those without an id get one.
 
-    `known` has the settings of the internal topics, which are this broker's to say.
+    `known` has this broker's settings of the internal topics.
     """
     counts: dict[str, int] = {}
     ids: dict[str, uuid.UUID] = {}
@@ -102,7 +102,7 @@ def find_topics(
 
 
 def _written_id(storage: Storage, directory: str) -> uuid.UUID | None:
-    """Return the topic's id that a partition's folder names, if it does."""
+    """Return the topic id in a partition's folder, if any."""
     try:
         return checkpoints.decode_partition_metadata(storage.read(f"{directory}/{checkpoints.PARTITION_METADATA}"))
     except (FileNotFoundError, NotADirectoryError, checkpoints.CheckpointFormatError):
@@ -117,13 +117,13 @@ def clear_leftovers(
     deleted: Collection[uuid.UUID],
     new_uuid: NewUuid,
 ) -> set[tuple[str, int]]:
-    """Finish deletions that were cut short; put directories of no known topic aside, as Kafka does.
+    """Finish interrupted deletions; rename directories of unknown topics, as Kafka does.
 
-    A directory whose `partition.metadata` names another id than the topic's is of another topic of that name, older or
-    newer: the list of topics, or the directory, may be from a backup. Nobody may read its records as this topic's.
+    A directory whose `partition.metadata` has another topic id belongs to another topic of that name, older or
+    newer: the list of topics, or the directory, may be from a backup. Its records must not be read as this topic's.
 
-    `deleted` are the ids of topics whose partitions may not all be removed yet. What cannot be removed stays, and is
-    put aside at a later start: other topics are served all the same. Returns the partitions whose directories are gone.
+    `deleted` are the ids of topics whose partitions may not all be removed yet. What cannot be removed is renamed at
+    a later start: other topics are served all the same. Returns the partitions whose directories are gone.
     """
     gone: set[tuple[str, int]] = set()
     for name in names:
@@ -146,7 +146,7 @@ def clear_leftovers(
 
 
 def put_aside(storage: Storage, log_dir: str, topic: str, index: int, new_uuid: NewUuid) -> None:
-    """Rename the folder of a partition that no topic has, as Kafka does with stray logs."""
+    """Rename the folder of a partition of an unknown topic, as Kafka does with stray logs."""
     path, aside = partition_path(log_dir, topic, index), aside_path(log_dir, topic, index, STRAY_SUFFIX, new_uuid)
     written = _written_id(storage, path)
     of_id = "" if written is None else f" of topic id {checkpoints.encode_uuid(written)}"
@@ -155,10 +155,10 @@ def put_aside(storage: Storage, log_dir: str, topic: str, index: int, new_uuid: 
 
 
 def free_path(storage: Storage, log_dir: str, topic: str, index: int, new_uuid: NewUuid) -> str:
-    """Return the path of a new partition's folder, which is not there; a log that is in the way is put aside.
+    """Return the path of a new partition's folder, which does not exist; a log of that name is renamed.
 
     Raises:
-        OSError: if a folder is there that holds something else.
+        OSError: if a folder exists that holds something else.
     """
     path = partition_path(log_dir, topic, index)
     if not storage.is_directory(path):
@@ -174,22 +174,22 @@ def free_path(storage: Storage, log_dir: str, topic: str, index: int, new_uuid: 
 
 
 def has_partition(storage: Storage, log_dir: str, names: Iterable[str]) -> bool:
-    """Whether there is a log of a partition in a log directory; a topic has at least that of its last one."""
+    """Whether a partition's log is in a log directory; a topic has at least that of its last partition."""
     return any(_partition(name) is not None and holds_log(storage, f"{log_dir}/{name}") for name in names)
 
 
 def holds_log(storage: Storage, path: str) -> bool:
-    """Whether this is a folder with files of a log."""
+    """Whether this is a folder with log files."""
     return storage.is_directory(path) and any(is_log_file(name) for name in storage.list_directory(path))
 
 
 def is_log_file(name: str) -> bool:
-    """Whether a file of a partition's folder is the log's, by its name: Kafka's names, and no others."""
+    """Whether a file of a partition's folder is a log file, by its name: Kafka's names, and no others."""
     return _LOG_FILE.fullmatch(name) is not None
 
 
 def remove_log(storage: Storage, path: str) -> None:
-    """Remove a log's files and its folder; what else the folder holds stays, and then the folder as well.
+    """Remove a log's files, and its folder unless it holds anything else.
 
     Raises:
         OSError: if a file cannot be removed.
@@ -205,7 +205,7 @@ def remove_log(storage: Storage, path: str) -> None:
 
 
 def remove_log_if_there(storage: Storage, path: str) -> None:
-    """Remove a log as `remove_log`; log what cannot be removed."""
+    """Remove a log as `remove_log`; log the failure if it cannot be removed."""
     try:
         if storage.is_directory(path):
             remove_log(storage, path)
@@ -217,7 +217,7 @@ def check_topic_name(name: str) -> None:
     """Check whether Kafka would accept a topic's name.
 
     Raises:
-        KafkaError: INVALID_TOPIC_EXCEPTION if not; INVALID_REQUEST for that of the log of Kafka's controller.
+        KafkaError: INVALID_TOPIC_EXCEPTION if not; INVALID_REQUEST for the name of the controller's log.
     """
     check_not_metadata_log(name)
     if name in (".", "..") or _TOPIC_NAME.fullmatch(name) is None:
@@ -229,7 +229,7 @@ def check_topic_name(name: str) -> None:
 
 
 def check_not_metadata_log(name: str) -> None:
-    """Refuse the name of the log of Kafka's controller: its folder may lie here, and is not ours (ControllerApis).
+    """Reject the name of the log of Kafka's controller: its folder may lie here, and is not ours (ControllerApis).
 
     Raises:
         KafkaError: INVALID_REQUEST.

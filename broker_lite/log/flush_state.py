@@ -1,9 +1,9 @@
-"""How far one partition's log is on the disk for sure, and the flushes that are to move that on.
+"""How far one partition's log is flushed, and the flushes under way.
 
 The recovery point follows the flushes in their order. A failed one is never skipped: the kernel reports pages that it
-could not write only once, and a later fsync of the same file succeeds without them. So the log of a failed flush
-accepts no more records until the broker has been restarted and has recovered it from the recovery point (Kafka takes
-the whole log directory offline then, LogDirFailureChannel).
+could not write only once, and a later fsync of the same file succeeds without them. So after a failed flush the log
+accepts no more records until the broker is restarted and has recovered it from the recovery point (Kafka then takes
+the whole log directory offline, LogDirFailureChannel).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _NAMES = (
     *("EACCES", "EFBIG", "EPERM"),
 )
 FAILED = frozenset(getattr(errno, name) for name in _NAMES if hasattr(errno, name))  # not every system has them all
-"""What a disk, a file system or a directory says that is gone for good, or may not be written any more.
+"""Errors of a disk, file system or directory that is gone, or read-only, for good.
 
-All else may pass: a disk that is full, a process or machine without descriptors or memory, a call that was cut short.
+All others may be temporary: a full disk, no free descriptors or memory, an interrupted call.
 """
 
 logger = logging.getLogger(__name__)
@@ -47,13 +47,13 @@ class FlushState:
         self._unflushed_messages = 0
         self._last_flush_ms = now_ms
         self.failure: OSError | None = None
-        """What a flush has failed with."""
+        """The error of a failed flush."""
         self.access_failure: OSError | None = None
-        """What a read or a write has failed with for good; others are tried all the same."""
+        """The permanent error of a read or a write; later ones are tried all the same."""
 
     @property
     def recovery_point(self) -> int:
-        """The offset before which everything is on the disk."""
+        """The offset below which everything is flushed."""
         self._take_ended()
         return self._recovery_point
 
@@ -63,7 +63,7 @@ class FlushState:
             try:
                 self.wait(flush)
             except OSError:
-                break  # which has been logged, and appends return it
+                break  # it has been logged, and appends raise it
             self._recovery_point = max(self._recovery_point, offset)
 
     def start_at(self, offset: int) -> None:
@@ -71,7 +71,7 @@ class FlushState:
         self._recovery_point = offset
 
     def cut(self, offset: int) -> None:
-        """Note that the log ends at `offset` now, after all flushes that are under way.
+        """Note that the log was truncated to `offset`, after waiting for all flushes under way.
 
         Raises:
             OSError: if one of them fails.
@@ -83,7 +83,7 @@ class FlushState:
         self._recovery_point = min(self._recovery_point, offset)
 
     def count(self, messages: int) -> int:
-        """Note that messages were written; returns how many there are since the last flush."""
+        """Note that messages were written; returns how many are unflushed."""
         self._unflushed_messages += messages
         return self._unflushed_messages
 
@@ -95,17 +95,17 @@ class FlushState:
         return now_ms - self._last_flush_ms >= interval_ms
 
     def access_failed(self, error: OSError) -> None:
-        """Note that a read or a write has failed, if that does not pass."""
+        """Record the error of a read or a write, if it is permanent."""
         if error.errno in FAILED:
             self.access_failure = self.access_failure or error
 
     def begun(self, offset: int, flush: Flush) -> None:
-        """Note that a flush is under way of what lies before `offset`."""
+        """Note that a flush of everything below `offset` is under way."""
         if self.failure is None:
             self._pending.append((offset, flush))
 
     def wait(self, flush: Flush) -> None:
-        """Wait for the end of a flush that the recovery point must not skip.
+        """Wait for a flush that the recovery point must not skip.
 
         Raises:
             OSError: if it failed.
@@ -117,7 +117,7 @@ class FlushState:
             raise
 
     def flush(self, active: File, end_offset: int, now_ms: int) -> None:
-        """Return when all segments are on the disk, up to `end_offset`, the end of the active one.
+        """Flush all segments up to `end_offset`, the end of the active one.
 
         Raises:
             OSError: if that fails, or a flush has failed before.

@@ -1,11 +1,11 @@
-"""Background work of the log: retention, compaction, removal of deleted files, forgetting of silent producers.
+"""Background work of the log: retention, compaction, removal of deleted files, expiry of idle producers.
 
 `Housekeeping` is driven from outside: each call of `step` does a small piece of work, if any is due, so that a server
-with one thread can serve clients between two pieces. Retention looks at all partitions every
+with one thread can serve clients between two pieces. Retention checks all partitions every
 `log.retention.check.interval.ms`. Every `log.cleaner.backoff.ms` the dirtiest of the logs with `cleanup.policy=compact`
-is compacted if it is due; as long as there is one, the next follows without a pause. Where no topic is compacted,
-nothing of that runs. At most one log is worked on at a time, so retention and compaction of one never meet. A log whose
-files cannot be read or renamed does not block the others; it is reported once, and again if it fails after a success.
+is compacted if it is due; while there is one, the next follows without a pause. If no topic is compacted, none of that
+runs. Only one log is worked on at a time, so retention and compaction of one log never overlap. A log whose files
+cannot be read or renamed does not block the others; it is reported once, and again if it fails after a success.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sparkonce.kafka.protocol.errors import CorruptBatchError, KafkaError
 
 FILE_REMOVAL_INTERVAL_MS = 1_000
 RETRY_INTERVAL_MS = 1_000
-"""The least time after which a compaction that the disk has failed is tried again."""
+"""The minimum time before a compaction that failed on the disk is retried."""
 
 _Deletable = Callable[[Segment, int | None], bool]
 """Called with a segment and the base offset of the next one, if there is one."""
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HousekeepingSettings:
-    """The broker's settings that govern it; the defaults are Kafka's."""
+    """The broker settings for housekeeping; the defaults are Kafka's."""
 
     retention_check_interval_ms: int = 300_000
     cleaner_enable: bool = True
@@ -56,17 +56,17 @@ class Housekeeping:
         self._waiting: Flush | None = None
         self._log: PartitionLog | None = None
         self._uncleanable: set[str] = set()
-        """Directories of logs whose compaction failed: they are left alone until the broker is started again."""
+        """Directories of logs whose compaction failed: they are skipped until the broker is restarted."""
         self._failing: set[str] = set()
-        """Directories of logs that something has failed for, which has been logged."""
+        """Directories of logs with a failure that has been logged."""
         self._next_retention_ms = monotonic_ms + settings.retention_check_interval_ms
         self._next_cleaning_ms = monotonic_ms + settings.cleaner_backoff_ms
-        self._next_expiration_ms = monotonic_ms  # at once, since what a snapshot has kept may be old
+        self._next_expiration_ms = monotonic_ms  # at once, since a snapshot may hold old producers
         self._next_removal_ms = monotonic_ms + FILE_REMOVAL_INTERVAL_MS
 
     @property
     def busy(self) -> bool:
-        """Whether something is under way."""
+        """Whether work is under way."""
         return self._running is not None
 
     @property
@@ -75,7 +75,7 @@ class Housekeeping:
         return self._log
 
     def step(self, now_ms: int, monotonic_ms: int) -> bool:
-        """Do a piece of what is due; False if there is nothing to do now, or it waits for the disk."""
+        """Do a piece of the work that is due; False if there is none, or it waits for the disk."""
         if self._running is None:
             self._running = self._begin(now_ms, monotonic_ms)
             if self._running is None:
@@ -88,10 +88,10 @@ class Housekeeping:
             self._stop()
             return True
         try:
-            self._waiting = next(self._running)  # which asks a flush that it has waited for how it went
+            self._waiting = next(self._running)  # raises the error of the flush that it has waited for
         except StopIteration:
             self._running = self._log = None
-        except OSError as error:  # such as a full disk, which may not stay full
+        except OSError as error:  # such as a full disk, which may be temporary
             logger.error("%s: %s; it is tried again", self._log.directory if self._log else "housekeeping", error)
             self._next_cleaning_ms = monotonic_ms + max(self.settings.cleaner_backoff_ms, RETRY_INTERVAL_MS)
             self._running = self._log = None
@@ -102,7 +102,7 @@ class Housekeeping:
         return True
 
     def close(self) -> None:
-        """Give up what is under way; the logs are whole."""
+        """Cancel the work under way; the logs are consistent."""
         self._stop()
 
     def _stop(self) -> None:
@@ -127,7 +127,7 @@ class Housekeeping:
                 try:
                     if log.deleted:
                         log.deleted.remove_due(now_ms)
-                except OSError as error:  # the file goes at the next start
+                except OSError as error:  # the file is removed at the next start
                     self._note(log, error)
         if self._logs.remove_deleted():
             return self._remove()
@@ -187,8 +187,8 @@ class Housekeeping:
         return dirtiest
 
     def _clean(self, dirty: DirtyLog, now_ms: int) -> Steps:
-        # After a crash no segment that was compacted may be taken for the end of a log that was cut: what is compacted
-        # lies below the recovery point, in its file too.
+        # After a crash, recovery must not take a compacted segment's holes for the end of the log: compacted segments
+        # lie below the recovery point, in its file too.
         self._logs.checkpoint()
         settings = self.settings
         yield from clean(dirty, OffsetMap(settings.cleaner_dedupe_buffer_bytes, settings.cleaner_load_factor), now_ms)
@@ -197,10 +197,10 @@ class Housekeeping:
 
 
 def delete_old_segments(log: PartitionLog, now_ms: int) -> int:
-    """Delete the segments that a log no longer needs: before its start, too old, or beyond its size; return how many.
+    """Delete segments before the log start offset, past retention.ms, or beyond retention.bytes; return how many.
 
-    Segments go from the oldest on, whole, and up to the first that has to stay; the log then starts at the next one. If
-    all of them go, a new empty one is begun first. The rules are those of Kafka's UnifiedLog.deleteOldSegments.
+    Whole segments are deleted from the oldest on, up to the first that must be kept; the log then starts there. If
+    all are deleted, a new empty one is created first. The rules are those of Kafka's UnifiedLog.deleteOldSegments.
 
     Raises:
         OSError: if a file cannot be renamed.

@@ -2,7 +2,7 @@
 
 The file is rewritten whenever an epoch is added, which is rare. A broker that becomes the leader of many partitions at
 once does not wait for the disk at each (as Kafka since KAFKA-15046): an epoch that a power failure removes is found
-again in the log's batches, since the file is on the disk before a later segment is.
+again in the log's batches, since the file is flushed before a later segment is.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class LeaderEpochs:
     __slots__ = ("_directory", "_entries", "_flush", "_path", "_storage", "_unmade", "is_damaged")
 
     def __init__(self, storage: Storage, directory: str, *, unmade: bool = False) -> None:
-        """Read the file in `directory`, or begin it; with `unmade` nothing reaches the disk before `make`."""
+        """Read the file in `directory`, or create it; with `unmade` nothing is written before `make`."""
         self._storage = storage
         self._directory = directory
         self._path = f"{directory}/{LEADER_EPOCHS}"
         self._flush: Flush | None = None
         self._entries: list[EpochStart] = []
         self.is_damaged = False
-        """Whether the file could not be read, and `rebuild` is to be called."""
+        """Whether the file could not be read, so that `rebuild` must be called."""
         self._unmade = unmade
         if unmade:
             return
@@ -57,7 +57,7 @@ class LeaderEpochs:
             self.is_damaged = True
 
     def make(self) -> None:
-        """Write the file of a directory that has just been made.
+        """Write the file to a new directory.
 
         Raises:
             OSError: if that fails.
@@ -76,14 +76,14 @@ class LeaderEpochs:
         return self._entries[-1].epoch if self._entries else -1
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Note that a record of `epoch` was appended at `start_offset`; only a new epoch makes a difference."""
+        """Note that a record of `epoch` was appended at `start_offset`; does nothing unless the epoch is new."""
         if epoch <= self.latest or epoch < 0:
             return
         kept = [entry for entry in self._entries if entry.start_offset < start_offset]
         self._write([*kept, EpochStart(epoch, start_offset)])
 
     def rebuild(self, batches: Iterable[tuple[int, int]]) -> None:
-        """Take the epochs from all batches of the log: the epoch and first offset of each, in order."""
+        """Rebuild the epochs from all batches of the log: the epoch and first offset of each, in order."""
         entries: list[EpochStart] = []
         for epoch, base_offset in batches:
             if epoch >= 0 and (not entries or epoch > entries[-1].epoch):
@@ -92,13 +92,13 @@ class LeaderEpochs:
         self.is_damaged = False
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forget epochs that begin at or after `end_offset`."""
+        """Remove epochs that begin at or after `end_offset`."""
         kept = [entry for entry in self._entries if entry.start_offset < end_offset]
         if len(kept) != len(self._entries):
             self._write(kept)
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget epochs that end before `start_offset`; the one that goes on there begins there from now on."""
+        """Remove epochs that end before `start_offset`; the one that continues there begins there from now on."""
         gone = [entry for entry in self._entries if entry.start_offset <= start_offset]
         if gone and gone[-1].start_offset < start_offset:
             self._write([EpochStart(gone[-1].epoch, start_offset), *self._entries[len(gone) :]])
@@ -108,8 +108,8 @@ class LeaderEpochs:
     def end_offset(self, epoch: int, log_end_offset: int) -> EpochEnd | None:
         """Return an epoch and where it ended, as Kafka's `LeaderEpochFileCache.endOffsetFor`; None if it is unknown.
 
-        The latest epoch ends at the end of the log, and one that has not begun is unknown. For one that has no records
-        the latest before it is told, and for one before all others that it ended where the first begins.
+        The latest epoch ends at the log end offset; a future epoch is unknown. For an epoch without records the latest
+        one before it is returned; an epoch before all others ends where the first begins.
         """
         if not 0 <= epoch <= self.latest:
             return None
@@ -120,7 +120,7 @@ class LeaderEpochs:
         return EpochEnd(self._entries[index - 1].epoch if index else epoch, end)
 
     def epoch_at(self, offset: int) -> int:
-        """Return the epoch of the record at an offset, -1 if it is older than all that is known."""
+        """Return the epoch of the record at an offset, -1 if it is older than all known ones."""
         index = bisect_right([entry.start_offset for entry in self._entries], offset)
         return self._entries[index - 1].epoch if index else -1
 
@@ -131,7 +131,7 @@ class LeaderEpochs:
         before = self._flush
         if before is not None and before.done():
             self._flush = None
-            before.result()  # which raises what has failed
+            before.result()  # raises its failure
         self._storage.write(self._path, encode_leader_epochs(entries), durable=False)
         self._entries = entries
         self._flush = self._storage.flush_later([self._path, self._directory])

@@ -1,16 +1,16 @@
 """The files of one partition: segments one after the other, appended to at the end and read from anywhere.
 
-`partition_log.py` says how far its records are safe, and takes a leader's batches (Kafka's LocalLog and UnifiedLog).
+`partition_log.py` adds the high watermark and appends as a follower (Kafka's LocalLog and UnifiedLog).
 
-An append checks the batch, asks the producers' state machine, writes base offset and leader epoch into the batch in
-place, and writes it to the active segment; when that is full, a new one is begun. A read finds the segment by binary
-search, the batch by the index and a walk over headers, and answers with a stretch of the file.
+An append checks the batch against the producer state, writes base offset and leader epoch into the batch in place,
+and writes it to the active segment; a full segment is rolled. A read finds the segment by binary search, the batch by
+the index and a walk over headers, and returns a slice of the file.
 
-A new partition has no directory: that is created with the first record, so that a topic of thousands of partitions is
-created, and deleted, without touching the disk for each. What an empty log has, its leader epochs, is in memory until
-then: its next leader begins a new epoch anyway.
+A new partition has no directory: it is created with the first record, so that a topic of thousands of partitions is
+created, and deleted, without disk access for each. Until then the leader epochs of an empty log are in memory: its
+next leader begins a new epoch anyway.
 
-What is on the disk for sure ends at the recovery point. As in Kafka, nothing is flushed on append unless
+The recovery point is the offset up to which the log is flushed. As in Kafka, nothing is flushed on append unless
 `flush.messages` or `flush.ms` asks for it; a rolled segment is flushed in the background.
 """
 
@@ -57,7 +57,7 @@ _OFFSET_LENGTH_EPOCH = struct.Struct(">qii")
 
 
 class Appended(NamedTuple):
-    """Where a batch went; `log_append_time_ms` is -1 unless the topic's timestamps are the broker's."""
+    """Where a batch was appended; `log_append_time_ms` is -1 unless the topic uses LogAppendTime."""
 
     base_offset: int
     last_offset: int
@@ -71,28 +71,28 @@ class LocalLog:
     def __init__(
         self, storage: Storage, directory: str, config: LogConfig, now_ms: int, metadata: bytes | None = None
     ) -> None:
-        """Not to be called: see `open` and `begin`."""
+        """Private: use `open` or `begin`."""
         self._storage = storage
         self.directory = directory
         self.config = config
         self.log_start_offset = 0
         self.log_end_offset = 0
         self._unmade = metadata
-        """What `partition.metadata` is to hold, as long as there is no directory."""
+        """The future content of `partition.metadata`, until the directory is created."""
         self._unflushed_names: tuple[str, ...] = ()
-        """The directories whose names for this log's directory and files may not be on the disk yet."""
+        """The parent directories of this log's directory and files that may not be flushed yet."""
         self.leader_epochs = LeaderEpochs(storage, directory, unmade=metadata is not None)
         self.producers = ProducerStates()
         self._segments: list[Segment] = []
         self._bases: list[int] = []
         self._flushes = FlushState(directory, now_ms)
         self.noted_recovery_point = 0
-        """The recovery point that the checkpoint has."""
+        """The recovery point in the checkpoint file."""
         self.note_recovery_point: Callable[[], None] = lambda: None
-        """Writes the checkpoint; does nothing if the log's owner does not keep one."""
+        """Writes the checkpoint; does nothing if the log's owner keeps none."""
         self.deleted = DeletedSegments()
         self.cleaned_offset: int | None = None
-        """Up to where the log was compacted, None if it never was."""
+        """The offset up to which the log was compacted, None if it never was."""
         self.closed = False
 
     @classmethod
@@ -109,10 +109,10 @@ class LocalLog:
         holes_allowed: bool = False,
         metadata: bytes | None = None,
     ) -> Self:
-        """Open the log in `directory`, or begin it; unless `clean`, what lies from the recovery point on is checked.
+        """Open the log in `directory`, or create it; unless `clean`, check everything from the recovery point on.
 
-        With `holes_allowed`, offsets that are missing between two segments there do not end the log. `metadata` is
-        what `partition.metadata` holds, if a death has kept it from being written.
+        With `holes_allowed`, missing offsets between two segments there do not end the log. `metadata` is the content
+        of `partition.metadata`, in case a crash has kept it from being written.
         """
         storage.make_directory(directory)
         if metadata is not None and PARTITION_METADATA not in storage.list_directory(directory):
@@ -123,7 +123,7 @@ class LocalLog:
 
     @classmethod
     def begin(cls, storage: Storage, directory: str, config: LogConfig, now_ms: int, metadata: bytes) -> Self:
-        """Return the log of a new partition; its directory is made, with `metadata` in it, with its first record."""
+        """Return the log of a new partition; its directory, with `metadata` in it, is created with its first record."""
         log = cls(storage, directory, config, now_ms, metadata)
         log._segments.append(Segment.unmade(storage, directory, config, now_ms))
         log._bases.append(0)
@@ -131,14 +131,14 @@ class LocalLog:
 
     @property
     def is_made(self) -> bool:
-        """Whether there is a directory."""
+        """Whether the directory exists."""
         return self._unmade is None
 
     def make(self) -> None:
-        """Make the directory of a new partition, if it is not there yet.
+        """Create the directory of a new partition, if it does not exist yet.
 
         Raises:
-            OSError: if that fails; then it is tried again the next time.
+            OSError: if that fails; the next call retries.
         """
         if self._unmade is None:
             return
@@ -167,12 +167,12 @@ class LocalLog:
 
     @property
     def failure(self) -> OSError | None:
-        """What the disk has failed with for good: a flush, or a read or a write that will not do better later."""
+        """The permanent disk failure, if any: of a flush, or of a read or write that will not succeed later."""
         return self._flushes.failure or self._flushes.access_failure
 
     @property
     def recovery_point(self) -> int:
-        """The offset before which everything is on the disk."""
+        """The offset below which everything is flushed."""
         return self._flushes.recovery_point
 
     def append(
@@ -185,14 +185,14 @@ class LocalLog:
     ) -> Appended:
         """Append one batch of a producer; its base offset and leader epoch are written into `batch` in place.
 
-        A batch that an idempotent producer sent before is not appended again but answered with its first offsets.
-        `verification`: of a batch that begins a transaction here, what the transaction coordinator has agreed to.
-        `by_coordinator` tells a batch that a group coordinator writes for a producer, which has no sequence.
+        A batch that an idempotent producer sent before is not appended again; its first offsets are returned.
+        `verification`: for a batch that begins a transaction here, the coordinator's confirmation.
+        `by_coordinator`: a group coordinator writes the batch for a producer; it has no sequence.
 
         Raises:
             KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
                 INVALID_TXN_STATE, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, or KAFKA_STORAGE_ERROR if the
-                write failed, a flush has failed before, or the log is closed. In each case the log is as it was,
+                write failed, a flush has failed before, or the log is closed. In each case the log is unchanged,
                 unless it was the flush that failed.
         """
         self._check_writable()
@@ -220,11 +220,11 @@ class LocalLog:
         return Appended(base_offset, last_offset, append_time_ms, self.log_start_offset)
 
     def append_marker(self, marker: Marker, leader_epoch: int, now_ms: int) -> Appended:
-        """Append the end of a transaction: a control batch, which also ends it for the last stable offset.
+        """Append a transaction marker, a control batch; it also advances the last stable offset.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, or KAFKA_STORAGE_ERROR if the write
-                failed, a flush has failed before, or the log is closed; then the log is as it was, unless it was the
+                failed, a flush has failed before, or the log is closed; then the log is unchanged, unless it was the
                 flush that failed.
         """
         self._check_writable()
@@ -254,7 +254,7 @@ class LocalLog:
         return ended
 
     def _check_writable(self) -> None:
-        if self.closed:  # this caller came too late: the files may be another broker's by now, or removed
+        if self.closed:  # called too late: the files may be removed, or in use by another broker
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: the log is closed")
         if self._flushes.failure is not None:
             text = f"{self.directory}: a flush has failed, so nothing is appended: {self._flushes.failure}"
@@ -266,7 +266,7 @@ class LocalLog:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}")
 
     def _write(self, batch: bytearray | memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> Segment:
-        """Assign the batch its offset and write it; returns the segment that it went into."""
+        """Assign the batch its offset and write it; returns its segment."""
         self.make()
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
@@ -276,9 +276,9 @@ class LocalLog:
         return self._put(batch, header, last_offset, now_ms)
 
     def _put(self, batch: Buffer, header: BatchHeader, last_offset: int, now_ms: int) -> Segment:
-        """Write a batch that has its offset; returns the segment that it went into."""
+        """Write a batch that has its offset; returns its segment."""
         if self.noted_recovery_point > self.log_end_offset:
-            # As in Kafka's LogManager.truncateTo, for what comes next is not flushed; once for all logs that were cut.
+            # As in Kafka's LogManager.truncateTo: the next append is not flushed. One write covers all logs.
             self.note_recovery_point()
         segment = self._segments[-1]
         if segment.should_roll(self.config, len(batch), header.max_timestamp, last_offset, now_ms):
@@ -292,21 +292,21 @@ class LocalLog:
             self.flush(now_ms)
 
     def advance_start(self, offset: int) -> None:
-        """Advance the log start offset to `offset`, unless it is there or beyond; older leader epochs go."""
+        """Advance the log start offset to `offset`, unless it is there or beyond; older leader epochs are removed."""
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.leader_epochs.truncate_from_start(offset)
 
     def read(self, offset: int, max_bytes: int, min_one_batch: bool, up_to_offset: int | None = None) -> Slice:
-        """Return a stretch of the log from the batch that holds `offset` on, within one segment.
+        """Return a slice of the log, within one segment, that begins with the batch that holds `offset`.
 
-        It has at most `max_bytes` and may end in half a batch; with `min_one_batch` it has the first batch whole,
-        whatever its size. It ends before the batch that holds `up_to_offset`. At the end of the log, and from
+        It has at most `max_bytes` and may end within a batch; with `min_one_batch` it has the first batch whole,
+        whatever its size. It ends before the batch that holds `up_to_offset`. At the log end offset, and from
         `up_to_offset` on, it is empty.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE below the log's start or above its end; CORRUPT_MESSAGE or
-                KAFKA_STORAGE_ERROR if the file does not hold what it should or cannot be read.
+                KAFKA_STORAGE_ERROR if the file is corrupt or cannot be read.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise KafkaError(
@@ -340,7 +340,7 @@ class LocalLog:
         """Return the aborted transactions with records from `from_offset` to below `upto_offset`.
 
         Raises:
-            KafkaError: CORRUPT_MESSAGE or KAFKA_STORAGE_ERROR if an index cannot be read, nor built again.
+            KafkaError: CORRUPT_MESSAGE or KAFKA_STORAGE_ERROR if an index can be neither read nor rebuilt.
         """
         found: list[AbortedTransaction] = []
         try:
@@ -360,7 +360,7 @@ class LocalLog:
         return found
 
     def upper_bound(self, offset: int, stretch: Slice) -> int:
-        """Return an offset beyond all batches of a stretch that `read` returned for `offset`."""
+        """Return an offset beyond all batches of a slice that `read` returned for `offset`."""
         index = max(bisect_right(self._bases, offset) - 1, 0)
         while index < len(self._segments) - 1 and self._segments[index].file is not stretch.file:
             index += 1
@@ -372,7 +372,7 @@ class LocalLog:
     def offset_for_timestamp(self, timestamp_ms: int) -> Generator[int, None, TimestampOffset | None]:
         """Find the first record whose timestamp is at least `timestamp_ms`; returns (timestamp, offset).
 
-        Yields units of work. The log may change in between: each batch is looked for anew.
+        Yields units of work. The log may change in between: each batch is looked up again.
 
         Raises:
             KafkaError: CORRUPT_MESSAGE if the batch that should hold it cannot be decoded, KAFKA_STORAGE_ERROR.
@@ -408,16 +408,16 @@ class LocalLog:
         return (yield from self.offset_for_timestamp(latest)) if latest != NO_TIMESTAMP else None
 
     def roll(self, now_ms: int) -> Segment:
-        """End the active segment and begin a new one; the old one is flushed in the background."""
+        """Roll: close the active segment for appends and begin a new one; flush the old one in the background."""
         old = self._segments[-1]
         base_offset = self.log_end_offset
         if old.base_offset == base_offset:
-            return old  # nothing in it yet
+            return old  # it is empty
         old.write_indexes()
         written = [*old.paths(), self._write_snapshot()]
         if self._flushes.recovery_point == base_offset:
-            # A flush has brought the recovery point to the very end of this segment. Once there is a new segment, a
-            # restart after a loss of power would trust this one's indexes, so they must be on the disk first.
+            # A flush has moved the recovery point to the end of this segment. Once there is a new segment, a restart
+            # after a power failure would trust this one's indexes, so they must be flushed first.
             self._flushes.wait(self._storage.flush_later(written))
         new = Segment.create(self._storage, self.directory, base_offset, self.config, now_ms)
         self._segments.append(new)
@@ -428,7 +428,7 @@ class LocalLog:
         return new
 
     def flush(self, now_ms: int) -> None:
-        """Return when everything appended so far is on the disk.
+        """Return when everything appended so far is flushed.
 
         Raises:
             OSError: if that fails, now or at an earlier time.
@@ -439,16 +439,16 @@ class LocalLog:
         self._flushes.flush(self._segments[-1].file, self.log_end_offset, now_ms)
 
     def flush_if_due(self, now_ms: int) -> None:
-        """Flush if `flush.ms` have passed since the last time and something was appended.
+        """Flush if `flush.ms` have passed since the last flush and something was appended.
 
-        If that fails, or has failed before, appends are refused; it is logged once.
+        If that fails, or has failed before, appends fail; it is logged once.
         """
         if self._flushes.due(now_ms, self.config.flush_ms):
             with contextlib.suppress(OSError):
                 self.flush(now_ms)
 
     def close(self, now_ms: int) -> None:
-        """End cleanly: everything on the disk, indexes in their files, a snapshot of the producers at the end.
+        """Close cleanly: flush everything, write the indexes, and a producer snapshot at the log end offset.
 
         Raises:
             OSError: if that fails, or a flush has failed before; then the log is not closed.
@@ -463,7 +463,7 @@ class LocalLog:
         self.abandon()
 
     def abandon(self) -> None:
-        """Close all files as they are."""
+        """Close all files without flushing."""
         self.closed = True
         for segment in self._segments:
             segment.close()
@@ -480,12 +480,12 @@ class LocalLog:
         return tuple(self._segments)
 
     def segments_between(self, start_offset: int, end_offset: int) -> Sequence[Segment]:
-        """Return the segments that begin before `end_offset`, from the one that `start_offset` lies in on."""
+        """Return the segments that begin before `end_offset`, from the one that holds `start_offset` on."""
         first = max(bisect_right(self._bases, start_offset) - 1, 0)
         return tuple(self._segments[first : bisect_left(self._bases, end_offset)])
 
     def drop_segments(self, count: int, now_ms: int) -> None:
-        """Delete the oldest segments, not all of them; the log starts at the first that stays."""
+        """Delete the oldest segments, not all of them; the log start offset becomes that of the first one left."""
         assert 0 < count < len(self._segments)
         dropped = self._segments[:count]
         self.advance_start(self._bases[count])
@@ -493,15 +493,15 @@ class LocalLog:
         self._delete(dropped, now_ms)
 
     def begin_cleaned(self, base_offset: int, now_ms: int) -> Segment:
-        """Begin a segment that is to take the place of some."""
+        """Create a segment that is to replace others."""
         return Segment.create(self._storage, self.directory, base_offset, self.config, now_ms, CLEANED)
 
     def flush_segment(self, segment: Segment) -> Flush:
-        """Begin to bring a segment's files onto the disk."""
+        """Begin to flush a segment's files."""
         return self._storage.flush_later([*segment.paths(), self.directory])
 
     def swap_segments(self, cleaned: Segment, old: Sequence[Segment], now_ms: int) -> None:
-        """Put a segment that is on the disk in the place of neighbours that it has the content of."""
+        """Replace neighbouring segments by a flushed segment with their compacted content."""
         cleaned.modified_ms = old[-1].modified_ms
         cleaned.rename(SWAP)
         first = self._segments.index(old[0])
@@ -555,10 +555,10 @@ class LocalLog:
             self._count_recovered(now_ms, wait=holes_allowed)
 
     def _count_recovered(self, now_ms: int, *, wait: bool) -> None:
-        """Count what lies past the recovery point as appended now: it may be in the memory of the system only.
+        """Count what lies past the recovery point as appended now: it may be in the page cache only.
 
-        With `wait` all segments but the last are on the disk when this returns, and below the recovery point: the next
-        start must not take the holes that were allowed at this one for losses.
+        With `wait` all segments but the last are flushed when this returns, and below the recovery point: holes that
+        were allowed at this start must not count as losses at the next one.
         """
         names = (self.directory, self.directory.rpartition("/")[0])
         first = max(bisect_right(self._bases, self._flushes.recovery_point) - 1, 0)
@@ -573,7 +573,7 @@ class LocalLog:
         self._count_unflushed(self.log_end_offset - self._flushes.recovery_point, now_ms)
 
     def _begin_again(self, now_ms: int) -> int:
-        """Begin an empty log at the start offset, which the end of what was found lies before."""
+        """Begin an empty log at the log start offset, as the recovered end lies before it."""
         logger.warning(
             "%s: its start %d is beyond its end, so nothing in it counts", self.directory, self.log_start_offset
         )

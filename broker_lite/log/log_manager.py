@@ -1,21 +1,21 @@
-"""All partitions of one broker: the directory that they live in, and the topics that they belong to.
+"""All partitions of one broker: their log directory, and the topics that they belong to.
 
-Theory of operation: the controller decides which topics exist, and which brokers have replicas of them; logs are made
-and removed to match (`take`). A standalone broker keeps what its controller decides in `topics.json` (`keep`): a topic
-is created when the file names it, and deleted when it no longer does. However many topics are created or deleted
-together, it is written once. Folders of topics that are not in it are renamed at the next start (`…-stray`), and those
-of one that was being deleted, whose id the file keeps until then, are removed. In a cluster the file only says what is
-here. Logs that are found at the start are opened, and stay until the cluster image is known; those that the cluster
-does not know are put aside, as Kafka does with stray logs, since it may be the wrong directory.
+Theory of operation: the controller decides which topics exist, and which brokers have replicas; logs are created and
+removed to match (`take`). A standalone broker writes the decisions of its controller to `topics.json` (`keep`): a topic
+is created when the file lists it, and deleted when it no longer does. The file is written once, however many topics
+are created or deleted together. At the next start, folders of topics that it does not list are renamed (`…-stray`),
+and those of unfinished deletions, whose topic id the file keeps, are removed. In a cluster the file only lists what is
+here. Logs found at the start are opened, and kept until the cluster image is known; those that the cluster does not
+know are renamed, as Kafka does with stray logs, since it may be the wrong directory.
 
-A partition gets its directory with its first record (see `partition_log`), so one without a directory is a partition
-without records; a topic's last one has it from the beginning. What takes its time for thousands of partitions is a
-generator that yields after each, so that its caller can serve clients in between.
+A partition gets its directory with its first record (see `local_log`), so one without a directory is empty; a
+topic's last partition has it from the beginning. What takes long for thousands of partitions is a generator that
+yields after each, so that its caller can serve clients in between.
 
-Beside them lie Kafka's own files: `meta.properties`, the checkpoints, the mark of a clean shutdown. High watermarks
-are written every few seconds and, in a cluster, read back, so that a broker that restarts alone shows what it showed
-before; one that is too low does no harm, so the file need not be on the disk. A directory from a Kafka broker, which
-has no `topics.json`, is taken over by its `partition.metadata`.
+Beside them lie Kafka's own files: `meta.properties`, the checkpoints, the clean shutdown marker. High watermarks
+are written every few seconds and, in a cluster, read back, so that a broker that restarts alone serves what it served
+before. One that is too low does no harm, so the file need not be flushed. A directory of a Kafka broker, which has no
+`topics.json`, is taken over by its `partition.metadata`.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ TOPICS_FILE: Final = "topics.json"
 LOCK_FILE: Final = ".lock"
 MAX_PARTITIONS_PER_TOPIC: Final = 10_000
 EPOCH_JUMP: Final = 1_000
-"""Up to so many leader epochs are skipped at a start. Two copies of one directory that are started equally often would
-else use the same epochs for different records, and no reader could tell the two logs apart (KIP-320)."""
+"""At most so many leader epochs are skipped at a start. Otherwise two copies of one directory, started equally often,
+would use the same epochs for different records, and readers could not tell the two logs apart (KIP-320)."""
 
 logger = logging.getLogger(__name__)
 
@@ -54,10 +54,10 @@ class LogManager:
 
     log_class: type[PartitionLog] = PartitionLog
     _are_strays_kept = False
-    """Whether topics that are gone at the first `take` are put aside, since this may be another cluster's directory."""
+    """Whether topics unknown at the first `take` are renamed, since this may be another cluster's directory."""
 
     def __init__(self, storage: Storage, log_dir: str, config: LogConfig, new_uuid: Callable[[], uuid.UUID]) -> None:
-        """Not to be called: see `open`."""
+        """Private: use `open`."""
         self._storage = storage
         self.log_dir = log_dir
         self.config = config
@@ -67,15 +67,15 @@ class LogManager:
         self._lock: Lock | None = None
         self._last_checkpoint_ms = 0
         self._deleted: dict[str, list[tuple[int, PartitionLog]]] = {}
-        """What is left of deleted topics: partitions whose files are still to be removed."""
+        """Partitions of deleted topics whose files are still to be removed."""
         self._prepared: dict[str, tuple[uuid.UUID, dict[int, PartitionLog]]] = {}
-        """Logs of partitions that are about to be decided, by the names of their topics."""
+        """Logs created before the decision about their partitions, by topic name."""
         self.deletions: dict[uuid.UUID, str] = {}
-        """The names of topics whose deletion is not finished, also one that a crash cut short."""
+        """The names of topics whose deletion is unfinished, including those that a crash interrupted."""
         self._kept: Mapping[str, topics_file.Entry] = {}
-        """The topics that `topics.json` names."""
+        """The topics that `topics.json` lists."""
         self._is_written = True
-        """Whether `topics.json` is known to say so."""
+        """Whether `topics.json` is known to match `_kept`."""
         self._has_taken = False
         self._failure: OSError | None = None
         self.high_watermark_interval_ms = 0
@@ -83,7 +83,7 @@ class LogManager:
         self.topics: Mapping[str, Topic] = MappingProxyType(self._topics)
         self._offsets = OffsetFiles(storage, log_dir, self.topics)
         self.metadata_position: topics_file.MetadataPosition | None = None
-        """How far a member of a cluster has followed the controller's log, for the next start."""
+        """How far a member of a cluster has read the controller's log, for the next start."""
         self.cluster_id = ""
         self.clean = False
         """Whether the broker before this one stopped cleanly."""
@@ -105,14 +105,14 @@ class LogManager:
         high_watermark_interval_ms: int = 5_000,
         checkpoint_interval_ms: int = 60_000,
     ) -> Self:
-        """Open a log directory, or begin it, and recover every partition if its broker did not stop cleanly.
+        """Open a log directory, or create it; recover every partition unless the last broker stopped cleanly.
 
-        An empty `cluster_id` means the one found there, or a new one. `internal_topics` are the settings that internal
-        topics get if they are found in a directory of another broker. `high_watermark_interval_ms`: see `MemberLogs`;
+        An empty `cluster_id` means the one found there, or a new one. `internal_topics`: the settings for internal
+        topics that are found in another broker's directory. `high_watermark_interval_ms`: see `MemberLogs`;
         `checkpoint_interval_ms`: see `flush_due`.
 
         Raises:
-            LogDirectoryError: if another broker uses it, it belongs to another cluster or node, or it cannot be made.
+            LogDirectoryError: if it is in use, belongs to another cluster or node, or cannot be created.
         """
         manager = cls(storage, log_dir, config, new_uuid)
         manager._last_checkpoint_ms = now_ms
@@ -136,7 +136,7 @@ class LogManager:
         return manager
 
     def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
-        """Return the topic of an id."""
+        """Return the topic with an id."""
         return self._by_id.get(topic_id)
 
     def partition(self, topic: str, index: int) -> PartitionLog:
@@ -152,7 +152,7 @@ class LogManager:
         return log
 
     def check_new_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> LogConfig:
-        """Check whether there could be such a topic, as far as there is room; return the settings that it would have.
+        """Check whether such a topic could be created, and there is room; return the settings that it would have.
 
         Raises:
             KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS or INVALID_CONFIG;
@@ -168,10 +168,10 @@ class LogManager:
         return self.config.with_topic_settings(settings)
 
     def check_new_partitions(self, name: str, count: int) -> Topic:
-        """Check whether a topic could have so many partitions; return it as it is.
+        """Check whether a topic could have so many partitions; return the topic unchanged.
 
         Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or INVALID_PARTITIONS if that is no increase or too many.
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or INVALID_PARTITIONS if that is no increase or exceeds the limit.
         """
         topic = self._topics.get(name)
         if topic is None:
@@ -189,7 +189,7 @@ class LogManager:
         return topic
 
     def log_of(self, key: tuple[uuid.UUID, int]) -> PartitionLog:
-        """Return the log of a partition that `take` has made.
+        """Return the log of a partition that `take` has created.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
@@ -201,14 +201,14 @@ class LogManager:
         return log
 
     def failure(self) -> OSError | None:
-        """Return what the directory has failed with for good, as far as any of its logs has noticed."""
+        """Return the directory's permanent disk failure, if any of its logs has noticed one."""
         if self._failure is None:
             failures = (log.failure for topic in self._topics.values() for log in topic.logs.values())
             self._failure = next((each for each in failures if each is not None), None)
         return self._failure
 
     def note_failure(self, error: BaseException) -> None:
-        """Note that something failed with a log, if the disk is the cause, and the error is permanent."""
+        """Record that something failed with a log, if the disk is the cause, and the error is permanent."""
         cause = error if isinstance(error, OSError) else error.__cause__
         if isinstance(cause, OSError) and cause.errno in FAILED:
             self._failure = self._failure or cause
@@ -216,9 +216,9 @@ class LogManager:
     def prepare(
         self, name: str, topic_id: uuid.UUID, indexes: Collection[int], settings: Mapping[str, str], now_ms: int
     ) -> Generator[bool, None, None]:
-        """Make the logs of partitions before it is decided that there are any; to be followed by `end_preparation`.
+        """Create the logs of partitions before the decision to create them; to be followed by `end_preparation`.
 
-        Yields after each partition whether it worked on files.
+        Yields after each partition whether it touched files.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR; TOPIC_ALREADY_EXISTS if the same is under way for a topic of this name.
@@ -235,15 +235,15 @@ class LogManager:
         self._prepared[name] = topic_id, logs
 
     def end_preparation(self, name: str, topic_id: uuid.UUID) -> None:
-        """Remove logs that were prepared and are not needed: their partitions were not decided."""
+        """Remove prepared logs whose partitions were not created."""
         if name in self._prepared and self._prepared[name][0] == topic_id:
-            self._take_back(self._prepared.pop(name)[1].values())
+            self._remove_folders(self._prepared.pop(name)[1].values())
 
     def keep(self, topics: Mapping[str, topics_file.Entry]) -> None:
-        """Write down which topics a standalone broker has: when this returns, that is decided.
+        """Write which topics a standalone broker has: when this returns, the decision is durable.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR; then it is as it was.
+            KafkaError: KAFKA_STORAGE_ERROR; then nothing has changed.
         """
         before, deletions = self._kept, self.deletions
         ids = {each.topic_id for each in topics.values()}
@@ -253,13 +253,13 @@ class LogManager:
             self._write_topics()
         except OSError as error:
             self._kept, self.deletions = before, deletions
-            self._write_down()  # the file may say it already, and the next start would go by that
+            self._write_down()  # the file may have the change already, and the next start would read it
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
 
     def take(self, wanted: Iterable[WantedTopic], gone: Iterable[Topic], now_ms: int) -> Generator[bool, None, bool]:
-        """Make and change logs to match these topics, and forget those that are gone; return whether that is a change.
+        """Create and change logs to match these topics, and drop those that are gone; return whether anything changed.
 
-        Yields after each partition whether it worked on files. A topic that the disk has no room for does not block the
+        Yields after each partition whether it touched files. A topic that does not fit on the disk does not block the
         others, and is retried the next time. Files of topics that are gone are left to `remove_deleted`.
         """
         first, self._has_taken = not self._has_taken, True
@@ -278,19 +278,19 @@ class LogManager:
         return changed
 
     def note_metadata_position(self, position: topics_file.MetadataPosition | None, *, continues: bool) -> None:
-        """Note how far the controller's log was read; on disk at once, if it is another log than at the last start.
+        """Note how far the controller's log was read; at once on disk, if it is another log than at the last start.
 
-        Else the next start would refuse it.
+        Otherwise the next start would reject it.
         """
         self.metadata_position = position
         if not continues:
             self._write_down()
 
     def _taken(self) -> None:
-        """Do what has to follow from a change: here nothing, as `keep` came before it."""
+        """Do nothing after a change: `keep` has written it before."""
 
     def _write_down(self) -> None:
-        """Have `topics.json` say what is kept; if that fails, `flush_due` and `close` try it again."""
+        """Write `_kept` to `topics.json`; if that fails, `flush_due` and `close` retry."""
         is_first, self._is_written = self._is_written, False
         try:
             self._write_topics()
@@ -299,7 +299,7 @@ class LogManager:
                 logger.error("%s: the topics cannot be written down: %s; it is tried again", self.log_dir, error)
 
     def change_defaults(self, config: LogConfig) -> None:
-        """Set the values for topics without these settings of their own, from now on."""
+        """Set the defaults for topics without these settings of their own, from now on."""
         if config == self.config:
             return
         self.config = config
@@ -353,7 +353,7 @@ class LogManager:
         return logs
 
     def _begun(self, log: PartitionLog) -> None:
-        """Prepare a new partition's log: here it is the only replica, as it is."""
+        """Prepare a new partition's log: here it is the only replica."""
 
     def _config_of(self, wanted: WantedTopic) -> LogConfig:
         try:
@@ -373,12 +373,12 @@ class LogManager:
                 continue
             try:
                 directories.put_aside(self._storage, self.log_dir, topic.name, index, self._new_uuid)
-            except OSError as error:  # the others are strays all the same
+            except OSError as error:  # the others are renamed all the same
                 logger.error("%s stays where it is, until the next start: %s", log.directory, error)
                 self.note_failure(error)
 
     def finish_deletions(self, topic_ids: Iterable[uuid.UUID]) -> None:
-        """Note that nothing is left of deleted topics: neither files nor, with the groups, offsets."""
+        """Note that nothing is left of deleted topics: neither files nor committed offsets."""
         for topic_id in topic_ids:
             del self.deletions[topic_id]
         self._write_down()
@@ -391,7 +391,7 @@ class LogManager:
             self._deleted.setdefault(topic.name, []).extend(made)
 
     def remove_deleted(self, name: str | None = None) -> bool:
-        """Remove the files of one partition of a deleted topic, this one or any; False if there is none."""
+        """Remove the files of one partition of a deleted topic, `name` or any; False if there is none."""
         name = next(iter(self._deleted), None) if name is None else name
         left = None if name is None else self._deleted.get(name)
         if name is None or not left:
@@ -402,7 +402,7 @@ class LogManager:
         return True
 
     def _remove_log(self, name: str, index: int, log: PartitionLog) -> None:
-        """Delete a log's files; what cannot be removed goes at the next start."""
+        """Delete a log's files; those that cannot be removed are removed at the next start."""
         log.forget()
         if not log.is_made:
             return
@@ -416,7 +416,7 @@ class LogManager:
     def flush_due(self, now_ms: int) -> None:
         """Flush the partitions whose `flush.ms` have passed, and write the checkpoints if their interval has passed.
 
-        To be called every second or so, and as often as the least `flush.ms` asks.
+        To be called every second or so, and as often as the least `flush.ms` requires.
         """
         for log in self._partitions():
             log.flush_if_due(now_ms)
@@ -431,11 +431,11 @@ class LogManager:
         self._offsets.write()
 
     def checkpoint_cleaner(self) -> None:
-        """Write up to where each log was compacted to its file; when this returns it is there."""
+        """Write the offsets up to which logs were compacted to their file, and flush it."""
         self._offsets.write_cleaned()
 
     def close(self, now_ms: int) -> None:
-        """Stop cleanly: every partition on the disk, checkpoints written, and last the mark that says so.
+        """Stop cleanly: flush every partition, write the checkpoints, and the clean shutdown marker last.
 
         Raises:
             OSError: if some of that fails; everything is closed nevertheless, and the next start recovers.
@@ -463,7 +463,7 @@ class LogManager:
             self._release()
 
     def abandon(self) -> None:
-        """Close everything as it is, as a crash would; the next start recovers."""
+        """Close everything without flushing, as a crash would; the next start recovers."""
         for log in self._partitions():
             log.abandon()
         self._release()
@@ -481,9 +481,9 @@ class LogManager:
     def _new_partitions(
         self, topic: str, indexes: Collection[int], topic_id: uuid.UUID, config: LogConfig, now_ms: int
     ) -> Generator[bool, None, dict[int, PartitionLog]]:
-        """Return the logs of new partitions, whose directories are made later but for the last one's.
+        """Return the logs of new partitions, whose directories are created later except for the last one's.
 
-        That one tells how many there are, should `topics.json` be lost. Yields after each whether it worked on files.
+        That one shows the number of partitions if `topics.json` is lost. Yields after each whether it touched files.
         """
         directories.check_not_metadata_log(topic)
         while self.remove_deleted(topic):  # of an older topic of this name
@@ -501,12 +501,12 @@ class LogManager:
                     logs[index].make()
                 yield index == last
         except OSError as error:
-            self._take_back(logs.values())
+            self._remove_folders(logs.values())
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
         return logs
 
-    def _take_back(self, logs: Iterable[PartitionLog]) -> None:
-        """Remove the folders of partitions that were made for a topic that cannot be."""
+    def _remove_folders(self, logs: Iterable[PartitionLog]) -> None:
+        """Remove the folders of partitions that were created for a topic that cannot be created."""
         for log in logs:
             log.abandon()
             directories.remove_log_if_there(self._storage, log.directory)
@@ -549,8 +549,8 @@ class LogManager:
                     recovery_point=recovery_points.get((name, index), 0),
                     log_start_offset=start_offset,
                     clean=self.clean,
-                    # A Kafka broker may have compacted what it had not yet noted as flushed. This one notes it first,
-                    # so that a hole beyond it is a loss; but where the file is gone compaction may have made it.
+                    # A Kafka broker may have compacted beyond its checkpoint. This one checkpoints first, so a hole
+                    # beyond the checkpoint is a loss; if the file is missing, compaction may have made the hole.
                     holes_allowed=not known or (noted is None and is_compacted),
                     metadata=metadata,
                 )
@@ -561,7 +561,7 @@ class LogManager:
                 log.note_recovery_point = self._offsets.write_recovery_points
             self._add(Topic(name, topic_id, count, logs, MappingProxyType(settings), config))
         self._kept = self._entries()
-        if not known:  # the next start counts holes beyond these as losses, also those that this one accepted
+        if not known:  # the next start counts holes beyond these as losses, including those accepted now
             self._offsets.write_recovery_points()
         self._loaded(is_known=known)
         if self.clean:
@@ -569,13 +569,13 @@ class LogManager:
             self._storage.flush_later([self.log_dir]).result()
 
     def _indexes_here(self, _name: str, count: int, _here: Collection[str]) -> Iterable[int]:
-        """Return which partitions of a topic this directory has, of those that lie `here` or should: here all."""
+        """Return which partitions of a topic this directory has, of those found `_here` or expected: here all."""
         return range(count)
 
     def _loaded(self, *, is_known: bool) -> None:
-        """Begin with what was found; `is_known`: `topics.json` was there.
+        """Begin with the logs that were found; `is_known`: `topics.json` existed.
 
-        The leader epoch of this start is above all that were before, those in a Kafka broker's logs too.
+        The leader epoch of this start is above all earlier ones, including those in a Kafka broker's logs.
         """
         if is_known or self._topics:
             known = max((log.leader_epochs.latest for log in self._partitions()), default=0)

@@ -1,9 +1,9 @@
-"""The log directory of a cluster's member: other brokers may have replicas, and others say which topics there are.
+"""The log directory of a cluster's member: the controller decides which topics there are, and others have replicas.
 
-Theory of operation: the cluster's image decides, and `take` makes this directory follow it; `topics.json` only notes
-what lies here, and as of which position of the controller's log, for the next start. A member opens what lies here,
-whether or not it is still to have it. High watermarks are the last ones that the partition's leader has sent, and are
-checkpointed now and then.
+Theory of operation: the cluster image decides, and `take` makes this directory follow it; `topics.json` only lists
+what is here, and as of which offset of the controller's log, for the next start. A member opens all logs found here,
+whether or not they are still assigned to it. High watermarks are the last ones that the partition's leader has sent,
+and are checkpointed periodically.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class MemberLogs(LogManager):
             self._offsets.write_high_watermarks()
 
     def checkpoint(self) -> None:
-        """See `LogManager`; how far the controller's log was followed is written, too."""
+        """See `LogManager`; also writes how far the controller's log was read."""
         super().checkpoint()
         if self.metadata_position != self._written_position:
             self._write_down()
@@ -44,7 +44,7 @@ class MemberLogs(LogManager):
         self._write_down()
 
     def _begun(self, log: PartitionLog) -> None:
-        log.be_one_of_several(0)  # until its role here is known
+        log.be_one_of_several(0)  # until its role is known
 
     def _indexes_here(self, name: str, count: int, here: Collection[str]) -> Iterable[int]:
         return [index for index in range(count) if f"{name}-{index}" in here]

@@ -1,4 +1,4 @@
-"""`meta.properties`: whose a log directory is, which cluster's and which node's (Kafka's MetaProperties)."""
+"""`meta.properties`: the cluster and node that a log directory belongs to (Kafka's MetaProperties)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ logger = logging.getLogger(__name__)
 
 
 def read(content: bytes) -> dict[str, str]:
-    """Read a `meta.properties`, which may lack its `cluster.id`; the node's number is `node.id`, also in old ones.
+    """Parse a `meta.properties`, which may lack its `cluster.id`; the node id is in `node.id`, also in old ones.
 
     Raises:
-        CheckpointFormatError: if it is damaged or the node's number is missing.
+        CheckpointFormatError: if it is damaged or the node id is missing.
     """
     try:
         lines = [line.strip() for line in content.decode().splitlines()]
@@ -38,7 +38,7 @@ def read(content: bytes) -> dict[str, str]:
 
 
 def load_or_write(storage: Storage, log_dir: str, cluster_id: str, node_id: int, new_uuid: NewUuid) -> str:
-    """Return the id of a directory's cluster; written down if the directory has none.
+    """Return the id of a directory's cluster; writes it if the directory has none.
 
     An empty `cluster_id` means the one found there, or a new one.
 

@@ -1,4 +1,4 @@
-"""The files that say how far the partitions of a log directory are: Kafka's checkpoints."""
+"""The offset checkpoints of a log directory, in Kafka's files."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ logger = logging.getLogger(__name__)
 
 
 class OffsetFiles:
-    """Recovery points, start offsets, high watermarks, and up to where logs were compacted."""
+    """Recovery points, log start offsets, high watermarks, and the offsets up to which logs were compacted."""
 
     def __init__(self, storage: Storage, log_dir: str, topics: Mapping[str, Topic]) -> None:
-        """`topics` is what there is at any time."""
+        """`topics` is a live view of the current topics."""
         self._storage = storage
         self._log_dir = log_dir
         self._topics = topics
         self._named: set[tuple[str, int]] = set()
-        """The partitions that the files may name, including those that are no longer here."""
+        """The partitions that the files may list, including those no longer here."""
         self._written_high_watermarks: Mapping[tuple[str, int], int] = MappingProxyType({})
 
     def read(self, name: str, gone: Collection[tuple[str, int]] = ()) -> dict[tuple[str, int], int] | None:
-        """Return the offsets in a file, except those of partitions that are gone; None if it is missing or damaged."""
+        """Return the offsets in a file, except those of partitions in `gone`; None if it is missing or damaged."""
         found = checkpoints.read_offsets(self._storage, f"{self._log_dir}/{name}")
         if found is None:
             return None
@@ -42,33 +42,33 @@ class OffsetFiles:
         self._write(checkpoints.HIGH_WATERMARKS, self._of_logs(_high_watermark))
 
     def write_recovery_points(self) -> None:
-        """Write the recovery point of each log: up to where it is flushed."""
+        """Write the recovery point of each log: the offset up to which it is flushed."""
         found = self._of_logs(lambda log: log.recovery_point)
         self._write(checkpoints.RECOVERY_POINTS, found)
         for (topic, index), offset in found.items():
             self._topics[topic].logs[index].noted_recovery_point = offset
 
     def write_cleaned(self) -> None:
-        """Write up to where each log was compacted to its file; when this returns it is there."""
+        """Write the offset up to which each log was compacted, and flush the file."""
         self._write(checkpoints.CLEANER_OFFSETS, self._of_logs(lambda log: log.cleaned_offset))
 
     def write_high_watermarks(self) -> None:
-        """Write the high watermarks, which need not be on the disk."""
+        """Write the high watermarks, without flushing."""
         found = self._of_logs(_high_watermark)
         if found != self._written_high_watermarks:
             self._write(checkpoints.HIGH_WATERMARKS, found, durable=False)
             self._written_high_watermarks = found
 
     def take_high_watermarks(self) -> None:
-        """Begin with the high watermarks that were written down last."""
+        """Restore the high watermarks from the checkpoint."""
         known = self.read(checkpoints.HIGH_WATERMARKS) or {}
         for topic in self._topics.values():
             for index, log in topic.logs.items():
                 log.be_one_of_several(known.get((topic.name, index), 0))
-        self._warn_of_less_than_known(known)
+        self._warn_of_missing_records(known)
 
-    def _warn_of_less_than_known(self, known: Mapping[tuple[str, int], int]) -> None:
-        """Log which partitions have less than every replica in sync once had; their leaders send it again."""
+    def _warn_of_missing_records(self, known: Mapping[tuple[str, int], int]) -> None:
+        """Log which partitions end below their high watermark; their leaders send the records again."""
         for (name, index), offset in known.items():
             topic = self._topics.get(name)
             log = None if topic is None else topic.logs.get(index)
@@ -84,8 +84,8 @@ class OffsetFiles:
         """Remove the entries of partitions that are about to be created from all checkpoints.
 
         They may be those of an older topic of this name, or of replicas that have moved away. Kafka rewrites its
-        checkpoints when such a log is deleted (LogManager.asyncDelete). Here that is done no later than when there is a
-        log of this name again, so it holds whatever came between, a crash or a full disk.
+        checkpoints when such a log is deleted (LogManager.asyncDelete). Here it is done at the latest when a log of
+        this name is created again, so it also holds after a crash or with a full disk.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -118,7 +118,7 @@ def _high_watermark(log: PartitionLog) -> int:
 
 
 def note_lost(directory: str, recovery_point: int) -> None:
-    """Log that a folder with records is gone; as in Kafka, the partition starts again without them."""
+    """Log that a folder with records is missing; as in Kafka, the partition starts again without them."""
     if recovery_point > 0:
         logger.warning(
             "%s is gone, with records up to offset %d: the partition begins empty. If the folder was moved away, "
@@ -129,7 +129,7 @@ def note_lost(directory: str, recovery_point: int) -> None:
 
 
 def note_shorter(log: PartitionLog, recovery_point: int) -> None:
-    """Log that a log has less than was on the disk, as where a file is gone; as in Kafka, it goes on from there."""
+    """Log that a log is shorter than its recovery point, as when a file is missing; as in Kafka, it is used."""
     if log.log_end_offset < recovery_point:
         logger.warning(
             "%s ends at offset %d, and was on the disk up to %d: unless a follower was cut, records are "

@@ -2,8 +2,8 @@
 
 An entry is eight bytes: the last offset of a batch, relative to the segment's base offset, and the position at which
 that batch begins (Kafka's OffsetIndex). There is one for about every `index.interval.bytes` of log. The index of a
-segment that is written to lives in memory and reaches the file when the segment is rolled, flushed or closed: after a
-crash the segment is read through anyway, and the index built again.
+segment that is written to is kept in memory and written to the file when the segment is rolled, flushed or closed:
+after a crash the segment is read anyway, and the index rebuilt.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ assert array("i").itemsize == 4
 
 
 class CorruptIndexError(Exception):
-    """An index file that cannot be right; it is built again from the log."""
+    """An index file is corrupt; it is rebuilt from the log."""
 
 
 class OffsetIndex:
@@ -55,7 +55,7 @@ class OffsetIndex:
         return self._positions[entry - 1] if entry else 0
 
     def upper_bound(self, position: int) -> int | None:
-        """Return an offset that no batch before `position` goes beyond, or None if only the segment's end is one."""
+        """Return an offset that is above all batches before `position`, or None if only the segment's end is."""
         entry = bisect_left(self._positions, position)
         return self.base_offset + self._relative_offsets[entry] if entry < len(self._positions) else None
 
@@ -72,7 +72,7 @@ class OffsetIndex:
         """Read a file's content, for a log of `log_bytes`.
 
         Raises:
-            CorruptIndexError: if entries do not rise, or point outside the log.
+            CorruptIndexError: if entries do not increase, or point outside the log.
         """
         if len(data) % ENTRY_BYTES:
             raise CorruptIndexError(f"offset index of {len(data)} bytes, which is no multiple of {ENTRY_BYTES}")

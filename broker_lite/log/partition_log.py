@@ -1,11 +1,11 @@
-"""The log of one partition: it knows how far its records are safe, takes a leader's batches, and can be cut.
+"""The log of one partition: its high watermark, appends as a follower, and truncation (Kafka's UnifiedLog).
 
-Theory of operation: where this is the only replica, what is appended is safe at once, and the high watermark is the end
-of the log. Where there are others it is kept beside the log, and only set from outside (replication decides); it is
-never beyond the end. A follower appends batches as they are, offsets and epochs included. After a change of leaders
-it may have to truncate its end: whole batches are removed, indexes and producers' state are reverted with them (Kafka's
-UnifiedLog.truncateTo). A transaction whose marker is not safe yet still counts as open, since its end could be
-truncated.
+Theory of operation: without other replicas an appended record is committed at once, and the high watermark is the log
+end offset. With other replicas the high watermark is kept beside the log and only set from outside (replication
+decides); it is never beyond the log end offset. A follower appends batches unchanged, with their offsets and epochs.
+After a change of leaders it may have to truncate its end: whole batches are removed, indexes and producer state are
+reverted with them (UnifiedLog.truncateTo). A transaction whose marker is above the high watermark still counts as open:
+its marker could be truncated.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 __all__ = ["HIGH_WATERMARK", "Appended", "OverlappingBatchError", "PartitionLog"]
 
 HIGH_WATERMARK: Final = -1
-"""As an offset to delete records before."""
+"""Passed to `delete_records`: delete up to the high watermark."""
 
 
 class OverlappingBatchError(KafkaError):
-    """A batch of the leader's begins before the end of the log, and does not end there (OFFSET_OUT_OF_RANGE)."""
+    """The leader's batch begins before the log end offset, and does not end there (OFFSET_OUT_OF_RANGE)."""
 
     def __init__(self, directory: str, base_offset: int, expected: int) -> None:
         text = f"{directory}: the leader sent a batch from offset {base_offset} on, {expected} comes next"
@@ -62,32 +62,32 @@ class PartitionLog(LocalLog):
     def __init__(
         self, storage: Storage, directory: str, config: LogConfig, now_ms: int, metadata: bytes | None = None
     ) -> None:
-        """Not to be called: see `open` and `begin`."""
+        """Private: use `open` or `begin`."""
         super().__init__(storage, directory, config, now_ms, metadata)
         self._high_watermark: int | None = None
-        """None where this is the only replica: then it is the end of the log."""
-        self._unfinished_cut: tuple[int, int] | None = None
-        """The segment, by its place, and the position in it that the log is to end at."""
+        """None if this is the only replica: then it is the log end offset."""
+        self._unfinished_truncation: tuple[int, int] | None = None
+        """A truncation to finish: the index of the segment, and the position in it at which the log ends."""
         self._unsafe_ends: deque[tuple[int, int]] | None = None
-        """First offset and marker's offset of transactions that have ended at or beyond the high watermark.
+        """First offset and marker's offset of transactions whose marker is at or beyond the high watermark.
 
-        None until it is asked for, and then read from the log: no file keeps them. A high watermark may move before,
-        and should: after the loss of its checkpoint it is far from the end until the others have told where they are.
+        None until first asked for, then read from the log: no file keeps them. Reading late is cheaper: after the loss
+        of its checkpoint the high watermark is far from the end, until the other replicas have reported their offsets.
         """
 
     @property
     def high_watermark(self) -> int:
-        """The offset below which every replica in sync has the records; consumers read up to it."""
+        """The offset below which all in-sync replicas have the records; consumers read up to it."""
         known = self._high_watermark
         return self.log_end_offset if known is None else max(known, self.log_start_offset)
 
     def be_sole_replica(self) -> None:
-        """Take what is here, and what will be appended, for safe: there is no other replica."""
+        """Count everything in the log, now and later, as committed: there is no other replica."""
         self._high_watermark = None
         self._unsafe_ends = None
 
     def be_one_of_several(self, high_watermark: int | None = None) -> None:
-        """Let replication say how far records are safe: up to `high_watermark`, or to where they were, as yet."""
+        """Let replication set the high watermark, beginning at `high_watermark`, or where it was."""
         if high_watermark is not None:
             self._high_watermark = min(high_watermark, self.log_end_offset)
         elif self._high_watermark is None:
@@ -95,10 +95,10 @@ class PartitionLog(LocalLog):
 
     @property
     def last_stable_offset(self) -> int:
-        """The offset up to which read_committed consumers read: before what is open, or ended but not safe yet.
+        """The limit of read_committed reads: a transaction is open until the high watermark passes its marker.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR if it has to be read from the log, and that fails.
+            KafkaError: KAFKA_STORAGE_ERROR if it has to be read from the log, and the read fails.
         """
         first_open = self.producers.first_unstable_offset
         if self._high_watermark is None:
@@ -121,21 +121,21 @@ class PartitionLog(LocalLog):
         return self.leader_epochs.end_offset(epoch, self.log_end_offset)
 
     def begin_epoch(self, epoch: int, *, with_first_record: bool = False) -> None:
-        """Note that `epoch` begins at the end of the log; what coordinators were asked before does not count in it.
+        """Note that `epoch` begins at the log end offset, and forget all verifications of transactions.
 
-        `with_first_record`: it is enough to write that down with the first record, as where nobody else has a replica.
+        `with_first_record`: write the epoch with its first record only, as where there is no other replica.
 
         Raises:
-            OSError: if it cannot be written down.
+            OSError: if the epoch cannot be written.
         """
         if not with_first_record:
             with self._noting_failures():
-                self._finish_cut()
+                self._finish_truncation()
                 self.leader_epochs.assign(epoch, self.log_end_offset)
         self.producers.forget_verifications()
 
     def advance_high_watermark(self, offset: int) -> bool:
-        """Raise the high watermark to `offset`, the end at most; return whether it moved."""
+        """Raise the high watermark to `offset`, at most to the log end offset; return whether it moved."""
         offset = min(offset, self.log_end_offset)
         if self._high_watermark is None or offset <= self.high_watermark:
             return False
@@ -148,8 +148,8 @@ class PartitionLog(LocalLog):
     def delete_records(self, before_offset: int) -> int:
         """Advance the log start offset to `before_offset` (-1: the high watermark), unless it is there or beyond.
 
-        Nothing below the start is read any more; the next look at retention deletes the segments that are wholly below
-        it. The start reaches the disk with the next checkpoint. Returns the log's start offset.
+        Records below the start are no longer read; the next retention check deletes the segments wholly below it. The
+        start reaches the disk with the next checkpoint. Returns the log's start offset.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE if `before_offset` is beyond the high watermark or below -1.
@@ -181,13 +181,13 @@ class PartitionLog(LocalLog):
         return deque((each.first_offset, each.last_offset) for each in found)
 
     def append_as_follower(self, data: bytes | bytearray | memoryview, leader_epoch: int, now_ms: int) -> int:
-        """Append the whole batches at the beginning of `data`, as a leader has sent them; returns how many bytes.
+        """Append the whole batches at the beginning of `data`, as the leader sent them; returns how many bytes.
 
-        Batches of a later epoch than the one that is followed are ignored: the leader was another one by then.
+        Batches of an epoch later than `leader_epoch` are ignored: another leader wrote them.
 
         Raises:
-            KafkaError: CORRUPT_MESSAGE for a damaged batch, KAFKA_STORAGE_ERROR as `append`. The batches before stay.
-            OverlappingBatchError: for one that begins before the end.
+            KafkaError: CORRUPT_MESSAGE for a damaged batch, KAFKA_STORAGE_ERROR as `append`. Earlier batches stay.
+            OverlappingBatchError: for a batch that begins before the log end offset.
         """
         self._check_writable()
         view, position = memoryview(data), 0
@@ -200,7 +200,7 @@ class PartitionLog(LocalLog):
             except CorruptBatchError as error:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.directory}: {error}") from None
             if header.base_offset < self.log_end_offset <= header.last_offset and self._is_empty:
-                # The leader's log begins in the middle of a batch, as DeleteRecords can have it: the batch comes whole.
+                # The leader's log start offset lies within a batch, as after DeleteRecords: the batch is sent whole.
                 start_offset = self.log_start_offset
                 self.begin_at(header.base_offset)
                 self.log_start_offset = start_offset
@@ -215,17 +215,17 @@ class PartitionLog(LocalLog):
         return len(self._segments) == 1 and not self._segments[0].size
 
     def truncate_to(self, offset: int) -> None:
-        """Cut off every batch that has a record at or beyond `offset`; the high watermark goes back if it must.
+        """Remove every batch that has a record at or beyond `offset`; lower the high watermark if needed.
 
-        Epochs that began at the end without a record are removed, too: a former leader has one, which its leader may
-        not know, and would ask about it forever.
+        Epochs without a record at the end are removed, too: a former leader has one, which its leader may not know, so
+        that it would ask for it again and again.
 
         Raises:
-            OSError: if a file cannot be cut.
+            OSError: if a file cannot be truncated.
         """
         with self._noting_failures():
             if offset >= self.log_end_offset:
-                self._finish_cut()
+                self._finish_truncation()
                 self.leader_epochs.truncate_from_end(self.log_end_offset)
             elif offset <= self._bases[0]:
                 self.begin_at(offset)
@@ -234,7 +234,7 @@ class PartitionLog(LocalLog):
 
     @contextlib.contextmanager
     def _noting_failures(self) -> Iterator[None]:
-        """Note what the disk has failed with for good."""
+        """Record a permanent disk failure."""
         try:
             yield
         except OSError as error:
@@ -248,18 +248,18 @@ class PartitionLog(LocalLog):
         segment = self._segments[index]
         found = segment.find(offset)
         self.log_end_offset = offset if found is None else min(offset, found.header.base_offset)
-        self._unfinished_cut = index, segment.size if found is None else found.position
-        self._finish_cut()
+        self._unfinished_truncation = index, segment.size if found is None else found.position
+        self._finish_truncation()
 
-    def _finish_cut(self) -> None:
-        """Bring the files, and all that depends on the end, back to the end; does nothing if they are there.
+    def _finish_truncation(self) -> None:
+        """Finish a truncation: files and all state that depends on the end; does nothing if there is none.
 
-        A disk may refuse a part of it. Nothing is appended before the rest is done, and nothing beyond the end counts
-        as safe meanwhile: a leader would acknowledge at once what its followers do not have.
+        The disk may fail a part of it. Until the rest is done nothing is appended, and nothing beyond the end counts as
+        committed: a leader would acknowledge at once what its followers do not have.
         """
-        if self._unfinished_cut is None:
+        if self._unfinished_truncation is None:
             return
-        index, position = self._unfinished_cut
+        index, position = self._unfinished_truncation
         if self._high_watermark is not None:
             self._high_watermark = min(self._high_watermark, self.log_end_offset)
         while len(self._segments) > index + 1:
@@ -267,23 +267,23 @@ class PartitionLog(LocalLog):
             del self._segments[-1], self._bases[-1]
         self._segments[-1].cut_at(position)
         self._went_back()
-        self._unfinished_cut = None
+        self._unfinished_truncation = None
 
     def roll(self, now_ms: int) -> Segment:
-        """See `LocalLog`; what is written down of the producers is of the end that the log has by then."""
-        self._finish_cut()
+        """See `LocalLog`. Finishes a truncation first, so that the producer snapshot matches the log end offset."""
+        self._finish_truncation()
         return super().roll(now_ms)
 
     def close(self, now_ms: int) -> None:
-        """See `LocalLog`; the same."""
-        self._finish_cut()
+        """See `LocalLog`. Finishes a truncation first, as `roll`."""
+        self._finish_truncation()
         super().close(now_ms)
 
     def begin_at(self, offset: int) -> None:
         """Drop everything and begin, empty, at `offset`.
 
         Raises:
-            OSError: if a file cannot be made.
+            OSError: if a file cannot be created.
         """
         with self._noting_failures():
             self._begin_at(offset)
@@ -297,19 +297,19 @@ class PartitionLog(LocalLog):
             segment.forget()
         begun = Segment.create(self._storage, self.directory, offset, self.config, created_ms)
         self._segments[:], self._bases[:] = [begun], [offset]
-        self._unfinished_cut = 0, 0
+        self._unfinished_truncation = 0, 0
         self.log_start_offset = self.log_end_offset = offset
         if self._high_watermark is not None:
             self._high_watermark = offset
         self._went_back()
-        self._unfinished_cut = None
+        self._unfinished_truncation = None
 
     def _take(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
-        """Append one batch that has its offset and epoch."""
+        """Append one batch that already has its offset and epoch."""
         last_offset = header.last_offset
         try:
             self.make()
-            self._finish_cut()
+            self._finish_truncation()
             if header.partition_leader_epoch > self.leader_epochs.latest:
                 self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
             segment = self._put(batch, header, last_offset, now_ms)
@@ -337,7 +337,7 @@ class PartitionLog(LocalLog):
         return ended
 
     def _went_back(self) -> None:
-        """Bring all that depends on the end back to where it is now."""
+        """Revert all state that depends on the log end offset to where it is now."""
         end = self.log_end_offset
         self._flushes.cut(end)
         if self._high_watermark is not None:

@@ -71,6 +71,6 @@ def _pack(entry: ProducerEntry) -> bytes:
 def _unpack(fields: tuple[int, ...]) -> ProducerEntry:
     producer_id, epoch, last_sequence, last_offset, delta, timestamp_ms, coordinator_epoch, transaction_start = fields
     batches: deque[AppendedBatch] = deque(maxlen=BATCHES_KEPT)
-    if last_offset >= 0:  # what a group coordinator wrote for the producer has an offset, but no sequence
+    if last_offset >= 0:  # a group coordinator's batch for the producer has an offset, but no sequence
         batches.append(AppendedBatch(last_sequence, last_offset, delta, timestamp_ms))
     return ProducerEntry(producer_id, epoch, batches, timestamp_ms, coordinator_epoch, transaction_start)

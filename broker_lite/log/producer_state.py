@@ -1,8 +1,8 @@
-"""What one partition knows of its producers: the state machine behind exactly-once appends.
+"""The producer state of one partition: the state machine behind exactly-once appends.
 
 A producer numbers its records. For each producer id the partition keeps the epoch and the last five batches
-(first and last sequence, last offset). A batch that comes again is answered with the offsets of its first append;
-a batch out of order is refused; a batch of an older epoch is fenced.
+(first and last sequence, last offset). A repeated batch is answered with the offsets of its first append;
+an out-of-order batch is rejected; a batch of an older epoch is fenced.
 
     known epoch   batch                                 answer
     -----------   -----------------------------------   ------------------------------------------
@@ -62,33 +62,33 @@ BATCHES_KEPT: Final = 5
 """A producer may have five requests in flight, so any of its last five batches may come again."""
 
 MAX_PRODUCERS: Final = 100_000
-"""The most producers kept for one partition; beyond, the one that has been silent longest is forgotten."""
+"""The most producers kept for one partition; beyond that, the one idle longest is removed."""
 
 NO_TRANSACTION: Final = -1
-"""The first offset of a transaction that is not there."""
+"""The first offset, if there is no transaction."""
 
 _EPOCH_BUMP_VERSION = 2
 
 
 class Verification:
-    """A question to the transaction coordinator about a producer's next transaction here, and a Yes once it came.
+    """A request to the transaction coordinator to verify a producer's next transaction here, and its result.
 
-    It counts as long as the partition keeps it; none is equal to another one.
+    It is valid while the partition keeps it; compared by identity.
     """
 
     __slots__ = ("__weakref__", "among", "epoch", "has_epochs")
 
     def __init__(self, epoch: int, has_epochs: bool, among: WeakValueDictionary[int, Verification]) -> None:
         self.among = among
-        """Those of the same leader epoch, by producer id."""
+        """The verifications of the same leader epoch, by producer id."""
         self.epoch = epoch
-        """That of the producer who asks."""
+        """The producer epoch of the request."""
         self.has_epochs = has_epochs
         """Whether its client gets a new epoch with each transaction (KIP-890 part 2)."""
 
 
 class AppendedBatch(NamedTuple):
-    """One batch of a producer, as it was appended; `timestamp_ms` is its records' latest."""
+    """One batch of a producer, as appended; `timestamp_ms` is the latest of its records."""
 
     last_sequence: int
     last_offset: int
@@ -107,7 +107,7 @@ class AppendedBatch(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """The end of a transaction, as its coordinator wrote it; the version selects the rules (KIP-890)."""
+    """A transaction marker, as its coordinator wrote it; the version selects the rules (KIP-890)."""
 
     producer_id: int
     producer_epoch: int
@@ -117,7 +117,7 @@ class Marker(NamedTuple):
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction that a marker has ended; `last_stable_offset` is what it has become by that."""
+    """A transaction that a marker has ended; `last_stable_offset` is that after the marker."""
 
     producer_id: int
     first_offset: int
@@ -144,13 +144,13 @@ class ProducerEntry:
 
 
 class ProducerStates:
-    """The producers of one partition, the one that appended last at the end."""
+    """The producers of one partition, in the order of their last append."""
 
     __slots__ = ("_entries", "_ongoing", "_verifications")
 
     def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
         self._entries = {entry.producer_id: entry for entry in entries}
-        # Producer id -> first offset, in the order of the offsets: later transactions begin at later ones.
+        # Producer id -> first offset, in the order of the offsets: later transactions begin at higher offsets.
         ongoing = [each for each in self._entries.values() if each.current_transaction_first_offset != NO_TRANSACTION]
         ongoing.sort(key=lambda each: each.current_transaction_first_offset)
         self._ongoing = {each.producer_id: each.current_transaction_first_offset for each in ongoing}
@@ -178,21 +178,21 @@ class ProducerStates:
 
     @property
     def oldest_transaction_written_ms(self) -> int | None:
-        """The latest timestamp that the producer of the oldest open transaction has written here."""
+        """The latest timestamp written here by the producer of the oldest open transaction."""
         for producer_id in self._ongoing:
             return self._entries[producer_id].last_timestamp_ms
         return None
 
     def in_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether the producer has a transaction open here under this epoch, so that there is nothing to verify."""
+        """Whether the producer has an open transaction here in this epoch, so that no verification is needed."""
         entry = self._entries.get(producer_id)
         return entry is not None and entry.epoch == epoch and producer_id in self._ongoing
 
     def begin_verification(self, producer_id: int, epoch: int, has_epochs: bool) -> Verification:
         """Begin a verification of a producer's next transaction here; concurrent requests share it.
 
-        It must be kept, and passed to `check` once the coordinator has agreed. One of an older epoch than that of
-        another request does not count.
+        It must be kept, and passed to `check` once the coordinator has confirmed. A verification of an older epoch than
+        that of a concurrent request is invalid.
         """
         if self._verifications is None:
             self._verifications = WeakValueDictionary()
@@ -205,7 +205,7 @@ class ProducerStates:
         return begun
 
     def forget_verifications(self) -> None:
-        """Invalidate all verifications that were begun before."""
+        """Invalidate all verifications begun before."""
         self._verifications = None
 
     def check(
@@ -213,8 +213,8 @@ class ProducerStates:
     ) -> AppendedBatch | None:
         """Check whether a batch of a producer with an id may be appended; return None, or the append it repeats.
 
-        `verification` is the one that the coordinator has agreed to, if it was asked. Batches that a group coordinator
-        writes for a producer (offsets) have no sequence, and none is checked.
+        `verification` is the one that the coordinator has confirmed, if it was asked. Batches that a group coordinator
+        writes for a producer (offsets) have no sequence, so it is not checked.
 
         Raises:
             KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE or
@@ -259,7 +259,7 @@ class ProducerStates:
         if self.in_transaction(producer_id, header.producer_epoch):
             return
         if verification is not None and verification.among is not self._verifications:
-            # It is unknown whether its transaction has ended under another leader. The client has done nothing wrong.
+            # The transaction may have ended under another leader. It is not an error of the client: it retries.
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"the coordinator was asked about producer {producer_id} before this leader's epoch began",
@@ -276,11 +276,11 @@ class ProducerStates:
             )
         begins_late = entry is None and header.base_sequence != 0 and not by_coordinator
         if verification.has_epochs and begins_late:
-            # KIP-890: with an epoch for each transaction, a first batch that is not the first has lost one before it.
+            # KIP-890: with an epoch for each transaction, a first batch with sequence > 0 has lost a batch before it.
             raise _out_of_order(header, "0, as nothing is known of the producer")
 
     def update(self, header: BatchHeader, last_offset: int) -> None:
-        """Note a batch that was appended and whose last record got `last_offset`."""
+        """Note an appended batch, whose last record got `last_offset`."""
         producer_id = header.producer_id
         entry = self._take(producer_id)
         if entry.epoch != header.producer_epoch:
@@ -297,7 +297,7 @@ class ProducerStates:
         self._entries[producer_id] = entry
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that have been silent for so long, unless they are busy; returns how many."""
+        """Remove producers idle for `expiration_ms`, unless they are busy; returns how many."""
         gone = [
             producer_id
             for producer_id, entry in self._entries.items()
@@ -308,7 +308,7 @@ class ProducerStates:
         return len(gone)
 
     def check_marker(self, marker: Marker) -> None:
-        """Check whether the end of a transaction may be written.
+        """Check whether a transaction marker may be written.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
@@ -349,7 +349,7 @@ class ProducerStates:
         return CompletedTransaction(marker.producer_id, first_offset, offset, last_stable_offset, marker.committed)
 
     def _take(self, producer_id: int) -> ProducerEntry:
-        """Return a producer's entry, to be put back at the end; a new one may push out the longest silent."""
+        """Remove and return a producer's entry, to be added again; a new one may evict the one idle longest."""
         entry = self._entries.pop(producer_id, None)
         if entry is None:
             entry = ProducerEntry(producer_id)
@@ -360,7 +360,7 @@ class ProducerStates:
         return entry
 
     def _is_busy(self, producer_id: int) -> bool:
-        """Whether a producer has a transaction open here, or waits to begin one."""
+        """Whether a producer has an open transaction here, or waits to begin one."""
         return producer_id in self._ongoing or self._verification_of(producer_id) is not None
 
     def _verification_of(self, producer_id: int) -> Verification | None:

@@ -1,10 +1,10 @@
-"""Bringing a partition's log back after its broker did not stop cleanly.
+"""Recovery of a partition's log after its broker did not stop cleanly (Kafka's LogLoader).
 
-Everything below the recovery point is known to be on the disk. The segments from there on are read batch by batch:
-length, magic, checksum, rising offsets. At the first batch that does not hold, the file is cut, and what lies behind
-is removed. Their indexes are built again on the way. Then the producers' state is taken from the newest snapshot
-that can be read and brought up to the end of the log (Kafka's LogLoader); the transaction indexes of the segments that
-were read through are built again on that way, since what a marker aborts only the producers' state tells.
+Everything below the recovery point is known to be flushed. The segments from there on are read batch by batch:
+length, magic, checksum, rising offsets. The file is truncated at the first invalid batch, and all later segments are
+removed. Indexes are rebuilt on the way. Then the producer state is loaded from the newest readable snapshot and
+replayed up to the log end offset; this also rebuilds the transaction indexes of the recovered segments, since only the
+producer state knows which transaction a marker aborts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from sparkonce.kafka.protocol.records import (
 )
 
 _READ_BYTES = 4 * 1024 * 1024
-"""How much of a segment is held at once while it is read through; one batch may need more."""
+"""How much of a segment is in memory at once during recovery; one batch may need more."""
 
 logger = logging.getLogger(__name__)
 
@@ -40,10 +40,10 @@ logger = logging.getLogger(__name__)
 def recover_segments(
     segments: list[Segment], recovery_point: int, holes_allowed: bool, visit: Callable[[BatchHeader], None]
 ) -> tuple[int, int]:
-    """Read the segments from the recovery point on through; what lies behind the first bad batch is removed.
+    """Recover the segments from the recovery point on; whatever lies behind the first invalid batch is removed.
 
-    Returns the base offset of the first segment that was read, and the log's end. With `holes_allowed`, offsets that
-    are missing between two segments do not end the log. `visit` is called with every good batch's header.
+    Returns the base offset of the first segment that was read, and the log end offset. With `holes_allowed`, missing
+    offsets between two segments do not end the log. `visit` is called with every valid batch's header.
     """
     bases = [segment.base_offset for segment in segments]
     first = index = max(bisect_right(bases, recovery_point) - 1, 0)
@@ -51,7 +51,7 @@ def recover_segments(
     while index < len(segments):
         segment = segments[index]
         if index > first and segment.base_offset != end_offset and not holes_allowed:
-            break  # the end of the segment before it never reached the disk, cut just between two batches
+            break  # the end of the segment before it was never flushed, and is missing from a batch boundary on
         before = segment.size
         end_offset = recover_segment(segment, visit)
         index += 1
@@ -65,9 +65,9 @@ def recover_segments(
 
 
 def recover_segment(segment: Segment, visit: Callable[[BatchHeader], None]) -> int:
-    """Read a segment through, cut it at the first bad batch and build its indexes again; returns its next offset.
+    """Recover a segment: truncate it at the first invalid batch and rebuild its indexes; returns its next offset.
 
-    `visit` is called with every good batch's header.
+    `visit` is called with every valid batch's header.
     """
     segment.reset_indexes()
     segment.reset_transaction_index()
@@ -97,7 +97,7 @@ def recover_segment(segment: Segment, visit: Callable[[BatchHeader], None]) -> i
 
 
 def _window(segment: Segment, window: memoryview, start: int, position: int) -> tuple[memoryview, int, BatchHeader]:
-    """Return a window on the file that holds the whole batch at `position`, as far as the file does, and its header."""
+    """Return a window on the file with the whole batch at `position`, unless the file ends in it, and its header."""
     held = len(window) - (position - start)
     if held >= HEADER_BYTES:
         header = read_header(window, position - start)
@@ -113,9 +113,9 @@ def _window(segment: Segment, window: memoryview, start: int, position: int) -> 
 def load_producers(
     storage: Storage, directory: str, segments: Sequence[Segment], end_offset: int, recovered_from: int
 ) -> ProducerStates:
-    """Return the producers' state at `end_offset`; snapshots beyond it or damaged are removed.
+    """Return the producer state at `end_offset`; snapshots that are beyond it or damaged are removed.
 
-    The transaction indexes of the segments from offset `recovered_from` on are empty, and are filled on the way.
+    The empty transaction indexes of the segments from offset `recovered_from` on are filled on the way.
     """
     states = ProducerStates()
     start = 0
@@ -140,7 +140,7 @@ def load_producers(
 
 
 def rebuild_transaction_index(storage: Storage, directory: str, segments: Sequence[Segment], index: int) -> None:
-    """Build the transaction index of one segment again, from the snapshot before it or from the log's beginning."""
+    """Rebuild the transaction index of one segment, from the snapshot before it or from the log's beginning."""
     segment = segments[index]
     segment.reset_transaction_index()
     end_offset = segment.next_offset()
@@ -174,7 +174,7 @@ def ended_transactions(
 
 
 def _states_before(storage: Storage, directory: str, offset: int) -> tuple[ProducerStates, int]:
-    """Return the producers' state of the latest good snapshot that is not beyond `offset`, and where it was taken."""
+    """Return the producer state of the latest valid snapshot not beyond `offset`, and the snapshot's offset."""
     for taken_at in sorted(snapshot_offsets(storage, directory), reverse=True):
         if taken_at <= offset:
             path = f"{directory}/{taken_at:020d}{SNAPSHOT_SUFFIX}"
@@ -189,7 +189,7 @@ _Note = Callable[[Segment, CompletedTransaction], None]
 
 
 def _note_aborted(from_offset: int) -> _Note:
-    """Return what puts aborted transactions into the indexes of the segments from offset `from_offset` on."""
+    """Return a callback that adds aborted transactions to the indexes of segments from `from_offset` on."""
 
     def note(segment: Segment, ended: CompletedTransaction) -> None:
         if not ended.committed and segment.base_offset >= from_offset:
@@ -243,7 +243,7 @@ def snapshot_offsets(storage: Storage, directory: str) -> list[int]:
 
 
 def remove_stray_snapshots(storage: Storage, directory: str, bases: Sequence[int]) -> None:
-    """Remove the producer snapshots that no segment begins at, but for the last."""
+    """Remove the producer snapshots that match no segment's base offset, except the last."""
     for offset in sorted(snapshot_offsets(storage, directory))[:-1]:
         if offset not in bases:
             storage.remove(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")

@@ -37,7 +37,7 @@ LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 _SCAN_BYTES = 4096
-"""How much is read at once while looking from header to header."""
+"""How many bytes are read at once when walking over headers."""
 _MAX_SCAN_BYTES = 128 * 1024
 """The same, for a walk over many small batches."""
 
@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 
 class Slice(NamedTuple):
-    """A stretch of a segment's file that begins with a whole batch; `size` is in bytes."""
+    """A slice of a segment's file that begins at a batch boundary; `size` is in bytes."""
 
     file: File
     position: int
@@ -60,7 +60,7 @@ class Slice(NamedTuple):
 
 
 class BatchPosition(NamedTuple):
-    """Where in the file a batch begins, and its header."""
+    """A batch's position in the file, and its header."""
 
     position: int
     header: BatchHeader
@@ -106,9 +106,9 @@ class Segment:
         state: str = "",
         file: File | None = None,
     ) -> None:
-        """Take hold of a segment that is on the disk, or of `file`; a new one is begun by `create` or `unmade`.
+        """Open a segment that is on the disk, or `file`; use `create` or `unmade` for a new one.
 
-        `state` comes at the end of its files' names: nothing for a segment of the log, see `segment_swap`.
+        `state` is the suffix of its files' names: empty for a segment of the log, see `segment_swap`.
         """
         self._storage = storage
         self._path = f"{directory}/{base_offset:020d}"
@@ -129,7 +129,7 @@ class Segment:
     def create(
         cls, storage: Storage, directory: str, base_offset: int, config: LogConfig, now_ms: int, state: str = ""
     ) -> Segment:
-        """Begin an empty segment."""
+        """Create an empty segment."""
         file = storage.open(f"{directory}/{file_name(base_offset, LOG_SUFFIX + state)}")
         if file.size:
             file.truncate(0)
@@ -140,7 +140,7 @@ class Segment:
 
     @classmethod
     def unmade(cls, storage: Storage, directory: str, config: LogConfig, now_ms: int) -> Segment:
-        """Return the empty segment of a log whose directory is not there yet; nothing is written to it."""
+        """Return the empty segment of a log whose directory does not exist yet; nothing is written to it."""
         segment = cls(storage, directory, 0, config, now_ms, file=NO_FILE)
         segment.reset_indexes()
         segment._transaction_index = TransactionIndex()
@@ -174,7 +174,7 @@ class Segment:
         """The aborted transactions whose markers lie in this segment, read from the file if need be.
 
         Raises:
-            CorruptIndexError: if the file cannot be right.
+            CorruptIndexError: if the file is corrupt.
         """
         if self._transaction_index is None:
             try:
@@ -186,14 +186,14 @@ class Segment:
 
     @property
     def max_timestamp(self) -> TimestampOffset:
-        """The latest timestamp in the segment, and the last offset of the batch that first brought it."""
+        """The latest timestamp in the segment, and the last offset of the first batch with it."""
         if self._max is None:
             self._max = self.time_index.last
         return self._max
 
     @property
     def largest_timestamp_ms(self) -> int:
-        """The latest timestamp; without any, when the file was written to last."""
+        """The latest timestamp; if there is none, when the file was last written to."""
         latest = self.max_timestamp.timestamp_ms if self.size else NO_TIMESTAMP
         return latest if latest >= 0 else self.modified_ms
 
@@ -206,12 +206,12 @@ class Segment:
 
     @property
     def created_ms(self) -> int:
-        """When it was begun, or taken hold of."""
+        """When it was created or opened."""
         return self._created_ms
 
     @property
     def modified_ms(self) -> int:
-        """When the `.log` file was written to last; a compacted one has the time of what it took the place of."""
+        """When the `.log` file was last written to; a compacted one has the time of the segments that it replaces."""
         return self._storage.modified_ms(self._name(LOG_SUFFIX))
 
     @modified_ms.setter
@@ -230,7 +230,7 @@ class Segment:
         """Write one batch, whose last record has `last_offset`, at the end.
 
         Raises:
-            OSError: if the write fails; the file is cut back to what it was.
+            OSError: if the write fails; the file is truncated to its former size.
         """
         position = self.size
         file = self.file
@@ -244,7 +244,7 @@ class Segment:
         self.note(header.max_timestamp, last_offset, position, size)
 
     def note(self, max_timestamp_ms: int, last_offset: int, position: int, size: int) -> None:
-        """Keep the indexes up with a batch of `size` bytes that lies at `position`."""
+        """Update the indexes for a batch of `size` bytes at `position`."""
         if self._first_timestamp_ms is None:
             self._first_timestamp_ms = self._find_first_timestamp() if position else max_timestamp_ms
         if max_timestamp_ms > self.max_timestamp.timestamp_ms:
@@ -270,7 +270,7 @@ class Segment:
         if "compact" in config.cleanup_policy:
             most = min(most, config.max_compaction_lag_ms)  # what is in the active segment is never compacted
         jitter = min(config.segment_jitter_ms, most)
-        # Any number will do that differs from partition to partition and from segment to segment.
+        # Any number will do that differs between partitions and between segments.
         return most - zlib.crc32(self._path.encode()) % jitter if jitter else most
 
     def _waited_ms(self, max_timestamp_ms: int, now_ms: int) -> int:
@@ -282,16 +282,16 @@ class Segment:
         return NO_TIMESTAMP if first is None else first.header.max_timestamp
 
     def batches(self, position: int) -> Iterator[BatchPosition]:
-        """Iterate over the whole batches from `position`, where one must begin, reading headers only.
+        """Iterate over the whole batches from `position`, a batch boundary, reading headers only.
 
         Raises:
-            CorruptBatchError: if a length cannot be.
+            CorruptBatchError: if a length is impossible.
         """
         file, end = self.file, self.size
         window, window_start, step = b"", position, _SCAN_BYTES
         while end - position >= LEGACY_HEADER_BYTES:
             if position - window_start + HEADER_BYTES > len(window):
-                # Small batches are read many at a time; of large ones only the header is wanted.
+                # Small batches are read many at a time; of large ones only the header is read.
                 small = position - window_start < 2 * len(window)
                 step = min(step * 2, _MAX_SCAN_BYTES) if small else _SCAN_BYTES
                 window, window_start = _padded(file.pread(min(step, end - position), position)), position
@@ -317,7 +317,7 @@ class Segment:
                 window, window_start, at = _padded(file.pread(min(_SCAN_BYTES, end - position), position)), position, 0
             base_offset, length, magic, last_offset_delta = _OFFSETS.unpack_from(window, at)
             size = length + LOG_OVERHEAD_BYTES
-            if magic < MAGIC:  # a message of old: its offset is the last one of what is in it
+            if magic < MAGIC:  # formats v0 and v1: the offset of a message set is that of its last message
                 last_offset_delta = 0
             elif end - position < HEADER_BYTES:
                 break
@@ -329,7 +329,7 @@ class Segment:
         return None
 
     def batch_since(self, timestamp_ms: int, start_offset: int) -> bytes | None:
-        """Return the first batch whose header has such a timestamp or a later one, and that reaches `start_offset`."""
+        """Return the first batch that ends at `start_offset` or later with a header timestamp >= `timestamp_ms`."""
         offset = max(self.time_index.lookup(timestamp_ms), start_offset)
         for batch in self.batches(self.offset_index.lookup(offset)):
             if batch.header.max_timestamp >= timestamp_ms and batch.header.last_offset >= start_offset:
@@ -344,7 +344,7 @@ class Segment:
         return next_offset
 
     def reset_indexes(self) -> None:
-        """Begin with empty indexes, to `note` the batches again."""
+        """Empty the indexes, to `note` the batches again."""
         self._offset_index = OffsetIndex(self.base_offset)
         self._time_index = TimeIndex(self.base_offset)
         self._max = TimestampOffset(NO_TIMESTAMP, self.base_offset)
@@ -352,23 +352,23 @@ class Segment:
         self._bytes_since_entry = 0
 
     def reset_transaction_index(self) -> None:
-        """Begin with an empty transaction index, and without its file."""
+        """Empty the transaction index, and remove its file."""
         self._transaction_index = TransactionIndex()
         self._storage.remove(self._name(TRANSACTION_INDEX_SUFFIX))
 
     def truncate(self, size: int) -> None:
-        """Cut the file to `size` bytes; the indexes must already end before."""
+        """Truncate the file to `size` bytes; the indexes must already end before."""
         self.file.truncate(size)
         self.size = size
 
     def cut_at(self, position: int) -> None:
-        """Cut the file where a batch begins, and the indexes with it; the transaction index is empty after it."""
+        """Truncate the file at a batch boundary, and the indexes with it; empties the transaction index."""
         self.truncate(position)
         self.reset_transaction_index()
         self._rebuild_indexes()
 
     def write_indexes(self) -> None:
-        """Bring the indexes into their files, with a last entry for the latest timestamp; not yet to the disk."""
+        """Write the indexes to their files, with a last entry for the latest timestamp; without flushing."""
         self.write_transaction_index()
         if self._offset_index is None or self._time_index is None:
             return  # never loaded, so never changed
@@ -377,7 +377,7 @@ class Segment:
         self._storage.write(self._name(TIME_INDEX_SUFFIX), self._time_index.encode(), durable=False)
 
     def write_transaction_index(self) -> None:
-        """Bring the transaction index into its file, which is not there as long as the index is empty."""
+        """Write the transaction index to its file, which does not exist while the index is empty."""
         if self._transaction_index:
             path = self._name(TRANSACTION_INDEX_SUFFIX)
             self._storage.write(path, self._transaction_index.encode(), durable=False)
@@ -395,11 +395,11 @@ class Segment:
             self._storage.remove(path)
 
     def release(self) -> None:
-        """Close the file when its last sender has finished, too."""
+        """Close the file once its last sender has finished."""
         self._file = None
 
     def forget(self) -> None:
-        """Delete the segment's files, but leave the open one to connections that are sending from it."""
+        """Delete the segment's files; connections that are sending from the open file can finish."""
         self.release()
         for path in self.paths():
             self._storage.remove(path)
@@ -433,6 +433,6 @@ class Segment:
             for position, header in self.batches(0):
                 self.note(header.max_timestamp, header.last_offset, position, header.size)
         except OSError:
-            self._offset_index = self._time_index = self._max = None  # half of an index is none: it is tried again
+            self._offset_index = self._time_index = self._max = None  # all or none: a failed load is retried
             raise
         self.write_indexes()

@@ -1,14 +1,14 @@
-"""Putting compacted segments in the place of the old ones, so that a crash at any moment leaves one or the other.
+"""Replacing old segments by compacted ones, so that after a crash at any moment either the old or the new remain.
 
-The names show how far it came, as in Kafka's LocalLog.replaceSegments and LogLoader:
+The names show the progress, as in Kafka's LocalLog.replaceSegments and LogLoader:
 
-    1. `….log.cleaned`  being written: after a crash it is removed, the old segments are what counts
-    2. `….log.swap`     complete and on the disk: after a crash it takes the place of all segments that begin in its
+    1. `….log.cleaned`  being written: removed after a crash, the old segments are valid
+    2. `….log.swap`     complete and flushed: after a crash it replaces all segments that begin in its
                         range of offsets
     3. `….log.deleted`  the old ones, out of the log: removed after `file.delete.delay.ms`, or at the next start
-    4. `….log`          the new one has its own name
+    4. `….log`          the new one has its final name
 
-The content is flushed before the first rename, so what has the name `.swap` is whole.
+The content is flushed before the first rename, so a file named `.swap` is complete.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class DeletedSegments:
-    """Segments that are out of the log, until their files are removed.
+    """Segments removed from the log whose files are not deleted yet.
 
     Their files stay open for connections that are sending from them, and are closed when the last one has finished.
     """
@@ -45,7 +45,7 @@ class DeletedSegments:
         return len(self._waiting)
 
     def add(self, segments: Sequence[Segment], now_ms: int, delay_ms: int) -> None:
-        """Mark segments as deleted by their names; `delay_ms` later `remove_due` removes the files."""
+        """Mark segments as deleted by renaming them; `remove_due` removes the files after `delay_ms`."""
         for segment in segments:
             segment.rename(DELETED)
             self._waiting.append((now_ms + delay_ms, segment))
@@ -53,7 +53,7 @@ class DeletedSegments:
             self.remove_due(now_ms)
 
     def remove_due(self, now_ms: int) -> None:
-        """Remove the files whose time has come."""
+        """Remove the files whose delay has passed."""
         waiting = self._waiting
         for _ in range(len(waiting)):
             due_ms, segment = waiting.popleft()
@@ -64,13 +64,13 @@ class DeletedSegments:
 
 
 def finish_swaps(storage: Storage, directory: str, config: LogConfig, now_ms: int) -> None:
-    """Finish at the start what a crash has cut short; afterwards only segments by their own names are there."""
+    """At the start, finish what a crash interrupted; afterwards only segments with final names are left."""
     names = [name for name in storage.list_directory(directory) if is_log_file(name)]
     cleaned = {name: _offset(name) for name in names if name.endswith(CLEANED)}
     swaps = {name: _offset(name) for name in names if name.endswith(SWAP)}
     for name in [name for name in names if name.endswith(DELETED)]:
         storage.remove(f"{directory}/{name}")
-    # A swap at or behind a file that was still being written belongs to the same work, and is not complete either.
+    # A swap at or behind a file that was still being written belongs to the same round, and is not complete either.
     first_cleaned = min((offset for offset in cleaned.values() if offset is not None), default=None)
     for name, offset in list(swaps.items()):
         if offset is None or (first_cleaned is not None and offset >= first_cleaned):

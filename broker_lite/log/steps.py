@@ -1,4 +1,4 @@
-"""Work that takes its time is a generator that yields after each piece, so that clients can be served in between."""
+"""Long work is a generator that yields after each piece, so that clients can be served in between."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Result = TypeVar("Result")
 
 
 def finish(steps: Generator[object, None, Result]) -> Result:
-    """Do all the work of a generator at once; returns what it returns."""
+    """Run a generator to its end; returns its result."""
     while True:
         try:
             next(steps)

@@ -1,9 +1,9 @@
-"""The only way from the log to files.
+"""The log's only access to files.
 
-Everything that the log does to a disk goes through `Storage` and `File`, so that a simulator can put a disk that
-loses unflushed writes in their place. What is promised: `append` and `write` are visible to later reads at once; they
-survive a loss of power only after a flush. `write` replaces a file as a whole: a reader, and a crash of the process,
-sees the old content or the new, never a mix.
+Every disk access of the log goes through `Storage` and `File`, so that a simulator can replace them by a disk that
+loses unflushed writes. The contract: `append` and `write` are visible to later reads at once; they survive a power
+failure only after a flush. `write` replaces a file as a whole: a reader, and a crash of the process, sees the old
+content or the new, never a mix.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _OPEN_TRIES = 50
 _OPEN_AGAIN_S = 0.1
 _OPEN_FILE_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
 _UNLOCKED = struct.pack("h", fcntl.F_UNLCK)
-"""What the kernel puts in the place of F_WRLCK if that lock could be had."""
+"""The `l_type` by which the kernel reports that the lock is free."""
 _WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 """A `struct flock` of a 64-bit Linux; its process must be 0."""
 
 
 class File(Protocol):
-    """One open file that grows at its end."""
+    """One open file, appended to at its end."""
 
     @property
     def size(self) -> int:
@@ -53,7 +53,7 @@ class File(Protocol):
         """Cut the file to `size` bytes."""
 
     def flush(self) -> None:
-        """Return when everything written is on the disk."""
+        """Flush everything written to the disk."""
 
     def fileno(self) -> int:
         """Return the descriptor, for `sendfile`.
@@ -88,7 +88,7 @@ class Lock(Protocol):
 
 
 class Files(Protocol):
-    """Files that are read and written as wholes; `Storage` says more of both."""
+    """Files that are read and written as a whole; see `Storage`."""
 
     def read(self, path: str) -> bytes:
         """Return a file's content."""
@@ -101,49 +101,49 @@ class Storage(Protocol):
     """A file system, as far as the log needs one. Paths are absolute, with `/` between names."""
 
     def open(self, path: str) -> File:
-        """Open a file to read and to append, making it if it is not there."""
+        """Open a file to read and append, creating it if it does not exist."""
 
     def read(self, path: str) -> bytes:
         """Return a file's content.
 
         Raises:
-            FileNotFoundError: if it is not there.
+            FileNotFoundError: if it does not exist.
         """
 
     def write(self, path: str, data: Buffer, *, durable: bool, private: bool = False) -> None:
-        """Replace a file's content as a whole; if `durable`, return when that is on the disk.
+        """Replace a file's content as a whole; if `durable`, flush it before returning.
 
-        A `private` file is for its owner's eyes only.
+        Only its owner can read a `private` file.
         """
 
     def size(self, path: str) -> int:
         """How many bytes a file has.
 
         Raises:
-            FileNotFoundError: if it is not there.
+            FileNotFoundError: if it does not exist.
         """
 
     def modified_ms(self, path: str) -> int:
         """When a file was written to last, in milliseconds since 1970.
 
         Raises:
-            FileNotFoundError: if it is not there.
+            FileNotFoundError: if it does not exist.
         """
 
     def set_modified_ms(self, path: str, time_ms: int) -> None:
         """Set when a file was last written to."""
 
     def flush_later(self, paths: Sequence[str]) -> Flush:
-        """Begin to bring files or directories onto the disk; one that is gone by then is left out."""
+        """Begin to flush files or directories; those deleted meanwhile are skipped."""
 
     def list_directory(self, path: str) -> list[str]:
         """Return the names in a directory, sorted."""
 
     def is_directory(self, path: str) -> bool:
-        """Whether there is such a directory."""
+        """Whether the directory exists."""
 
     def make_directory(self, path: str) -> None:
-        """Make a directory and those above it, if they are not there."""
+        """Create a directory and its parents, if they do not exist."""
 
     def rename(self, source: str, target: str) -> None:
         """Rename a file or directory, replacing a file of the new name."""
@@ -152,28 +152,28 @@ class Storage(Protocol):
         """Remove a file, if it exists."""
 
     def remove_directory(self, path: str) -> None:
-        """Remove an empty directory, or a link to one; none is fine.
+        """Remove an empty directory, or a link to one; does nothing if it does not exist.
 
         Raises:
-            OSError: if something is in it.
+            OSError: if it is not empty.
         """
 
     def lock(self, path: str) -> Lock:
-        """Lock the file at `path`, making it if it is not there.
+        """Lock the file at `path`, creating it if it does not exist.
 
         Raises:
             BlockingIOError: if it is held already.
         """
 
     def is_locked(self, path: str) -> bool:
-        """Whether anybody has locked the file at `path`, in another process or in this one."""
+        """Whether the file at `path` is locked, by another process or by this one."""
 
     def close(self) -> None:
-        """Wait for the flushes that were begun."""
+        """Wait for the flushes under way."""
 
 
 class WriteGate:
-    """A check before a storage's writes, if `check` is set: it may take its time, or raise OSError in their place."""
+    """A check before a storage's writes, if `check` is set: it may delay a write, or raise OSError instead."""
 
     __slots__ = ("check",)
 
@@ -230,7 +230,7 @@ class DiskFile:
 
     def close(self) -> None:
         """See `File`; a second call does nothing."""
-        descriptor, self._descriptor = self._descriptor, -1  # it is free even if this fails, and may be another file's
+        descriptor, self._descriptor = self._descriptor, -1  # it is free even if this fails, and may be reused
         if descriptor >= 0:
             os.close(descriptor)
 
@@ -250,10 +250,10 @@ class _NoFile:
         return b""
 
     def truncate(self, size: int) -> None:
-        """Leave it as it is: empty."""
+        """Do nothing: it is empty."""
 
     def flush(self) -> None:
-        """Return at once: nothing has been written."""
+        """Do nothing: nothing has been written."""
 
     def fileno(self) -> int:
         raise OSError(errno.EBADF, "the file has not been made yet")
@@ -263,14 +263,14 @@ class _NoFile:
 
 
 NO_FILE: Final[File] = _NoFile()
-"""A `File` that is empty and does not exist yet, for readers."""
+"""An empty `File` for readers, in place of one that does not exist yet."""
 
 
 class DiskLock:
     """A `Lock` that the operating system releases when its holder dies.
 
-    Where there are locks of open files (`F_OFD_SETLK`, Linux) it is one of those: they keep out brokers of the same
-    process and, unlike flock's, Java's, so a Kafka broker and this one do not write to one directory.
+    Where open file description locks exist (`F_OFD_SETLK`, Linux) it is one: they also exclude brokers of the same
+    process and, unlike flock's, Java's, so a Kafka broker and this one never write to one directory.
     """
 
     __slots__ = ("_descriptor",)
@@ -294,7 +294,7 @@ class DiskLock:
 
 
 class DiskStorage:
-    """A `Storage` on a real file system; flushes that may take their time run on one thread."""
+    """A `Storage` on a real file system; slow flushes run on one thread."""
 
     def __init__(self) -> None:
         self._flusher: ThreadPoolExecutor | None = None
@@ -369,7 +369,7 @@ class DiskStorage:
     def remove_directory(self, path: str) -> None:
         """See `Storage`."""
         with contextlib.suppress(FileNotFoundError):
-            if os.path.islink(path):  # a partition that was moved to another disk: what it leads to is not ours
+            if os.path.islink(path):  # a partition that was moved to another disk: the link's target is kept
                 os.unlink(path)
             else:
                 os.rmdir(path)
@@ -379,7 +379,7 @@ class DiskStorage:
         return DiskLock(path)
 
     def is_locked(self, path: str) -> bool:
-        """See `Storage`: asked without taking the lock, which would show to others for a moment."""
+        """See `Storage`: checks without taking the lock, which others would see for a moment."""
         if _OPEN_FILE_LOCK is None:
             try:
                 DiskLock(path).release()
@@ -405,7 +405,7 @@ class DiskStorage:
 
 def _flush_paths(paths: tuple[str, ...]) -> None:
     for path in paths:
-        with contextlib.suppress(FileNotFoundError):  # deleted in the meantime: nothing left to keep
+        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile: nothing to flush
             _flush_path(path, _open_patiently)
 
 
@@ -414,9 +414,9 @@ def _open(path: str) -> int:
 
 
 def _open_patiently(path: str) -> int:
-    """Open a file though the process or the machine has no descriptor left for a while.
+    """Open a file, waiting while the process or the machine has no free descriptor.
 
-    A flush that fails closes its log for good, which must be for what the disk has lost, and not for that.
+    A failed flush closes its log for good; a lack of descriptors must not do that.
     """
     for _ in range(_OPEN_TRIES - 1):
         try:

@@ -1,8 +1,8 @@
-"""The time index of one segment: from which offset on to look for a timestamp.
+"""The time index of one segment: the offset from which to search for a timestamp.
 
 An entry is twelve bytes: a timestamp in milliseconds, and the last offset, relative to the base, of the batch that
-brought it: no record before that offset has a later timestamp (Kafka's TimeIndex). Entries rise in both. As the
-offset index, it lives in memory while the segment is written to.
+brought it: no record before that offset has a later timestamp (Kafka's TimeIndex). Both increase from entry to entry.
+As the offset index, it is kept in memory while the segment is written to.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class TimeIndex:
         return TimestampOffset(self._timestamps[-1], self.base_offset + self._relative_offsets[-1])
 
     def maybe_append(self, timestamp_ms: int, last_offset: int) -> None:
-        """Add an entry if its timestamp is beyond the last one's."""
+        """Add an entry if its timestamp is later than the last one's."""
         if timestamp_ms > (self._timestamps[-1] if self._timestamps else NO_TIMESTAMP):
             self._timestamps.append(timestamp_ms)
             self._relative_offsets.append(last_offset - self.base_offset)
 
     def lookup(self, timestamp_ms: int) -> int:
-        """Return an offset before which no record has a timestamp beyond `timestamp_ms`."""
+        """Return an offset before which no record has a timestamp after `timestamp_ms`."""
         entry = bisect_right(self._timestamps, timestamp_ms)
         return self.base_offset + (self._relative_offsets[entry - 1] if entry else 0)
 
@@ -68,7 +68,7 @@ class TimeIndex:
         """Read a file's content.
 
         Raises:
-            CorruptIndexError: if entries do not rise.
+            CorruptIndexError: if entries do not increase.
         """
         if len(data) % ENTRY_BYTES:
             raise CorruptIndexError(f"time index of {len(data)} bytes, which is no multiple of {ENTRY_BYTES}")

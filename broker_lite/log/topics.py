@@ -1,4 +1,4 @@
-"""What a topic is to the broker that has logs of it, and as the controller has decided it."""
+"""A topic, with the broker's logs of it; and a topic as the controller has decided it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparkonce.broker_lite.log.partition_log import PartitionLog
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic: `settings` are its own, `config` is what they come to on top of the broker's."""
+    """One topic: `settings` are its own, `config` is the result of these and the broker's."""
 
     name: str
     topic_id: uuid.UUID
@@ -25,7 +25,7 @@ class Topic:
 
 
 class WantedTopic(NamedTuple):
-    """A topic as the controller has decided; `here` are the partitions that this broker is to have."""
+    """A topic as the controller has decided; `here` are the partitions that are assigned to this broker."""
 
     name: str
     topic_id: uuid.UUID

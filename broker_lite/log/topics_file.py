@@ -1,7 +1,7 @@
-"""`topics.json`: which topics a log directory has, with their ids, their numbers of partitions and their settings.
+"""`topics.json`: the topics of a log directory, with their ids, numbers of partitions and settings.
 
-It also keeps the latest leader epoch of a standalone broker, the topics whose deletion was not finished and, of a
-member of a cluster, how far it has followed the controller's log.
+It also has the latest leader epoch of a standalone broker, the topics whose deletion is unfinished and, for a
+member of a cluster, how far it has read the controller's log.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 VERSION: Final = 1
 MAX_PARTITIONS: Final = 50_000
-"""The most partitions that all topics have together: each that has records holds open files, and each some memory."""
+"""The most partitions of all topics together: each with records holds open files, and each some memory."""
 
 
 class DamagedTopicsError(Exception):
-    """The file is not what `encode` writes."""
+    """The file is not valid."""
 
 
 MetadataPosition = tuple[int, uuid.UUID, int]
-"""A place in the controller's log: see `LogPosition`."""
+"""A position in the controller's log: see `LogPosition`."""
 
 
 class Entry(NamedTuple):
@@ -39,14 +39,14 @@ class Entry(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What the file says."""
+    """The content of the file."""
 
     topics: Mapping[str, Entry]
     leader_epoch: int = 0
     deleted: Mapping[uuid.UUID, str] = MappingProxyType({})
-    """The names of deleted topics, by id, of which files or groups' offsets may be left."""
+    """The names of deleted topics, by id, whose files or committed offsets may not all be removed."""
     position: MetadataPosition | None = None
-    """How far a member of a cluster had followed the controller's log."""
+    """How far a member of a cluster had read the controller's log."""
 
 
 def encode(content: Content) -> bytes:
@@ -81,12 +81,12 @@ def read(files: Files, path: str) -> Content:
 
 
 def decode(data: bytes) -> Content:
-    """Return what `encode` was called with.
+    """Parse the result of `encode`.
 
-    A file that names fewer topics or partitions than there are would hide their records, so nothing in it is guessed.
+    Nothing is guessed: a missing topic or partition would hide its records.
 
     Raises:
-        DamagedTopicsError: if it is something else.
+        DamagedTopicsError: if `data` is invalid.
     """
     try:
         document: dict[str, Any] = json.loads(data)
@@ -123,10 +123,10 @@ def _entry(name: str, entry: Mapping[str, Any]) -> Entry:
 
 
 def config_of(defaults: LogConfig, path: str, name: str, settings: Mapping[str, str]) -> LogConfig:
-    """Return what a topic goes by: without its own settings, records might be deleted that are to stay.
+    """Return a topic's configuration; an invalid setting is an error, as its default might delete records.
 
     Raises:
-        LogDirectoryError: if one of them is no setting of topics.
+        LogDirectoryError: if one of them is not a topic setting.
     """
     try:
         return defaults.with_topic_settings(settings)
@@ -136,7 +136,7 @@ def config_of(defaults: LogConfig, path: str, name: str, settings: Mapping[str, 
 
 
 def check_room(have: int, more: int) -> None:
-    """Check whether there may be more partitions.
+    """Check that `more` partitions do not exceed the limit.
 
     Raises:
         KafkaError: INVALID_PARTITIONS.

@@ -56,7 +56,7 @@ class TransactionIndex:
         self._entries.append(aborted)
 
     def collect(self, from_offset: int, upto_offset: int, found: list[AbortedTransaction]) -> bool:
-        """Add the transactions with records from `from_offset` to below `upto_offset`; True if later ones have none."""
+        """Add the transactions with records from `from_offset` to below `upto_offset`; True if no later one has any."""
         for entry in self._entries:
             if entry.last_offset >= from_offset and entry.first_offset < upto_offset:
                 found.append(entry)
@@ -73,7 +73,7 @@ class TransactionIndex:
         """Read a file's content.
 
         Raises:
-            CorruptIndexError: if versions are unknown, markers do not rise, or one lies before the segment.
+            CorruptIndexError: if versions are unknown, markers do not increase, or one lies before the segment.
         """
         if len(data) % ENTRY_BYTES:
             raise CorruptIndexError(f"transaction index of {len(data)} bytes, no multiple of {ENTRY_BYTES}")

@@ -1,9 +1,9 @@
 """Whether a batch of a producer may be appended, and in which form.
 
 The header and the checksum are always checked. The records are read only where Kafka's rules need it and the header is
-not enough: in a compacted topic every record must have a key, with `message.timestamp.before.max.ms` every timestamp
-counts, and with a `compression.type` other than the producer's the batch is recompressed. Unlike Kafka the broker does
-not otherwise open a batch: that is what makes it fast. The rules are those of Kafka's UnifiedLog and LogValidator.
+not enough: in a compacted topic every record must have a key, with `message.timestamp.before.max.ms` every
+timestamp is checked, and with a `compression.type` other than the producer's the batch is recompressed. Otherwise the
+broker does not decompress a batch, unlike Kafka, for speed. The rules are those of Kafka's UnifiedLog and LogValidator.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class InvalidRecordsError(KafkaError):
 def check_batch(
     config: LogConfig, batch: bytearray | memoryview, now_ms: int, by_coordinator: bool
 ) -> tuple[bytearray | memoryview, BatchHeader]:
-    """Check one batch; return it as it is to be appended, with its header.
+    """Check one batch; return it in the form to append, with its header.
 
     Raises:
         KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE or INVALID_TIMESTAMP.
@@ -58,7 +58,7 @@ def check_batch(
         and config.message_timestamp_before_max_ms == LONG_MAX
         and "compact" not in config.cleanup_policy
     ):
-        return batch, header  # nearly always: nothing asks for a look inside
+        return batch, header  # nearly always: the records need not be read
     return _check_inside(config, batch, header, now_ms)
 
 
@@ -140,7 +140,7 @@ def _check_latest(config: LogConfig, header: BatchHeader, now_ms: int) -> None:
 def _without_append_time(
     config: LogConfig, batch: bytearray | memoryview, header: BatchHeader
 ) -> tuple[bytearray | memoryview, BatchHeader]:
-    """Take from a batch the mark that only the broker may set; where records have no other time, it is refused."""
+    """Clear a batch's LogAppendTime flag, which only the broker may set; reject it if records have no other time."""
     if config.log_append_time or header.max_timestamp == _NO_TIMESTAMP:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "producers must not set the timestamp type LogAppendTime")
     if isinstance(batch, memoryview) and batch.readonly:

@@ -1,4 +1,4 @@
-"""What the handlers of access control lists share: the authorizer, filters, and fields of answers."""
+"""Shared by the handlers of access control lists: the authorizer, filters, and fields of responses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 
 def configured_authorizer(broker: Broker, request: Request, operation: Operation) -> Authorizer:
-    """Return the authorizer, for a client that may do this to the cluster.
+    """Return the authorizer, if the client may do this operation on the cluster.
 
     Raises:
         KafkaError: CLUSTER_AUTHORIZATION_FAILED, SECURITY_DISABLED.
@@ -25,7 +25,7 @@ def configured_authorizer(broker: Broker, request: Request, operation: Operation
 
 
 def binding_filter(wanted: Any) -> BindingFilter:
-    """Read a filter; the fields of DescribeAcls and DeleteAcls have the same names."""
+    """Parse a filter; the fields of DescribeAcls and DeleteAcls have the same names."""
     known = (
         (wanted.resource_type_filter, ResourceType),
         (wanted.pattern_type_filter, PatternType),
@@ -47,19 +47,19 @@ def binding_filter(wanted: Any) -> BindingFilter:
 
 
 def invalid_request(text: str) -> KafkaError:
-    """Return the error of a rule or filter that makes no sense."""
+    """Return the error of an invalid rule or filter."""
     return KafkaError(ErrorCode.INVALID_REQUEST, text)
 
 
 def error_fields(error: KafkaError | None) -> dict[str, Any]:
-    """Return the fields of an answer that tell an error, or that there is none."""
+    """Return the fields of a response for an error, or for none."""
     if error is None:
         return {"error_code": 0, "error_message": None}
     return {"error_code": int(error.code), "error_message": error.message or error.code.name}
 
 
 def rule_fields(rule: Rule) -> dict[str, Any]:
-    """Return the fields of an answer that tell a rule."""
+    """Return the fields of a response that describe a rule."""
     return {
         "principal": rule.principal,
         "host": rule.host,

@@ -1,4 +1,4 @@
-"""Files that all brokers of a cluster have alike, as those see them who read and change them: see `shared_files.py`."""
+"""Files that are the same on all brokers of a cluster, as their readers and writers see them: see `shared_files.py`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sparkonce.kafka.protocol.primitives import Buffer
 
 
 class AnnouncedFiles:
-    """A storage's files; a write is a decision of the controller's, which `SharedFiles` carries out."""
+    """A storage's files; a write becomes a decision of the controller, which `SharedFiles` carries out."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
         self.announce: Callable[[str, str], None] | None = None
         """Called with a file's name and text; raises KafkaError NOT_CONTROLLER if this is not the controller."""
         self.ahead: dict[str, str] = {}
-        """What counts and is not on the disk yet: this controller has just decided it, or the disk refuses it."""
+        """Files that are valid but not on the disk yet: just decided by this controller, or their write failed."""
 
     def read(self, path: str) -> bytes:
         """See `Files`."""
@@ -26,7 +26,7 @@ class AnnouncedFiles:
         return self.storage.read(path) if ahead is None else ahead.encode()
 
     def write(self, path: str, data: Buffer, *, durable: bool, private: bool = False) -> None:  # noqa: ARG002
-        """See `Files`: all of them are durable, and `SharedFiles` knows which are private."""
+        """See `Files`: all are durable, and `SharedFiles` knows which are private."""
         if self.announce is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is not in its cluster yet")
         self.announce(posixpath.basename(path), bytes(data).decode())

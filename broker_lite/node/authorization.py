@@ -1,4 +1,4 @@
-"""What handlers ask about topics, groups and the cluster: is it there, and may this client do that to it.
+"""Checks of topics, groups and the cluster: does it exist, and may this client do that to it.
 
 Kafka's order: by name, authorization is checked first, so that what a client may not see looks as if it did not exist;
 by id, existence is checked first, since ids reveal nothing.
@@ -19,7 +19,7 @@ from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 def find_topic(
     broker: Broker, request: Request, operation: Operation, name: str | None, topic_id: uuid.UUID | None = None
 ) -> tuple[Topic | None, ErrorCode]:
-    """Return a topic by its id, or without one by its name; or None and why the client cannot have it."""
+    """Return a topic by its id, or without one by its name; or None and the client's error."""
     if topic_id is not None:
         topic, unknown = broker.topic_by_id(topic_id), ErrorCode.UNKNOWN_TOPIC_ID
         if topic is None:
@@ -50,11 +50,11 @@ def may_see_transactional_id(broker: Broker, request: Request, transactional_id:
 
 
 NOT_ASKED = -(2**31)
-"""In the place of authorized operations that the client did not ask for."""
+"""The value of authorized operations that the client did not request."""
 
 
 def as_set(bits: int) -> frozenset[int] | None:
-    """Return authorized operations as kafka-python's codecs take them."""
+    """Return authorized operations in the form of kafka-python's codecs."""
     return None if bits == NOT_ASKED else frozenset(index for index in range(32) if bits >> index & 1)
 
 
@@ -73,5 +73,5 @@ def group_error(broker: Broker, request: Request, operation: Operation, group_id
 
 
 def may_see_group(broker: Broker, request: Request, group_id: str) -> bool:
-    """Whether a group that the client did not name may be shown to it."""
+    """Whether the client may see a group that it did not name."""
     return authorized(broker, request, Operation.DESCRIBE, ResourceType.GROUP, group_id, log_denial=False)

@@ -1,7 +1,7 @@
-"""One broker: its services, built in one place, and what handlers do with several of them.
+"""One broker: its services, built in one place, and functions for handlers that need several of them.
 
-A service gets the few things that it needs, never the broker; handlers get the broker. Whether there are other brokers
-is a matter of its `Place` alone. Nothing here knows of sockets; timers come through `Scheduler`, time through `Clock`.
+A service gets only the few objects that it needs, never the broker; handlers get the broker. Only its `BrokerMode`
+depends on whether there are other brokers. No sockets here; timers come through `Scheduler`, time through `Clock`.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.node.coordinated import Coordinated
     from sparkonce.broker_lite.node.fetch_sessions import FetchSessions
     from sparkonce.broker_lite.node.group_coordinator import GroupCoordinator
-    from sparkonce.broker_lite.node.leader import Led
+    from sparkonce.broker_lite.node.leader import LedPartition
     from sparkonce.broker_lite.node.metrics import Metrics
-    from sparkonce.broker_lite.node.place import Place
+    from sparkonce.broker_lite.node.mode import BrokerMode
     from sparkonce.broker_lite.node.transaction_coordinator import TransactionCoordinator
 
 _INT32_MAX = 2**31 - 1
@@ -51,10 +51,10 @@ logger = logging.getLogger(__name__)
 
 
 class RequestFaults(Protocol):
-    """What may alter how requests are answered (`broker_lite.faults`)."""
+    """Alters how requests are answered (`broker_lite.faults`)."""
 
     def handle(self, request: Request) -> Body | None:
-        """Answer a request in the place of `dispatch.handle`."""
+        """Answer a request in place of `dispatch.handle`."""
 
 
 class Broker:
@@ -67,7 +67,7 @@ class Broker:
         log_dir: str,
         clock: Clock,
         scheduler: Scheduler,
-        place: Place,
+        mode: BrokerMode,
         new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
         metrics: Metrics | None = None,
     ) -> None:
@@ -79,9 +79,9 @@ class Broker:
             log_dir: the log directory.
             clock: the time.
             scheduler: the event loop.
-            place: what this broker is to its cluster.
-            new_uuid: returns an id that nothing else has.
-            metrics: what is counted, if that is enabled.
+            mode: standalone, or a member of a cluster.
+            new_uuid: returns a unique id.
+            metrics: the counters, if metrics are enabled.
 
         Raises:
             LogDirectoryError: if it is in use, or another cluster's or node's.
@@ -94,20 +94,20 @@ class Broker:
         self.faults: RequestFaults | None = None
         """The fault injector while there are faults to inject; else None."""
         self.on_settings_changed: list[Callable[[BrokerConfig], object]] = []
-        """Called with the settings in effect whenever a client has changed one."""
+        """Called with the settings in effect whenever a client changes one."""
         self.note_refusal = RefusalLog(clock.monotonic_ms).note
-        """Log what a client did wrong, up to a rate; returns whether it was logged."""
+        """Log an error of a client, up to a rate; returns whether it was logged."""
         self.turns = Turns(scheduler, self._note_failed)
-        self.shared_files = place.files(storage)
-        """What files are written by that all brokers of a cluster have alike."""
+        self.shared_files = mode.files(storage)
+        """Writes the files that are the same on all brokers of a cluster."""
         self.dynamic = DynamicSettings(self.shared_files, log_dir, config)
         self.config = self.dynamic.config
-        place.check(storage, log_dir)
-        self.logs = self._open_logs(storage, log_dir, place)
+        mode.check(storage, log_dir)
+        self.logs = self._open_logs(storage, log_dir, mode)
         self.cluster_id = self.logs.cluster_id
         try:
-            self._build(storage, place)
-            self._begin(storage, place)
+            self._build(storage, mode)
+            self._begin(storage, mode)
         except SecurityFileError:
             self.logs.close(clock.now_ms())
             raise
@@ -116,9 +116,9 @@ class Broker:
             self.logs.abandon()
             raise
 
-    def _open_logs(self, storage: Storage, log_dir: str, place: Place) -> LogManager:
+    def _open_logs(self, storage: Storage, log_dir: str, mode: BrokerMode) -> LogManager:
         config = self.config
-        return place.logs_class.open(
+        return mode.logs_class.open(
             storage,
             log_dir,
             config.log,
@@ -131,18 +131,18 @@ class Broker:
             checkpoint_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
         )
 
-    def _build(self, storage: Storage, place: Place) -> None:
-        """Build the services that every broker has; the others are built on first use."""
+    def _build(self, storage: Storage, mode: BrokerMode) -> None:
+        """Create the services that every broker has; the others are created on first use."""
         config, clock, scheduler, logs = self.config, self.clock, self.scheduler, self.logs
         replication = ReplicationSettings(config.replica_lag_time_max_ms)
         self.member = ClusterMember(config.node_id, logs.log_of, replication, None, scheduler, clock.monotonic_ms)
         """This broker as a member of its cluster."""
         self.deleted = DeletedTopics(logs, self._loaded_groups, self._settle, clock.now_ms, self.note_refusal)
-        """What is left of topics that have been deleted."""
+        """The deleted topics whose files or committed offsets are not all removed yet."""
         self.cluster = ClusterPartitions(logs, self.member, scheduler, clock, self.deleted)
-        """What it leads and follows."""
+        """The partitions that it leads and follows."""
         self.cluster.on_topics.append(self._topics_changed)
-        self.leading: Callable[[str, int], Led] = self.cluster.leading
+        self.leading: Callable[[str, int], LedPartition] = self.cluster.leading
         """Return a partition that this broker leads, to read or write its records.
 
         Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER.
@@ -151,9 +151,9 @@ class Broker:
         """Return a partition's log; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
         self.topic_by_id: Callable[[uuid.UUID], Topic | None] = logs.topic_by_id
         self.topic: Callable[[str], Topic | None] = logs.topics.get
-        self.request_topic = place.request_topic(self.member, self.dynamic, self._make_topic)
-        """Have the controller make a topic as on first use, an internal one as its coordinator needs it."""
-        self.producer_ids = place.producer_ids(self.member, storage, logs.log_dir, self._largest_producer_id)
+        self.request_topic = mode.request_topic(self.member, self.dynamic, self._make_topic)
+        """Request a topic from the controller, as on first use; internal topics as their coordinator needs them."""
+        self.producer_ids = mode.producer_ids(self.member, storage, logs.log_dir, self._largest_producer_id)
         self.authorizer = self._authorizer()
         configured = configured_credentials(config.listener_configs, lambda: self.new_uuid().bytes)
         self.scram_credentials = ScramCredentials(self.shared_files, logs.log_dir, configured)
@@ -165,22 +165,22 @@ class Broker:
         supers = super_users(config.super_users)
         return Authorizer(self.shared_files, self.logs.log_dir, supers, config.allow_everyone_if_no_acl_found)
 
-    def _begin(self, storage: Storage, place: Place) -> None:
-        """Take this broker's place, and read what the coordinators have in their logs."""
-        place.take(storage, self.cluster, self.config.node_id, self.clock)
-        coordinated = place.coordinated(self.logs.topics)
+    def _begin(self, storage: Storage, mode: BrokerMode) -> None:
+        """Join the cluster, or begin as a standalone broker; load the coordinators' logs."""
+        mode.take(storage, self.cluster, self.config.node_id, self.clock)
+        coordinated = mode.coordinated(self.logs.topics)
         if OFFSETS_TOPIC in coordinated:
             _ = self.groups
         self.deleted.resume()
         if TRANSACTIONS_TOPIC in coordinated:
             _ = self.transactions
 
-    # What not every broker needs is imported and created on first use, or if the log has data of it: loading all of it
-    # would take a quarter of the start.
+    # Services that not every broker needs are imported and created on first use, or if the log has data for them:
+    # loading all of them would take a quarter of the start.
 
     @cached_property
     def fetch_sessions(self) -> FetchSessions:
-        """The sessions of fetches that name only what changes."""
+        """The sessions of incremental fetches."""
         from sparkonce.broker_lite.node.fetch_sessions import FetchSessions
 
         slots = self.config.max_incremental_fetch_session_cache_slots
@@ -188,7 +188,7 @@ class Broker:
 
     @cached_property
     def pending_offsets(self) -> PendingOffsets:
-        """The offsets that wait for the end of their transaction."""
+        """The offsets committed in open transactions."""
         from sparkonce.broker_lite.coordinators.offsets import PendingOffsets
 
         return PendingOffsets()
@@ -230,7 +230,7 @@ class Broker:
         return Coordinated(topic, self.cluster, self.internal_topic, self.scheduler, self.clock)
 
     def _loaded_groups(self) -> GroupCoordinator | None:
-        """Return the groups, if they have been needed yet."""
+        """Return the groups, if they have been loaded."""
         return self.__dict__.get("groups")
 
     def _largest_producer_id(self) -> int:
@@ -252,7 +252,7 @@ class Broker:
         return topic in INTERNAL_TOPICS
 
     def create_topic(self, name: str, partitions: int, settings: Mapping[str, str], replicas: int = 1) -> Topic:
-        """Have this broker, which is the controller, make a topic under a new id.
+        """Create a topic under a new id; this broker is the controller.
 
         Raises:
             KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS or INVALID_CONFIG;
@@ -277,10 +277,10 @@ class Broker:
             self.create_topic(name, self.config.num_partitions, {}, self.config.default_replication_factor)
 
     def internal_topic(self, name: str) -> Topic:
-        """Return one of the coordinators' own topics, created with the settings that they need, if it does not exist.
+        """Return one of the coordinators' own topics, created with the settings that they need if it does not exist.
 
         Raises:
-            KafkaError: as `create_topic`; COORDINATOR_NOT_AVAILABLE until the controller has made it.
+            KafkaError: as `create_topic`; COORDINATOR_NOT_AVAILABLE until the controller has created it.
         """
         topic = self.topic(name)
         if topic is None:
@@ -317,7 +317,7 @@ class Broker:
         self._settings_changed()
 
     def reload_settings(self) -> None:
-        """Read again what clients have changed through another broker: settings of brokers, and of groups."""
+        """Reload the settings of brokers and groups that clients have changed through another broker."""
         self.dynamic.reload()
         self._settings_changed()
         groups = self._loaded_groups()
@@ -331,23 +331,23 @@ class Broker:
         for listener in self.on_settings_changed:
             listener(self.config)
 
-    # The end.
+    # Shutdown.
 
     def _note_failed(self, request: Request, error: Exception) -> None:
-        """Log why a request is not answered whose connection is closed for it."""
+        """Log why a request is not answered and its connection is closed."""
         text = f"{ApiKey(request.api_key).name} from {request.client_host} failed ({error!r}); closing its connection"
         if self.note_refusal(text) and not isinstance(error, (ProtocolError, OSError)):
             logger.exception("this is a mistake of the broker's", exc_info=error)
 
     def _close_coordinators(self) -> None:
-        """Cancel the timers of the coordinators that are loaded: what they would write must not be written any more."""
+        """Cancel the timers of the loaded coordinators, so that they write nothing more."""
         transactions: TransactionCoordinator | None = self.__dict__.get("transactions")
         for each in (self._loaded_groups(), transactions):
             if each is not None:
                 each.close()
 
     def close(self) -> None:
-        """Stop cleanly, with everything on disk; requests that are not done in time are not answered."""
+        """Stop cleanly, with everything on disk; requests that do not end in time are not answered."""
         self.turns.close()
         self.member.leave()
         self.cluster.close()

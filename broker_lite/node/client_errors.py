@@ -14,7 +14,7 @@ _NOT_LED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, Err
 
 
 def producer_error(error: ErrorCode, version: int, fenced_from: int) -> ErrorCode:
-    """Return a transaction coordinator's error for a request's version; PRODUCER_FENCED is for those that know it."""
+    """Return a transaction coordinator's error for a request's version; PRODUCER_FENCED from `fenced_from` on."""
     if error is ErrorCode.PRODUCER_FENCED and version < fenced_from:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error
@@ -28,7 +28,7 @@ def commit_error(error: ErrorCode) -> ErrorCode:
 
 
 def coordinator_error(error: ErrorCode) -> ErrorCode:
-    """Return the client's error when the coordinator's partition did not become safe (as Kafka's coordinators)."""
+    """Return the client's error when a coordinator's write was not replicated in time (as Kafka's coordinators)."""
     return ErrorCode.NOT_COORDINATOR if error in _NOT_LED else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Both times, in milliseconds: since 1970, and of a clock that never goes back."""
+    """The time of day in milliseconds since 1970, and a monotonic clock in milliseconds."""
 
     now_ms: Callable[[], int]
     monotonic_ms: Callable[[], int]

@@ -1,10 +1,10 @@
-"""The partitions of a broker: which it leads, and which waiting fetches to wake.
+"""The partitions of a broker: which it leads, and which waiting fetches to complete.
 
 Theory of operation: the cluster image says which topics exist and which partitions have a replica here; logs are
 created and removed to match it, before the replicas take their roles. Two kinds of fetches wait. Those of followers
 read up to the end of a log, and an append wakes them. Those of consumers read up to the high watermark, and wait for
-that to move; where there are no followers, an append moves it. When a partition changes its leader, all of them are
-woken, and return that to their clients.
+to advance; without followers, an append advances it. When a partition changes its leader, all its fetches are
+completed, and tell their clients so.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sparkonce.broker_lite.log.log_manager import WantedTopic
 from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.node.deletions import Deletions, Then
 from sparkonce.broker_lite.node.follower_fetches import FollowerFetches
-from sparkonce.broker_lite.node.leader import Led
+from sparkonce.broker_lite.node.leader import LedPartition
 from sparkonce.broker_lite.node.purgatory import FetchPurgatory, PartitionKey
 from sparkonce.broker_lite.node.turns import ITEM, in_units
 from sparkonce.broker_lite.replication.replicas import Event, HighWatermarkMoved
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.scheduling import Scheduler, Timer
 
 RECORDS_PER_UNIT: Final = 10
-"""How many records are applied to the image for a unit of work."""
+"""How many records are applied to the image for one unit of work."""
 ROLE: Final = 2
-"""The units of work of a role that is taken or left."""
+"""The units of work to begin or end a role."""
 RETRY_S: Final = 1.0
-"""After how long an operation that the disk has failed is retried."""
+"""The delay before an operation that failed on the disk is retried, in seconds."""
 
 logger = logging.getLogger(__name__)
 
 
 class ClusterPartitions:
-    """Keeps a broker's logs and waiting requests in line with the cluster image."""
+    """Updates a broker's logs and waiting requests to match the cluster image."""
 
     def __init__(
         self, logs: LogManager, member: ClusterMember, scheduler: Scheduler, clock: Clock, deleted: DeletedTopics
@@ -58,25 +58,25 @@ class ClusterPartitions:
         """The waiting fetches of consumers."""
         self.deletions = Deletions(member, scheduler)
         self.on_topics: list[Callable[[Sequence[Topic]], object]] = []
-        """Called when topics exist, or have changed, with those that are gone."""
+        """Called with the removed topics whenever topics are created, changed or removed."""
         self._deleted = deleted
         self._scheduler = scheduler
         self._clock = clock
         self._retry: Timer | None = None
-        self._told: dict[ClusterKey, str] = {}
-        """What has been logged of partitions without a role."""
+        self._logged: dict[ClusterKey, str] = {}
+        """What has been logged about partitions without a role."""
         self._monotonic_ms = clock.monotonic_ms
         self.follower_fetches = FollowerFetches(
             self.logs, member.replicas, self.deletions, member.publish, scheduler, self._monotonic_ms
         )
         self.followers = self.follower_fetches.waiting
         """The waiting fetches of followers."""
-        self._led: dict[PartitionKey, Led] = {}
-        """Partitions that were asked for since a role has changed."""
+        self._led: dict[PartitionKey, LedPartition] = {}
+        """Cache of `leading` since the last change of a role."""
         member.replicas.on_change = self._led.clear
         member.listen(self._on_event)
 
-    def leading(self, topic: str, index: int) -> Led:
+    def leading(self, topic: str, index: int) -> LedPartition:
         """Return a partition that this broker leads.
 
         Raises:
@@ -87,15 +87,17 @@ class ClusterPartitions:
             led = self._led[topic, index] = self._find(topic, index)
         return led
 
-    def _find(self, topic: str, index: int) -> Led:
+    def _find(self, topic: str, index: int) -> LedPartition:
         found = self.logs.topics.get(topic)
         if found is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} does not exist")
         leader = self.member.replicas.leader((found.topic_id, index))
-        return Led(cast("PartitionLog", leader.log), leader.state.leader_epoch, leader if leader.followers else None)
+        return LedPartition(
+            cast("PartitionLog", leader.log), leader.state.leader_epoch, leader if leader.followers else None
+        )
 
-    def appended(self, topic: str, index: int, led: Led, size: int, last_offset: int) -> None:
-        """Note that this broker, as the leader, has appended: alone in sync, it has made the records safe."""
+    def appended(self, topic: str, index: int, led: LedPartition, size: int, last_offset: int) -> None:
+        """Note an append by this broker as the leader; if it is alone in sync, the high watermark advances."""
         if led.replicas is None:
             if self.purgatory.waits_for(topic, index):
                 self.purgatory.appended(topic, index, size, led.log.last_stable_offset > last_offset)
@@ -104,8 +106,8 @@ class ClusterPartitions:
         found = self.logs.topics[topic]
         self.member.publish(self.member.replicas.appended((found.topic_id, index), self._monotonic_ms()))
 
-    def ended(self, topic: str, index: int, led: Led) -> None:
-        """Note that this broker, as the leader, has written the end of a transaction."""
+    def ended(self, topic: str, index: int, led: LedPartition) -> None:
+        """Note that this broker, as the leader, has written a transaction marker."""
         self.purgatory.decided(topic, index)
         self.followers.decided(topic, index)
         if led.replicas is not None:
@@ -113,13 +115,13 @@ class ClusterPartitions:
             self.member.publish(self.member.replicas.appended((found.topic_id, index), self._monotonic_ms()))
 
     def gone(self, keys: Iterable[PartitionKey]) -> None:
-        """Wake the fetches of partitions that have been deleted, or that other brokers lead now."""
+        """Complete the fetches of partitions that were deleted, or have another leader now."""
         keys = list(keys)
         self.purgatory.gone(keys)
         self.followers.gone(keys)
 
     def when_deleted(self, topic: str, index: int, offset: int, timeout_ms: int, then: Then) -> None:
-        """Call `then` when every live replica begins at `offset` or later; followers are woken at once.
+        """Call `then` when every live replica begins at `offset` or later; followers' fetches are answered at once.
 
         Raises:
             KafkaError: NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION.
@@ -130,8 +132,8 @@ class ClusterPartitions:
     def take(self, image: ClusterImage) -> None:
         """Create and remove local logs to match the cluster image.
 
-        Nothing is done before this start of the broker is in the image: until then the image is out of date, and a
-        topic that is not in it yet would seem to be deleted. What the disk fails is retried after a while.
+        Does nothing before this start of the broker is registered in the image: until then the image is out of date,
+        and a topic that is not in it yet would seem to be deleted. Disk failures are retried after a while.
         """
         if not self.member.registered:
             return
@@ -147,11 +149,11 @@ class ClusterPartitions:
         self._scheduler.call_soon(self._look_for_failures)
 
     def change(self, records: Sequence[Record]) -> Generator[int, None, None]:
-        """Apply what this broker's own controller has decided for no other; yields units of work.
+        """Apply the decisions of a standalone broker's own controller; yields units of work.
 
-        What groups have of topics that are gone, and their files, are left to `DeletedTopics.clean_up`.
+        Committed offsets of removed topics, and their files, are left to `DeletedTopics.clean_up`.
         """
-        from sparkonce.broker_lite.controller import records as kinds  # a standalone broker has none at its start
+        from sparkonce.broker_lite.controller import records as kinds  # not needed at the start of a standalone broker
 
         member, image = self.member, self.member.image
         keys: list[ClusterKey] = []
@@ -189,17 +191,17 @@ class ClusterPartitions:
         return WantedTopic(topic.name, topic.topic_id, len(topic.partitions), here, topic.settings)
 
     def _look_for_failures(self) -> None:
-        """Retry, after a while, the roles that replicas could not take."""
+        """Schedule a retry of the roles that replicas could not take."""
         failed = self.member.replicas.failed
         if not failed or self._retry is not None:
             return
         for key, error in failed.items():
             self.logs.note_failure(error)
-            if self._told.get(key) != str(error):
+            if self._logged.get(key) != str(error):
                 is_known = isinstance(error, (KafkaError, OSError))
                 text = "partition %s-%d is not led or followed as it should be: %s; it is tried again"
                 logger.error(text, *key, error, exc_info=None if is_known else error)
-        self._told = {key: str(error) for key, error in failed.items()}
+        self._logged = {key: str(error) for key, error in failed.items()}
         self._retry = self._scheduler.call_later(RETRY_S, self._try_again)
 
     def _try_again(self) -> None:

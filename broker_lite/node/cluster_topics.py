@@ -1,7 +1,7 @@
-"""Topics that the controller creates because a client has named them, or a coordinator needs them.
+"""Topics that the controller creates because a client names them, or a coordinator needs them.
 
-As Kafka's AutoTopicCreationManager. One request at a time for each topic; clients that wait for it ask again, and find
-it or not.
+As Kafka's AutoTopicCreationManager. There is one request at a time for each topic; waiting clients retry, and then
+find the topic or not.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ logger = logging.getLogger(__name__)
 
 
 class WantedTopics:
-    """The topics that have been asked for and are not answered yet."""
+    """The topics that were requested, without an answer yet."""
 
     def __init__(self, member: ClusterMember, dynamic: DynamicSettings) -> None:
         self._member = member
         self._dynamic = dynamic
         self._under_way: set[str] = set()
         self._reported: dict[str, str] = {}
-        """The failures that have been logged: coordinators and clients ask again every second or so."""
+        """The failures that have been logged: coordinators and clients retry every second or so."""
 
     def request(self, name: str) -> None:
         """Request a topic from the controller, unless that is under way."""

@@ -1,4 +1,4 @@
-"""The brokers, the controller and the partitions as clients see them: what the cluster image says here."""
+"""The brokers, the controller and the partitions as clients see them, from the cluster image."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparkonce.kafka.protocol.errors import ErrorCode
 
 
 class Node(NamedTuple):
-    """A broker, and where a client reaches it."""
+    """A broker, and its address for clients."""
 
     node_id: int
     host: str
@@ -35,7 +35,7 @@ class PartitionView(NamedTuple):
 
 
 def nodes(member: ClusterMember, request: Request) -> list[Node]:
-    """Return all brokers that are alive and can be reached over a listener of the name that the request came over."""
+    """Return all live brokers with a listener of the same name as the one that the request came over."""
     here = Node(member.broker_id, request.endpoint.host, request.endpoint.port)
     brokers = member.image.brokers
     found = [] if here.node_id in brokers else [here]

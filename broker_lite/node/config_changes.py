@@ -1,6 +1,6 @@
-"""Changes of what topics, brokers and groups have of their own: AlterConfigs and IncrementalAlterConfigs.
+"""Changes of the settings of topics, brokers and groups: AlterConfigs and IncrementalAlterConfigs.
 
-A change takes effect when it is answered, and survives a restart. As in Kafka's `ConfigurationControlManager`, each
+A change is in effect when it is answered, and survives a restart. As in Kafka's `ConfigurationControlManager`, each
 resource is changed as a whole or not at all.
 
 `min.insync.replicas` of all brokers can be set, but not removed, and no broker has its own (KIP-966). In a cluster the
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.controller.records import Record
 
 NewValues = Callable[[Mapping[str, str], Mapping[str, Setting]], dict[str, str]]
-"""From a resource's values before and the declarations of its settings to its values after."""
+"""From a resource's values and the declarations of its settings to its new values."""
 
 
 def change_resources(broker: Broker, request: Request, values: Callable[[Any], NewValues]) -> Steps:
-    """Change all resources that a request names, each on its own; `values` says how one of them is changed."""
+    """Change all resources of a request, each on its own; `values` computes the new values of one."""
     wanted, version = request.message(), request.version
     types = apis.response_class(request.api_key).AlterConfigsResourceResponse
     counts = Counter((each.resource_type, each.resource_name) for each in wanted.resources)
@@ -83,7 +83,7 @@ def _change_topic(broker: Broker, request: Request, resource: Any, values: NewVa
     topic = broker.topic(name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-    # What appends and subtracts begin with, if the topic has no list of its own, is what it follows.
+    # Appends and subtracts begin with the inherited list, if the topic has none of its own.
     lists = {
         setting.name: setting.text(getattr(topic.config, setting.field)) or ""
         for setting in topic_settings().values()
@@ -96,7 +96,7 @@ def _change_topic(broker: Broker, request: Request, resource: Any, values: NewVa
         return after
 
     def change(controller: Controller) -> tuple[list[Record], None]:
-        """Begin with what was decided last, which this broker may not have applied yet."""
+        """Begin with the last decision, which this broker may not have applied yet."""
         found = controller.image.topic(name)
         before = found.settings if found is not None else {}
         after = checked(before)
@@ -140,7 +140,7 @@ def _change_broker(broker: Broker, request: Request, resource: Any, values: NewV
 
 
 def _plain(setting: Setting, value: str) -> str:
-    """Return a value as it is shown, whichever way it was written."""
+    """Return a value in the form in which it is shown."""
     return setting.text(setting.read(value)) or value
 
 
@@ -180,7 +180,7 @@ _CHANGES: Mapping[int, Callable[[Broker, Request, Any, NewValues, bool], None]] 
 
 
 class Inherited(dict[str, str]):
-    """A resource's own values, which knows the lists that it has from elsewhere."""
+    """A resource's own values, with the lists that it inherits."""
 
     def __init__(self, own: Mapping[str, str], lists: Mapping[str, str]) -> None:
         super().__init__(own)
@@ -188,7 +188,7 @@ class Inherited(dict[str, str]):
 
 
 def given_value(config: Any) -> str:
-    """Return the value that a request has for a setting.
+    """Return the value of a setting in a request.
 
     Raises:
         KafkaError: INVALID_REQUEST if it has none.

@@ -1,7 +1,7 @@
-"""What requests of brokers to the controller have in common (KIP-631).
+"""Shared by the handlers of requests from brokers to the controller (KIP-631).
 
-Only brokers of a cluster may send them, and a broker that is not the controller answers NOT_CONTROLLER. An answer waits
-until what was decided is durable.
+Only brokers of a cluster may send them, and a broker that is not the controller answers NOT_CONTROLLER. The response
+waits until the decision is durable.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def controller_of(broker: Broker, request: Request) -> ControllerRole:
     """Return this broker's controller role, for a request that only brokers may send.
 
     Raises:
-        ProtocolError: if this broker decides for no other.
+        ProtocolError: if this broker is standalone.
         KafkaError: CLUSTER_AUTHORIZATION_FAILED.
     """
     broker.member.controller.check_has_others()
@@ -39,7 +39,7 @@ def controller_of(broker: Broker, request: Request) -> ControllerRole:
 def decide(
     broker: Broker, request: Request, decision: Callable[[Controller], tuple[list[Record], Answer]]
 ) -> tuple[ErrorCode, Answer | None]:
-    """Let this broker's controller decide; returns its answer, or the error for which there is none."""
+    """Let this broker's controller decide; returns its answer, or the error in place of one."""
     try:
         return ErrorCode.NONE, controller_of(broker, request).decide(decision)
     except KafkaError as error:
@@ -47,7 +47,7 @@ def decide(
 
 
 def once_written(handler: Callable[[Broker, Request], Body]) -> Callable[[Broker, Request], Body | None]:
-    """Answer when what the controller has decided is durable; if it is over before, with NOT_CONTROLLER."""
+    """Answer when the controller's decision is durable; NOT_CONTROLLER if it resigns before."""
 
     @wraps(handler)
     def handle(broker: Broker, request: Request) -> Body | None:

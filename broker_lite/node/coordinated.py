@@ -3,16 +3,15 @@
 Theory of operation: a group or a transactional id belongs to the partition of `__consumer_offsets` or
 `__transaction_state` that Kafka's hash of its name selects, and the leader of that partition coordinates it. When this
 broker becomes the leader of a partition, the partition is loaded, a few milliseconds at a time between the requests;
-until that is done clients get COORDINATOR_LOAD_IN_PROGRESS. What it leads when a coordinator begins, as a standalone
-broker does at its start, and partitions without records are loaded at once. When another broker leads a partition, or
-none, its state is dropped at once, and clients get NOT_COORDINATOR.
+until that is done clients get COORDINATOR_LOAD_IN_PROGRESS. Partitions led when a coordinator starts, as at the start
+of a standalone broker, and empty partitions are loaded at once. When another broker leads a partition, or none, its
+state is dropped at once, and clients get NOT_COORDINATOR.
 
-What was appended here but not replicated then may or may not be known to the next coordinator, so it was never
-reported: each answer waits for the high watermark to pass the end that the partition had when the answer was built,
-which without followers it has already. The same holds for reads, since what they show may depend on a record that could
-still be lost.
+The next coordinator may not have records that were appended here but not replicated, so no response may depend on
+them: each waits until the high watermark reaches the log end offset at which it was built, which without followers it
+already has. The same holds for reads, since they may show a record that could still be lost.
 
-A partition is read back oldest record first. A record that cannot be read, as a later Kafka may have written it, is
+A partition is loaded oldest record first. A record that cannot be parsed, such as one of a later Kafka version, is
 logged and ignored: the others still count, and a broker that did not start would serve none of them. Kafka's
 CoordinatorLoaderImpl ignores records of unknown types, too.
 """
@@ -44,47 +43,47 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.scheduling import Scheduler
 
 Refusals = Mapping[str, ErrorCode]
-"""The error of each group or transactional id that cannot be answered for after all."""
+"""The error of each group or transactional id whose response cannot be sent after all."""
 
 NO_REFUSALS: Refusals = {}
 
 logger = logging.getLogger(__name__)
 
 REPLAY_BYTES = 4 * 1024 * 1024
-"""How much is read at a time, in bytes; a batch that is larger is read whole."""
+"""How many bytes are read at a time; a larger batch is read whole."""
 
 SLICE_BYTES = 128 * 1024
-"""The same where requests are served in between: some ten milliseconds of work."""
+"""The same while requests are served in between: some ten milliseconds of work."""
 
 
 SAFE_TIMEOUT_MS: Final = 5_000
-"""How long an answer waits to be safe; Kafka's default of `offsets.commit.timeout.ms`."""
+"""How long a response waits for the high watermark; Kafka's default of `offsets.commit.timeout.ms`."""
 
 LOAD_TURN_MS: Final = 5
-"""For how long partitions are loaded before other requests have their turn."""
+"""How long partitions are loaded before other requests get a turn."""
 
 LOAD_RETRY_S: Final = 1.0
-"""After how long a partition that could not be loaded is loaded again."""
+"""The delay before a failed load is retried, in seconds."""
 
 
-class Placed(NamedTuple):
-    """Where a coordinator's batch was put."""
+class CoordinatorAppend(NamedTuple):
+    """The partition of a coordinator's batch, and the result of its append."""
 
     partition: int
     appended: Appended
 
 
 class Coordinator(Protocol):
-    """What keeps the state of the partitions."""
+    """Keeps the state of the partitions: groups or transactional ids."""
 
     def load(self, partitions: Mapping[int, PartitionLog]) -> Iterator[None]:
-        """Load partitions, a step at a time; what they hold is known when there is no step left."""
+        """Load partitions, a step at a time; the state is complete after the last step."""
 
     def loaded(self, _partitions: Collection[int]) -> None:
-        """Go on with what they hold: from now on it counts."""
+        """Activate the loaded state."""
 
     def drop(self, partition: int) -> None:
-        """Forget a partition: another broker leads it."""
+        """Drop a partition's state: another broker leads it."""
 
 
 class Coordinated:
@@ -98,12 +97,12 @@ class Coordinated:
         scheduler: Scheduler,
         clock: Clock,
     ) -> None:
-        """Coordinate nothing yet: see `begin`.
+        """Coordinate nothing until `begin`.
 
         Args:
             topic: the internal topic.
             partitions: what this broker leads.
-            internal_topic: returns the topic, made if need be; raises KafkaError if it cannot be, or not at once.
+            internal_topic: returns the topic, created if needed; raises KafkaError if that fails or is not done yet.
             scheduler: the event loop.
             clock: the time.
         """
@@ -114,7 +113,7 @@ class Coordinated:
         self._scheduler = scheduler
         self._clock = clock
         self._topic_id: uuid.UUID | None = None
-        """Of the topic whose partitions are kept, which may be gone from the image already."""
+        """The id of the topic whose partitions are kept; the image may no longer have it."""
         self._partition_count = 0
         self._active: set[int] = set()
         self._loading: dict[int, Iterator[None]] = {}
@@ -122,7 +121,7 @@ class Coordinated:
         self._coordinator: Coordinator | None = None
 
     def begin(self, coordinator: Coordinator) -> None:
-        """Load what is led here, all of it, and go with the leadership from now on."""
+        """Load all partitions led here, and follow changes of leadership from now on."""
         self._coordinator = coordinator
         self._member.listen(self._on_event)
         topic = self._topic()
@@ -135,21 +134,21 @@ class Coordinated:
             coordinator.loaded(led)
 
     def close(self) -> None:
-        """Coordinate nothing any more: the broker stops."""
+        """Stop coordinating: the broker stops."""
         self._active.clear()
         self._loading.clear()
         self._queue.clear()
 
     @property
     def is_loading(self) -> bool:
-        """Whether there is a partition that will be coordinated here, but is not yet.
+        """Whether a partition will be coordinated here, but is not loaded yet.
 
-        One that could not be loaded is not counted: lists of what is here would be empty as long as that lasts.
+        Partitions whose load failed are not counted: lists of groups would be empty until they are loaded.
         """
         return bool(self._queue)
 
     def error_of(self, name: str) -> ErrorCode:
-        """Return whether this broker coordinates a name: NONE, COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR."""
+        """Check that this broker coordinates a name: NONE, COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR."""
         topic = self._topic()
         if topic is None:
             return ErrorCode.NOT_COORDINATOR
@@ -167,7 +166,7 @@ class Coordinated:
         return None if leader == NO_LEADER else leader
 
     def has(self, partition: int) -> bool:
-        """Whether the names of a partition are coordinated here by now."""
+        """Whether a partition is loaded, so that its names are coordinated here."""
         return partition in self._active
 
     def epoch_of(self, name: str) -> int:
@@ -175,15 +174,15 @@ class Coordinated:
         return self._partitions.leading(self.topic, self.index_of(name)).leader_epoch
 
     def index_of(self, name: str) -> int:
-        """Return the partition that keeps a group or transactional id; the topic is made if need be.
+        """Return the partition of a group or transactional id; creates the topic if needed.
 
         Raises:
-            KafkaError: if it cannot be, or not at once.
+            KafkaError: if the topic cannot be created, or is not created yet.
         """
         return partition_of(name, self._internal_topic(self.topic).partition_count)
 
     def kept_in(self, partition: int, names: Iterable[str]) -> list[str]:
-        """Return those of some names that a partition keeps or has kept."""
+        """Return those of some names that belong to a partition, also before it is dropped."""
         return [name for name in names if partition_of(name, self._partition_count) == partition]
 
     def append(
@@ -192,11 +191,11 @@ class Coordinated:
         batch: bytearray,
         verification: Verification | None = None,
         by_coordinator: bool = False,
-    ) -> Placed:
-        """Append a batch as a producer with acks=all would.
+    ) -> CoordinatorAppend:
+        """Append a batch as a producer with acks=all.
 
         Raises:
-            KafkaError: as there; NOT_COORDINATOR, or COORDINATOR_NOT_AVAILABLE where too few replicas are in sync.
+            KafkaError: as a producer; NOT_COORDINATOR, or COORDINATOR_NOT_AVAILABLE if too few replicas are in sync.
         """
         index, size = self.index_of(name), len(batch)
         try:
@@ -207,10 +206,10 @@ class Coordinated:
             raise KafkaError(coordinator_error(error.code), error.message) from error
         appended = led.log.append(batch, led.leader_epoch, self._clock.now_ms(), verification, by_coordinator)
         self._partitions.appended(self.topic, index, led, size, appended.last_offset)
-        return Placed(index, appended)
+        return CoordinatorAppend(index, appended)
 
     def when_safe(self, names: Iterable[str], then: Callable[[Refusals], None]) -> None:
-        """Call back once all that the partitions of these names hold now is safe; with what could not wait for it."""
+        """Call back when all records that these names' partitions hold now are replicated, with errors by name."""
         by_index: dict[int, list[str]] = {}
         topic = self._topic()
         for name in names if topic is not None else ():
@@ -223,7 +222,7 @@ class Coordinated:
                 continue
             try:
                 log, _, replicas = self._partitions.leading(self.topic, index)
-            except KafkaError:  # lost just now; what follows from that is under way
+            except KafkaError:  # leadership was just lost; the change is being handled
                 refusals.update(dict.fromkeys(asked, ErrorCode.NOT_COORDINATOR))
                 continue
             if replicas is not None and log.high_watermark < log.log_end_offset:
@@ -247,7 +246,7 @@ class Coordinated:
     def answer(
         self, request: Request, names: Collection[str], body: Body, refused: Callable[[Refusals], Body]
     ) -> Body | None:
-        """Return the answer if it is safe already; else send it when it is."""
+        """Return the response if it may be sent now; else send it when the high watermark allows it."""
         now: list[Body] = []
         answered_at_once = True
 
@@ -285,7 +284,7 @@ class Coordinated:
             return
         index = event.key[1]
         self._drop(index)
-        # Out of its session, which may end at any moment, a broker leads nothing: it hears of it again when it is back.
+        # Outside its session, which may end at any moment, a broker leads nothing; its roles are announced again later.
         if isinstance(event, Leads) and self._leads(index):
             self._take(index)
 
@@ -316,7 +315,7 @@ class Coordinated:
             logger.info("%s-%d is no longer coordinated here", self.topic, index)
 
     def _load(self) -> None:
-        """Read back for one turn; in the next one the rest."""
+        """Load for one turn; the next turn continues."""
         assert self._coordinator is not None
         until_ms = self._clock.monotonic_ms() + LOAD_TURN_MS
         while self._queue and self._clock.monotonic_ms() < until_ms:
@@ -342,7 +341,7 @@ class Coordinated:
             self._failed(index)
 
     def _failed(self, index: int) -> None:
-        """Load again after a while; until then clients get COORDINATOR_LOAD_IN_PROGRESS."""
+        """Retry the load after a while; until then clients get COORDINATOR_LOAD_IN_PROGRESS."""
         assert self._coordinator is not None
         logger.exception("%s-%d could not be read back; it is tried again", self.topic, index)
         if index in self._queue:
@@ -359,14 +358,14 @@ class Coordinated:
 
 
 def error_answer(request: Request, **fields: Any) -> Callable[[Refusals], Body]:
-    """Return what answers a request about one name with nothing but an error, and these fields."""
+    """Return a function that answers a request about one name with only an error, and these fields."""
     return lambda refusals: request.response(error_code=int(next(iter(refusals.values()))), **fields)
 
 
 def replay(log: PartitionLog, take: Callable[[BatchHeader, Record], None]) -> None:
-    """Hand over every record of a partition with the header of its batch.
+    """Pass every record of a partition to `take`, with the header of its batch.
 
-    ``take`` raises ProtocolError for a record that it cannot read, and then has applied nothing of it.
+    ``take`` raises ProtocolError for a record that it cannot parse, and then has applied nothing of it.
     """
     for _ in replay_slices(log, take, REPLAY_BYTES):
         pass
@@ -375,7 +374,7 @@ def replay(log: PartitionLog, take: Callable[[BatchHeader, Record], None]) -> No
 def replay_slices(
     log: PartitionLog, take: Callable[[BatchHeader, Record], None], slice_bytes: int = SLICE_BYTES
 ) -> Iterator[None]:
-    """Do the same a slice at a time, up to where the log ends by then."""
+    """Do the same, a slice at a time, up to the current log end offset."""
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         offset = _replay_from(log, offset, slice_bytes, take)
@@ -383,7 +382,7 @@ def replay_slices(
 
 
 def _replay_from(log: PartitionLog, offset: int, max_bytes: int, take: Callable[[BatchHeader, Record], None]) -> int:
-    """Hand over the records of one read; return where the next one begins."""
+    """Pass on the records of one read; return the offset of the next one."""
     data = log.read(offset, max_bytes, min_one_batch=True).read()
     next_offset = offset
     for position, header in scan(data):

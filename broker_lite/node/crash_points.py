@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from sparkonce.crash_points import CrashPoint, check_plans
 
-check_plans()  # a broker does not start with a plan that it cannot read
+check_plans()  # a broker with an invalid plan does not start
 
 
 class BrokerPoint(CrashPoint):
-    """Steps of the broker with a request; it knows no batch of Spark's and no appId."""
+    """Steps of the broker in a request; it does not know Spark's batches or appIds."""
 
     APPENDING = "broker.appending"
-    """The broker has a batch to append; the log does not have it."""
+    """The broker is about to append a batch."""
     APPENDED = "broker.appended"
-    """The log has the batch; its producer does not know."""
+    """The batch is in the log; the response is not sent."""
     OFFSETS = "broker.offsets"
     """The broker has looked up an offset for a client; the response is not sent."""
     FETCHED = "broker.fetched"
-    """The broker has found records for a client; they are not sent."""
+    """The broker has read records for a client; the response is not sent."""

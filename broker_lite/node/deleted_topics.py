@@ -1,8 +1,8 @@
-"""What is left of topics that have been deleted: what groups have of them, then their files.
+"""Cleanup after deleted topics: first committed offsets, then files.
 
-Theory of operation: a deleted topic is gone at once, for its clients. The offsets that groups have committed for it are
-removed after that, and before its name is used again; only when that is on the disk does the log directory forget that
-it was deleted. So a broker that is killed in between finishes the deletion at its next start.
+Theory of operation: for clients a deleted topic is gone at once. Its committed offsets are removed after that, and
+before its name is used again; the log directory keeps the note of the deletion until their removal is flushed. So a
+broker that is killed in between finishes the deletion at its next start.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ logger = logging.getLogger(__name__)
 
 
 class _Groups(Protocol):
-    """What has committed offsets (`GroupCoordinator`)."""
+    """The owner of the committed offsets (`GroupCoordinator`)."""
 
     def forget_topic(self, topic: str) -> None:
         """Remove every offset of a topic; raises KafkaError if some could not be removed."""
 
 
 class DeletedTopics:
-    """Removes what is left of deleted topics."""
+    """Removes the committed offsets and files of deleted topics."""
 
     def __init__(
         self,
@@ -42,9 +42,9 @@ class DeletedTopics:
         """Begin with none.
 
         Args:
-            logs: whose topics are deleted.
-            groups: returns the groups, if they have been needed yet.
-            settle: has applied here what the controller has decided.
+            logs: the log directory.
+            groups: returns the groups, if they have been loaded.
+            settle: applies the decisions of the controller here.
             now_ms: the time of day.
             note_refusal: logs what could not be done, up to a rate.
         """
@@ -54,14 +54,14 @@ class DeletedTopics:
         self._now_ms = now_ms
         self._note_refusal = note_refusal
         self._names: set[str] = set()
-        """Topics that groups may still have offsets of."""
+        """Topics that may still have committed offsets."""
 
     def note(self, topics: Iterable[Topic]) -> None:
-        """Note that topics are gone."""
+        """Note that topics were deleted."""
         self._names.update(topic.name for topic in topics)
 
     def resume(self) -> None:
-        """Remove groups' offsets of topics whose deletion a crash cut short; their files are gone by now."""
+        """Remove committed offsets of topics whose deletion a crash interrupted; their files are gone by now."""
         groups = self._groups()
         finished = []
         for topic_id, name in self._logs.deletions.items():
@@ -76,10 +76,10 @@ class DeletedTopics:
             self._finish(finished)
 
     def make_way(self, names: Iterable[str]) -> None:
-        """Ensure that nothing of deleted topics is found under the names of new ones, not even after a power failure.
+        """Remove everything of deleted topics whose names are used again; it stays removed after a power failure.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR, if groups' offsets of them cannot be removed for good.
+            KafkaError: KAFKA_STORAGE_ERROR, if the removal of committed offsets is not durable.
         """
         deleted = set(self._logs.deletions.values())
         again = [name for name in names if name in deleted]
@@ -94,7 +94,7 @@ class DeletedTopics:
             self._flush_group_offsets()
 
     def clean_up(self, topics: Iterable[Topic]) -> Generator[int, None, None]:
-        """Remove what is left of topics that are deleted here by now: groups' offsets, then files.
+        """Remove the committed offsets, then the files, of topics deleted here.
 
         Yields units of work.
         """
@@ -103,7 +103,7 @@ class DeletedTopics:
             try:
                 self._forget(topic.name)
                 finished.append(topic.topic_id)
-            except KafkaError as error:  # the topic is gone all the same
+            except KafkaError as error:  # the topic is deleted all the same
                 text = "offsets of the deleted topic %s stay until the next start, or until it is created again: %s"
                 logger.warning(text, topic.name, error)
             yield ITEM * topic.partition_count
@@ -113,7 +113,7 @@ class DeletedTopics:
             self._finish(finished)
 
     def forget_all(self) -> None:
-        """Remove what groups have of all topics that have been deleted; what cannot be removed goes when it expires."""
+        """Remove the committed offsets of all deleted topics; those that cannot be removed expire."""
         for name in sorted(self._names):
             try:
                 self._forget(name)
@@ -122,13 +122,13 @@ class DeletedTopics:
                 self._note_refusal(f"offsets of the deleted topic {name} could not be removed: {error}")
 
     def close(self) -> None:
-        """Remove what groups have of them, as far as that is possible; the next start goes on."""
+        """Remove their committed offsets, as far as possible; the next start continues."""
         with contextlib.suppress(KafkaError):
             for name in sorted(self._names):
                 self._forget(name)
 
     def _forget(self, name: str) -> None:
-        """Remove what groups have of a topic that has been deleted, unless that is done."""
+        """Remove a deleted topic's committed offsets, unless that is done."""
         groups = self._groups()
         if name in self._names:
             if groups is not None:
@@ -136,7 +136,7 @@ class DeletedTopics:
             self._names.discard(name)
 
     def _finish(self, topic_ids: Sequence[uuid.UUID]) -> None:
-        """Note that topics are deleted for good, once the removal of their offsets is on the disk."""
+        """Note that deletions are complete, once the removal of the committed offsets is flushed."""
         try:
             self._flush_group_offsets()
         except KafkaError as error:
@@ -145,7 +145,7 @@ class DeletedTopics:
         self._logs.finish_deletions(topic_ids)
 
     def _flush_group_offsets(self) -> None:
-        """Bring what groups have committed, and what was removed of it, onto the disk.
+        """Flush the committed offsets, including removals.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.

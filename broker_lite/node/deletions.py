@@ -1,7 +1,7 @@
-"""DeleteRecords that wait until every live replica has deleted, too (Kafka's DelayedDeleteRecords).
+"""DeleteRecords requests that wait for all live replicas (Kafka's DelayedDeleteRecords).
 
-A follower learns its leader's new log start offset from the answer to a fetch, and sends its own in the next one. The
-low watermark, the least log start offset of all live replicas, is what the client waits for and gets.
+A follower learns its leader's new log start offset from the response to a fetch, and sends its own in the next one.
+The client waits for, and gets, the low watermark: the lowest log start offset of all live replicas.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Deletions:
         self._waiting: dict[PartitionKey, list[_Waiter]] = {}
 
     def when_deleted(self, key: PartitionKey, offset: int, timeout_ms: int, then: Then) -> None:
-        """Call `then` when the low watermark has reached `offset`: at once, if it has.
+        """Call `then` when the low watermark has reached `offset`: at once, if it already has.
 
         Raises:
             KafkaError: NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION.
@@ -55,7 +55,7 @@ class Deletions:
 
     @property
     def any_waits(self) -> bool:
-        """Whether there is a waiting request."""
+        """Whether a request is waiting."""
         return bool(self._waiting)
 
     def fetched(self, key: PartitionKey) -> None:
@@ -75,7 +75,7 @@ class Deletions:
             self._answer(waiter, ErrorCode.NONE, low)
 
     def lost(self, key: PartitionKey) -> None:
-        """Answer all that wait for a partition whose leader has changed."""
+        """Answer all requests of a partition whose leader has changed."""
         if key in self._waiting:
             self._end(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 

@@ -1,7 +1,7 @@
 """The settings of topics, brokers and groups as clients see them.
 
-What counts is what Kafka's `ConfigHelper` says: a setting's synonyms are its values from the nearest to the farthest
-place that has one, and its source is that of the first.
+Values follow Kafka's `ConfigHelper`: a setting's synonyms are its values at all levels, nearest first, and its source
+is the level of the first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sparkonce.settings import Setting, Update
 
 
 class ConfigResource(IntEnum):
-    """What has settings (`ConfigResource.Type`); those of the others are not served."""
+    """The kinds of resources with settings (`ConfigResource.Type`); other kinds are not served."""
 
     TOPIC = 2
     BROKER = 4
@@ -44,7 +44,7 @@ class Source(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """One place's value of a setting."""
+    """The value of a setting at one level."""
 
     name: str
     value: str | None
@@ -52,7 +52,7 @@ class Synonym(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A setting with its value here and now."""
+    """A setting with its current value."""
 
     setting: Setting
     value: str | None
@@ -78,7 +78,7 @@ def entries(broker: Broker, request: Request, kind: int, name: str) -> Iterable[
 
 
 def topic_entries(broker: Broker, settings: Mapping[str, str], config: LogConfig) -> list[Entry]:
-    """Return a topic's settings, from its own and what they come to; CreateTopics answers them too."""
+    """Return a topic's settings, from its own and its configuration; also for CreateTopics."""
     found = []
     for setting in topic_settings().values():
         synonyms = []
@@ -119,7 +119,7 @@ def _broker(broker: Broker, request: Request, name: str) -> list[Entry]:
 
 
 def _without_effect(broker: Broker) -> list[Entry]:
-    """Return what clients have changed of settings that make no difference here."""
+    """Return the settings without effect here that clients have changed."""
     names = {**broker.dynamic.of_broker(ALL_BROKERS), **broker.dynamic.of_broker(str(broker.config.node_id))}
     found = []
     for name in names:
@@ -131,14 +131,14 @@ def _without_effect(broker: Broker) -> list[Entry]:
 
 
 def _is_unknown(setting: Setting) -> bool:
-    """Whether Kafka knows no such setting either: it can be set, but is shown as if it could not."""
+    """Whether Kafka does not know the setting either: it can be set, but is shown as read-only."""
     return setting.sensitive and setting.name not in broker_settings()
 
 
 def check_broker_name(
     broker: Broker, name: str, no_number: str, expected: str, allowed: Collection[int] | None = None
 ) -> None:
-    """Check that a resource's name is this broker's id, or one of those allowed.
+    """Check that a resource's name is this broker's id, or one of `allowed`.
 
     Raises:
         KafkaError: INVALID_REQUEST if not.
@@ -173,7 +173,7 @@ _DESCRIBED: Mapping[int, Callable[[Broker, Request, str], list[Entry]]] = {
 
 
 def _followed(broker: Broker, setting: Setting) -> list[Synonym]:
-    """Return the values of the broker's settings that a topic's or a group's one follows."""
+    """Return the values of the broker's setting that is the default of a topic's or group's setting."""
     names = [name for name, _ in setting.broker]
     return _synonyms(broker, names, broker_settings()) if names else []
 
@@ -189,7 +189,7 @@ def _broker_synonyms(broker: Broker, setting: Setting) -> list[Synonym]:
 
 
 def _synonyms(broker: Broker, names: list[str], known: Mapping[str, Setting], first: str = "") -> list[Synonym]:
-    """Return the values that these names have, by place; Kafka leaves out what comes before the name itself."""
+    """Return the values of these names, by level; as in Kafka, without levels before the name itself."""
     dynamic = broker.dynamic
     places: tuple[tuple[Mapping[str, object], Source], ...] = (
         (dynamic.of_broker(str(broker.config.node_id)), Source.DYNAMIC_BROKER),

@@ -76,14 +76,14 @@ HANDLERS: Final[dict[int, str]] = {
     ApiKey.BROKER_HEARTBEAT: "broker_heartbeat",
     ApiKey.ALLOCATE_PRODUCER_IDS: "allocate_producer_ids",
 }
-"""For each API the module of `broker_lite/handlers` whose `handle` answers it."""
+"""For each API, the module of `broker_lite/handlers` whose `handle` answers it."""
 
 assert set(HANDLERS) == set(APIS), "advertised and served APIs differ"
 
 
 @cache
 def handler_of(api_key: int) -> Handler:
-    """Return what answers an API that is served; its module is loaded when the first request comes."""
+    """Return the handler of a served API; its module is imported at the first request."""
     handler: Handler = import_module(f"sparkonce.broker_lite.handlers.{HANDLERS[api_key]}").handle
     return handler
 
@@ -92,6 +92,6 @@ def handle(broker: Broker, request: Request) -> Body | None:
     """Answer a request; None means that the answer comes later.
 
     Raises:
-        ProtocolError: if the request's bytes are malformed; its connection is to be closed.
+        ProtocolError: if the request's bytes are malformed; the connection must be closed.
     """
     return handler_of(request.api_key)(broker, request)

@@ -1,9 +1,9 @@
-"""Settings that clients have changed while the broker runs: its own, and those of groups.
+"""Settings that clients have changed while the broker runs: the broker's own, and those of groups.
 
 Theory of operation: as in Kafka, a broker's setting has up to four values, the first one counting: changed for this
-broker, changed for all brokers, given at the start (the properties file), the default. The first two live in a file in
-the log directory and survive a restart. A change is checked as a whole by building the settings that would follow from
-it; only then is it written, and only then does it take effect. Topics' own settings live with the topics.
+broker, changed for all brokers, given at the start (the properties file), the default. The first two are in a file in
+the log directory and survive a restart. A change is checked as a whole, by building the resulting settings; only then
+is it written, and only then is it in effect. Topics' own settings are kept with the topics.
 
 As in Kafka since KIP-966, `min.insync.replicas` is that of all brokers from the start, as if a client had set what the
 file says, and no broker has its own. In a cluster so is `unclean.leader.election.enable`, since a controller and a
@@ -31,14 +31,14 @@ _VERSION: Final = 1
 ALL_BROKERS: Final = ""
 """The resource name of what is changed for all brokers."""
 MAX_GROUPS: Final = 10_000
-"""Groups that may have settings of their own."""
+"""The most groups with settings of their own."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """What a KIP-848 group may have of its own (KIP-848, dynamic group settings)."""
+    """The settings that a KIP-848 group may have of its own (KIP-848, dynamic group settings)."""
 
     consumer_heartbeat_interval_ms: int = integer(
         5_000,
@@ -55,10 +55,10 @@ class GroupConfig:
 
 
 class DynamicSettings:
-    """What was changed, and what all settings come to."""
+    """The changed settings, and the settings in effect."""
 
     def __init__(self, storage: Files, log_dir: str, static: BrokerConfig) -> None:
-        """Read back what was changed before the last stop; what no longer fits is left out with a warning."""
+        """Load the changes from before the last stop; those that are no longer valid are ignored with a warning."""
         self._storage = storage
         self._path = f"{log_dir}/{FILE}"
         self._static = static
@@ -66,17 +66,17 @@ class DynamicSettings:
         self._brokers: dict[str, dict[str, str]] = {ALL_BROKERS: {}, self._node: {}}
         self._groups: dict[str, dict[str, str]] = {}
         self.decided: Mapping[str, str] = MappingProxyType({})
-        """What the cluster's controller has decided for all; `reload` puts it into effect."""
+        """The controller's decisions for all brokers; `reload` puts them into effect."""
         self.config = static
         """The settings in effect."""
         self.reload()
 
     def reload(self) -> None:
-        """Read the file again, since another writer has replaced it.
+        """Read the file again, as another writer has replaced it.
 
         Raises:
-            LogDirectoryError: if it is damaged; nothing has changed then. Without what it says, as about retention,
-                records might be deleted that are to stay.
+            LogDirectoryError: if it is damaged; then nothing has changed. Without its settings, such as retention,
+                records might be deleted that must be kept.
         """
         brokers, groups = self._read()
         self._brokers = {ALL_BROKERS: {}, self._node: {}}
@@ -98,21 +98,21 @@ class DynamicSettings:
                 raise ValueError(f"version {document['version']}")
             brokers, groups = document.get("brokers", {}), document.get("groups", {})
             return {name: dict(of) for name, of in brokers.items()}, {name: dict(of) for name, of in groups.items()}
-        except (FileNotFoundError, NotADirectoryError):  # the log manager says what is wrong with the directory
+        except (FileNotFoundError, NotADirectoryError):  # the log manager reports a missing directory
             return {}, {}
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             text = f"{self._path} is damaged ({error!r}): put a copy back, or remove it and set again what it held"
             raise LogDirectoryError(text) from None
 
     def of_broker(self, resource: str) -> Mapping[str, str]:
-        """Return what was changed for this broker, or for `ALL_BROKERS`."""
+        """Return the settings changed for this broker, or for `ALL_BROKERS`."""
         own = self._brokers.get(resource, {})
         if resource == ALL_BROKERS:
             own = {MIN_IN_SYNC_REPLICAS: str(self._static.log.min_insync_replicas), **own, **self.decided}
         return MappingProxyType(own)
 
     def of_group(self, group_id: str) -> Mapping[str, str]:
-        """Return what was changed for a group."""
+        """Return the settings changed for a group."""
         return MappingProxyType(self._groups.get(group_id, {}))
 
     @property
@@ -127,19 +127,19 @@ class DynamicSettings:
 
     @property
     def static(self) -> Mapping[str, object]:
-        """What was given at the start, by name."""
+        """The settings given at the start, by name."""
         return self._static.given
 
     def group_config(self, group_id: str) -> GroupConfig:
-        """Return what a group's settings come to on top of the broker's."""
+        """Return a group's settings on top of the broker's."""
         return self._group_config(self._groups.get(group_id, {}))
 
     def check_broker(self, resource: str, values: Mapping[str, str]) -> BrokerConfig:
-        """Check whether these may replace what was changed for this broker or all; return what would follow.
+        """Check whether `values` may replace the changes for this broker or all; return the resulting settings.
 
         Raises:
-            KafkaError: INVALID_REQUEST, as Kafka answers, for names that may not change while the broker runs, and for
-                values that do not fit.
+            KafkaError: INVALID_REQUEST, as in Kafka, for names that cannot change while the broker runs, and for
+                invalid values.
         """
         before = self.of_broker(resource)
         changed = {name: declared(name) for name in values if values[name] != before.get(name)}
@@ -150,7 +150,7 @@ class DynamicSettings:
         if own and resource == ALL_BROKERS:
             text = f"Cannot update these configs at default cluster level, broker id must be specified: {_listed(own)}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
-        # Another broker's settings are judged as if they were ours.
+        # Another broker's settings are checked as if they were this broker's.
         judged = resource if resource == ALL_BROKERS else self._node
         try:
             for name, found in changed.items():
@@ -161,9 +161,9 @@ class DynamicSettings:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
     def change_broker(self, resource: str, values: Mapping[str, str]) -> BrokerConfig:
-        """Replace what was changed for this broker or all; return the settings now in effect.
+        """Replace the changes for this broker or all; return the settings now in effect.
 
-        What the controller decides is checked, and left to it.
+        Settings that the controller decides are checked, but left to it.
         """
         self.check_broker(resource, values)
         own = self._own(resource, values)
@@ -179,10 +179,10 @@ class DynamicSettings:
         return self.config
 
     def check_group(self, group_id: str, values: Mapping[str, str]) -> None:
-        """Check whether these may replace a group's settings.
+        """Check whether `values` may replace a group's settings.
 
         Raises:
-            KafkaError: INVALID_CONFIG for a name that there is not or a value that does not fit.
+            KafkaError: INVALID_CONFIG for an unknown name or an invalid value.
         """
         if group_id not in self._groups and len(self._groups) >= MAX_GROUPS:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{MAX_GROUPS} groups have settings of their own already")
@@ -233,7 +233,7 @@ class DynamicSettings:
 
 
 def declared(name: str) -> Setting | None:
-    """Return the declaration of a broker's setting, also of one that clients may change without effect."""
+    """Return the declaration of a broker's setting, including those that clients may change without effect."""
     found = broker_settings().get(name)
     if found is not None:
         return found

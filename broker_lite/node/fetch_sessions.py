@@ -1,15 +1,15 @@
 """Fetch sessions (KIP-227): a consumer names its partitions once, then only what changes.
 
 Theory of operation: a full fetch (epoch 0) creates a session, if the cache has room. Each incremental fetch then
-carries the session's id and the next epoch, adds, changes or forgets partitions, and is answered only for those
-partitions that have news: records, an error, or a high watermark or log start offset that the client has not seen. A
-partition that returned records moves behind the others, so that a small fetch serves each in turn. An answer may come
-long after its request; if the session has advanced by then, the answer is an error, because it is no longer known what
-the client has seen.
+carries the session's id and the next epoch, adds, changes or forgets partitions, and gets back only the partitions
+with news: records, an error, or a high watermark or log start offset that was not sent before. A partition that
+returned records moves behind the others, so that a small fetch serves each in turn. The response may come long after
+its request; if the session has advanced by then, it is an error, because it is no longer known what the client has
+received.
 
 Eviction is Kafka's (FetchSessionCacheShard): first a session that was idle for `EVICTION_MS`; else the smallest that is
-at least that old, and only for a larger one. Followers have sessions as consumers do; Kafka prefers theirs when the
-cache is full. There is one cache where Kafka has eight shards.
+at least that old, and only for a larger one. Followers have sessions as consumers do; as in Kafka, theirs are preferred
+when the cache is full. There is one cache where Kafka has eight shards.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 MAX_EPOCH = 2**31 - 1
 EVICTION_MS = 120_000
-"""How old or idle a session must be before it may have to make room (MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS)."""
+"""How old or idle a session must be to be evicted (MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS)."""
 MAX_SESSION_PARTITIONS = 200_000
-"""The most partitions that all sessions hold together; past it, clients are served by full fetches."""
+"""The most partitions of all sessions together; beyond that, clients get full fetches."""
 
 TopicKey = str | uuid.UUID
 PartitionKey = tuple[TopicKey, int]
 
 
 def next_epoch(epoch: int) -> int:
-    """Return the epoch that follows; after the largest comes 1."""
+    """Return the next epoch; after the largest comes 1."""
     return 1 if epoch == MAX_EPOCH else epoch + 1
 
 
 class CachedPartition:
-    """What a session knows of one partition: what is wanted, and what the client was last told."""
+    """One partition of a session: the client's request, and what was last sent to it."""
 
     __slots__ = ("high_watermark", "log_start_offset", "wanted")
 
@@ -58,7 +58,7 @@ class CachedPartition:
         self.log_start_offset = -1
 
     def must_tell(self, result: FetchPartitionResult) -> bool:
-        """Whether the client needs this result; if so, it counts as sent."""
+        """Whether this result must be sent; if so, it counts as sent."""
         news = result.records is not None and _size(result) > 0
         if result.high_watermark != self.high_watermark:
             self.high_watermark = result.high_watermark
@@ -69,21 +69,21 @@ class CachedPartition:
         if result.preferred_read_replica >= 0:
             news = True
         if result.error_code or result.diverging_epoch is not None:
-            # Once that is over the client must be told, whatever the high watermark is then: a follower cannot use it
-            # as long as its log is not the leader's.
+            # After the error the partition must be sent again, whatever its high watermark is then: a follower cannot
+            # use it until its log matches the leader's.
             self.high_watermark = -1
             news = True
         return news
 
     def want(self, wanted: FetchPartition) -> None:
-        """Note what the client wants now; of a leader epoch that is new to it, it has not been told anything."""
+        """Note the client's request; for a leader epoch that is new to it, nothing counts as sent."""
         if wanted.current_leader_epoch != self.wanted.current_leader_epoch:
             self.high_watermark = -1
         self.wanted = wanted
 
 
 class FetchSession:
-    """One session; `epoch` is that of the request that is expected next."""
+    """One session; `epoch` is the expected epoch of the next request."""
 
     __slots__ = ("_topics", "created_ms", "epoch", "last_used_ms", "partitions", "session_id", "uses_topic_ids")
 
@@ -96,7 +96,7 @@ class FetchSession:
         self._topics: list[FetchTopic] | None = None
 
     def update(self, wanted: Sequence[FetchTopic], forgotten: Sequence[ForgottenTopic]) -> None:
-        """Apply what a request adds, changes and forgets."""
+        """Apply the partitions that a request adds, changes and forgets."""
         if wanted or forgotten:
             self._topics = None
         for topic in wanted:
@@ -113,9 +113,9 @@ class FetchSession:
                 self.partitions.pop((key, index), None)
 
     def topics(self) -> list[FetchTopic]:
-        """Return all partitions in the order in which they are to be read; neighbours of one topic stand together.
+        """Return all partitions in the order of reading; neighbours of one topic are grouped.
 
-        It is the same list again until a request names something, or the order changes.
+        Returns the same list until a request changes something, or the order changes.
         """
         if self._topics is None:
             self._topics = self._list_topics()
@@ -155,7 +155,7 @@ class FetchSession:
 
 
 class FetchContext:
-    """One fetch: which partitions it reads, and which results are sent to the client."""
+    """One fetch: the partitions it reads, and the results sent to the client."""
 
     __slots__ = ("_epoch", "_session", "_sessions", "_uses_topic_ids", "error", "topics")
 
@@ -175,12 +175,12 @@ class FetchContext:
         self.error = error
 
     def partitions(self) -> Mapping[PartitionKey, CachedPartition]:
-        """Return the partitions of an incremental fetch's session; none if it has advanced, or is to be created."""
+        """Return the partitions of an incremental fetch's session; empty if it has advanced, or is not created yet."""
         session = self._session
         return session.partitions if session is not None and session.epoch == self._epoch else {}
 
     def response(self, results: Sequence[FetchTopicResult], now_ms: int) -> FetchResponse:
-        """Return the response for the results of `topics`; a full fetch makes its session now."""
+        """Return the response for the results of `topics`; a full fetch creates its session now."""
         session = self._session
         if session is not None:
             if session.epoch != self._epoch:
@@ -204,7 +204,7 @@ class FetchSessions:
         self._new_session_id = new_session_id
         self._max_partitions = max_partitions
         self._sessions: dict[int, FetchSession] = {}
-        """In the order of last use, the longest unused first."""
+        """In the order of last use, oldest first."""
         self.partition_count = 0
         self.evictions = 0
 
@@ -212,12 +212,12 @@ class FetchSessions:
         return len(self._sessions)
 
     def partitions_of(self, session_id: int) -> Iterable[PartitionKey]:
-        """Return the partitions of a session; none if it is not there."""
+        """Return the partitions of a session; empty if it does not exist."""
         session = self._sessions.get(session_id)
         return tuple(session.partitions) if session is not None else ()
 
     def begin(self, request: FetchRequest, uses_topic_ids: bool, now_ms: int) -> FetchContext | None:
-        """Place a request; None if it has nothing to do with sessions. A context with an `error` is not to be read."""
+        """Return a request's context; None if it uses no session. A context with an `error` must not be read."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if request.session_id != INVALID_SESSION_ID:
                 self._remove(request.session_id)
@@ -256,7 +256,7 @@ class FetchSessions:
         uses_topic_ids: bool,
         now_ms: int,
     ) -> int:
-        """Make a session of a full fetch; returns its id, or 0 if there is no room."""
+        """Create a session for a full fetch; returns its id, or 0 if the cache is full."""
         session = FetchSession(INVALID_SESSION_ID, uses_topic_ids, now_ms)
         session.update(topics, ())
         size = len(session.partitions)
@@ -282,7 +282,7 @@ class FetchSessions:
             evictable = [
                 (len(session.partitions), session.session_id)
                 for session in self._sessions.values()
-                # Kafka looks at the age when a session is used, not now.
+                # Kafka checks the age when a session is used, not now.
                 if session.last_used_ms - session.created_ms > EVICTION_MS
             ]
             if not evictable or min(evictable)[0] >= size:

@@ -1,12 +1,12 @@
-"""The fetches of followers: what they say of themselves, and which of them wait.
+"""The fetches of followers: their positions, and which of them wait.
 
 Theory of operation: a follower that fetches from offset x has everything before x, so each fetch is noted with the
-leader of every partition: high watermarks move by that, and in-sync replicas are proposed. One that has everything
-waits until something is appended.
+leader of every partition: this advances high watermarks and adds in-sync replicas. A follower that is up to date waits
+for an append.
 
-A follower whose partitions rest asks for the same twice a second. From the third time on nothing is noted of them one
-by one: as long as its session names nothing, no role has changed and no log has grown or lost its beginning, one clock
-says for all of them when it has fetched last (`PartitionLeader.rest`).
+A follower with idle partitions sends the same fetch twice a second. From the third one on its partitions are not
+noted one by one: while its session names nothing and no role, log end or log start offset has changed, one timestamp
+is the last fetch of them all (`PartitionLeader.rest`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class _Resting:
-    """A follower that has everything, and what must stay as it is for its next fetch to say nothing new."""
+    """An up-to-date follower, and the state in which its next fetch says nothing new."""
 
     __slots__ = ("_broker_epoch", "_changes", "_logs", "_replicas", "clock", "is_told", "keys", "topics")
 
@@ -47,19 +47,19 @@ class _Resting:
         self.keys = keys
         self.clock = clock
         self.is_told = False
-        """Whether its session has been found to be told everything, too."""
+        """Whether its session has sent everything, too."""
         self._broker_epoch = wanted.replica_epoch
         self._replicas = replicas
         self._changes = replicas.changes
         self._logs = [(each.log, each.log.log_start_offset, each.log.log_end_offset) for each in leaders]
 
     def goes_on(self, wanted: FetchRequest) -> bool:
-        """Whether a fetch says what the last one said, and nothing has changed here."""
+        """Whether a fetch is the same as the last one, and nothing has changed here."""
         if wanted.topics is not self.topics or wanted.replica_epoch != self._broker_epoch:
             return False
         if self._replicas.changes != self._changes or not self._replicas.in_session():
             return False
-        # All that is done for each of thousands of idle partitions.
+        # This is all that is done for each of thousands of idle partitions.
         return all(log.log_end_offset == end and log.log_start_offset == start for log, start, end in self._logs)
 
 
@@ -82,14 +82,14 @@ class FollowerFetches:
         self._publish = publish
         self._monotonic_ms = monotonic_ms
         self._last: dict[int, Sequence[FetchTopic]] = {}
-        """What each follower has asked for last, if it had everything."""
+        """The last fetch of each follower that was up to date."""
         self._resting: dict[int, _Resting] = {}
 
     def fetched(self, wanted: FetchRequest, *, uses_topic_ids: bool) -> Collection[PartitionKey]:
-        """Note how far a follower is: it has everything before the offset that it asks for.
+        """Note a follower's position: it has everything before the offset that it fetches.
 
-        Returns all partitions that it asks for if there is nothing to send of any, so that it has to wait; else none.
-        Wrong offsets are left out here, and refused when they are read.
+        Returns all its partitions if there is nothing to send for any, so that it has to wait; else none. Invalid
+        offsets are ignored here, and rejected by the read.
         """
         now_ms, follower = self._monotonic_ms(), wanted.replica_id
         resting = self._resting.get(follower)
@@ -110,7 +110,7 @@ class FollowerFetches:
     def _note(
         self, wanted: FetchRequest, uses_topic_ids: bool, now_ms: int
     ) -> dict[PartitionKey, PartitionLeader] | None:
-        """Note how far a follower is; returns the partitions that it asks for if it has all there is of every one."""
+        """Note a follower's position; returns its partitions if it is up to date in every one."""
         events: list[Event] = []
         up_to_date: dict[PartitionKey, PartitionLeader] = {}
         has_all = True
@@ -131,13 +131,13 @@ class FollowerFetches:
                     up_to_date[topic.name, each.partition] = leader
                     ends.append((leader, each.fetch_offset))
         self._publish(events)
-        # Coordinators may have appended, now that what they waited for is safe.
+        # Coordinators may have appended meanwhile, as the new high watermark completed their requests.
         return up_to_date if has_all and all(leader.log.log_end_offset == end for leader, end in ends) else None
 
     def _note_one(
         self, key: ClusterKey, wanted: FetchRequest, partition: FetchPartition, now_ms: int, events: list[Event]
     ) -> PartitionLeader | None:
-        """Note how far a follower is in one partition; returns the partition if it has everything."""
+        """Note a follower's position in one partition; returns the partition if it is up to date."""
         replicas, offset = self._replicas, partition.fetch_offset
         leader = replicas.leader(key)
         end = leader.log.log_end_offset
@@ -163,9 +163,9 @@ class FollowerFetches:
             self._resting[wanted.replica_id] = _Resting(wanted, self._replicas, leaders, keys, clock)
 
     def is_quiet(self, wanted: FetchRequest, asked: Mapping[tuple[Any, int], CachedPartition]) -> bool:
-        """Whether a follower that has waited is up to date: it has every partition's end, and was told all the rest.
+        """Whether a waiting follower is up to date: it is at every partition's end, and nothing else is to be sent.
 
-        `asked` is what its session has; nothing if that has advanced.
+        `asked` has the partitions of its session; empty if that has advanced.
         """
         if not asked:
             return False
@@ -190,5 +190,5 @@ class FollowerFetches:
         )
 
     def read(self, follower: int) -> None:
-        """Note that a follower's fetch is read, and so may be told something: its next one is looked at as a whole."""
+        """Note that a follower's fetch is read, and may send something: its next one is processed in full."""
         self._resting.pop(follower, None)

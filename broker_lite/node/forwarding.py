@@ -1,9 +1,9 @@
-"""Requests of clients that only the controller can answer, on their way to it (Envelope v0, KIP-590).
+"""Forwarding of clients' requests that only the controller can answer (Envelope v0, KIP-590).
 
 Theory of operation: a client may send them to any broker. A broker that is not the controller puts the unchanged
 request, if it is well-formed, into an envelope, with the sender's principal and address; the controller unwraps it and
-answers it as that client's, and the answer goes back the same way. If the receiver is no longer the controller, the
-request is sent to the next one. A client whose request finds no controller in time loses its connection, and will retry
+answers it as that client's, and the response returns the same way. If the receiver is no longer the controller, the
+request is sent to the next one. If no controller is found in time, the client's connection is closed, and it retries
 elsewhere.
 """
 
@@ -58,9 +58,9 @@ def by_the_controller(handler: Callable[[Broker, Request], Steps]) -> Callable[[
 def answer_when_written(
     controller: ControllerRole, request: Request, answer: Body | None, otherwise: Callable[[], None]
 ) -> Body | None:
-    """Return an answer if all that this controller has decided is durable; else send it when that is so.
+    """Return an answer if all decisions of this controller are durable; else send it when they are.
 
-    `otherwise` is called in its place if the controller is over before: what it has decided may hold or not.
+    `otherwise` is called instead if the controller resigns before: its decisions may be durable or not.
     """
     if answer is None or controller.is_written:
         return answer
@@ -69,7 +69,7 @@ def answer_when_written(
 
 
 def enclose(message: Any) -> Any:
-    """Put a request of this broker's own into an envelope, which says nothing of a client."""
+    """Put a request of this broker itself into an envelope, without a client's principal."""
     key, version = message.API_KEY, message.version
     data = encode_request_header(key, version, 0, "") + apis.encode_request(message, version)
     return apis.request(
@@ -82,7 +82,7 @@ def enclose(message: Any) -> Any:
 
 
 def enclosed_answer(api_key: int, version: int, envelope: Any) -> Any:
-    """Take the answer out of an envelope that came back without an error."""
+    """Extract the response from an envelope returned without an error."""
     _, position = read_response_header(api_key, version, envelope.response_data)
     return apis.decode_response(api_key, version, envelope.response_data[position:])
 
@@ -102,7 +102,7 @@ def _send_on(broker: Broker, request: Request, body: bytes) -> None:
         if answer is None or answer.error_code or answer.response_data is None:
             request.answer(DROP)
             return
-        member.poll()  # so that this broker knows what the client has just been told
+        member.poll()  # so that this broker has applied what the client's response reports
         _, position = read_response_header(request.api_key, request.version, answer.response_data)
         request.answer([answer.response_data[position:]])
 
@@ -116,7 +116,7 @@ def _send_on(broker: Broker, request: Request, body: bytes) -> None:
 
 
 def _check(request: Request, body: bytes, envelope: Any) -> None:
-    """Check that the controller can read what a client has sent: else it would end the connection, which is a broker's.
+    """Check that the controller can parse a client's request: if not, it would close the connection of this broker.
 
     Raises:
         ProtocolError: if it cannot.

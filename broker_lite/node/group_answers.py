@@ -1,4 +1,4 @@
-"""What handlers of groups share: types of groups, and why a request is refused."""
+"""Shared by the handlers of groups: types of groups, and errors of requests."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ CONSUMER_TYPE = "consumer"
 
 
 def group_refusal(broker: Broker, request: Request, operation: Operation, group_id: str) -> ErrorCode:
-    """Check that the client may do that to a group, and that the group is coordinated here: NONE, or the error."""
+    """Check that the client may do that to a group, and that this broker coordinates it; return NONE or the error."""
     return group_error(broker, request, operation, group_id) or broker.groups.partitions.error_of(group_id)

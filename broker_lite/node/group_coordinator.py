@@ -1,12 +1,12 @@
 """All groups of the broker: their state machines, their timers, their committed offsets.
 
 Theory of operation: a group is a `ClassicGroup` or, since its first ConsumerGroupHeartbeat, a `ConsumerGroup`
-(KIP-848); an empty one is converted when a member of the other kind comes, one with members is not. After every event
-the group's records are appended to `__consumer_offsets`, then its answers are sent and one timer is set to its next
-deadline. Commits are appended there before they are acknowledged or visible. A partition is loaded before its groups
-are served (`coordinated.py`): they come back with their members, whose sessions restart. When another broker leads a
-partition, its groups are forgotten here and waiting members are answered. Groups and offsets that are no longer needed
-are removed after `offsets.retention.minutes`.
+(KIP-848); an empty group is converted when a member of the other protocol joins, one with members is not. After every
+event the group's records are appended to `__consumer_offsets`, then its answers are sent and one timer is set to its
+next deadline. Commits are appended there before they are acknowledged or visible. A partition is loaded before its
+groups are served (`coordinated.py`), with their members, whose sessions restart. When another broker leads a partition,
+its groups are dropped here and waiting members are answered. Unused groups and offsets are removed after
+`offsets.retention.minutes`.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ class BrokerTopics:
         self.version = 0
 
     def names(self) -> Iterable[str]:
-        """Return all names, internal topics' too, as in Kafka."""
+        """Return all names, including internal topics, as in Kafka."""
         return self._topics
 
     def id_and_partitions(self, name: str) -> tuple[uuid.UUID, int] | None:
-        """Return a topic's id and how many partitions it has."""
+        """Return a topic's id and number of partitions."""
         topic = self._topics.get(name)
         return None if topic is None else (topic.topic_id, topic.partition_count)
 
@@ -93,16 +93,16 @@ class GroupCoordinator:
         clock: Clock,
         note_refusal: Callable[[str], object],
     ) -> None:
-        """Load the groups of what is led here.
+        """Load the groups of the partitions led here.
 
         Args:
             dynamic: the settings of the broker and of groups.
-            partitions: those of `__consumer_offsets` whose groups are here.
-            pending: the offsets that wait for the end of their transaction.
+            partitions: the partitions of `__consumer_offsets` that this broker leads.
+            pending: the offsets committed in open transactions.
             topics: the broker's topics.
             scheduler: the event loop.
             clock: the time.
-            note_refusal: logs what could not be done, up to a rate.
+            note_refusal: logs failures, up to a rate.
         """
         self._dynamic = dynamic
         self._pending = pending
@@ -148,10 +148,10 @@ class GroupCoordinator:
             self._set_timer(self._groups[group_id])
 
     def loaded(self, _partitions: Collection[int]) -> None:
-        """Serve the loaded groups: there is nothing to do but to wait for their members."""
+        """Serve the loaded groups: nothing to do until their members send requests."""
 
     def drop(self, partition: int) -> None:
-        """Forget the groups of a partition; waiting members have to find its next coordinator."""
+        """Drop the groups of a partition; waiting members must find the next coordinator."""
         self._pending.drop(partition)
         for group_id in self.partitions.kept_in(partition, self.all_ids()):
             group = self._groups.get(group_id)
@@ -196,7 +196,7 @@ class GroupCoordinator:
         return group if isinstance(group, ConsumerGroup) else None
 
     def any_group(self, group_id: str) -> Group | None:
-        """Return a group of either kind; None if it only has offsets."""
+        """Return a group of either protocol; None if it only has offsets."""
         return self._groups.get(group_id)
 
     def why_not(self, group_id: str, kind: str) -> str:
@@ -210,7 +210,7 @@ class GroupCoordinator:
         return sorted(set(self._groups) | set(self.offsets.groups()))
 
     def topics_changed(self) -> None:
-        """Note that a topic was created or deleted: patterns are resolved again."""
+        """Note that a topic was created or deleted: topic patterns are resolved again."""
         self.topics.version += 1
 
     # Classic groups.
@@ -238,7 +238,7 @@ class GroupCoordinator:
         return made
 
     def carry_out(self, group: ClassicGroup, answers: list[Answer]) -> None:
-        """Write a group down if it asks for that, send its answers, and set its timer."""
+        """Write a group if it asks for that, send its answers, and set its timer."""
         if group.unwritten:
             now_ms = self._clock.now_ms()
             try:
@@ -253,7 +253,7 @@ class GroupCoordinator:
     # Groups of KIP-848.
 
     def heartbeat(self, group_id: str, request: Heartbeat) -> HeartbeatAnswer:
-        """Handle a member's heartbeat; when this returns, what it changed is in the log.
+        """Handle a member's heartbeat; when this returns, its changes are in the log.
 
         Raises:
             KafkaError: those of `ConsumerGroup.heartbeat`, GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED when there are
@@ -276,7 +276,7 @@ class GroupCoordinator:
         """Remove a member on an administrator's request.
 
         Raises:
-            KafkaError: if that could not be written.
+            KafkaError: if the change could not be written.
         """
         self._settle(group, group.remove([member_id], self.topics))
 
@@ -307,14 +307,14 @@ class GroupCoordinator:
         group.accept(decision, self._clock.monotonic_ms(), self.topics.version)
         self._set_timer(group)
 
-    # Time.
+    # Timers.
 
     def _set_timer(self, group: Group, not_before_ms: int = 0) -> None:
         deadline_ms = group.next_deadline_ms
         current = self._timers.get(group.group_id)
         if current is not None:
             if deadline_ms is not None and current[0] <= deadline_ms and not not_before_ms:
-                return  # it wakes early, finds nothing due, and is set again
+                return  # it fires early, finds nothing due, and is set again
             current[1].cancel()
             del self._timers[group.group_id]
         if deadline_ms is None:
@@ -329,7 +329,7 @@ class GroupCoordinator:
         self._expire(group)
 
     def _expire(self, group: Group) -> None:
-        """Do what is due by now: sessions and rebalances end."""
+        """Do what is due: expire sessions, complete rebalances."""
         now_ms = self._clock.monotonic_ms()
         if isinstance(group, ClassicGroup):
             before = set(group.members)
@@ -365,7 +365,7 @@ class GroupCoordinator:
         version: int,
         transactional: bool = False,
     ) -> ErrorCode:
-        """Check whether a member, of either protocol, or a client that is none, may write offsets.
+        """Check whether a member of either protocol, or a client without a group protocol, may commit offsets.
 
         ``epoch`` is the member's generation or epoch; ``version`` is that of the OffsetCommit.
         """
@@ -380,7 +380,7 @@ class GroupCoordinator:
         return ErrorCode.GROUP_ID_NOT_FOUND if version >= FIRST_COMMIT_VERSION else ErrorCode.ILLEGAL_GENERATION
 
     def commit(self, group_id: str, offsets: Mapping[tuple[str, int], CommittedOffset | None]) -> None:
-        """Keep offsets, or with None remove them; when this returns they are in the log.
+        """Commit offsets, or remove them (None); when this returns they are in the log.
 
         Raises:
             KafkaError: if the append failed; then nothing has changed.
@@ -392,9 +392,9 @@ class GroupCoordinator:
             self.offsets.put(key, value)
 
     def end_transaction(self, partition: int, marker: Marker) -> None:
-        """Let what waited for the end of a transaction count, or drop it, as its marker says."""
+        """Commit or drop the pending offsets of a transaction, as its marker says."""
         if not self.partitions.has(partition):
-            return  # it will be read back with the rest
+            return  # it will be loaded with the rest
         for record in self._pending.end(partition, marker.producer_id, marker.committed):
             key = decode_key(record.key)
             assert key is not None
@@ -404,7 +404,7 @@ class GroupCoordinator:
         """Delete a group and its offsets; only without members.
 
         Raises:
-            KafkaError: if that could not be written.
+            KafkaError: if the change could not be written.
         """
         group = self._groups.get(group_id)
         due_ms = None if group is None else group.next_deadline_ms
@@ -431,10 +431,10 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
     def forget_topic(self, topic: str) -> None:
-        """Remove every offset of a topic that has been deleted, also those that wait for a transaction's end.
+        """Remove every offset of a deleted topic, including pending ones of transactions.
 
         Raises:
-            KafkaError: if those of some groups could not be removed; the others' are.
+            KafkaError: if some groups' offsets could not be removed; the others are removed.
         """
         failure: KafkaError | None = None
         by_group: dict[str, list[tuple[str, int]]] = {}
@@ -482,7 +482,7 @@ class GroupCoordinator:
         for start in range(0, len(partitions), MAX_REMOVALS_PER_BATCH):
             self.commit(group_id, dict.fromkeys(partitions[start : start + MAX_REMOVALS_PER_BATCH]))
 
-    # What all need.
+    # Shared.
 
     def _append(self, group_id: str, records: list[Record]) -> None:
         self._log.append(group_id, records)
@@ -492,7 +492,7 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"the broker keeps at most {MAX_GROUPS} groups")
 
     def _removal_of(self, group: Group | None) -> list[Record]:
-        """Return the records that remove a group without members, to be written with what comes in its place."""
+        """Return the records that remove a group without members, to be written with those of its replacement."""
         if group is None:
             return []
         now_ms = self._clock.now_ms()
@@ -508,7 +508,7 @@ class GroupCoordinator:
 
 
 def _send_all(answers: list[Answer], refusals: Refusals) -> None:
-    """Send a group's answers; or, if they depend on what may be lost, let its members retry."""
+    """Send a group's answers; if they depend on a record that may be lost, its members must retry."""
     error = next(iter(refusals.values()), None)
     for answer in answers:
         send(answer if error is None else refused(answer, error))

@@ -1,4 +1,4 @@
-"""How answers of classic groups' state machines get to the requests that wait for them: JoinGroup and SyncGroup."""
+"""Sends the answers of classic groups' state machines to the waiting requests: JoinGroup and SyncGroup."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NULL_PROTOCOL_NAME_FROM = 7
 
 
 def send(answer: Answer) -> None:
-    """Send a state machine's answer to the request that waits for it."""
+    """Send a state machine's answer to the waiting request."""
     request = answer.token
     assert isinstance(request, Request)
     fields = _join_fields(answer, request) if isinstance(answer, JoinAnswer) else _sync_fields(answer)

@@ -1,6 +1,6 @@
-"""The place of a broker that is one of several: others decide for it, and have replicas of what it has.
+"""The mode of a broker that is a member of a cluster, with a controller and other replicas.
 
-Loaded only where a broker is in a cluster.
+Imported only by brokers in a cluster.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from sparkonce.broker_lite.node.dynamic_settings import DynamicSettings
 from sparkonce.broker_lite.node.producer_ids import ProducerIds, blocks_of_controller
 
 
-class InCluster:
-    """See `Place`."""
+class MemberMode:
+    """See `BrokerMode`."""
 
     logs_class = MemberLogs
 
     def check(self, storage: Storage, log_dir: str) -> None:
-        """Refuse data of a standalone broker, or of Kafka: the cluster does not know its topics, and would hide them.
+        """Reject data of a standalone broker, or of Kafka: the cluster does not know its topics, and would hide them.
 
         Raises:
-            LogDirectoryError: if it is no member's, and there are topics in it.
+            LogDirectoryError: if there are topics in it, and it is not a member's.
         """
         names = storage.list_directory(log_dir) if storage.is_directory(log_dir) else []
         if BROKER_EPOCH not in names and has_partition(storage, log_dir, names):
@@ -42,28 +42,28 @@ class InCluster:
             )
 
     def files(self, storage: Storage) -> Files:
-        """See `Place`: a write is a decision of the controller's."""
+        """See `BrokerMode`: a write becomes a decision of the controller."""
         return AnnouncedFiles(storage)
 
     def producer_ids(
         self, member: ClusterMember, _storage: Storage, _log_dir: str, _largest_known: Callable[[], int]
     ) -> ProducerIds:
-        """See `Place`: the controller hands out blocks of them."""
+        """See `BrokerMode`: the controller assigns blocks."""
         return ProducerIds(blocks_of_controller(member), asks_early=True)
 
     def request_topic(
         self, member: ClusterMember, dynamic: DynamicSettings, _make: Callable[[str], object]
     ) -> Callable[[str], object]:
-        """See `Place`: the controller may be another broker."""
+        """See `BrokerMode`: the controller may be another broker."""
         return WantedTopics(member, dynamic).request
 
     def take(self, storage: Storage, partitions: ClusterPartitions, _node_id: int, _clock: Clock) -> None:
-        """See `Place`; the directory is noted as a member's before there are any data in it."""
+        """See `BrokerMode`; the directory is marked as a member's before it has any data."""
         log_dir = partitions.logs.log_dir
         if BROKER_EPOCH not in storage.list_directory(log_dir):
             storage.write(f"{log_dir}/{BROKER_EPOCH}", b"%d\n" % NO_BROKER_EPOCH, durable=True)
         partitions.member.on_image.append(partitions.take)
 
     def coordinated(self, _topics: Collection[str]) -> Collection[str]:
-        """See `Place`: what a member is to coordinate it loads when it comes to lead it."""
+        """See `BrokerMode`: none; a member loads partitions when it becomes their leader."""
         return INTERNAL_TOPICS

@@ -1,6 +1,6 @@
-"""What leadership means to handlers: a log, the epoch that it is led in, and what a request may say of that epoch.
+"""A partition's leadership for handlers: its log, the leader epoch, and the check of a request's epoch.
 
-A client that asked the wrong broker gets a hint, the current leader, and need not ask for metadata first (KIP-951).
+A client that asked the wrong broker gets the current leader as a hint, without a metadata request (KIP-951).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.replication.leader import PartitionLeader
 
 
-class Led(NamedTuple):
+class LedPartition(NamedTuple):
     """A partition that this broker leads."""
 
     log: PartitionLog
     leader_epoch: int
     replicas: PartitionLeader | None = None
-    """What is known of the followers; None where there are none, and what is appended is safe at once."""
+    """The state of the followers; None without followers: what is appended is committed at once."""
 
     def check_epoch(self, told: int) -> None:
-        """Compare the epoch that a request names, -1 if it names none (KIP-320).
+        """Check the leader epoch of a request, -1 if it has none (KIP-320).
 
         Raises:
             KafkaError: FENCED_LEADER_EPOCH if the request is behind, UNKNOWN_LEADER_EPOCH if it is ahead.
@@ -49,7 +49,7 @@ def leader_hint(image: ClusterImage, topic: str, index: int) -> LeaderHint | Non
 def endpoints_of_leaders(
     image: ClusterImage, broker_id: int, endpoint: Endpoint, hints: Iterable[LeaderHint]
 ) -> Sequence[NodeEndpoint]:
-    """Return where to reach the brokers that hints name, at their listeners of the same name as ours at `endpoint`."""
+    """Return the addresses of the brokers that hints name, at their listeners of the same name as `endpoint`."""
     leaders = {hint.leader_id for hint in hints}
     ours = image.brokers.get(broker_id)
     if not leaders or ours is None:

@@ -1,14 +1,14 @@
-"""The ends of decided transactions on their way to the leaders of their partitions.
+"""Sends the markers of decided transactions to the leaders of their partitions.
 
-Theory of operation (Kafka's TransactionMarkerChannelManager): first the decision itself has to be safe, or a marker
+Theory of operation (Kafka's TransactionMarkerChannelManager): first the decision itself must be replicated, or a marker
 could end a transaction in some partitions that the next coordinator ends differently in the rest. Then each partition's
-leader gets its marker: this broker writes its own, up to a bound in the same turn of the event loop; others get
-WriteTxnMarkers, one request at a time for each broker, with all that has been collected for it meanwhile. A marker
-counts as written when it is safe in its partition. Markers that were not written, because the leader has died, another
-one leads, or too few replicas are in sync, are sent again, to the current leader; a second marker for a transaction
-that has ended changes nothing. When all are written, the coordinator completes the transaction. A coordinator that is
-replaced drops what it has not sent, and the next one sends all markers again, under a higher epoch, by which partitions
-recognize markers of the old one.
+leader gets its marker: this broker writes its own, up to a limit in the same turn of the event loop; others get
+WriteTxnMarkers, one request at a time for each broker, with all markers collected for it meanwhile. A marker counts as
+written when the high watermark of its partition covers it. Markers that failed, because the leader died or changed, or
+too few replicas are in sync, are sent again, to the current leader; a second marker for an ended transaction changes
+nothing. When all are written, the coordinator completes the transaction. A coordinator that is replaced drops its
+unsent markers; the next one sends all markers again, with a higher epoch, by which partitions recognize markers of the
+old one.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MARKERS_PER_TURN: Final = 100
-"""How many markers are written before other requests have their turn."""
+"""How many markers are written before other requests get a turn."""
 
 RETRY_S: Final = 0.1
-"""After how long markers are sent again; the cluster may have another leader by then."""
+"""The delay before markers are sent again, in seconds; the leader may have changed by then."""
 
 MAX_RETRY_S: Final = 1.0
-"""The same when none could be written several times, as where too few replicas are in sync."""
+"""The same after several failures, as when too few replicas are in sync."""
 
 ENDING_WAIT_S: Final = 0.1
-"""How long a request waits for the end of its id's last transaction; Kafka's default of
+"""How long a request waits for the end of its id's last transaction, in seconds; Kafka's default of
 `add.partitions.to.txn.retry.backoff.max.ms`."""
 
 _VERSION: Final = 2
@@ -54,7 +54,7 @@ _ENDED_ELSEWHERE = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COOR
 
 @dataclass(slots=True, eq=False)
 class _Sending:
-    """One decided transaction; `left` still needs markers, of which `under_way` are being written by these brokers."""
+    """One decided transaction; `left` are partitions without marker, of which `under_way` are sent, with the broker."""
 
     markers: Markers
     epoch: int
@@ -63,7 +63,7 @@ class _Sending:
     is_safe: bool = False
     is_waiting: bool = False
     retry_s: float = RETRY_S
-    """Its own: a partition that takes no markers for long must not hold up the transactions in others."""
+    """Per transaction: a partition that accepts no markers for long must not delay the transactions in others."""
 
     @property
     def name(self) -> str:
@@ -78,27 +78,27 @@ _Batch = tuple[_Sending, list[TopicPartition]]
 
 
 class _Coordinator(Protocol):
-    """What decides transactions (`TransactionCoordinator`)."""
+    """The coordinator (`TransactionCoordinator`)."""
 
     @property
     def partitions(self) -> Coordinated:
-        """The partitions of `__transaction_state` whose transactional ids are here."""
+        """The partitions of `__transaction_state` that this broker leads."""
 
     def write_marker(self, topic: str, index: int, marker: Marker) -> int | None:
-        """Write the end of a transaction into a partition that is led here; return what must become safe, if any."""
+        """Write a marker into a partition that is led here; return the offset that must be replicated, if any."""
 
     def markers_written(self, transactional_id: str, partitions: Iterable[TopicPartition]) -> bool:
-        """Note where the end of a transaction has been written; returns whether it is complete now."""
+        """Note the partitions whose marker is written; returns whether the transaction is complete."""
 
     def call_later(self, what: str, delay_s: float, do: Callable[[], None]) -> None:
-        """Schedule something once, after a delay; nothing if it is scheduled already."""
+        """Call `do` once, after a delay; does nothing if `what` is already scheduled."""
 
     def call_off(self, what: str) -> None:
-        """Cancel something that is scheduled."""
+        """Cancel a scheduled call."""
 
 
 class MarkerSender:
-    """Brings markers to the leaders of their partitions."""
+    """Sends markers to the leaders of their partitions."""
 
     def __init__(self, member: ClusterMember, scheduler: Scheduler, coordinator: _Coordinator) -> None:
         self._member = member
@@ -106,15 +106,15 @@ class MarkerSender:
         self._coordinator = coordinator
         self._sending: dict[str, _Sending] = {}
         self._outbox: dict[int, list[_Batch]] = {}
-        """What is to be sent to each broker, as soon as it has answered what it was sent."""
+        """The markers to send to each broker once it has answered its last request."""
         self._waiting: dict[str, list[Callable[[], None]]] = {}
         """Requests that wait for the end of a transaction."""
         self._asked: set[int] = set()
-        """The brokers that have not answered yet."""
+        """The brokers with a request under way."""
         member.on_image.append(self._on_image)
 
     def write(self, markers: Markers) -> None:
-        """Begin to write the markers of a transaction that has been decided, unless that is under way."""
+        """Begin to write the markers of a decided transaction, unless that is under way."""
         if markers.transactional_id not in self._sending:
             epoch = self._coordinator.partitions.epoch_of(markers.transactional_id)
             sending = _Sending(markers, epoch, set(markers.partitions))
@@ -133,10 +133,10 @@ class MarkerSender:
         self._ended(sending.name)
 
     def when_ended(self, transactional_id: str, then: Callable[[], None]) -> None:
-        """Call back when no transaction of an id is being ended here any more, or after `ENDING_WAIT_S`.
+        """Call back when no transaction of an id is ending here, or after `ENDING_WAIT_S`.
 
-        Clients begin the next transaction as soon as the last one is decided. Without waiting a little they would be
-        refused, and come back much later than the few milliseconds that markers take. (Kafka 4's leaders wait so too.)
+        Clients begin the next transaction as soon as the last one is decided. Without this short wait they would get an
+        error, and retry much later than the few milliseconds that markers take. (Kafka 4's leaders wait so too.)
         """
         if transactional_id not in self._sending:
             then()
@@ -147,7 +147,7 @@ class MarkerSender:
         waiting.append(then)
 
     def _ended(self, transactional_id: str, waiting: list[Callable[[], None]] | None = None) -> None:
-        """Call back those that wait for an end; if `waiting` is given, only if it is still the current list."""
+        """Call back the requests that wait for an end; with `waiting` only if it is still the current list."""
         found = self._waiting.get(transactional_id)
         if found is None or (waiting is not None and found is not waiting):
             return
@@ -162,7 +162,7 @@ class MarkerSender:
     def _on_safe(self, sending: _Sending, refusals: Refusals) -> None:
         sending.is_waiting, sending.is_safe = False, not refusals
         if self._sending.get(sending.name) is sending:
-            self._go_on_with(sending)
+            self._send_remaining(sending)
 
     def _try_again(self, sending: _Sending) -> None:
         sending.retry_s = min(2 * sending.retry_s, MAX_RETRY_S)
@@ -172,12 +172,12 @@ class MarkerSender:
         if self._sending.get(sending.name) is not sending or sending.is_waiting:
             return
         if sending.is_safe:
-            self._go_on_with(sending)
+            self._send_remaining(sending)
         else:
             self._wait_for_decision(sending)
 
-    def _go_on_with(self, sending: _Sending) -> None:
-        """Send what is neither written nor under way, as far as one turn goes."""
+    def _send_remaining(self, sending: _Sending) -> None:
+        """Send the markers that are neither written nor under way, within one turn's limit."""
         if not sending.is_safe:
             self._retry_later(sending)
             return
@@ -219,10 +219,10 @@ class MarkerSender:
     def _retry_later(self, sending: _Sending) -> None:
         self._coordinator.call_later(sending.timer, sending.retry_s, partial(self._try_again, sending))
 
-    # Partitions that are led here.
+    # Partitions led here.
 
     def _write_here(self, sending: _Sending, place: TopicPartition, marker: Marker) -> bool:
-        """Write a marker; return whether nothing more is to be done for this partition."""
+        """Write a marker; return whether the partition is done."""
         try:
             end = self._coordinator.write_marker(*place, marker)
         except KafkaError as error:
@@ -240,10 +240,10 @@ class MarkerSender:
             del sending.under_way[place]
             self._written(sending, [place] if error is ErrorCode.NONE else [])
 
-    # Partitions that others lead.
+    # Partitions led by others.
 
     def _post(self, leader: int, sending: _Sending, place: TopicPartition) -> None:
-        """Put a marker to those that go to a broker next."""
+        """Add a marker to the next request to a broker."""
         sending.under_way[place] = leader
         batches = self._outbox.setdefault(leader, [])
         if not batches and leader not in self._asked:
@@ -264,7 +264,7 @@ class MarkerSender:
         self._member.send(leader, request, partial(self._on_answer, leader, batches))
 
     def _due(self, leader: int) -> list[_Batch]:
-        """Take what waits for a broker, but for what has been ended, or sent to another one, in the meantime.
+        """Take the waiting markers of a broker, except those that ended, or were sent to another one, meanwhile.
 
         Such a marker would end whatever transaction the producer has there by now.
         """
@@ -298,7 +298,7 @@ class MarkerSender:
         self._send(leader)
 
     def _on_image(self, _image: ClusterImage) -> None:
-        """Stop waiting for brokers that no longer lead: they may be paused, and their answers long in coming."""
+        """Stop waiting for brokers that no longer lead: they may be paused, and answer late."""
         for sending in self._sending.values():
             for place, leader in list(sending.under_way.items()):
                 if self._leader_of(place) != leader:
@@ -309,7 +309,7 @@ class MarkerSender:
 
 
 def _encoded(sending: _Sending, places: list[TopicPartition]) -> tuple[object, ...]:
-    """Return a marker as a request has it, in the order of its fields."""
+    """Return a marker as the fields of a request, in their order."""
     markers = sending.markers
     topics: dict[str, list[int]] = {}
     for topic, index in places:
@@ -331,5 +331,5 @@ def marker_of(markers: Markers, coordinator_epoch: int) -> Marker:
 
 
 def is_done(error: ErrorCode) -> bool:
-    """Whether nothing more is to be done for a partition whose leader has answered with this."""
+    """Whether a partition is done when its leader has answered with this error."""
     return error is ErrorCode.NONE or error in _ENDED_ELSEWHERE

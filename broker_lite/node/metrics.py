@@ -1,8 +1,8 @@
-"""What the broker counts while it works, if metrics are enabled (`metrics.port`).
+"""The broker's counters, if metrics are enabled (`metrics.port`).
 
-Theory of operation: nothing is counted, and no clock is read, unless `Broker.metrics` is set. What can be looked up
-when it is asked for (sizes, offsets, groups, connections) is not counted at all. Counters only ever grow; a topic that
-is deleted takes its own with it, and stays in the totals.
+Theory of operation: nothing is counted, and no clock is read, unless `Broker.metrics` is set. Sizes, offsets, groups
+and connections are not counted but looked up when requested. Counters only increase; those of a deleted topic are
+removed, but remain in the totals.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sparkonce.kafka.protocol.fetch import FetchTopicResult
 
 @dataclass(slots=True)
 class TopicMetrics:
-    """What one topic, or all together, received and sent."""
+    """Bytes and messages received and sent, of one topic or of all."""
 
     messages_in: int = 0
     bytes_in: int = 0
@@ -30,7 +30,7 @@ class TopicMetrics:
 
 @dataclass(slots=True)
 class RequestMetrics:
-    """The requests of one API: how many by version, and the time from the first look at one to its answer."""
+    """The requests of one API: their number by version, and the time from receipt to response."""
 
     by_version: dict[int, int] = field(default_factory=dict)
     total_ns: int = 0
@@ -43,7 +43,7 @@ class RequestMetrics:
 
 
 class Metrics:
-    """All counters; `now_ns` is a clock that never goes back."""
+    """All counters; `now_ns` is a monotonic clock."""
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self.now_ns = now_ns
@@ -71,7 +71,7 @@ class Metrics:
             counted.bytes_in += size
 
     def not_produced(self, topic: str, exists: bool) -> None:
-        """Count an append that was refused; clients cannot make us keep a name that no topic has."""
+        """Count a failed append; unknown topic names are not kept, so that clients cannot fill the memory."""
         for counted in (self.all_topics, self._topic(topic)) if exists else (self.all_topics,):
             counted.produce_requests += 1
             counted.failed_produce_requests += 1

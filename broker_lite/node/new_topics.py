@@ -1,7 +1,7 @@
 """The rules for new topics.
 
-Whether those that are asked for together can be made, beside those that there are and beside each other; and the
-settings of this broker's internal topics.
+Whether the topics of one request can be created, given the existing ones and each other; and the settings of this
+broker's internal topics.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ OFFSETS_TOPIC_SEGMENT_BYTES = 104_857_600
 
 
 class NewTopics:
-    """The topics of one request that are still to be created; a new one for each request."""
+    """The topics of one request that are still to be created; one object per request."""
 
     def __init__(self, logs: LogManager) -> None:
         self._logs = logs
         self._partitions = sum(topic.partition_count for topic in logs.topics.values())
-        # Metric names cannot tell a dot from an underscore, so Kafka refuses names that differ only there.
+        # Metric names cannot distinguish dots from underscores, so Kafka rejects names that differ only there.
         self._aliases = {name.replace(".", "_"): name for name in logs.topics}
 
     def add(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
@@ -48,9 +48,9 @@ class NewTopics:
 
 
 def internal_topic_settings(config: BrokerConfig) -> Mapping[str, tuple[int, Mapping[str, str]]]:
-    """Return the number of partitions and the settings of each internal topic, by its name.
+    """Return the number of partitions and the settings of each internal topic, by name.
 
-    All of them are compacted: their latest records are the coordinators' state, which no retention may take away.
+    All of them are compacted: their latest records are the coordinators' state, so retention must not delete them.
     """
     return {
         OFFSETS_TOPIC: (

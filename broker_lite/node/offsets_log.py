@@ -1,9 +1,9 @@
-"""The topic `__consumer_offsets`: appending the groups' records, and reading them back.
+"""The topic `__consumer_offsets`: appending the groups' records, and loading them.
 
-Theory of operation: a group's records all go to the partition that Kafka's hash of its id names, one batch for each
-event, so that a crash keeps all of an event or nothing of it. Reading back comes before the first request for a
-partition's groups; the last record of a key is the truth. Offsets of a transaction count from its commit marker on;
-what waits for one is in `PendingOffsets`.
+Theory of operation: a group's records all go to the partition that Kafka's hash of its id selects, one batch for each
+event, so that after a crash an event is complete or absent. A partition is loaded before the first request for its
+groups; the last record of a key is the valid one. Offsets of a transaction are valid from its commit marker on; until
+then they are in `PendingOffsets`.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class OffsetsLog:
         self._pending.written(placed.partition, records)
 
     def replay(self, logs: Mapping[int, PartitionLog], take: Callable[[Record], None]) -> Iterator[None]:
-        """Hand over all that has taken effect, oldest first in each partition; what waits for a marker is kept."""
+        """Pass on all records in effect, oldest first in each partition; those without a marker yet are kept."""
         for index, log in logs.items():
             yield from replay_slices(log, partial(self._replay_one, index, take))
 
     def _replay_one(self, partition: int, take: Callable[[Record], None], header: BatchHeader, record: Record) -> None:
-        """Hand over what a record brings into effect: itself, or what it as a marker ends the wait of."""
+        """Pass on what a record brings into effect: itself, or the pending records that its marker commits."""
         pending = self._pending
         if header.is_control:
             marker = read_end_marker(record)

@@ -1,13 +1,13 @@
 """Producer ids, each assigned only once (KIP-730).
 
-Theory of operation: ids are taken from a block, which belongs to one broker alone and is never assigned again. In a
-cluster the controller hands out the blocks, and the next one is asked for when little is left. A standalone broker has
-a file that says where the next one begins, and that is on the disk before the first id of a block is assigned. A broker
-that dies loses the rest of its block.
+Theory of operation: ids come from a block, which belongs to one broker alone and is never assigned again. In a cluster
+the controller assigns the blocks, and the next one is requested when few ids are left. A standalone broker has a file
+with the start of the next block, flushed before the first id of a block is assigned. A broker that dies loses the rest
+of its block.
 
-A log directory that was a Kafka broker's has no such file, as Kafka keeps its blocks with the controller, and after a
-restore the file may be older than the logs: the ids begin with a block of which the logs know no id, since a partition
-may take a batch under a known id for a duplicate.
+The log directory of a former Kafka broker has no such file, as Kafka keeps its blocks with the controller, and after a
+restore the file may be older than the logs: the ids begin with a block without any id in the logs, since a partition
+may treat a batch under a known id as a duplicate.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ BLOCK_SIZE = 1000
 """As in Kafka: an id that is known to the logs came from the block of this size that it is in."""
 
 PREFETCH_SHARE: Final = 10
-"""When no more than one in so many of a block's ids is left, the next block is asked for, as in Kafka."""
+"""When at most this fraction (1/n) of a block's ids is left, the next block is requested, as in Kafka."""
 
 AskForBlock = Callable[[Callable[[range], None]], None]
-"""Asks for a block; calls back with it, at once or later, or with an empty one if there is none."""
+"""Requests a block; calls back with it, at once or later, or with an empty one on failure."""
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class ProducerIds:
     """Assigns producer ids."""
 
     def __init__(self, ask_for_block: AskForBlock, *, asks_early: bool = False) -> None:
-        """`asks_early`: ask for the next block before the present one is used up, as that takes its time."""
+        """`asks_early`: request the next block before the current one is used up, as that takes time."""
         self._ask_for_block = ask_for_block
         self._asks_early = asks_early
         self._block = range(0)
@@ -50,13 +50,13 @@ class ProducerIds:
         self._waiting: list[Callable[[], None]] = []
 
     def is_ready(self) -> bool:
-        """Whether `take` says at once whether there is an id; else it should wait: `when_asked`."""
+        """Whether `take` returns or fails at once; else it must wait: `when_asked`."""
         if not (self._block or self._next_block):
             self._ask()
         return not self._is_asking or bool(self._block or self._next_block)
 
     def when_asked(self, then: Callable[[], None]) -> None:
-        """Call back when a block, or none, has come: `take` may be tried then."""
+        """Call back when the request for a block has ended; then `take` may be tried."""
         self._waiting.append(then)
         self._ask()
 
@@ -65,7 +65,7 @@ class ProducerIds:
 
         Raises:
             KafkaError: COORDINATOR_LOAD_IN_PROGRESS if there is none; as in Kafka's ProducerIdManager, since every
-                client tries again after that one.
+                client retries after it.
         """
         if not (self._block or self._next_block):
             self._ask()
@@ -94,12 +94,12 @@ class ProducerIds:
         for then in waiting:
             try:
                 then()
-            except Exception:  # the others wait, too
+            except Exception:  # the other callers wait, too
                 logger.exception("a request that waited for a producer id was not answered")
 
 
 def blocks_in_file(storage: Storage, path: str, largest_known: Callable[[], int]) -> AskForBlock:
-    """Hand out blocks after the one that a file ends with, and after all ids that the logs know.
+    """Assign blocks after the last one in a file, and after all ids in the logs.
 
     `largest_known` is asked for the largest id in the logs, -1 if none.
     """
@@ -107,7 +107,7 @@ def blocks_in_file(storage: Storage, path: str, largest_known: Callable[[], int]
 
     def ask(then: Callable[[range], None]) -> None:
         nonlocal known
-        if known is None:  # what comes to be known later was assigned here
+        if known is None:  # ids that become known later were assigned here
             known = largest_known()
         try:
             first = max(_written(storage, path), (known // BLOCK_SIZE + 1) * BLOCK_SIZE)
@@ -132,7 +132,7 @@ def _written(storage: Storage, path: str) -> int:
 
 
 def blocks_of_controller(member: ClusterMember) -> AskForBlock:
-    """Let the cluster's controller hand out blocks."""
+    """Let the cluster's controller assign blocks."""
 
     def ask(then: Callable[[range], None]) -> None:
         def answered(answer: Any) -> None:

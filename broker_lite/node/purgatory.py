@@ -1,12 +1,12 @@
 """Fetches that wait for more bytes.
 
-Theory of operation: a fetch that finds less than it wants is filed under each of its partitions. An append subtracts
-its bytes from what the fetches of that partition still miss; a fetch that misses nothing is answered soon after, when
-the append's own answer is sent. A timer answers the others when their wait time ends. The count may be wrong (a batch
-may lie beyond a fetch's limits), which wakes a fetch early; it then reads again and files itself again.
+Theory of operation: a fetch that finds less than its minimum is filed under each of its partitions. An append subtracts
+its bytes from what the fetches of that partition still lack; a fetch that lacks nothing is answered soon after, when
+the append's own response is sent. A timer answers the others when their wait time ends. The count may be wrong (a batch
+may lie beyond a fetch's limits) and complete a fetch early; it then reads again and is filed again.
 
-A read_committed fetch does not count what is appended while a transaction is open, since it will not see it; the end of
-a transaction may show it any number of bytes, and wakes it.
+A read_committed fetch does not count appends while a transaction is open, since it will not see them; the end of a
+transaction may make any number of bytes visible, and completes it.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ class FetchPurgatory:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._waiters: dict[PartitionKey, dict[Waiter, None]] = {}
-        """Those of each partition, in the order in which they came."""
+        """The fetches of each partition, in order of arrival."""
         self._ready: list[Waiter] = []
 
     def wait(self, waiter: Waiter, now_ms: int) -> None:
-        """File a fetch until enough is appended or its deadline has come."""
+        """File a fetch until enough is appended or its deadline passes."""
         self._file(waiter)
         delay = max(waiter.deadline_ms - now_ms, 0) / 1000
         waiter.timer = self._scheduler.call_later(delay, lambda: self._on_timer(waiter))
 
     def cancel(self, waiter: Waiter) -> None:
-        """Forget a fetch whose client is gone; does nothing if it is not waiting."""
+        """Drop a fetch whose client has disconnected; does nothing if it is not waiting."""
         self._forget(waiter)
         if waiter in self._ready:
             self._ready.remove(waiter)
@@ -77,7 +77,7 @@ class FetchPurgatory:
         return self._waiters.get(key, ())
 
     def waits_for(self, topic: str, partition: int) -> bool:
-        """Whether there is a fetch that waits for a partition."""
+        """Whether a fetch waits for a partition."""
         return (topic, partition) in self._waiters
 
     def appended(self, topic: str, partition: int, size: int, stable: bool = True) -> None:
@@ -91,16 +91,16 @@ class FetchPurgatory:
         self._wake(ready)
 
     def decided(self, topic: str, partition: int) -> None:
-        """Wake the fetches of a partition in which a transaction has ended."""
+        """Complete the fetches of a partition in which a transaction has ended."""
         self._wake(list(self._of((topic, partition))))
 
     def gone(self, keys: Iterable[PartitionKey]) -> None:
-        """Wake the fetches of partitions that have been deleted."""
+        """Complete the fetches of deleted partitions."""
         for key in keys:
             self._wake(list(self._of(key)))
 
     def answer_now(self, key: PartitionKey) -> None:
-        """Answer the fetches of a partition, with nothing if there is nothing."""
+        """Answer the fetches of a partition, even without records."""
         waiters = list(self._of(key))
         for waiter in waiters:
             waiter.final = True
@@ -134,7 +134,7 @@ class FetchPurgatory:
 
 
 class FollowerPurgatory(FetchPurgatory):
-    """The waiting fetches of followers: few, of thousands of partitions each, so each is filed once for all of them."""
+    """The waiting fetches of followers: few, with thousands of partitions each, so each is filed once for all."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         super().__init__(scheduler)

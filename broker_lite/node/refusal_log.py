@@ -1,4 +1,4 @@
-"""Log lines about what clients did wrong, or what could not be done for them: up to a rate, as clients set the pace."""
+"""Logs errors of clients, and failed operations, up to a rate, as clients determine how many there are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 class RefusalLog:
-    """Counts the lines of a minute."""
+    """Counts the lines of the current minute."""
 
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
         self._monotonic_ms = monotonic_ms

@@ -1,4 +1,4 @@
-"""What requests may ask of the controller: which brokers a partition can be assigned to, and how much at once."""
+"""Limits of requests to the controller: the brokers that a partition can be assigned to, and the number of records."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Collection, Sequence
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 MAX_RECORDS = 10_000
-"""How many records one request may have the controller write (QuorumController.MAX_RECORDS_PER_USER_OP)."""
+"""The most records that one request may make the controller write (QuorumController.MAX_RECORDS_PER_USER_OP)."""
 
 
 def too_many_records() -> KafkaError:
-    """Return what Kafka's controller answers to a request that is more than one write of its log."""
+    """Return Kafka's error for a request that needs more than one write of the controller's log."""
     return KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
 
 
 def check_replicas(known: Collection[int], node_ids: Sequence[int], as_many_as: Sequence[int] | None = None) -> None:
-    """Check whether a partition can be assigned to these of the brokers that are `known`.
+    """Check whether a partition can be assigned to `node_ids`, given the `known` brokers.
 
     Raises:
-        KafkaError: INVALID_REPLICA_ASSIGNMENT if one is not known, or named twice, or there are not `as_many_as` those
-            of the partitions before.
+        KafkaError: INVALID_REPLICA_ASSIGNMENT if one is unknown or repeated, or there are not as many as those of
+            the partitions before (`as_many_as`).
     """
     text = "The manual partition assignment includes"
     if not node_ids:

@@ -1,4 +1,4 @@
-"""A request on its way to a handler, and how its answer gets back.
+"""A request for a handler, and the way of its response.
 
 A handler is a function of the broker and a request. It returns the parts of the response's body; or None if the
 answer comes later through `Request.answer`; or `NO_ANSWER`.
@@ -20,24 +20,24 @@ _NOTHING = memoryview(b"")
 
 
 class _Drop(tuple[Part, ...]):
-    """Empty, and unlike any other answer."""
+    """Empty, and distinguishable from any other answer."""
 
     __slots__ = ()
 
 
 DROP: Body = _Drop()
-"""In place of an answer: the connection is closed silently, as a fault wants it."""
+"""Instead of a response: the connection is closed silently, for an injected fault."""
 
 
 class Endpoint(NamedTuple):
-    """Where clients of a listener are told to connect to."""
+    """The address of a listener that is returned to clients."""
 
     host: str
     port: int
 
 
 class Request:
-    """One request; `body` is valid only until the handler returns, since the read buffer is used again."""
+    """One request; `body` is valid only until the handler returns, since the read buffer is reused."""
 
     __slots__ = (
         "_send",
@@ -75,16 +75,16 @@ class Request:
         self.body = body
         self._send = send
         self.principal = principal
-        """Who sent it, as in access control lists: `User:alice`."""
+        """The sender's principal, as in access control lists: `User:alice`."""
         self.endpoint = endpoint
-        """The address that clients know the listener by that it came over; answers name this one."""
+        """The advertised address of the request's listener; responses return this one."""
         self.on_abandoned: Callable[[], object] | None = None
-        """What to call when the connection is gone before the answer; for a handler that returned None."""
+        """Called when the connection closes before the answer; for a handler that returned None."""
         self.overlaps = False
-        """Whether writes that come after it on its connection may be handled before it is answered."""
+        """Whether later writes on its connection may be handled before it is answered."""
 
     def abandon(self, read_buffer: bytearray) -> None:
-        """Release what is held for an answer that is no longer needed: the body, unless it was copied, too."""
+        """Release what is held for an answer that is no longer needed, including the body unless it was copied."""
         if self.body.obj is read_buffer:
             self.body = _NOTHING
         if self.on_abandoned is not None:
@@ -109,17 +109,17 @@ class Request:
         return [apis.encode_response(apis.response(self.api_key, self.version, **fields), self.version)]
 
     def answer(self, body: Body) -> None:
-        """Send the answer of a handler that returned None; if the connection is gone, nothing happens."""
+        """Send the answer of a handler that returned None; does nothing if the connection is closed."""
         self._send(self, body)
 
 
 def answered_version(request: Request) -> int:
-    """Return the version of the answer: that of the request, unless it asked ApiVersions beyond what we know."""
+    """Return the version of the response: that of the request, unless it is an unsupported version of ApiVersions."""
     return request.version if serves(request.api_key, request.version) else 0
 
 
 def frame_response(request: Request, body: Body) -> list[Part]:
-    """Put size and header in front of a response's body."""
+    """Prepend size and header to a response's body."""
     first = body[0]
     if len(body) == 1 and isinstance(first, (bytes, bytearray)):
         return [framed_response(request.api_key, answered_version(request), request.correlation_id, first)]

@@ -1,12 +1,12 @@
-"""Files that all brokers of a cluster have alike: ACLs, SCRAM credentials, settings that clients have changed.
+"""Files that are the same on all brokers of a cluster: ACLs, SCRAM credentials, settings that clients have changed.
 
-Theory of operation: such a file is changed on the controller only. It is written there when the controller's log is
-sure to have its text; all other brokers find it in the image, write it to their own directory, and read it again. So a
+Theory of operation: such a file is changed on the controller only. It is written there when its text is durable in
+the controller's log; all other brokers find it in the image, write it to their own directory, and reload it. So a
 broker that starts has the latest version it knew, until it has caught up. The settings that only the controller decides
 are in the image only, and are read there.
 
-The controller itself goes by a change from its decision on, since the next one builds on it. If the controller is
-replaced before the decision is durable, it goes back to what is decided for good.
+The controller itself uses a change from its decision on, since the next one builds on it. If the controller is
+replaced before the decision is durable, it reverts to the last durable one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class SharedFiles:
-    """Keeps one broker's files as the cluster has them."""
+    """Updates one broker's files to match the cluster's."""
 
     def __init__(self, broker: Broker, member: ClusterMember, files: AnnouncedFiles) -> None:
         self._broker = broker
@@ -44,17 +44,17 @@ class SharedFiles:
         self._known: dict[str, str] = {}
         """The texts that are on the disk."""
         self._decided: dict[str, int] = {}
-        """Up to where an image has to be to have what this controller has decided last of a file."""
+        """The image position that includes this controller's last decision about a file."""
         self._settled_at: dict[str, int] = {}
-        """And to have the last of that which is decided for good."""
+        """The image position that includes its last durable decision."""
         files.announce = self._announce
-        member.on_image.insert(0, self.take)  # topics go by the settings that came before them
+        member.on_image.insert(0, self.take)  # before topics, which depend on these settings
 
     def take(self, image: ClusterImage) -> None:
-        """Write the files as the cluster has them, and go by them.
+        """Write the files to match the cluster image, and reload them.
 
         Raises:
-            OSError: if one cannot be written. It counts all the same, and is written with the controller's next word.
+            OSError: if a write fails. The text is used all the same, and written at the controller's next change.
         """
         dynamic = self._broker.dynamic
         if dynamic.decided != image.default_settings:
@@ -66,7 +66,7 @@ class SharedFiles:
                 self._files.ahead.pop(name, None)
                 try:
                     self._write(name, text)
-                except OSError as error:  # who is locked out of the cluster must not get in where a disk is full
+                except OSError as error:  # the change must be effective even if the disk is full: it may revoke access
                     self._files.ahead[name] = text
                     failure = failure or error
                 self._read_again(name)
@@ -78,7 +78,7 @@ class SharedFiles:
         if name in _SHARED:
             path = f"{self._broker.logs.log_dir}/{name}"
             self._files.storage.write(path, text.encode(), durable=True, private=name in _PRIVATE)
-        else:  # whoever can write what the cluster rests on must not write any file of its brokers
+        else:  # access to the cluster's storage must not allow writing any other file of its brokers
             logger.error("the cluster's file %r is ignored: brokers share %s", name, ", ".join(sorted(_SHARED)))
         self._known[name] = text
 
@@ -96,7 +96,7 @@ class SharedFiles:
             role.when_written(partial(self._settled, name, text, end))
 
     def _settled(self, name: str, text: str, end: int, is_written: bool) -> None:
-        """Write what is decided for good; if it is not known to be, go back to what is."""
+        """Write the committed value; roll back if the commit is unknown."""
         is_last = self._decided.get(name) == end
         if is_written:
             self._settled_at[name] = end

@@ -1,11 +1,11 @@
 """A standalone broker: a cluster of one, whose controller is in the same process.
 
-Theory of operation: nobody else decides, so there is no lock but that of the log directory, no log that others follow,
-no registration and no heartbeat. The logs of new partitions are made first, as far as they have files. A decision is
-made on the controller's own image, written down (`LogManager.keep`), and only then applied here, before it is answered.
-If it cannot be written, the controller begins again with what is kept. A decision about thousands of partitions is made
-and applied in turns. What others decide in between rests on what it has decided by then: that is written with theirs,
-and applied before theirs. So the file never has anything that this broker does not apply.
+Theory of operation: no other broker decides, so there is no lock except that of the log directory, no log that others
+follow, no registration and no heartbeat. The logs of new partitions are created first, if they have files. A decision
+is made on the controller's own image, written (`LogManager.keep`), and only then applied here, before it is answered.
+If the write fails, the controller reverts to what is written. A decision about thousands of partitions is made and
+applied in turns. Other decisions in between build on its part so far: that part is written and applied with them,
+before them. So the file never has anything that this broker does not apply.
 
 The image begins with the topics of the log directory; all partitions are led in the leader epoch of this start.
 """
@@ -46,7 +46,7 @@ BROKER_EPOCH: Final = 0
 
 
 class StandaloneController:
-    """Decides for one broker, and has it apply what is decided; not thread-safe."""
+    """Decides for one broker, and applies its decisions there; not thread-safe."""
 
     active = True
     is_written = True
@@ -58,21 +58,21 @@ class StandaloneController:
         self.epoch = self._logs.leader_epoch
         self._controller: Controller | None = None
         self._unwritten: list[list[Record]] = []
-        """What the request that decides in turns has decided so far; the controller's image has it already."""
+        """The decisions so far of the request that decides in turns; the controller's image already has them."""
         self._unapplied: deque[_Steps] = deque()
-        """What is decided, and applied as far as that has gone."""
+        """Decisions that are not fully applied yet."""
 
     def decide(self, decision: Decision[Result]) -> Result:
-        """Decide; when this returns, all that was decided so far is applied.
+        """Decide; when this returns, all decisions so far are applied.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR if it cannot be written down, then nothing is decided; and what the decision
-                raises.
+            KafkaError: KAFKA_STORAGE_ERROR if the decision cannot be written, then it has no effect; and the errors
+                of the decision.
         """
         controller = self._begin()
         try:
             records, result = decision(controller)
-        except KafkaError:  # a decision that is refused changes nothing
+        except KafkaError:  # a rejected decision changes nothing
             raise
         except BaseException:
             self._begin_again()
@@ -82,17 +82,17 @@ class StandaloneController:
         return result
 
     def check_has_others(self) -> None:
-        """Refuse a request of another broker, as there is none; raises ProtocolError."""
+        """Reject a request that only another broker would send; raises ProtocolError."""
         raise ProtocolError("this request is for brokers of a cluster, and this broker is in none")
 
     def when_written(self, then: Callable[[bool], None]) -> None:
-        """Call back at once: what is decided is written."""
+        """Call back at once: all decisions are written."""
         then(True)
 
     def prepare(
         self, name: str, topic_id: uuid.UUID, indexes: Collection[int], settings: Mapping[str, str]
     ) -> Generator[int, None, None]:
-        """Make the logs of new partitions, so that what the disk refuses is refused before anything is decided."""
+        """Create the logs of new partitions, so that a disk failure is reported before anything is decided."""
         yield from in_units(self._logs.prepare(name, topic_id, indexes, settings, self._clock.now_ms()))
 
     def end_preparation(self, name: str, topic_id: uuid.UUID) -> None:
@@ -102,7 +102,7 @@ class StandaloneController:
     def decide_together(self, decisions: Sequence[Decision[object]]) -> Generator[int, None, None]:
         """Decide several things in one write; yields units of work; as `decide`.
 
-        If others decide in between, some of it is decided with theirs, and stays so whatever comes of the rest.
+        If others decide in between, the part so far is committed with theirs, whatever happens to the rest.
         """
         controller = self._begin()
         try:
@@ -113,7 +113,7 @@ class StandaloneController:
                 self._check(controller)
             yield WRITTEN
             self._check(controller)
-        except BaseException as error:  # the request has ended, too: nobody is to write down what it has decided so far
+        except BaseException as error:  # the request has failed: its decisions so far must not be written
             if self._controller is controller and (any(self._unwritten) or not isinstance(error, KafkaError)):
                 self._begin_again()
             raise
@@ -122,7 +122,7 @@ class StandaloneController:
         yield from self.apply()
 
     def apply(self) -> Generator[int, None, None]:
-        """Apply what has been decided, in order; yields units of work."""
+        """Apply the decisions, in order; yields units of work."""
         while steps := next((each for each in self._unapplied if not each.is_running), None):
             units = steps.next()
             if units is None:
@@ -131,17 +131,17 @@ class StandaloneController:
                 yield units
 
     def settle(self) -> None:
-        """Apply what is decided."""
+        """Apply all decisions."""
         finish(self.apply())
 
     may_rest = True
-    """Nothing is due by the clock."""
+    """There are no timers."""
 
     def tick(self) -> None:
         """Do nothing: see `may_rest`."""
 
     def close(self) -> None:
-        """Stop, with all applied that is decided."""
+        """Stop, after applying all decisions."""
         self.settle()
 
     def _begin(self) -> Controller:
@@ -155,17 +155,17 @@ class StandaloneController:
         return self._controller
 
     def _begin_again(self) -> None:
-        """Forget what has not been written: the next decision begins with what is kept."""
+        """Drop unwritten decisions: the next one begins with what is written."""
         self._controller = None
         self._unwritten.clear()
 
     def _check(self, controller: Controller) -> None:
-        """Check that what this controller has decided still counts."""
+        """Check that this controller is still the current one."""
         if self._controller is not controller:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "a change before this one could not be written down")
 
     def _settle(self, records: list[Record]) -> None:
-        """Write down what has been decided."""
+        """Write decisions."""
         decided = [each for each in (*self._unwritten, records) if each]
         if not decided:
             return
@@ -181,7 +181,7 @@ class StandaloneController:
 
 
 class _Steps:
-    """The application of one decision, in which another one may be made."""
+    """The application of one decision; another one may be made in between."""
 
     __slots__ = ("_steps", "is_running")
 
@@ -190,7 +190,7 @@ class _Steps:
         self.is_running = False
 
     def next(self) -> int | None:
-        """Go on for a step; return its units of work, or None if there is nothing left."""
+        """Do one step; return its units of work, or None if all is done."""
         self.is_running = True
         try:
             return next(self._steps, None)
@@ -199,7 +199,7 @@ class _Steps:
 
 
 class _Alone:
-    """What a standalone broker has of a cluster: itself."""
+    """The cluster of a standalone broker: only itself."""
 
     registered = True
     broker_epoch = BROKER_EPOCH
@@ -208,26 +208,26 @@ class _Alone:
 
     def __init__(self) -> None:
         self.on_report: Callable[[], None] = self.close
-        """Never called: there are no others to hear of."""
+        """Never called: there are no other brokers."""
 
     def is_gone(self, _broker_id: int) -> bool:
         """Whether another broker is dead: there is none."""
         return False
 
     def is_announced(self, _broker_id: int, _incarnation: uuid.UUID) -> bool:
-        """Whether another start of a broker is there: none is."""
+        """Whether another start of a broker is registered: there is none."""
         return False
 
     def poll(self) -> tuple[()]:
-        """Return what others have decided: nothing."""
+        """Return the decisions of others: none."""
         return ()
 
     def close(self) -> None:
         """Do nothing."""
 
 
-class Alone:
-    """See `Place`: the place of a standalone broker."""
+class StandaloneMode:
+    """See `BrokerMode`: standalone."""
 
     logs_class = LogManager
 
@@ -236,7 +236,7 @@ class Alone:
         self._listeners = tuple(listeners)
 
     def check(self, storage: Storage, log_dir: str) -> None:
-        """Refuse a cluster's data: a standalone broker would write other records than the cluster has at these offsets.
+        """Reject a cluster's data: a standalone broker would write other records than the cluster at the same offsets.
 
         Raises:
             LogDirectoryError: if it is a member's.
@@ -248,29 +248,29 @@ class Alone:
             )
 
     def files(self, storage: Storage) -> Files:
-        """See `Place`: as all other files."""
+        """See `BrokerMode`: as all other files."""
         return storage
 
     def producer_ids(
         self, _member: ClusterMember, storage: Storage, log_dir: str, largest_known: Callable[[], int]
     ) -> ProducerIds:
-        """See `Place`: a file says where the next block of them begins."""
+        """See `BrokerMode`: a file has the start of the next block."""
         return ProducerIds(blocks_in_file(storage, f"{log_dir}/producer-id-block", largest_known))
 
     def request_topic(
         self, _member: ClusterMember, _dynamic: DynamicSettings, make: Callable[[str], object]
     ) -> Callable[[str], object]:
-        """See `Place`: it is there at once."""
+        """See `BrokerMode`: it is created at once."""
         return make
 
     def take(self, _storage: Storage, partitions: ClusterPartitions, node_id: int, clock: Clock) -> None:
-        """See `Place`: the cluster has the topics that the log directory has."""
+        """See `BrokerMode`: the cluster image begins with the topics of the log directory."""
         surroundings = _Alone()
         membership = Membership(surroundings, StandaloneController(partitions, clock), surroundings)
         partitions.member.stand_alone(membership, self._image(partitions.logs, node_id))
 
     def coordinated(self, topics: Collection[str]) -> Collection[str]:
-        """See `Place`: those of which the log has data; loading all coordinators would take a quarter of the start."""
+        """See `BrokerMode`: those with data; loading all coordinators would take a quarter of the start."""
         return INTERNAL_TOPICS.intersection(topics)
 
     def _image(self, logs: LogManager, us: int) -> ClusterImage:

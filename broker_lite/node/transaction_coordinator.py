@@ -1,9 +1,9 @@
-"""The transactional ids of this broker: the state machine's decisions carried out, its timers, its log.
+"""The transactional ids of this broker: carries out the state machine's decisions, with timers and log.
 
-Theory of operation: a decision's change is appended to `__transaction_state` first, and counts only then. If it decides
-a transaction, the markers go into its partitions (`markers.py`), and after the last of them the change that completes
-it into the log. A partition of `__transaction_state` is read back before its ids are served (`coordinated.py`), and the
-transactions of it that were decided are completed first of all.
+Theory of operation: a decision's change is appended to `__transaction_state` first, and is valid only then. If it ends
+a transaction, markers are written to its partitions (`markers.py`), and after the last of them the completing change to
+the log. A partition of `__transaction_state` is loaded before its ids are served (`coordinated.py`), and its decided
+transactions are completed first of all.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ class TransactionCoordinator:
         clock: Clock,
         note_refusal: Callable[[str], object],
     ) -> None:
-        """Read `__transaction_state` back, as far as it is led here, and complete what was decided.
+        """Load `__transaction_state`, as far as it is led here, and complete decided transactions.
 
         Args:
             dynamic: the broker's settings.
-            partitions: those of `__transaction_state` whose transactional ids are here.
-            led: all partitions that this broker leads, for the ends of transactions.
-            new_producer_id: returns one that was never assigned before.
-            end_offsets: called with the end of a transaction in a partition of `__consumer_offsets`.
+            partitions: the partitions of `__transaction_state` that this broker leads.
+            led: all partitions that this broker leads, for markers.
+            new_producer_id: returns a new producer id.
+            end_offsets: called with each marker in a partition of `__consumer_offsets`.
             scheduler: the event loop.
             clock: the time.
-            note_refusal: logs what could not be done, up to a rate.
+            note_refusal: logs failures, up to a rate.
         """
         self._dynamic = dynamic
         self._led = led
@@ -85,7 +85,7 @@ class TransactionCoordinator:
     # Partitions of `__transaction_state`.
 
     def load(self, partitions: Mapping[int, PartitionLog]) -> Iterator[None]:
-        """Read the transactional ids of some partitions back, a step at a time."""
+        """Load the transactional ids of some partitions, a step at a time."""
         found: dict[str, Transaction] = {}
 
         def take(header: BatchHeader, record: Record) -> None:
@@ -103,23 +103,23 @@ class TransactionCoordinator:
             self.transactions.load(transaction)
 
     def loaded(self, _partitions: Collection[int]) -> None:
-        """Complete the transactions that were decided."""
+        """Complete the decided transactions."""
         for markers in self.transactions.decided():
             logger.info("transactional id %s: completing the transaction that was decided", markers.transactional_id)
             self._markers.write(markers)
         self._set_timers()
 
     def drop(self, partition: int) -> None:
-        """Forget the transactional ids of a partition; who coordinates it next completes what is decided."""
+        """Drop the transactional ids of a partition; the next coordinator completes the decided transactions."""
         names = [each.transactional_id for each in self.transactions.all()]
         for transactional_id in self.partitions.kept_in(partition, names):
             self._markers.forget(transactional_id)
             self.transactions.forgotten(transactional_id)
 
-    # What handlers ask for.
+    # For handlers.
 
     def carry_out(self, decision: Decision) -> Decision:
-        """Bring a decision's change into the log and do what follows; returns what to answer."""
+        """Append a decision's change to the log and do what follows; returns the answer."""
         if decision.change is None:
             return decision
         try:
@@ -130,13 +130,13 @@ class TransactionCoordinator:
         return decision
 
     def when_ended(self, transactional_id: str, then: Callable[[], None]) -> None:
-        """Call back when no transaction of an id is being ended, and after a while in any case."""
+        """Call back when no transaction of an id is ending, and after a while in any case."""
         self._markers.when_ended(transactional_id, then)
 
     def answer_when_ended(
         self, request: Request, transactional_id: str, answer: Callable[[], Body | None]
     ) -> Body | None:
-        """Return an answer about an id, now or, while a transaction of it is being ended, a little later."""
+        """Return an answer about an id, now or, while a transaction of it is ending, a little later."""
         now: list[Body | None] = []
         at_once = True
 
@@ -152,9 +152,9 @@ class TransactionCoordinator:
         return now[0] if now else None
 
     def write_marker(self, topic: str, index: int, marker: Marker) -> int | None:
-        """Write the end of a transaction into one partition, and wake its waiting fetches.
+        """Write a marker into one partition, and complete its waiting fetches.
 
-        Returns the log's end then, which must become safe; None if it is.
+        Returns the log end offset that must be replicated; None if it already is.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED,
@@ -162,7 +162,7 @@ class TransactionCoordinator:
         """
         led = self._led.leading(topic, index)
         if led.replicas is not None:
-            led.replicas.check_acks_all()  # else one that cannot become safe would be written again and again
+            led.replicas.check_acks_all()  # else a marker that cannot be replicated would be written again and again
         led.log.append_marker(marker, led.leader_epoch, self._clock.now_ms())
         end = led.log.log_end_offset
         if topic == OFFSETS_TOPIC:
@@ -177,7 +177,7 @@ class TransactionCoordinator:
             timer.cancel()
         self._timers.clear()
 
-    # Changes and what follows from them.
+    # Changes and their effects.
 
     def _persist(self, change: Transaction) -> None:
         self._append(change.transactional_id, encode(change, self._clock.now_ms()))
@@ -190,19 +190,19 @@ class TransactionCoordinator:
         self.partitions.append(transactional_id, encode_batch([record]))
 
     def markers_written(self, transactional_id: str, partitions: Iterable[TopicPartition]) -> bool:
-        """Note where the end of a transaction has been written; returns whether it is complete now."""
+        """Note the partitions whose marker is written; returns whether the transaction is complete."""
         completed = self.transactions.markers_written(transactional_id, partitions, self._clock.now_ms())
         if completed is None:
             return False
         try:
             self._persist(completed)
         except KafkaError as error:
-            # The decision stands, and the markers may be written again by the next coordinator.
+            # The decision is valid, and the next coordinator may write the markers again.
             logger.warning("transactional id %s: cannot be completed now: %s", transactional_id, error)
             return False
         return True
 
-    # The passing of time.
+    # Timers.
 
     def _set_timers(self) -> None:
         config = self._dynamic.config
@@ -214,7 +214,7 @@ class TransactionCoordinator:
             self.call_later("expiry", interval_ms / 1000, self._forget_expired)
 
     def call_later(self, what: str, delay_s: float, do: Callable[[], None]) -> None:
-        """Schedule something once, after a delay; nothing if it is scheduled already."""
+        """Call `do` once, after a delay; does nothing if `what` is already scheduled."""
         if what in self._timers:
             return
 
@@ -225,7 +225,7 @@ class TransactionCoordinator:
         self._timers[what] = self._scheduler.call_later(delay_s, run)
 
     def call_off(self, what: str) -> None:
-        """Cancel something that is scheduled."""
+        """Cancel a scheduled call."""
         timer = self._timers.pop(what, None)
         if timer is not None:
             timer.cancel()

@@ -2,10 +2,10 @@
 
 Theory of operation: a transactional batch on a partition where its producer has no open transaction needs the
 coordinator's confirmation. With older clients the partition must have been added before (part 1: a batch that was
-delayed until after its transaction never opens another one). Clients with part 2 let the write itself add it. A refusal
-is returned as an error that the request's version knows, as Kafka's AddPartitionsToTxnManager and ReplicaManager do. In
-a cluster the coordinator may be another broker, and its answer comes later: the partition is notified before it is
-asked (`ProducerStates.begin_verification`), and decides at the write whether the answer still counts.
+delayed until after its transaction never opens another one). Clients with part 2 let the write itself add it. An error
+is returned as one that the request's version knows, as Kafka's AddPartitionsToTxnManager and ReplicaManager do. In a
+cluster the coordinator may be another broker, and its answer comes later: the verification begins in the partition
+before the request (`ProducerStates.begin_verification`), and the write checks whether it is still valid.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from sparkonce.kafka.protocol.primitives import Buffer
 from sparkonce.kafka.protocol.records import HEADER_BYTES, MAGIC, read_header
 
 ABORTABLE_FROM = 11
-"""From this version of Produce on clients know TRANSACTION_ABORTABLE."""
+"""From this version on, clients of Produce know TRANSACTION_ABORTABLE."""
 ADDS_FROM = 12
-"""From this version of Produce on a transaction's first write adds the partition."""
+"""From this version of Produce on, a transaction's first write adds the partition."""
 
 _BATCHED = 5
-"""The version of AddPartitionsToTxn by which brokers ask each other."""
+"""The version of AddPartitionsToTxn that brokers send to each other."""
 
 _COORDINATOR_IS_AWAY = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -49,7 +49,7 @@ def verify(
     adds: bool,
     abortable: bool,
 ) -> None:
-    """Ask the coordinator about partitions that a producer begins to write to; `then` gets its answer for each.
+    """Ask the coordinator about partitions that a producer begins to write to; `then` gets the result of each.
 
     `adds`: the client lets its writes add partitions. `abortable`: it knows
     TRANSACTION_ABORTABLE.
@@ -114,17 +114,17 @@ def _ask_coordinator(
     member.send(leader, request, take)
 
 
-Said = Mapping[TopicPartition, Verification | ErrorCode]
-"""What the coordinator says of the batches of one request that begin a transaction on their partition."""
+VerificationResults = Mapping[TopicPartition, Verification | ErrorCode]
+"""The coordinator's result for each batch of a request that begins a transaction on its partition."""
 
-NOTHING_ASKED: Said = {}
+NOTHING_TO_VERIFY: VerificationResults = {}
 _MAGIC_POSITION = 16
 _ATTRIBUTES_POSITION = 22
 _TRANSACTIONAL = 0x10
 
 
 def is_transactional(records: Buffer) -> bool:
-    """Whether a batch belongs to a transaction, looking no further than needed."""
+    """Whether a batch belongs to a transaction; reads no more than needed."""
     return (
         len(records) >= HEADER_BYTES
         and records[_ATTRIBUTES_POSITION] & _TRANSACTIONAL != 0
@@ -137,7 +137,7 @@ def verify_writes(
     version: int,
     transactional_id: str,
     batches: Iterable[tuple[str, int, Buffer | None]],
-    then: Callable[[Said], None],
+    then: Callable[[VerificationResults], None],
 ) -> None:
     """Ask the coordinator once about all batches of a Produce that begin a transaction on their partition.
 
@@ -154,11 +154,11 @@ def verify_writes(
         try:
             known = broker.leading(topic, index).log.producers
         except KafkaError:
-            continue  # the append will say so
+            continue  # the append will report it
         if not known.in_transaction(header.producer_id, header.producer_epoch):
             begun[topic, index] = known.begin_verification(header.producer_id, header.producer_epoch, adds)
     if not begun:
-        then(NOTHING_ASKED)
+        then(NOTHING_TO_VERIFY)
         return
     if len(producers) > 1:
         then(dict.fromkeys(begun, ErrorCode.INVALID_PRODUCER_ID_MAPPING))
@@ -177,5 +177,5 @@ def _translate(error: ErrorCode, adds: bool, abortable: bool) -> ErrorCode:
     if error is ErrorCode.TRANSACTION_ABORTABLE and not abortable:
         return ErrorCode.INVALID_TXN_STATE
     if error in _COORDINATOR_IS_AWAY or (error is ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
-        return ErrorCode.NOT_ENOUGH_REPLICAS  # old clients retry it at once, without asking for metadata
+        return ErrorCode.NOT_ENOUGH_REPLICAS  # old clients retry it at once, without a metadata request
     return error

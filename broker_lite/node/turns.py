@@ -1,10 +1,10 @@
-"""Requests that ask for more work than one turn of the event loop may take.
+"""Requests with more work than one turn of the event loop may take.
 
 Theory of operation: the handler of such an API is a generator that yields how much it has done, in units, since it last
-yielded. As long as it stays within `MAX_UNITS_PER_TURN` it runs as any handler does, and is answered at once. The rest
-is done a turn at a time, one request a turn, however many clients ask: other requests are served in between. Requests
-that change topics or settings do not overlap: they are done in order of arrival, as in Kafka's controller. All others
-take turns with each other, and end with their connection.
+yielded. Within `MAX_UNITS_PER_TURN` it runs as any handler does, and is answered at once. The rest is done a turn at a
+time, one request a turn, however many clients there are: other requests are served in between. Requests that change
+topics or settings do not overlap: they are done in order of arrival, as in Kafka's controller. All others alternate
+with each other, and end with their connection.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.scheduling import Scheduler
 
 MAX_UNITS_PER_TURN: Final = 1_000
-"""How much of one request is done before the others get their turn; a unit takes about 20 microseconds."""
+"""How much of one request is done before the others get a turn; a unit takes about 20 microseconds."""
 ITEM: Final = 1
-"""The units of one item of an array that is looked up or made in memory."""
+"""The units of one array item that is looked up or created in memory."""
 FILES: Final = 100
-"""The units of a partition whose files are removed, or made."""
+"""The units of a partition whose files are removed, or created."""
 DESCRIBED: Final = 50
-"""The units of telling all settings of a topic or broker."""
+"""The units of describing all settings of a topic or broker."""
 WRITTEN: Final = 100
-"""The units of a change that is written down durably."""
+"""The units of a durable write."""
 
 Steps = Generator[int, None, Body | None]
 """Yields units of work; returns the answer, or None if it comes later through `Request.answer`."""
@@ -41,14 +41,14 @@ class _HasTurns(Protocol):
 
     @property
     def turns(self) -> Turns:
-        """Its requests that are not done at once."""
+        """Its unfinished requests."""
 
 
 Node = TypeVar("Node", bound=_HasTurns)
 
 
 def in_turns(handler: Callable[[Node, Request], Steps]) -> Callable[[Node, Request], Body | None]:
-    """Let a handler that only reads, or whose changes may overlap with others', do its work in turns."""
+    """Let a handler that only reads, or whose changes may overlap with others', work in turns."""
 
     @wraps(handler)
     def handle(broker: Node, request: Request) -> Body | None:
@@ -58,7 +58,7 @@ def in_turns(handler: Callable[[Node, Request], Steps]) -> Callable[[Node, Reque
 
 
 def one_after_the_other(handler: Callable[[Node, Request], Steps]) -> Callable[[Node, Request], Body | None]:
-    """Let a handler that changes topics or settings do its work in turns, when those before it are done."""
+    """Let a handler that changes topics or settings work in turns, after those before it are done."""
 
     @wraps(handler)
     def handle(broker: Node, request: Request) -> Body | None:
@@ -68,7 +68,7 @@ def one_after_the_other(handler: Callable[[Node, Request], Steps]) -> Callable[[
 
 
 class _Work:
-    """What is left of one request."""
+    """The rest of one request's work."""
 
     __slots__ = ("abandoned", "request", "steps")
 
@@ -83,7 +83,7 @@ class _Work:
 
 
 class Turns:
-    """All requests of a broker that are not done at once."""
+    """All unfinished requests of a broker."""
 
     def __init__(self, scheduler: Scheduler, note_failure: Callable[[Request, Exception], object]) -> None:
         self._scheduler = scheduler
@@ -94,13 +94,13 @@ class Turns:
         self._booked = False
 
     def run(self, request: Request, steps: Steps, *, alone: bool = False) -> Body | None:
-        """Do a request's work, as far as this turn allows; None if its answer comes later.
+        """Do a request's work, within this turn's limit; None if its answer comes later.
 
         Raises:
-            Exception: what the handler raises in this turn.
+            Exception: the handler's errors in this turn.
         """
         if alone and self._changes:
-            request.body = memoryview(bytes(request.body))  # the read buffer is used again before it is decoded
+            request.body = memoryview(bytes(request.body))  # the read buffer is reused before it is decoded
         else:
             done, body = _advance(steps)
             if done:
@@ -113,7 +113,7 @@ class Turns:
         return None
 
     def close(self) -> None:
-        """Do nothing more, and answer no request."""
+        """Stop; answer no request."""
         for work in (*self._changes, *self._others):
             work.steps.close()
         self._changes.clear()
@@ -147,13 +147,13 @@ class Turns:
     def _advance(self, work: _Work) -> tuple[bool, Body | None]:
         try:
             return _advance(work.steps)
-        except Exception as error:  # the others' work goes on
+        except Exception as error:  # the others' work continues
             self._note_failure(work.request, error)
             return True, DROP
 
 
 def in_units(steps: Generator[bool, None, Result]) -> Generator[int, None, Result]:
-    """Let what yields after each partition, whether it worked on files, yield units of work."""
+    """Convert a generator that yields after each partition whether it touched files to units of work."""
     while True:
         try:
             units = FILES if next(steps) else ITEM
@@ -164,7 +164,7 @@ def in_units(steps: Generator[bool, None, Result]) -> Generator[int, None, Resul
 
 
 def _advance(steps: Steps) -> tuple[bool, Body | None]:
-    """Do work until it is done, or enough for one turn; returns whether it is done, and the answer."""
+    """Work until done, or enough for one turn; returns whether it is done, and the answer."""
     units = 0
     while units < MAX_UNITS_PER_TURN:
         try:

@@ -1,1 +1,1 @@
-"""Several replicas of one log: who is in sync, how far records are safe, and what a follower must cut off."""
+"""Replicas of one log: in-sync replicas, the high watermark, and truncation of followers."""

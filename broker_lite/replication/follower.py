@@ -1,10 +1,10 @@
-"""One partition as a follower sees it: from where to fetch, and what to cut off before.
+"""One partition as a follower sees it: the fetch position, and truncation before it.
 
-Theory of operation (Kafka's AbstractFetcherThread): a follower appends what its leader sends, to the byte. After a
-change of leaders its log may have an end that the new leader does not have. Every fetch therefore names the epoch of
-the last record; where that epoch ended earlier in the leader's log, the leader says so in place of records, and the
-follower cuts its log to where both agree. If it does not have the epoch that the leader names, it cuts to the end of
-its own largest epoch below and asks again, until both know the epoch (KIP-279): one question is not enough after two
+Theory of operation (Kafka's AbstractFetcherThread): a follower appends its leader's bytes unchanged. After a change of
+leaders its log may have an end that the new leader does not have. Every fetch therefore names the epoch of the last
+record; if that epoch ended earlier in the leader's log, the leader returns where, instead of records, and the follower
+truncates its log to where both agree. If it does not have the epoch that the leader returns, it truncates to the end of
+its own largest epoch below and fetches again, until both have the epoch (KIP-279): one round is not enough after two
 fast changes of leaders.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class FetchPosition(NamedTuple):
-    """What a follower asks its leader for; `last_fetched_epoch` is -1 if it has no records."""
+    """A follower's next fetch; `last_fetched_epoch` is -1 if it has no records."""
 
     offset: int
     leader_epoch: int
@@ -31,40 +31,40 @@ class PartitionFollower:
     """The follower of one leader in one leader epoch."""
 
     def __init__(self, log: ReplicaLog, leader: int, leader_epoch: int) -> None:
-        """Begin to follow `leader`, in its epoch; if there is no leader, nothing is truncated."""
+        """Begin to follow `leader`, in its epoch; without a leader, nothing is truncated."""
         log.be_one_of_several()
         self.log = log
         self.leader = leader
         self.leader_epoch = leader_epoch
-        # Records without any epoch (the checkpoint file was lost) cannot be compared: only what is safe is kept.
+        # Without epochs (the checkpoint file was lost) logs cannot be compared: keep only up to the high watermark.
         if leader != NO_LEADER and log.latest_epoch < 0:
             log.truncate_to(log.high_watermark)
 
     @property
     def position(self) -> FetchPosition:
-        """From where to fetch now."""
+        """The position of the next fetch."""
         log = self.log
         return FetchPosition(log.log_end_offset, self.leader_epoch, log.latest_epoch, log.log_start_offset)
 
     def diverged(self, theirs: EpochEnd) -> None:
-        """Cut the log to where it may agree with the leader's; `theirs` is its largest epoch not beyond ours."""
+        """Truncate the log to where it may match the leader's; `theirs` is its largest epoch not beyond ours."""
         ours = self.log.epoch_end(theirs.epoch)
         end = self.log.log_end_offset
         if ours is None:
-            offset = min(theirs.end_offset, end)  # all our epochs are later than what the leader has
+            offset = min(theirs.end_offset, end)  # all our epochs are later than the leader's
         elif ours.epoch != theirs.epoch:
-            offset = min(ours.end_offset, end)  # to be asked again from there
+            offset = min(ours.end_offset, end)  # fetch again from there
         else:
             offset = min(ours.end_offset, theirs.end_offset, end)
         self.log.truncate_to(offset)
 
     def out_of_range(self, leader_start_offset: int, leader_end_offset: int) -> bool:
-        """Begin at what the leader has, since the offset asked for is not in its log; returns whether that is a change.
+        """Begin at the leader's offsets, since the fetch offset is not in its log; returns whether that is a change.
 
-        A leader that ends before us and was not told of our epoch can only have been elected uncleanly. One that begins
-        after our end has deleted what we miss. One that has our end, and refuses it, does not know our epoch: no leader
-        so far has led in a later one than this, so such records are not of this partition, but of files from elsewhere.
-        Kafka's fetchOffsetAndTruncate cuts nothing there.
+        A leader that ends before our log, and did not get our epoch, can only have been elected uncleanly. One that
+        begins after our end has deleted the records in between. One that has our end, and rejects it, does not know our
+        epoch: no leader has had a later one than this one's, so such records do not belong to this partition, but to
+        files from elsewhere. Kafka's fetchOffsetAndTruncate does not truncate there.
         """
         if leader_end_offset < self.log.log_end_offset:
             self.log.truncate_to(leader_end_offset)
@@ -75,14 +75,14 @@ class PartitionFollower:
             assert known is not None, "what a log has of an epoch before its latest is always known"
             self.log.truncate_to(known.end_offset)
         else:
-            return False  # the leader's log has changed since; it is asked again
+            return False  # the leader's log has changed since; its offsets are requested again
         return True
 
     def overlapped(self, base_offset: int) -> None:
-        """Cut to where a batch of the leader's begins that should have followed our last one, and holds it in part.
+        """Truncate to the base offset of a leader's batch that should follow our log, but overlaps its end.
 
-        Both have the epoch, so that a fetch could not tell that the logs differ: ours was changed from outside. Each
-        truncation shows one more batch of the leader's, until both agree.
+        Both have the epoch, so that a fetch could not show that the logs differ: ours was changed from outside. Each
+        truncation shows one more batch of the leader, until both agree.
         """
         self.log.truncate_to(base_offset)
 

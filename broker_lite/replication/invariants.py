@@ -1,31 +1,31 @@
-"""What must hold in a cluster at any time, whatever fails; the same for the simulator, for tests and for a running one.
+"""The invariants of a cluster, whatever fails; the same for the simulator, for tests and for a running one.
 
-Theory of operation: everything here works on plain views. A log is a list of `Batch`es, each with a number that stands
-for itself and all before it, so that two logs are compared up to a batch by comparing two numbers. A `PartitionHistory`
-is given each change of a partition and its replicas, and keeps what no replica may contradict later: which broker led
-in which epoch, what was at which offset in which epoch, and the records that a leader has ever called safe.
+Theory of operation: everything here works on plain views. A log is a list of `Batch`es, each with a hash of itself and
+all before it, so that two logs are compared up to a batch by comparing two numbers. A `PartitionHistory` gets each
+change of a partition and its replicas, and keeps what no replica may contradict later: the leader of each epoch, the
+batch at each offset and epoch, and the records below any leader's high watermark: the safe records.
 
-The invariants, by name (the models that they come from: Kafka's own TLA+ specifications of replication, and Raft's):
+The invariants, by name (their sources: Kafka's own TLA+ specifications of replication, and Raft's):
 
-    leader-in-sync             the leader is in sync; no replica is both in sync and only eligible
-    one-leader                 in one leader epoch one broker leads
-    epochs-rise                leader, partition, broker and controller epochs never fall
+    leader-in-sync             the leader is in sync; no replica is both in sync and eligible only
+    one-leader                 one broker leads in one leader epoch
+    epochs-rise                leader, partition, broker and controller epochs never decrease
     logs-match                 a batch of one offset and epoch is the same in all logs, and so is all before it
-    safe-in-sync               all in sync and all eligible leaders have every safe record, unless a loss of power has
-                               taken it from them and they have not registered since
-    safe-by-minimum            no leader calls records safe while its state of the partition names eligible leaders: the
-                               controller went by a larger min.insync.replicas, and they need not have these records
-    safe-stays                 a safe record never changes: no leader calls another one safe at its offset
-    leader-complete            a leader that is elected cleanly has every safe record
-    follower-high-watermark    below a follower's high watermark lie safe records only, and all of them
-    acknowledged-is-safe       what was acknowledged with acks=all is a safe record, at the offset that was told
+    safe-in-sync               all in sync and all eligible leaders have every safe record, unless a power failure has
+                               removed it and they have not registered since
+    safe-by-minimum            no high watermark advances while the leader's state has eligible leaders: the controller
+                               used a larger min.insync.replicas, and they need not have these records
+    safe-stays                 a safe record never changes: no other one becomes safe at its offset
+    leader-complete            a cleanly elected leader has every safe record
+    follower-high-watermark    below a follower's high watermark are all safe records, and only these
+    acknowledged-is-safe       a record acknowledged with acks=all is safe, at the offset returned
     read-is-safe               consumers get safe records only
     no-duplicates              a batch of an idempotent producer is safe once, and in the producer's order
     images-equal               brokers that have applied the same records of the metadata log have the same image
 
-An unclean election may lose anything that was safe before it, so promises start over with it: what leaders of earlier
-epochs call safe, acknowledge or serve no longer counts, and what leaders call safe from then on must be kept as always.
-Where losses of power are not made up for (`promises` is false), only the first four are asked.
+An unclean election may lose anything that was safe before it, so the checks start over with it: high watermarks,
+acknowledgements and reads of earlier leader epochs are no longer checked, and records that are safe from then on must
+be kept as always. If losses of power are not made up for (`promises` is false), only the first four are checked.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ViolationError(Exception):
 
 
 class Batch(NamedTuple):
-    """One batch of a log. `chain` stands for it and all batches before it."""
+    """One batch of a log. `chain` identifies it and all batches before it."""
 
     base_offset: int
     last_offset: int
@@ -61,7 +61,7 @@ class Batch(NamedTuple):
 
 
 def chained(before: Sequence[Batch], header: BatchHeader, base_offset: int, epoch: int) -> Batch:
-    """Return the view of a batch that comes after others at `base_offset`, in an epoch."""
+    """Return the view of a batch that follows others at `base_offset`, in an epoch."""
     last_offset = base_offset + header.last_offset_delta
     chain = hash((before[-1].chain if before else 0, base_offset, last_offset, epoch, header.crc))
     return Batch(
@@ -71,7 +71,7 @@ def chained(before: Sequence[Batch], header: BatchHeader, base_offset: int, epoc
 
 
 class Replica(NamedTuple):
-    """A replica that must not have forgotten anything."""
+    """A replica that must not have lost anything."""
 
     broker_id: int
     batches: Sequence[Batch]
@@ -87,15 +87,15 @@ def _last_offset(batch: Batch) -> int:
 
 
 class PartitionHistory:
-    """What has happened to one partition so far."""
+    """The history of one partition."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.promises = True
         self.lossy = False
-        """Whether what was safe may have been lost by design, at any time until now."""
+        """Whether safe records may ever have been lost by design."""
         self.safe: list[Batch] = []
-        """What leaders have called safe since promises began."""
+        """The safe records since checks started over."""
         self._promised_from = 0
         self._unpromised_end = 0
         self.leaders: dict[int, int] = {}
@@ -103,17 +103,17 @@ class PartitionHistory:
         self._sequences: dict[int, tuple[int, int]] = {}
 
     def loses(self, leader_epoch: int) -> None:
-        """Start over: the leader of this epoch may lack anything that was safe."""
+        """Start over: the leader of this epoch may lack any safe record."""
         self.lossy, self._promised_from, self._unpromised_end = True, leader_epoch, 0
         self.safe.clear()
         self._sequences.clear()
 
     def _counts(self, leader_epoch: int) -> bool:
-        """Whether what is said in a leader epoch must be kept."""
+        """Whether records and answers of a leader epoch are checked."""
         return self.promises and leader_epoch >= self._promised_from
 
     def _is_safe(self, last_offset: int, crc: int) -> bool:
-        """Whether a batch is safe; what was safe before promises started over is unknown, and is believed."""
+        """Whether a batch is safe; for offsets before checks started over that is unknown, and assumed."""
         count = count_below(self.safe, last_offset + 1)
         if not count or self.safe[count - 1].last_offset < last_offset:
             return last_offset < self._unpromised_end
@@ -143,7 +143,7 @@ class PartitionHistory:
         return not count or (len(batches) >= count and batches[count - 1].chain == self.safe[-1].chain)
 
     def check_members(self, members: Iterable[Replica]) -> None:
-        """Check that those in sync, or eligible, have what is safe (safe-in-sync)."""
+        """Check that in-sync and eligible replicas have all safe records (safe-in-sync)."""
         if not self.promises:
             return
         for broker_id, batches in members:
@@ -174,7 +174,7 @@ class PartitionHistory:
         return count > known
 
     def check_minimum(self, broker_id: int, state: PartitionState) -> None:
-        """Check the state of a leader that has just called records safe (safe-by-minimum)."""
+        """Check the state of a leader whose high watermark has just advanced (safe-by-minimum)."""
         if state.eligible_leader_replicas:
             self._fail(
                 "safe-by-minimum",
@@ -201,7 +201,7 @@ class PartitionHistory:
     def _check_sequence(self, batch: Batch) -> None:
         if batch.producer_id < 0 or batch.base_sequence < 0:
             return
-        # Of a producer that an unclean election has made a partition forget, any sequence comes first (KIP-360).
+        # For a producer that a partition lost in an unclean election, any first sequence is valid (KIP-360).
         first = batch.base_sequence if self.lossy else 0
         epoch, following = self._sequences.get(batch.producer_id, (batch.producer_epoch, first))
         expected = following if epoch == batch.producer_epoch else 0
@@ -217,7 +217,7 @@ class PartitionHistory:
     def leads(
         self, broker_id: int, epoch: int, batches: Sequence[Batch], current: bool, high_watermark: int = 0
     ) -> None:
-        """Check a broker that begins to lead; `current` if the cluster's newest state says so too."""
+        """Check a broker that begins to lead; `current` if the cluster's newest state agrees."""
         known = self.leaders.setdefault(epoch, broker_id)
         if known != broker_id:
             self._fail("one-leader", f"brokers {known} and {broker_id} both lead in epoch {epoch}")
@@ -278,7 +278,7 @@ def check_image(before: Mapping[int, int], after: ClusterImage) -> None:
 
 
 def check_images_equal(one: ClusterImage, other: ClusterImage, who: str) -> None:
-    """Compare two images of the same offset (images-equal); former versions' brokers know no terms of controllers."""
+    """Compare two images of the same offset (images-equal); brokers of former versions have no terms of controllers."""
     if not (one.terms and other.terms):
         one, other = one.copy(), other.copy()
         one.terms = other.terms = ()

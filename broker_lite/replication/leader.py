@@ -1,16 +1,16 @@
-"""One partition as its leader sees it: how far the followers are, who is in sync, and so the high watermark.
+"""One partition as its leader sees it: the positions of followers, in-sync replicas, and the high watermark.
 
 Theory of operation (Kafka's Partition): a follower that fetches from offset x has everything below x. The high
 watermark is the least log end offset of the in-sync replicas; records below it are acknowledged and survive any clean
 election. It also waits for replicas that are about to join: proposed to the controller but not confirmed, or caught up
-and soon to be proposed. Otherwise one that the controller already counts as in sync could be elected without records
-that were acknowledged. For the same reason it does not advance while fewer than `min.insync.replicas` are in sync
-(KIP-966), and while the controller counts any replica out of sync as eligible to lead: it has decided so by a larger
-minimum than this leader knows, and such a replica must not lack what is acknowledged before it is removed.
+and soon to be proposed. Otherwise one that the controller already counts as in sync could be elected without
+acknowledged records. For the same reason it does not advance while fewer than `min.insync.replicas` are in sync
+(KIP-966), and while the controller counts any replica out of sync as eligible to lead: it has used a larger minimum
+than this leader knows, and such a replica must not lack acknowledged records before it is removed.
 
-Where the leader has the only replica, all this is short: what is appended is safe at once.
+If the leader has the only replica, an append advances the high watermark at once.
 
-The controller decides who is in sync. The leader proposes, names the partition's epoch that it has seen, and uses the
+The controller decides who is in sync. The leader proposes, with the partition epoch that it has, and uses the
 larger set until it has the answer. One proposal is under way at a time.
 """
 
@@ -39,7 +39,7 @@ _FINAL_REFUSALS = frozenset(
 
 
 class RestingClock:
-    """When a follower has fetched last that has all of its partitions' ends; one for all of these partitions."""
+    """The time of the last fetch of a follower that is up to date; shared by all its idle partitions."""
 
     __slots__ = ("fetched_ms",)
 
@@ -49,7 +49,7 @@ class RestingClock:
 
 @dataclass(slots=True)
 class FollowerState:
-    """What the leader knows of a follower; offsets are -1 until it has fetched in this epoch."""
+    """The leader's state of a follower; offsets are -1 until it has fetched in this epoch."""
 
     broker_epoch: int
     last_caught_up_ms: int
@@ -58,13 +58,13 @@ class FollowerState:
     last_fetch_ms: int = 0
     leader_end_at_last_fetch: int = 0
     resting: RestingClock | None = None
-    """While nothing changes here, says when it has fetched last, with everything, instead of `last_caught_up_ms`.
+    """While nothing changes, the time of its last fetch, instead of `last_caught_up_ms`.
 
-    It is not advanced any more once something has changed, so it may stay when the follower rests no longer.
+    Its clock stops once something has changed, so it may stay set when the follower is no longer idle.
     """
 
     def fetched(self, offset: int, log_start_offset: int, broker_epoch: int, leader_end: int, now_ms: int) -> None:
-        """Note a fetch. It was caught up now, or when it fetched last, if it has by now what there was then."""
+        """Note a fetch. It was caught up now, or at its last fetch, if it has now reached the end of then."""
         if self.resting is not None:
             self.last_caught_up_ms = max(self.last_caught_up_ms, self.resting.fetched_ms)
             self.resting = None
@@ -76,7 +76,7 @@ class FollowerState:
         self.last_fetch_ms, self.leader_end_at_last_fetch = now_ms, leader_end
 
     def is_caught_up(self, leader_end: int, now_ms: int, lag_time_max_ms: int) -> bool:
-        """Whether it has everything, or had within the last `lag_time_max_ms`."""
+        """Whether it is caught up, or was within the last `lag_time_max_ms`."""
         caught_up_ms = self.last_caught_up_ms
         if self.resting is not None:
             caught_up_ms = max(caught_up_ms, self.resting.fetched_ms)
@@ -111,23 +111,23 @@ class PartitionLeader:
         now_ms: int,
         asked: Proposal | None = None,
     ) -> None:
-        """Begin to lead: the epoch is noted in the log before anything is served.
+        """Begin to lead: the epoch is written to the log before anything is served.
 
         Args:
-            broker_id: who this is.
+            broker_id: this broker's id.
             log: this replica's log.
-            state: what the cluster says of the partition.
-            broker_epoch: the epoch of a broker that may be in sync; NO_BROKER_EPOCH of one that may not.
-            min_in_sync_replicas: what the topic asks for.
+            state: the cluster's state of the partition.
+            broker_epoch: returns the epoch of a broker that may be in sync; NO_BROKER_EPOCH for one that may not.
+            min_in_sync_replicas: the topic's setting.
             lag_time_max_ms: after so long behind the end a follower is out of sync (`replica.lag.time.max.ms`).
             now_ms: the time.
-            asked: what the controller was asked when this broker led in this epoch before. It may have been accepted.
+            asked: the last proposal of this broker in the same leader epoch, if any. It may have been accepted.
         """
         self.broker_id = broker_id
         self.log = log
         self.state = state
         self.proposal: Proposal | None = None
-        """What the controller has been asked, or is to be asked; None if nothing is under way."""
+        """The proposal sent, or to be sent; None if there is none."""
         if asked is not None and asked[:2] == (state.leader_epoch, state.partition_epoch):
             self.proposal = asked
         self._unsent = self.proposal is not None
@@ -137,18 +137,18 @@ class PartitionLeader:
         self.epoch_start_offset = log.log_end_offset
         self.followers: dict[int, FollowerState] = {}
         log.begin_epoch(state.leader_epoch, with_first_record=len(state.replicas) == 1)
-        self._know_replicas(now_ms)
+        self._add_replicas(now_ms)
         if self.followers:
             self.advance(now_ms)
 
     @property
     def min_in_sync_replicas(self) -> int:
-        """How many must be in sync for a write with acks=all: never more than there are replicas."""
+        """How many must be in sync for a write with acks=all: at most the number of replicas."""
         return min(self._min_in_sync_replicas, len(self.state.replicas))
 
     @property
     def is_below_minimum(self) -> bool:
-        """Whether too few are in sync for records to become safe, by this leader's word or the controller's."""
+        """Whether too few are in sync for the high watermark to advance, by this leader's or the controller's count."""
         return bool(self.state.eligible_leader_replicas) or len(self.in_sync_replicas) < self.min_in_sync_replicas
 
     @property
@@ -163,9 +163,9 @@ class PartitionLeader:
         return {*self.state.in_sync_replicas, *proposed}
 
     def check_fetch(self, epoch: int, last_fetched_epoch: int, offset: int) -> EpochEnd | None:
-        """Look at what a fetch says of epochs; returns where its log and ours part, if they do (KIP-320, KIP-595).
+        """Check the epochs of a fetch; returns where its log diverges from ours, if it does (KIP-320, KIP-595).
 
-        `epoch` and `last_fetched_epoch` are -1 where the fetch does not say.
+        `epoch` and `last_fetched_epoch` are -1 if the fetch has none.
 
         Raises:
             KafkaError: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH; OFFSET_OUT_OF_RANGE if nothing is left of the epoch.
@@ -188,15 +188,15 @@ class PartitionLeader:
         if follower is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"broker {broker_id} is not one of the replicas")
         if NO_BROKER_EPOCH != broker_epoch < follower.broker_epoch:
-            return False  # sent by a former start of the broker
+            return False  # from an earlier start of the broker
         follower.fetched(offset, log_start_offset, broker_epoch, self.log.log_end_offset, now_ms)
         self._maybe_expand(broker_id, follower)
         return self.advance(now_ms)
 
     def rest(self, broker_id: int, clock: RestingClock) -> bool:
-        """Let `clock` say when a follower fetches that has everything; returns whether that is all its fetches change.
+        """Let `clock` keep the fetch times of an up-to-date follower; returns whether its fetches change only that.
 
-        So it is as long as this log's ends and what the cluster says of the partition stay as they are: the follower is
+        That holds while this log's ends and the cluster's state of the partition are unchanged: the follower is
         in sync, and the high watermark cannot move further.
         """
         follower, end = self.followers.get(broker_id), self.log.log_end_offset
@@ -206,7 +206,7 @@ class PartitionLeader:
         return broker_id in self.in_sync_replicas
 
     def advance(self, now_ms: int) -> bool:
-        """Move the high watermark to where it may be; returns whether it has moved."""
+        """Advance the high watermark as far as possible; returns whether it has moved."""
         end = self.log.log_end_offset
         if self.log.high_watermark >= end or self.is_below_minimum:
             return False
@@ -220,7 +220,7 @@ class PartitionLeader:
         return self.log.advance_high_watermark(offset)
 
     def check_acks_all(self) -> None:
-        """Look whether a write with acks=all may be appended.
+        """Check whether a write with acks=all may be appended.
 
         Raises:
             KafkaError: NOT_ENOUGH_REPLICAS.
@@ -235,7 +235,7 @@ class PartitionLeader:
         """Whether a write with acks=all that ends with `last_offset` may be answered.
 
         Raises:
-            KafkaError: NOT_ENOUGH_REPLICAS_AFTER_APPEND if it is in all that are in sync, and these are too few.
+            KafkaError: NOT_ENOUGH_REPLICAS_AFTER_APPEND if all in-sync replicas have it, and these are too few.
         """
         if self.log.high_watermark <= last_offset:
             return False
@@ -247,7 +247,7 @@ class PartitionLeader:
         return True
 
     def shrink(self, now_ms: int) -> None:
-        """Propose to go on without those in sync that have been behind for too long; call it at half of that time."""
+        """Propose to remove in-sync replicas that have lagged for too long; call it every half of that time."""
         if self.proposal is not None:
             return
         end = self.log.log_end_offset
@@ -257,11 +257,11 @@ class PartitionLeader:
 
     @property
     def has_proposal(self) -> bool:
-        """Whether there is a proposal that has yet to be sent."""
+        """Whether there is an unsent proposal."""
         return self._unsent
 
     def take_proposal(self) -> Proposal | None:
-        """Return the proposal if it has yet to be sent."""
+        """Return the proposal if it is unsent."""
         if not self._unsent:
             return None
         self._unsent = False
@@ -274,17 +274,17 @@ class PartitionLeader:
     def confirmed(self, proposal: Proposal, state: PartitionState, now_ms: int) -> bool:
         """Apply the controller's answer to a proposal; return whether the high watermark has moved."""
         if state.leader_epoch != self.state.leader_epoch:
-            return False  # the log will tell who leads now
+            return False  # the log will have the new leader
         if self.proposal == proposal:
             self._drop_proposal()
         return self.changed(state, now_ms)
 
     def refused(self, proposal: Proposal, code: ErrorCode, now_ms: int) -> bool:
-        """Handle the controller's refusal of a proposal; return whether the high watermark has moved.
+        """Handle the controller's rejection of a proposal; return whether the high watermark has moved.
 
-        Where a broker may not be in sync now, all is as before: the controller saw our epochs to be the latest, so the
-        proposal cannot have been accepted. Where it knows more than we do, we wait for the log, and assume until then
-        that the proposal was accepted, which is safe. After any other refusal (it is no longer the controller, it
+        If a broker may not be in sync now, nothing changes: the controller saw our epochs to be the latest, so the
+        proposal cannot have been accepted. If it has a newer state than ours, we wait for the log, and assume until
+        then that the proposal was accepted, which is safe. After any other error (it is no longer the controller, it
         failed) the proposal is sent again.
         """
         if self.proposal != proposal:
@@ -303,21 +303,21 @@ class PartitionLeader:
         self.state = state
         self._drop_proposal()
         before = self.log.high_watermark
-        self._know_replicas(now_ms)
+        self._add_replicas(now_ms)
         return self.advance(now_ms) or self.log.high_watermark > before
 
     def change_min_in_sync_replicas(self, count: int) -> None:
         """Apply another `min.insync.replicas`; `advance` then returns whether the high watermark moves."""
         self._min_in_sync_replicas = count
 
-    def _know_replicas(self, now_ms: int) -> None:
-        """Begin with every replica that is new: one in sync has its whole time to fetch, another none."""
+    def _add_replicas(self, now_ms: int) -> None:
+        """Add new replicas; one in sync has its whole lag time to fetch, another none."""
         if len(self.state.replicas) == 1:
             self.followers.clear()
             self.log.be_sole_replica()
             return
         others = [each for each in self.state.replicas if each != self.broker_id]
-        if self.log.latest_epoch < self.state.leader_epoch:  # so far there was nobody who could ask for it
+        if self.log.latest_epoch < self.state.leader_epoch:  # so far no other replica could ask for it
             self.log.begin_epoch(self.state.leader_epoch)
         self.log.be_one_of_several()
         for each in others:
@@ -336,15 +336,15 @@ class PartitionLeader:
         return caught_up and self._may_be_in_sync(broker_id, follower)
 
     def _may_be_in_sync(self, broker_id: int, follower: FollowerState) -> bool:
-        """Whether the cluster lets it: not fenced, not stopping, and the one that fetched is its latest start."""
+        """Whether the cluster allows it: not fenced, not shutting down, and its latest start has fetched."""
         epoch = self._broker_epoch(broker_id)
         return epoch != NO_BROKER_EPOCH and follower.broker_epoch in (epoch, NO_BROKER_EPOCH)
 
     def _maybe_expand(self, broker_id: int, follower: FollowerState) -> None:
         """Propose a follower that has reached the high watermark, and the beginning of this epoch.
 
-        The second is what keeps one out that has records of an older epoch up to the high watermark only: it could be
-        elected and lose what this leader had when it began (KAFKA-7128).
+        The second condition excludes one that has records of an older epoch up to the high watermark only: it could be
+        elected and lose the records that this leader began with (KAFKA-7128).
         """
         if (
             self.proposal is None
@@ -368,7 +368,7 @@ class PartitionLeader:
 
 
 def check_leader_epoch(told: int, current: int) -> None:
-    """Compare the epoch that a request names with the one that is led here; -1 is not to say.
+    """Check the epoch of a request against the current one; -1 if it has none.
 
     Raises:
         KafkaError: FENCED_LEADER_EPOCH if the request is behind, UNKNOWN_LEADER_EPOCH if it is ahead.

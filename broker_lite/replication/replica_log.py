@@ -1,4 +1,4 @@
-"""What replication needs of a log. `broker_lite.log.partition_log.PartitionLog` is the one there is."""
+"""The log's interface for replication, implemented by `broker_lite.log.partition_log.PartitionLog`."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class ReplicaLog(Protocol):
 
     @property
     def high_watermark(self) -> int:
-        """Below it every replica in sync has the records."""
+        """The offset below which all in-sync replicas have the records."""
 
     def advance_high_watermark(self, offset: int) -> bool:
-        """Raise the high watermark to `offset`, the end at most; return whether it moved."""
+        """Raise the high watermark to `offset`, at most to the log end offset; return whether it moved."""
 
     def be_sole_replica(self) -> None:
-        """Take all that is here, and will be, for safe: there is no other replica."""
+        """Count everything in the log, now and later, as committed: there is no other replica."""
 
     def be_one_of_several(self) -> None:
         """Leave the high watermark where it is, until it is raised."""
@@ -41,10 +41,10 @@ class ReplicaLog(Protocol):
         """Return the largest epoch not beyond `epoch` that the log has, and where it ends (KIP-101, KIP-279)."""
 
     def begin_epoch(self, epoch: int, *, with_first_record: bool = False) -> None:
-        """Note that `epoch` begins at the end of the log, now or with its first record."""
+        """Note that `epoch` begins at the log end offset, now or with its first record."""
 
     def truncate_to(self, offset: int) -> None:
-        """Cut off what lies from `offset` on; the high watermark goes back with it if it must."""
+        """Remove everything from `offset` on; lower the high watermark if needed."""
 
     def begin_at(self, offset: int) -> None:
         """Drop everything and begin, empty, at `offset`."""

@@ -1,9 +1,9 @@
-"""All replicas of one broker, and which of them it leads (Kafka's ReplicaManager, the deciding half of it).
+"""All replicas of one broker, and which of them it leads (the deciding part of Kafka's ReplicaManager).
 
-Theory of operation: the cluster image says what each partition is; `apply` compares, and turns replicas into leaders
-and followers. A broker's own view of an epoch only ever rises. The consequences are reported as events: the shell
-answers waiting producers when a high watermark has moved, loads what a coordinator needs when it leads, and fetches for
-the partitions that it follows.
+Theory of operation: `apply` compares the cluster image with the current roles, and turns replicas into leaders and
+followers. A broker's own view of an epoch never decreases. The effects are reported as events: their receivers answer
+waiting producers when a high watermark has moved, load a coordinator's partition when it is led, and fetch the
+partitions that are followed.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationSettings:
-    """What replication goes by; milliseconds, as Kafka's settings of the same names."""
+    """The settings of replication, in milliseconds, as Kafka's settings of the same names."""
 
     replica_lag_time_max_ms: int = 30_000
 
 
 class Event:
-    """What has changed of a partition."""
+    """A change of a partition."""
 
-    # Written out: classes that dataclasses make would be a good part of what a broker's start takes.
+    # Written by hand: dataclasses would take a good part of a broker's start.
     __slots__ = ("key",)
 
     def __init__(self, key: PartitionKey) -> None:
@@ -55,7 +55,7 @@ class Leads(Event):
 
 
 class Follows(Event):
-    """Another broker leads the partition, or, if that is -1, none; this one may have led before."""
+    """Another broker leads the partition, or none (-1); this one may have led before."""
 
     __slots__ = ("leader",)
 
@@ -68,13 +68,13 @@ class Follows(Event):
 
 
 class Gone(Event):
-    """The partition, or this replica of it, is no more."""
+    """The partition, or this replica of it, has been removed."""
 
     __slots__ = ()
 
 
 class HighWatermarkMoved(Event):
-    """Records that this broker leads have become safe."""
+    """The high watermark of a partition that this broker leads has advanced."""
 
     __slots__ = ()
 
@@ -96,12 +96,12 @@ class Replicas:
     def __init__(
         self, broker_id: int, log_of: Callable[[PartitionKey], ReplicaLog], settings: ReplicationSettings
     ) -> None:
-        """Begin without any.
+        """Begin without replicas.
 
         Args:
-            broker_id: who this is.
-            log_of: returns the log of a partition that this broker has a replica of; creates it if needed.
-            settings: see there.
+            broker_id: this broker's id.
+            log_of: returns the log of a partition with a replica on this broker; creates it if needed.
+            settings: the settings of replication.
         """
         self.broker_id = broker_id
         self.roles: dict[PartitionKey, Role] = {}
@@ -110,32 +110,32 @@ class Replicas:
         self._image = ClusterImage()
         self._partition_epochs: dict[PartitionKey, int] = {}
         self._proposing: dict[PartitionKey, None] = {}
-        """Partitions that may have a proposal for the controller: `proposals` does not walk over the others."""
+        """Partitions that may have a proposal for the controller, so that `proposals` need not check all."""
         self._asked: dict[PartitionKey, Proposal] = {}
-        """What leaders had proposed that have lost their roles, and may have them again in the same leader epoch."""
+        """The proposals of former leaders, which may lead again in the same leader epoch."""
         self.on_change: Callable[[], object] = _nothing
-        """Called when a role, or what a leader knows of its replicas, has changed; before that is reported."""
+        """Called when a role, or a leader's state of its replicas, has changed; before that is reported."""
         self.on_proposal: Callable[[], object] = _nothing
         """Called when there is a first proposal to take."""
         self.changes = 0
-        """How often that has happened, and the controller has answered."""
+        """The number of such changes, and of the controller's answers."""
         self.failed: dict[PartitionKey, Exception] = {}
-        """Partitions whose log could not be opened, cut or read, since the last `apply`: the next one tries it again.
+        """Partitions whose log could not be opened, truncated or read since the last `apply`: the next one retries.
 
         Those that were to take a role have none until then.
         """
         self.in_session: Callable[[], bool] = _always
-        """Whether the cluster counts this broker as there: else nothing is led, as others may lead by now."""
+        """Whether the cluster counts this broker as alive: if not, it leads nothing, as others may lead by now."""
 
     def apply(self, image: ClusterImage, now_ms: int) -> list[Event]:
-        """Apply this image; return what has changed for this broker.
+        """Apply this image; return the changes for this broker.
 
         A log that fails loses its own partition's role, and nothing else: the changes of the others must be reported,
         or they would never be fetched again. It is retried with the next image.
         """
         self._image = image
         self.failed.clear()
-        # Before who is in sync: a high watermark must not move by a minimum that the controller no longer goes by.
+        # Before in-sync replicas: a high watermark must not advance by a minimum that the controller no longer uses.
         for key, role in self._led():
             if key[0] in image.topics:
                 role.change_min_in_sync_replicas(image.min_in_sync_replicas(key[0]))
@@ -153,7 +153,7 @@ class Replicas:
         return events + self._advanced(now_ms)
 
     def apply_to(self, key: PartitionKey, image: ClusterImage, now_ms: int) -> list[Event]:
-        """Apply an image in which nothing has changed for this broker but one partition."""
+        """Apply an image in which only one partition has changed for this broker."""
         self._image = image
         state = image.partition(key)
         if state is not None and self.broker_id in state.replicas:
@@ -191,7 +191,7 @@ class Replicas:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {key}")
 
     def step_down(self) -> list[Event]:
-        """Lead nothing, until the next `apply`, which takes the roles again that the image then has."""
+        """Lead nothing until the next `apply`, which restores the roles in its image."""
         events: list[Event] = []
         for key, role in self._led():
             state = role.state
@@ -203,7 +203,7 @@ class Replicas:
         return events
 
     def _remember_proposal(self, key: PartitionKey) -> None:
-        """Keep what was proposed: the controller may still accept it, while this broker leads again."""
+        """Keep the proposal: the controller may still accept it, while this broker leads again."""
         role = self.roles.get(key)
         if isinstance(role, PartitionLeader) and role.proposal is not None:
             self._asked[key] = role.proposal
@@ -213,19 +213,19 @@ class Replicas:
         self.on_change()
 
     def followed(self, leader: int) -> Iterator[tuple[PartitionKey, PartitionFollower]]:
-        """Iterate over the partitions to be fetched from one broker."""
+        """Iterate over the partitions to fetch from one broker."""
         for key, role in self.roles.items():
             if isinstance(role, PartitionFollower) and role.leader == leader:
                 yield key, role
 
     def appended(self, key: PartitionKey, now_ms: int) -> list[Event]:
-        """Note that the leader of a partition has appended: alone, it has made the records safe."""
+        """Note an append by the leader of a partition: if it is alone in sync, the high watermark advances."""
         return [HighWatermarkMoved(key)] if self.leader(key).advance(now_ms) else []
 
     def fetched_by(
         self, key: PartitionKey, broker_id: int, broker_epoch: int, offset: int, log_start_offset: int, now_ms: int
     ) -> list[Event]:
-        """Note how far a follower is.
+        """Note a follower's position.
 
         Raises:
             KafkaError: as `PartitionLeader.fetched`.
@@ -237,9 +237,9 @@ class Replicas:
         return [HighWatermarkMoved(key)] if moved else []
 
     def tick(self, now_ms: int) -> list[Event]:
-        """Look for followers that are behind; to be called every half of `replica.lag.time.max.ms`.
+        """Check for lagging followers; to be called every half of `replica.lag.time.max.ms`.
 
-        A high watermark can move by that: it has waited for a follower that was about to join, and did not.
+        A high watermark can move by that: it may have waited for a follower that was about to join, and did not.
         """
         for key, role in self._led():
             role.shrink(now_ms)
@@ -254,7 +254,7 @@ class Replicas:
             self.on_proposal()
 
     def proposals(self) -> list[tuple[PartitionKey, Proposal]]:
-        """Take what is to be sent to the controller."""
+        """Return the unsent proposals for the controller."""
         if not self._proposing:
             return []
         keys, self._proposing = self._proposing, {}
@@ -269,7 +269,7 @@ class Replicas:
     def proposal_answered(
         self, key: PartitionKey, proposal: Proposal, answer: PartitionState | ErrorCode | None, now_ms: int
     ) -> list[Event]:
-        """Handle the controller's answer; None if none came in time."""
+        """Handle the controller's answer to a proposal; None on a timeout."""
         role = self.roles.get(key)
         if not isinstance(role, PartitionLeader):
             return []
@@ -299,7 +299,7 @@ class Replicas:
         same = isinstance(role, PartitionFollower) and role.leader_epoch == state.leader_epoch
         if same:
             return []
-        # No leader: nothing is truncated, and the epoch is noted, so that requests of the old leader are refused.
+        # No leader: nothing is truncated, and the epoch is noted, so that requests of the old leader are rejected.
         self.roles[key] = PartitionFollower(self._log_of(key), state.leader, state.leader_epoch)
         return [Follows(key, state.leader)]
 
@@ -319,7 +319,7 @@ class Replicas:
         return [(key, role) for key, role in self.roles.items() if isinstance(role, PartitionLeader)]
 
     def _advanced(self, now_ms: int) -> list[Event]:
-        """Recompute high watermarks: which replicas may join can have changed with brokers, not with partitions."""
+        """Recompute high watermarks: which replicas may join can change with brokers, without partitions."""
         events: list[Event] = []
         for key, role in self._led():
             try:

@@ -1,1 +1,1 @@
-"""Who a client is and what it may do: TLS, SASL, access control lists."""
+"""Authentication and authorization of clients: TLS, SASL, access control lists."""

@@ -1,12 +1,12 @@
-"""Access control lists: what they say, which of them apply, what a filter selects. Pure.
+"""Access control lists: bindings, which of them apply, and filters. Pure.
 
 Theory of operation: a binding ties a rule (principal, host, operation, allow or deny) to a resource by its name, by a
-prefix of its name, or by `*`. A question names one resource; the rules that apply are found by as many lookups as there
-are different lengths of prefixes, and a deny among them overrides every allow. A resource without rules for any
-principal is open or closed to all by a setting. As Kafka's StandardAuthorizerData decides.
+prefix of its name, or by `*`. A check is about one resource; the rules that apply are found by one lookup for each
+distinct length of prefixes, and a deny among them overrides every allow. A resource without rules for any
+principal is open or closed to all by a setting. As in Kafka's StandardAuthorizerData.
 
-It compares the host of a rule with the client's address in the spelling of Java's `InetAddress.getHostAddress`, and
-with nothing else: a client that comes over IPv4 to an IPv6 socket is at `127.0.0.1`, and IPv6 is written out, as
+It compares the host of a rule only with the client's address in the spelling of Java's `InetAddress.getHostAddress`:
+a client that uses IPv4 on an IPv6 socket is at `127.0.0.1`, and IPv6 is written out, as
 `0:0:0:0:0:0:0:1`. A rule with an address in another spelling matches no client.
 """
 
@@ -38,7 +38,7 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How a name is meant (`PatternType`); ANY and MATCH are for filters."""
+    """The kind of a name's match (`PatternType`); ANY and MATCH are for filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -48,7 +48,7 @@ class PatternType(IntEnum):
 
 
 class Operation(IntEnum):
-    """What is done to a resource (`AclOperation`)."""
+    """An operation on a resource (`AclOperation`)."""
 
     UNKNOWN = 0
     ANY = 1
@@ -93,9 +93,9 @@ SUPPORTED_OPERATIONS: Final = {
     ResourceType.DELEGATION_TOKEN: (Operation.DESCRIBE,),
     ResourceType.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
 }  # fmt: skip
-"""What can be done to a resource of each type (Kafka's AclEntry): the bits of `authorized_operations`."""
+"""The operations on a resource of each type (Kafka's AclEntry): the bits of `authorized_operations`."""
 
-# An allow of one of these allows what it needs as well; a deny denies itself alone.
+# An allow of one of these also allows the operations that it implies; a deny denies only itself.
 _ALLOWED_BY: Final[dict[int, frozenset[Operation]]] = {
     Operation.DESCRIBE: frozenset(
         {Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER, Operation.ALL}
@@ -105,7 +105,7 @@ _ALLOWED_BY: Final[dict[int, frozenset[Operation]]] = {
 
 
 class Rule(NamedTuple):
-    """Who may or may not do what, from where."""
+    """The principal, host, operation and permission of a binding."""
 
     principal: str
     host: str
@@ -114,7 +114,7 @@ class Rule(NamedTuple):
 
 
 class Binding(NamedTuple):
-    """A rule and the resources that it is about."""
+    """A rule and the resources that it applies to."""
 
     resource_type: int
     name: str
@@ -124,7 +124,7 @@ class Binding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BindingFilter:
-    """What bindings must be like; None, and ANY, stand for everything (Kafka's AclBindingFilter)."""
+    """A filter of bindings; None, and ANY, match everything (Kafka's AclBindingFilter)."""
 
     resource_type: int = ResourceType.ANY
     name: str | None = None
@@ -135,7 +135,7 @@ class BindingFilter:
     permission: int = Permission.ANY
 
     def matches(self, binding: Binding) -> bool:
-        """Whether this binding is selected."""
+        """Whether a binding matches."""
         rule = binding.rule
         return (
             self.resource_type in (ResourceType.ANY, binding.resource_type)
@@ -152,7 +152,7 @@ class BindingFilter:
         if self.name is None:
             return True
         if self.pattern_type == PatternType.MATCH:
-            # Not the name itself, but what would apply to a resource of that name.
+            # Not the name itself, but the bindings that apply to a resource of that name.
             if binding.pattern_type == PatternType.PREFIXED:
                 return self.name.startswith(binding.name)
             return binding.name in (self.name, WILDCARD)
@@ -160,7 +160,7 @@ class BindingFilter:
 
 
 class AclTable:
-    """All bindings, kept so that a question is answered by look-ups."""
+    """All bindings, indexed for lookups."""
 
     def __init__(self, bindings: Iterable[Binding] = ()) -> None:
         self._bindings: set[Binding] = set()
@@ -179,7 +179,7 @@ class AclTable:
         return binding in self._bindings
 
     def add(self, binding: Binding) -> None:
-        """Add a binding; one that is there stays."""
+        """Add a binding; does nothing if it exists."""
         if binding in self._bindings:
             return
         self._bindings.add(binding)
@@ -189,7 +189,7 @@ class AclTable:
             lengths[len(binding.name)] = lengths.get(len(binding.name), 0) + 1
 
     def remove(self, binding: Binding) -> None:
-        """Remove a binding that is there."""
+        """Remove an existing binding."""
         self._bindings.remove(binding)
         key = (binding.resource_type, binding.pattern_type, binding.name)
         rules = self._rules[key]
@@ -203,13 +203,13 @@ class AclTable:
                 del lengths[len(binding.name)]
 
     def select(self, wanted: BindingFilter) -> list[Binding]:
-        """Return the bindings that a filter selects, in a fixed order."""
+        """Return the bindings that match a filter, in a fixed order."""
         return sorted(binding for binding in self._bindings if wanted.matches(binding))
 
     def allows(
         self, principal: str, host: str, operation: int, resource_type: int, name: str, allow_if_none: bool
     ) -> bool:
-        """Decide whether `principal` may do `operation` to one resource; `allow_if_none` if no rule is about it."""
+        """Decide whether `principal` may do `operation` to one resource; `allow_if_none` if it has no rules."""
         found = allowed = False
         for rules in self._about(resource_type, name):
             found = True
@@ -225,8 +225,8 @@ class AclTable:
     def allows_any(self, principal: str, host: str, operation: int, resource_type: int, allow_if_none: bool) -> bool:
         """Decide whether there can be a resource of this type that `principal` may do `operation` to.
 
-        As Kafka's `Authorizer.authorizeByResourceType`: an allow counts unless a deny covers the whole of it. Kafka
-        also asks for a resource that happens to be named "hardcode"; so do we, to give the same answers.
+        As Kafka's `Authorizer.authorizeByResourceType`: an allow counts unless a deny covers all of it. Kafka also
+        checks a resource with the name "hardcode"; so do we, for the same results.
         """
         if self.allows(principal, host, operation, resource_type, "hardcode", allow_if_none):
             return True
@@ -234,7 +234,7 @@ class AclTable:
         denies: set[tuple[int, str]] = set()
         for (kind, pattern_type, name), rules in self._rules.items():
             for rule in rules if kind == resource_type else ():
-                # No implications here: the operation must be the very one, or ALL.
+                # No implied operations here: only the operation itself, or ALL.
                 if _is_about(rule, principal, host) and rule.operation in (operation, Operation.ALL):
                     (denies if rule.permission == Permission.DENY else allows).add((pattern_type, name))
         everything = (PatternType.LITERAL, WILDCARD)
@@ -284,7 +284,7 @@ def operation_bits(operations: Iterable[int]) -> int:
 
 
 def host_address(address: str, scope_id: int = 0) -> str:
-    """Return an address as Java writes it; what is no address comes back as it is.
+    """Return an address as Java writes it; other text is returned unchanged.
 
     Args:
         address: in any spelling.
@@ -303,7 +303,7 @@ def host_of(packed: bytes) -> str:
     """Return an address of 4 or 16 bytes as Java writes it.
 
     Raises:
-        ValueError: if it has another size.
+        ValueError: for another size.
     """
     from ipaddress import IPv4Address, ip_address  # imported lazily: most brokers do not need it
 
@@ -326,7 +326,7 @@ def packed_address(host: str) -> bytes | None:
 
 
 def right_spelling(host: str) -> str | None:
-    """Return how a rule must name this host to be about it, if it is an address that is spelled otherwise."""
+    """Return the spelling of an address that a rule needs to match, if this one is different."""
     packed = packed_address(host)
     right = None if packed is None else host_of(packed)
     return None if right == host.partition("%")[0] else right

@@ -1,7 +1,7 @@
-"""The authorizer of the broker: access control lists kept in a file, super users, and what handlers ask.
+"""The authorizer of the broker: access control lists in a file, super users, and the checks of handlers.
 
-Theory of operation: without an authorizer everything is allowed, and a check costs one comparison. With one, each
-decision is cached until the lists change, so that the hot path costs one lookup. The file is rewritten, as a whole and
+Theory of operation: without an authorizer everything is allowed, and a check is one comparison. With one, each
+decision is cached until the lists change, so that the hot path is one lookup. The file is rewritten, as a whole and
 durably, before a change is acknowledged or visible; it is JSON, so that it can be read and repaired manually.
 """
 
@@ -38,11 +38,11 @@ MAX_ACLS: Final = 100_000
 MAX_CACHED_DECISIONS: Final = 100_000
 MAX_LOGGED_HOSTS: Final = 10
 MAX_LOGGED_NAME: Final = 249
-"""The longest name of a topic, in Kafka; a client may ask about longer ones."""
+"""Kafka's maximum length of a topic name; a client may send longer ones."""
 
 
 class _Asker(Protocol):
-    """What is known of the sender of a request."""
+    """The sender of a request."""
 
     @property
     def principal(self) -> str: ...
@@ -67,7 +67,7 @@ def authorized(
 ) -> bool:
     """Whether the client may do `operation` to this resource; always True while no authorizer is configured.
 
-    A denial is logged, up to a rate; not where the client did not ask for this resource, as in lists of all.
+    A denial is logged, up to a rate; but not for resources that the client did not name, as in lists of all.
     """
     authorizer = broker.authorizer
     if authorizer is None or authorizer.allows(request.principal, request.client_host, operation, resource_type, name):
@@ -98,7 +98,7 @@ def authorized_on_any(
 
 
 def authorized_operations(broker: _HasAuthorizer, request: _Asker, resource_type: ResourceType, name: str) -> int:
-    """Return what the client may do to this resource, as the bit field of KIP-430."""
+    """Return the client's operations on this resource, as the bit field of KIP-430."""
     return operation_bits(
         operation
         for operation in SUPPORTED_OPERATIONS[resource_type]
@@ -107,7 +107,7 @@ def authorized_operations(broker: _HasAuthorizer, request: _Asker, resource_type
 
 
 def super_users(setting: str) -> frozenset[str]:
-    """Read `super.users`: principals with semicolons between them.
+    """Parse `super.users`: principals separated by semicolons.
 
     Raises:
         SettingError: for one without its type, `User:`, which would match no client.
@@ -120,13 +120,13 @@ def super_users(setting: str) -> frozenset[str]:
 
 
 class Authorizer:
-    """Decides by super users and by lists that are kept in `acls.json`."""
+    """Decides by super users and by the lists in `acls.json`."""
 
     def __init__(self, storage: Files, directory: str, supers: Iterable[str] = (), allow_if_none: bool = False) -> None:
-        """Read the lists back.
+        """Load the lists.
 
         Raises:
-            SecurityFileError: if the file does not hold lists.
+            SecurityFileError: if the file is invalid.
         """
         self._storage = storage
         self._path = f"{directory}/{ACLS_FILE}"
@@ -136,7 +136,7 @@ class Authorizer:
         self._decisions: dict[tuple[str, str, int, int, str], bool] = {}
 
     def reload(self) -> None:
-        """Read the file again, since another writer has replaced it; raises as the constructor."""
+        """Read the file again, as another writer has replaced it; raises as the constructor."""
         self._table = self._read()
         self._decisions.clear()
 
@@ -163,11 +163,11 @@ class Authorizer:
         return self._table.allows_any(principal, host, operation, resource_type, self._allow_if_none)
 
     def select(self, wanted: BindingFilter) -> list[Binding]:
-        """Return the bindings that a filter selects."""
+        """Return the bindings that match a filter."""
         return self._table.select(wanted)
 
     def add(self, bindings: Iterable[Binding]) -> None:
-        """Add bindings; when this returns they are on the disk and decide.
+        """Add bindings; when this returns they are on the disk and in effect.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR if they cannot be written, POLICY_VIOLATION if there are too many; then
@@ -203,7 +203,7 @@ class Authorizer:
 
 
 def _warn_of_hosts(bindings: Iterable[Binding]) -> None:
-    """Log which rules match no client, since their address is not spelled as Kafka compares it."""
+    """Log the rules that match no client, since their address is not spelled as Kafka compares it."""
     hosts = sorted({binding.rule.host for binding in bindings})
     wrong = [f"{host} (write {right})" for host in hosts if (right := right_spelling(host)) is not None]
     if wrong:
@@ -212,7 +212,7 @@ def _warn_of_hosts(bindings: Iterable[Binding]) -> None:
 
 
 class SecurityFileError(Exception):
-    """A file of access control lists or credentials cannot be read; going on would lock out or let in anyone."""
+    """A file of access control lists or credentials cannot be read; to continue would lock out or let in anyone."""
 
 
 def _read(storage: Files, path: str) -> list[Binding]:

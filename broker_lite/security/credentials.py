@@ -1,8 +1,8 @@
-"""The SCRAM credentials: those of users in the settings, and those that clients set, which a file keeps.
+"""The SCRAM credentials: of users in the settings, and those set by clients, which are in a file.
 
-Theory of operation: credentials that clients set override those in the settings. The file is rewritten, as a whole,
-durably and readable by its owner only, before a change is acknowledged or takes effect. It holds no password: salted
-keys only.
+Theory of operation: credentials set by clients override those in the settings. The file is rewritten, as a whole,
+durably and readable by its owner only, before a change is acknowledged or takes effect. It has salted keys, and no
+passwords.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class ScramCredentials:
     """Credentials by mechanism and user."""
 
     def __init__(self, storage: Files, directory: str, configured: Mapping[Key, ScramCredential]) -> None:
-        """Read the file back.
+        """Load the file.
 
         Raises:
-            SecurityFileError: if it holds no credentials.
+            SecurityFileError: if the file is invalid.
         """
         self._storage = storage
         self._path = f"{directory}/{CREDENTIALS_FILE}"
@@ -43,7 +43,7 @@ class ScramCredentials:
         self._kept = _read(storage, self._path)
 
     def reload(self) -> None:
-        """Read the file again, since another writer has replaced it; raises as the constructor."""
+        """Read the file again, as another writer has replaced it; raises as the constructor."""
         self._kept = _read(self._storage, self._path)
 
     def get(self, mechanism: str, user: str) -> ScramCredential | None:
@@ -52,7 +52,7 @@ class ScramCredentials:
         return self._kept.get(key) or self._configured.get(key)
 
     def is_kept(self, mechanism: str, user: str) -> bool:
-        """Whether a client has set this credential, so that one can remove it."""
+        """Whether a client has set this credential, so that a client can remove it."""
         return (mechanism, user) in self._kept
 
     def users(self) -> dict[str, dict[str, ScramCredential]]:
@@ -84,7 +84,7 @@ class ScramCredentials:
 def configured_credentials(
     listeners: Iterable[ListenerConfig], new_salt: Callable[[], bytes]
 ) -> dict[Key, ScramCredential]:
-    """Return the credentials of the users that the settings of listeners name."""
+    """Return the credentials of the users in the settings of listeners."""
     found = {}
     for listener in listeners:
         for name, passwords in listener.sasl.users.items() if listener.sasl is not None else ():
@@ -109,7 +109,7 @@ def _read(storage: Files, path: str) -> dict[Key, ScramCredential]:
     except FileNotFoundError:
         return {}
     except (ValueError, KeyError, TypeError) as error:
-        # The error's text could hold a part of the file.
+        # The error's text could contain a part of the file.
         raise SecurityFileError(
             f"{path} holds no credentials of version 1 ({type(error).__name__}): put a copy back, or remove it and "
             "set the users' passwords again"

@@ -1,6 +1,6 @@
-"""What the SASL mechanisms have in common: a server takes tokens until it is complete or raises `SaslError`.
+"""The interface of SASL mechanisms: a server evaluates tokens until it is complete or raises `SaslError`.
 
-And the simplest of them, PLAIN (RFC 4616), as in Kafka's PlainSaslServer. SCRAM: `scram.py`.
+Also the simplest of them, PLAIN (RFC 4616), as in Kafka's PlainSaslServer. SCRAM: `scram.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _NOBODYS: Final = b"\0"  # no client can send this: NUL separates the parts of i
 
 
 class SaslError(Exception):
-    """An exchange that failed. `str()` says why, for the log; `shown` is what the client may know, None: nothing."""
+    """A failed exchange. `str()` is the reason for the log; `shown` is the reason for the client, None: nothing."""
 
     def __init__(self, reason: str, shown: str | None = None) -> None:
         super().__init__(reason)
@@ -25,11 +25,11 @@ class MechanismServer(Protocol):
 
     @property
     def complete(self) -> bool:
-        """Whether the client has proved to be `user`."""
+        """Whether the client is authenticated as `user`."""
 
     @property
     def user(self) -> str:
-        """Who the client is, once complete."""
+        """The authenticated user, once complete."""
 
     def evaluate(self, token: bytes) -> bytes:
         """Return the answer to the client's token.
@@ -40,7 +40,7 @@ class MechanismServer(Protocol):
 
 
 class PlainServer:
-    """One exchange of PLAIN, of one token. The password crosses the net: use TLS."""
+    """One exchange of PLAIN, of one token. The password is sent as plain text: use TLS."""
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self._passwords = passwords
@@ -48,10 +48,10 @@ class PlainServer:
         self.user = ""
 
     def evaluate(self, token: bytes) -> bytes:
-        """Return the empty answer to a right user and password.
+        """Return the empty answer to a correct user and password.
 
         Raises:
-            SaslError: if they are not.
+            SaslError: if they are wrong.
         """
         try:
             parts = token.decode().split("\0")

@@ -1,8 +1,8 @@
-"""The principal of a client that showed a certificate: its subject, as Java writes it (RFC 2253), then the rules.
+"""The principal of a client with a certificate: its subject, as Java writes it (RFC 2253), mapped by rules.
 
 The last component of the name comes first: a certificate of C=NL, O=Example, CN=alice is `CN=alice,O=Example,C=NL`.
-Types that RFC 2253 does not name are written as numbers, their values in hexadecimal, as Java does.
-`ssl.principal.mapping.rules` turns the name into another (KIP-371): `RULE:^CN=([^,]+),.*$/$1/L,DEFAULT`.
+Types without a name in RFC 2253 are written as numbers, their values in hexadecimal, as in Java.
+`ssl.principal.mapping.rules` maps the name to another (KIP-371): `RULE:^CN=([^,]+),.*$/$1/L,DEFAULT`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _SEQUENCE, _SET, _OBJECT_IDENTIFIER, _VERSION = 0x30, 0x31, 0x06, 0xA0
 
 
 class PrincipalError(ValueError):
-    """A certificate that no principal can be made of, or rules that cannot be read."""
+    """A certificate has no valid principal, or rules are invalid."""
 
 
 def subject_of(certificate: bytes) -> str:
     """Return the subject of a certificate in DER, in the form of RFC 2253.
 
     Raises:
-        PrincipalError: if the bytes are no certificate.
+        PrincipalError: if the bytes are not a certificate.
     """
     try:
         fields = _elements(_only(_only(certificate, _SEQUENCE), _SEQUENCE))
@@ -102,14 +102,14 @@ _RULE = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([
 
 @dataclass(frozen=True, slots=True)
 class PrincipalRule:
-    """A rule: what the name must be like, what becomes of it, and L or U for its case; no pattern: it stays."""
+    """A rule: pattern, replacement, and L or U for its case; without a pattern the name is unchanged."""
 
     pattern: re.Pattern[str] | None
     replacement: str = ""
     case: str = ""
 
     def apply(self, name: str) -> str | None:
-        """Return the new name, or None if the rule does not fit."""
+        """Return the mapped name, or None if the rule does not match."""
         if self.pattern is None:
             return name
         if self.pattern.fullmatch(name) is None:
@@ -119,10 +119,10 @@ class PrincipalRule:
 
 
 def read_rules(text: str) -> tuple[PrincipalRule, ...]:
-    """Read `ssl.principal.mapping.rules`.
+    """Parse `ssl.principal.mapping.rules`.
 
     Raises:
-        PrincipalError: if it cannot be read.
+        PrincipalError: if it is invalid.
     """
     rules = []
     position = 0
@@ -144,7 +144,7 @@ def _rule(pattern: str, replacement: str, case: str) -> PrincipalRule:
         compiled = re.compile(pattern)
     except re.error as error:
         raise PrincipalError(f"ssl.principal.mapping.rules: {pattern!r} is no pattern: {error}") from None
-    # Java writes groups as $1, and a backslash before what is meant literally.
+    # Java writes groups as $1, and a backslash before literal characters.
     python = re.sub(
         r"\\(.)|\$(\d)|(\\)",
         lambda match: rf"\g<{match[2]}>" if match[2] else ("\\\\" if match[1] in (None, "\\") else match[1]),
@@ -154,10 +154,10 @@ def _rule(pattern: str, replacement: str, case: str) -> PrincipalRule:
 
 
 def mapped(name: str, rules: tuple[PrincipalRule, ...]) -> str:
-    """Return the name that the first fitting rule makes of a subject.
+    """Return the name to which the first matching rule maps a subject.
 
     Raises:
-        PrincipalError: if no rule fits.
+        PrincipalError: if no rule matches.
     """
     for rule in rules:
         new = rule.apply(name)

@@ -1,10 +1,10 @@
-"""Authentication on a SASL listener: what a connection's frames mean until its client has proved who it is.
+"""Authentication on a SASL listener: handles a connection's frames until its client is authenticated.
 
-Theory of operation: a state machine over whole frames, as Kafka's SaslServerAuthenticator. First come ApiVersions and
-SaslHandshake, which names the mechanism; then its tokens, in SaslAuthenticate requests, or bare after a SaslHandshake
-v0; then the gate is open and frames go to the handlers. Nothing but these three requests is checked before. Where a
-session has an end (KIP-368), the client shakes hands again on the same connection, with the mechanism and the user that
-it had, or the connection ends at the first request after it. Pure: time and nonces are passed in, answers come out.
+Theory of operation: a state machine over complete frames, as Kafka's SaslServerAuthenticator. First come ApiVersions
+and SaslHandshake, which selects the mechanism; then its tokens, in SaslAuthenticate requests, or bare after a
+SaslHandshake v0; then the gate is open and frames go to the handlers. Before that only these three requests are
+accepted. If sessions expire (KIP-368), the client authenticates again on the same connection, with the same mechanism
+and user, or the connection is closed at the first request after the expiry. Pure: time and nonces are passed in.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CredentialOf = Callable[[str, str], ScramCredential | None]
 
 
 class Stage(Enum):
-    """Where an authentication stands."""
+    """The stage of an authentication."""
 
     HANDSHAKE = "SASL handshake"
     AUTHENTICATE = "SASL authentication"
@@ -47,10 +47,10 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What follows from a frame.
+    """The effect of a frame.
 
     `answer` is a frame to send; `pass_on` means that the handlers answer it, as if the gate were open. With `failure`,
-    which is for the log, the answer is to be held back for a while, and then the connection ends.
+    a reason for the log, the answer is delayed, and then the connection is closed.
     """
 
     answer: bytes | None = None
@@ -75,31 +75,31 @@ class SaslGate:
 
     @property
     def stage(self) -> Stage:
-        """Where the authentication stands."""
+        """The current stage."""
         return self._stage
 
     @property
     def is_open(self) -> bool:
-        """Whether the client has proved to be `principal`."""
+        """Whether the client is authenticated as `principal`."""
         return self._stage is Stage.OPEN
 
     def lets_through(self, frame: Buffer, now_ms: int) -> bool:
-        """Whether a frame is the handlers'; else it is for `receive`."""
+        """Whether a frame is for the handlers; else it is for `receive`."""
         if self._stage is not Stage.OPEN:
             return False
         if self._expires_ms is None:
             return True
         began_ms = self._reauthentication_began_ms
         if bytes(frame[:2]) == _HANDSHAKE_KEY:
-            # Too soon: the handler refuses it, as in Kafka, and the connection stays.
+            # Too soon: the handler rejects it, as in Kafka, and the connection remains open.
             return began_ms is not None and now_ms - began_ms < MIN_REAUTHENTICATION_INTERVAL_MS
         return now_ms < self._expires_ms
 
     def receive(self, frame: Buffer, now_ms: int) -> Step:
-        """Take a frame that was not let through, without its four size bytes.
+        """Handle a frame that was not let through, without its four size bytes.
 
         Raises:
-            ProtocolError: if the frame is malformed; the connection is to be closed.
+            ProtocolError: if the frame is malformed; the connection must be closed.
         """
         if self._stage is Stage.FAILED:
             return Step(failure="a request after a failed authentication")
@@ -134,7 +134,7 @@ class SaslGate:
         if mechanism not in self._config.mechanisms:
             error, failure = ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"SASL mechanism {shown!r} is not enabled"
         elif self._mechanism and mechanism != self._mechanism:
-            # Kafka says no at the next step, with the same result: clients keep to one mechanism.
+            # Kafka fails at the next step, with the same result: clients keep to one mechanism.
             error, failure = (
                 ErrorCode.UNSUPPORTED_SASL_MECHANISM,
                 f"re-authentication with another mechanism, {shown!r}",
@@ -175,7 +175,7 @@ class SaslGate:
         try:
             answer, _ = self._evaluate(token, now_ms)
         except SaslError as failure:
-            return Step(failure=self._failed(failure))  # there is no form to say it in
+            return Step(failure=self._failed(failure))  # bare tokens have no error response
         return Step(SIZE.pack(len(answer)) + answer)
 
     def _failed(self, failure: SaslError) -> str:

@@ -1,13 +1,13 @@
 """SCRAM (RFC 5802, RFC 7677), the server's side, as in Kafka's ScramSaslServer. Pure: the nonce is passed in.
 
-Theory of operation: a credential is kept as salt, stored key, server key and iterations; from these a proof can be
-verified but not made, and the password cannot be had. The client says who it is and a nonce; the server answers with
+Theory of operation: a credential is stored as salt, stored key, server key and iterations; these verify a proof but
+cannot create one, nor reveal the password. The client sends its user name and a nonce; the server answers with
 both nonces, salt and iterations; the client proves that it knows the password; the server proves that it knows the
-credential. The names of users and the reasons of failures go into no answer. Absent: channel binding (Kafka has none),
+credential. No answer contains the names of users or the reasons of failures. Absent: channel binding (Kafka has none),
 delegation tokens.
 
-The library scramp (1.5) was compared: it prepares passwords (SASLprep), wants salts of twelve bytes or more, and
-rejects extensions and every authorization id, all of which Kafka does otherwise.
+The library scramp (1.5) was compared: it prepares passwords (SASLprep), requires salts of twelve bytes or more, and
+rejects extensions and every authorization id, all of which differs from Kafka.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Final
 from sparkonce.broker_lite.security.mechanism import SaslError
 
 MAX_ITERATIONS: Final = 16384
-"""The most that AlterUserScramCredentials accepts, as in Kafka: each attempt to log in costs the client that many."""
+"""The most that AlterUserScramCredentials accepts, as in Kafka: the client computes as many for each login."""
 
 DEFAULT_ITERATIONS: Final = 4096
 
@@ -45,7 +45,7 @@ SCRAM_MECHANISMS: Final = {each.name: each for each in (SCRAM_SHA_256, SCRAM_SHA
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What is kept of a password."""
+    """The stored form of a password."""
 
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
@@ -54,21 +54,21 @@ class ScramCredential:
 
     @classmethod
     def of_salted(cls, mechanism: ScramMechanism, salt: bytes, salted: bytes, iterations: int) -> ScramCredential:
-        """Make the credential of a password that is salted already."""
+        """Return the credential of a salted password."""
         client_key = _mac(mechanism, salted, b"Client Key")
         return cls(salt, _hash(mechanism, client_key), _mac(mechanism, salted, b"Server Key"), iterations)
 
     @classmethod
     def of_password(cls, mechanism: ScramMechanism, salt: bytes, password: str, iterations: int) -> ScramCredential:
-        """Make the credential of a password; as in Kafka its UTF-8 bytes are used as they are, without SASLprep."""
+        """Return the credential of a password; as in Kafka its UTF-8 bytes are used unchanged, without SASLprep."""
         import hashlib
 
         salted = hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
         return cls.of_salted(mechanism, salt, salted, iterations)
 
 
-# RFC 5802, section 7. Of the flags of channel binding only "no" (n) and "not that I know of" (y) can be served.
-# Patterns are compiled, and cryptography is loaded, on first use: a broker without SASL starts faster.
+# RFC 5802, section 7. Of the channel binding flags only "n" (not supported) and "y" (server seems not to support
+# it) can be served. Patterns and cryptography are loaded on first use: a broker without SASL starts faster.
 _SASL_NAME = r"(?:[^=,\x00]|=2C|=3D)+"
 _PRINTABLE = r"[\x21-\x2b\x2d-\x7e]+"
 _CLIENT_FIRST = (
@@ -99,7 +99,7 @@ class ScramServer:
         """Return the answer to a message.
 
         Raises:
-            SaslError: if the client is not who it says, or does not speak SCRAM; the exchange is over.
+            SaslError: if the client is not authenticated, or does not speak SCRAM; the exchange is over.
         """
         try:
             message = token.decode()

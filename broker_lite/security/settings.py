@@ -1,8 +1,8 @@
-"""The settings of listeners, TLS and SASL, under Kafka's own names, and what they come to for each listener.
+"""The settings of listeners, TLS and SASL, under Kafka's own names, and the resulting configuration of listeners.
 
-Theory of operation: `SecurityConfig` declares the settings. `listener.name.<listener>.<setting>` beats `<setting>` for
-one listener, `listener.name.<listener>.<mechanism>.<setting>` for one SASL mechanism there. `listener_configs` puts all
-of it together, once, and refuses what does not fit; files are not checked here. Nothing secret is in a repr.
+Theory of operation: `SecurityConfig` declares the settings. `listener.name.<listener>.<setting>` overrides `<setting>`
+for one listener, `listener.name.<listener>.<mechanism>.<setting>` for one SASL mechanism there. `listener_configs`
+combines them, once, and rejects contradictions; files are not checked here. No repr contains secrets.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ JAAS_CONFIG: Final = "sasl.jaas.config"
 MAX_LISTENERS: Final = 32
 _LISTENER = re.compile(r"([A-Za-z0-9_.-]+)://(\[[0-9A-Fa-f:.%]*\]|[^:/\[\]]*):([0-9]{1,5})")
 _WILDCARD = re.compile(r"(?:::[fF]{4}:)?(?:(?:0[xX])?[0:.])+")
-"""All addresses of this machine, however they are written: 0.0.0.0, 0, 0x0, ::, 0::0, ::ffff:0.0.0.0."""
+"""All addresses of this machine, in any spelling: 0.0.0.0, 0, 0x0, ::, 0::0, ::ffff:0.0.0.0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,12 +109,12 @@ PER_LISTENER: Final = frozenset(
     if name.startswith("ssl.") or name in ("sasl.enabled.mechanisms", "connections.max.reauth.ms",
                                            "sasl.server.max.receive.size")
 )  # fmt: skip
-"""The settings that `listener.name.<listener>.` can be put in front of."""
+"""The settings that can have the prefix `listener.name.<listener>.`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TlsConfig:
-    """What a TLS listener needs."""
+    """The configuration of TLS on a listener."""
 
     client_auth: str
     versions: tuple[str, ...]
@@ -131,7 +131,7 @@ class TlsConfig:
 
 @dataclass(frozen=True, slots=True)
 class SaslConfig:
-    """What a SASL listener needs. Users' passwords by mechanism and user."""
+    """The configuration of SASL on a listener. Users' passwords by mechanism and user."""
 
     mechanisms: tuple[str, ...]
     users: Mapping[str, Mapping[str, str]] = field(repr=False)
@@ -142,7 +142,7 @@ class SaslConfig:
 
 @dataclass(frozen=True, slots=True)
 class ListenerConfig:
-    """One listener: where it listens, what clients are told, how they prove who they are."""
+    """One listener: its address, its advertised address, and its security."""
 
     name: str
     protocol: str
@@ -156,10 +156,10 @@ class ListenerConfig:
 
 
 def read_listener_setting(name: str, value: object) -> object:
-    """Read the value of `listener.name.…`.
+    """Parse the value of `listener.name.…`.
 
     Raises:
-        SettingError: if there is no such setting or the value does not fit.
+        SettingError: if there is no such setting or the value is invalid.
     """
     setting = _listener_setting(name)
     if setting is None:
@@ -168,7 +168,7 @@ def read_listener_setting(name: str, value: object) -> object:
 
 
 def _listener_setting(name: str) -> Setting | None:
-    """Find what is declared for `listener.name.…`; None for a JAAS line, which is in this form only."""
+    """Return the declaration of `listener.name.…`; None for a JAAS line, which exists in this form only."""
     listener, dot, rest = name.removeprefix(LISTENER_PREFIX).partition(".")
     if not listener or not dot:
         raise SettingError(f"{name}: expected listener.name.<listener in lower case>.<setting>")
@@ -190,9 +190,9 @@ def _listener_setting(name: str) -> Setting | None:
 def listener_configs(
     config: SecurityConfig, given: Mapping[str, object], host_name: str, port: int
 ) -> tuple[ListenerConfig, ...]:
-    """Put together what the settings say of each listener, in the order of `listeners`.
+    """Return the configuration of each listener, in the order of `listeners`.
 
-    `given` holds every setting that was given, read; those of listeners are taken from it.
+    `given` has every given setting, parsed; those of listeners are taken from it.
 
     Raises:
         SettingError: if they contradict each other or something is missing.

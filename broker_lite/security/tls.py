@@ -1,4 +1,4 @@
-"""TLS contexts from Kafka's settings, and what went wrong in the words of those settings.
+"""TLS contexts from Kafka's settings, and errors in the terms of those settings.
 
 Keys and certificates are read once, when the broker starts. Stores of Java are converted to PEM first.
 """
@@ -19,14 +19,14 @@ _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required
 
 
 class TlsError(Exception):
-    """Keys or certificates that cannot be used; the message names the setting."""
+    """Keys or certificates cannot be used; the message names the setting."""
 
 
 def server_context(listener: ListenerConfig) -> ssl.SSLContext:
-    """Make the context of a TLS listener.
+    """Return the context of a TLS listener.
 
     Raises:
-        TlsError: if keys or certificates cannot be read or do not fit.
+        TlsError: if keys or certificates cannot be read or do not match.
     """
     tls = listener.tls
     assert tls is not None
@@ -102,7 +102,7 @@ def _store(
 
 
 def _lines(pem: str) -> str:
-    """Undo what a properties file does to line ends: there they are written as a backslash and an n."""
+    """Restore line ends of PEM text in a properties file: there they are written as a backslash and an n."""
     return pem.replace("\\n", "\n").strip()
 
 
@@ -110,7 +110,7 @@ def principal_of(connection: ssl.SSLObject, tls: TlsConfig) -> str:
     """Return the principal of the peer.
 
     Raises:
-        PrincipalError: if no rule fits the name in the certificate.
+        PrincipalError: if no rule matches the name in the certificate.
     """
     certificate = connection.getpeercert(binary_form=True)
     if certificate is None:

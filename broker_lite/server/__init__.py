@@ -1,1 +1,1 @@
-"""The asyncio shell: sockets and timers around the handlers."""
+"""The asyncio part of the broker: sockets and timers around the handlers."""

@@ -1,13 +1,12 @@
-"""One client's connection: frames in, answers out, in order.
+"""One client's connection: requests in, responses out, in order.
 
 Theory of operation: as in Kafka, a connection's requests are handled one after the other, and the next one waits
-until the answer of the one before is on its way; a long poll or a join thus holds back what comes after it, and
-answers keep their order without a queue. Only writes that wait for followers let writes after them begin: a round to
-the followers then carries several, which Kafka's brokers leave to several connections. Bytes are read into one
-buffer, handlers see slices of it, and produced records go from there to the file without a copy. At each wake-up a
-bounded number of requests is handled, then the other connections get their turn. What a client does wrong ends its
-own connection, with one line in the log. On a SASL listener a gate takes the frames until the client has proved who
-it is; TLS is one layer below, in `tls.py`.
+until the last response is being sent; so a long poll or a join delays later requests, and responses keep their order
+without a queue. Only writes that wait for followers let later writes begin: a round to the followers then carries
+several, which Kafka's brokers leave to several connections. Bytes are read into one buffer, handlers see slices of it,
+and produced records go from there to the file without a copy. At each wake-up a limited number of requests is handled,
+then the other connections get a turn. A client's error closes its own connection, with one line in the log. On a SASL
+listener a gate handles the frames until the client is authenticated; TLS is one layer below, in `tls.py`.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 class _HandlerError(Exception):
-    """A handler could not read or write its files, and had no answer that says so."""
+    """A handler could not read or write its files, and its API has no error for that."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -79,7 +78,7 @@ class Connection(asyncio.BufferedProtocol):
         self._end = 0
         self._pending: Request | Step | None = None
         self._unanswered: UnansweredWrites | None = None
-        """Writes that have been handled and wait for followers, if there are any."""
+        """Handled writes that wait for followers, if there are any."""
         self._turn_booked = False
         self._reading_paused = False
         self._closed = False
@@ -92,7 +91,7 @@ class Connection(asyncio.BufferedProtocol):
         self.host = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport over; the dup of its socket is what answers go through."""
+        """Keep the transport; responses are sent through a dup of its socket."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         sock = transport.get_extra_info("socket")
@@ -119,7 +118,7 @@ class Connection(asyncio.BufferedProtocol):
         return Output(self._loop, sock, self._resume, self._on_send_error)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Release everything; the answer to a pending request is dropped."""
+        """Release everything; the response to a pending request is dropped."""
         if error is not None and not self._closed:
             logger.debug("connection from %s lost: %s", self.peer, error)
         self._closed = True
@@ -138,9 +137,9 @@ class Connection(asyncio.BufferedProtocol):
         self._table.discard(self)
 
     def eof_received(self) -> bool:
-        """Close, but only when every frame that is here has been handled: what a client says last, it may not wait for.
+        """Close, but only when every complete frame has been handled: a client may not wait for its last requests.
 
-        Such are the leave of a consumer that closes, and records that are sent with acks=0.
+        Such are a closing consumer's LeaveGroup, and records sent with acks=0.
         """
         self._eof = not self._closed and self._has_whole_frame()
         if self._end > self._start and self._pending is None and not (self._eof or self._closed):
@@ -155,7 +154,7 @@ class Connection(asyncio.BufferedProtocol):
             return False
 
     def get_buffer(self, _sizehint: int) -> memoryview:
-        """Return the free part of the read buffer; there is always some, or reading is paused."""
+        """Return the free part of the read buffer; unless reading is paused there always is some."""
         if self._start == self._end:
             self._start = self._end = 0
         return self._view[self._end :]
@@ -167,11 +166,11 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def listener_name(self) -> str:
-        """The listener that the connection came in at."""
+        """The name of the connection's listener."""
         return self._listener.config.name
 
     def close(self) -> None:
-        """Close without waiting for what is unsent."""
+        """Close without waiting for unsent bytes."""
         if not self._closed:
             self._closed = True
             if self._output is not None:
@@ -213,7 +212,7 @@ class Connection(asyncio.BufferedProtocol):
             self._fail_with(error)
 
     def _fail_with(self, error: Exception) -> None:
-        """End the connection for what went wrong while it was served."""
+        """Close the connection after an error in a request."""
         if isinstance(error, ProtocolError):
             self._note(str(error))
         elif isinstance(error, _HandlerError):
@@ -225,7 +224,7 @@ class Connection(asyncio.BufferedProtocol):
         self.close()
 
     def _missing_bytes(self) -> int:
-        """How many bytes are still to come before the next frame is whole.
+        """How many bytes are missing from the next frame.
 
         Raises:
             ProtocolError: if the frame's size is out of bounds.
@@ -235,7 +234,7 @@ class Connection(asyncio.BufferedProtocol):
             return SIZE.size - here
         size: int = SIZE.unpack_from(self._buffer, self._start)[0]
         if not 0 <= size <= self._frame_limit:
-            frame_size(self._view[self._start : self._start + SIZE.size], self._frame_limit)  # says what is wrong
+            frame_size(self._view[self._start : self._start + SIZE.size], self._frame_limit)  # raises the error
         return SIZE.size + size - here
 
     def _handle_frame(self) -> int:
@@ -271,7 +270,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             body = dispatch.handle(self._broker, request) if faults is None else faults.handle(request)
         except OSError as error:
-            # The disk's, not the connection's.
+            # An error of the disk, not of the connection.
             raise _HandlerError(f"{ApiKey(request.api_key).name} from {self.peer} failed: {error}") from error
         if body is not None:
             self._pending = None
@@ -284,15 +283,15 @@ class Connection(asyncio.BufferedProtocol):
         return size
 
     def _may_overlap(self, unanswered: UnansweredWrites) -> bool:
-        """Whether the next frame, which is here, may be handled before those writes are answered."""
+        """Whether the next complete frame may be handled before those writes are answered."""
         (api_key,) = API_KEY.unpack_from(self._buffer, self._start + SIZE.size)
         return len(unanswered) < MAX_UNANSWERED_WRITES and api_key == ApiKey.PRODUCE
 
     def _authenticate(self, gate: SaslGate, frame: memoryview) -> bool:
-        """Take one step of the authentication; returns whether the frame is the handlers' after all."""
+        """Do one step of the authentication; returns whether the frame is for the handlers."""
         step = gate.receive(frame, self._broker.clock.monotonic_ms())
         if step.failure is not None:
-            # Nothing else is handled meanwhile, so that guessing takes its time.
+            # No other frame is handled meanwhile, so that guessing passwords is slow.
             self._pending = step
             self._broker.note_refusal(
                 f"closing connection from {self.peer} on listener {self._listener.config.name}: "
@@ -318,7 +317,7 @@ class Connection(asyncio.BufferedProtocol):
             self._output.send([step.answer])
         except OSError as error:
             logger.debug("connection from %s lost: %s", self.peer, error)
-        # A client that hears the answer and the end of the connection at once may not look at the answer.
+        # A client that gets the response and the end of the connection at once may not read the response.
         self._loop.call_later(REFUSAL_LINGER_S, self.close)
 
     def _answer_later(self, request: Request, body: Body) -> None:
@@ -338,7 +337,7 @@ class Connection(asyncio.BufferedProtocol):
         self._resume()
 
     def _send_in_order(self, request: Request, body: Body) -> None:
-        """Send an answer, after those of the writes before."""
+        """Send a response, after those of earlier writes."""
         if self._unanswered is None:
             self._send(request, body)
         else:
@@ -362,7 +361,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
 
     def _resume(self) -> None:
-        """Go on with requests that waited for an answer to go out."""
+        """Continue with the requests that waited for a response to be sent."""
         if not self._closed and (self._end > self._start or self._reading_paused):
             self._book_turn()
 
@@ -401,22 +400,22 @@ class Connection(asyncio.BufferedProtocol):
         self.close()
 
     def _lost(self, error: OSError) -> None:
-        """Note what ends the connection: the network's error, or the disk's, from which records are sent."""
+        """Log the error that ends the connection: of the network, or of the disk that records are sent from."""
         logger.debug("connection from %s lost: %s", self.peer, error)
-        if type(error).__module__ != "ssl":  # whose numbers are none of the system
+        if type(error).__module__ != "ssl":  # ssl's numbers are not errno
             self._broker.logs.note_failure(error)
 
-    # What the table's sweep sees.
+    # For the table's sweep.
 
     @property
     def is_served(self) -> bool:
-        """Whether a request of this connection is being served, or waits for its turn."""
+        """Whether a request of this connection is being handled, or waits for its turn."""
         waits = self._pending is not None or self._unanswered is not None
         return waits or self._turn_booked or self._reading_paused
 
     @property
     def frame_bytes(self) -> int | None:
-        """How many bytes the frame has that has begun to come, the four of its size included, as far as is known."""
+        """The size of the incomplete frame, with the four bytes of its length, as far as it is known."""
         here = self._end - self._start
         if not here:
             return None
@@ -430,23 +429,23 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def held_bytes(self) -> int:
-        """The read buffer, and the answers that are in memory."""
+        """The bytes of the read buffer, and of responses in memory."""
         return self._counted_bytes + (self._output.held_bytes if self._output is not None else 0)
 
     @property
     def unsent_bytes(self) -> int:
-        """How many bytes of the answers the socket has not accepted yet."""
+        """How many bytes of responses the socket has not accepted yet."""
         return self._output.unsent_bytes if self._output is not None else 0
 
     def shrink(self) -> None:
-        """Release a grown read buffer, if nothing is in it."""
+        """Shrink a grown read buffer, if it is empty."""
         if self._start == self._end and len(self._buffer) > READ_BUFFER_BYTES:
             self._rebuild(READ_BUFFER_BYTES)
 
     # The read buffer.
 
     def _make_room(self) -> None:
-        """See to it that the next read has room, or pause reading until requests have been handled."""
+        """Make room for the next read, or pause reading until requests have been handled."""
         transport = self._transport
         assert transport is not None
         here, capacity = self._end - self._start, len(self._buffer)
@@ -461,7 +460,7 @@ class Connection(asyncio.BufferedProtocol):
             if here + missing <= capacity:
                 self._rebuild(capacity)
             elif self._end == capacity:
-                # Memory is allocated as bytes arrive, not as a header promises them.
+                # Memory is allocated as bytes arrive, not as announced by a header.
                 self._rebuild(min(here + missing, max(4 * capacity, MAX_IDLE_READ_BUFFER_BYTES)))
         full = self._end == len(self._buffer)
         if full != self._reading_paused:

@@ -1,11 +1,11 @@
-"""All connections of a broker: how many there are, what they hold, and who is too slow.
+"""All connections of a broker: their number, their memory, and limits for slow ones.
 
-Theory of operation: every second a sweep checks each connection and compares it with the last time. Nothing is timed
-while requests are served. A connection is closed if a frame that it has begun is not complete in time, if it does not
-read its answers, or, silently, if it has been idle. The memory that connections hold, incomplete requests and unread
-answers, is counted for all of them together. When the bound is reached, those that hold most are closed, first those
-without progress since the last sweep: not the next one that asks, which may need a few bytes only. No connection waits
-for memory, since it could be waiting for itself.
+Theory of operation: every second a sweep checks each connection and compares it with the last sweep. Nothing is timed
+while requests are handled. A connection is closed if an incomplete frame takes too long, if it does not read its
+responses, or, silently, if it is idle. The memory of incomplete requests and unread responses is counted for all
+connections together. At the limit, the connections that hold most are closed, first those without progress since the
+last sweep: not the one that needs memory next, which may be little. No connection waits for memory, since it could be
+waiting for itself.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class Loop(Protocol):
 
 
 class MemoryBoundError(Exception):
-    """The connections together hold too much."""
+    """All connections together hold too much memory."""
 
 
 class BulkTurns:
-    """Lets few large requests be handled in each round of the loop, whatever connections they come from.
+    """Limits the large requests handled in each round of the loop, across all connections.
 
-    So a small request waits for one very large one at most, or for some that are together as large, however many
-    clients load in bulk. When there have been only one client's large requests for a while, that client need not wait
-    for turns: it is served once in a round anyway, when its socket is read, and no other request has to go first.
+    So a small request waits for one very large one at most, or for several that are together as large, however many
+    clients load in bulk. If for a while there have been only one client's large requests, that client need not wait for
+    turns: it is served once in a round anyway, when its socket is read, and no other request has to come first.
     """
 
     def __init__(self, loop: Loop) -> None:
@@ -44,13 +44,13 @@ class BulkTurns:
         self._turns_alone = 0
 
     def book(self, owner: object, size: int, turn: Callable[[], None]) -> None:
-        """Let `turn` be called when it is the turn of `owner`, for a request of so many bytes."""
+        """Schedule `turn` for the turn of `owner`, with a request of `size` bytes."""
         if not self._waiting:
             self._loop.call_soon(self._run)
         self._waiting.append((owner, size, turn))
 
     def is_alone(self, owner: object) -> bool:
-        """Whether the last turns were all `owner`'s, no small request came in between, and no turn is booked."""
+        """Whether the last turns were all `owner`'s, without a small request in between, and none is scheduled."""
         return self._last is owner and self._turns_alone >= limits.BULK_TURNS_ALONE and not self._waiting
 
     def small_request(self) -> None:
@@ -58,7 +58,7 @@ class BulkTurns:
         self._turns_alone = 0
 
     def forget(self, owner: object) -> None:
-        """Forget an owner that is gone."""
+        """Remove an owner whose connection is closed."""
         if self._last is owner:
             self._last = None
 
@@ -77,21 +77,21 @@ class BulkTurns:
 
 
 class Memory:
-    """Bytes that all connections hold together."""
+    """The bytes held by all connections together."""
 
     __slots__ = ("limit", "make_room", "used")
 
     def __init__(self, limit: int, make_room: Callable[[object, str], None] = lambda *_: None) -> None:
-        """Begin with nothing; `make_room` is called with the owner that needs memory, and why others are closed."""
+        """Begin at 0; `make_room` is called with the owner that needs memory, and why others are closed."""
         self.limit = limit
         self.used = 0
         self.make_room = make_room
 
     def change(self, more: int, owner: object) -> None:
-        """Count bytes that `owner` holds from now on, or, if negative, no longer.
+        """Add bytes held by `owner`, or subtract them, if negative.
 
         Raises:
-            MemoryBoundError: if that is too much, and others do not hold more than the owner; it is counted all the
+            MemoryBoundError: if that exceeds the limit, and no other holds more than the owner; it is counted all the
                 same, until the connection is closed.
         """
         self.used += more
@@ -103,7 +103,7 @@ class Memory:
 
 
 class Progress(Protocol):
-    """What a sweep sees of a connection."""
+    """The progress of a connection, for a sweep."""
 
     @property
     def requests(self) -> int:
@@ -111,23 +111,23 @@ class Progress(Protocol):
 
     @property
     def is_served(self) -> bool:
-        """Whether it waits for the broker, not the broker for it."""
+        """Whether the client waits for the broker."""
 
     @property
     def frame_bytes(self) -> int | None:
-        """How many bytes the frame has that is on its way, as far as known; None if there is none."""
+        """The size of the incomplete frame, as far as known; None if there is none."""
 
     @property
     def here_bytes(self) -> int:
-        """How many bytes of requests are here that have not been handled."""
+        """How many bytes of requests have arrived, but are not handled."""
 
     @property
     def unsent_bytes(self) -> int:
-        """How much of its answers it has not read yet."""
+        """How many bytes of responses it has not read."""
 
 
 class Watch:
-    """What the last sweep saw of one connection; times in milliseconds of a clock that never goes back."""
+    """The last sweep's state of one connection; times in milliseconds of a monotonic clock."""
 
     __slots__ = ("_active_ms", "_frame_ms", "_place", "_requests", "_stalled_ms", "_still", "_unsent")
 
@@ -141,7 +141,7 @@ class Watch:
         self._stalled_ms = now_ms
 
     def look(self, seen: Progress, now_ms: int) -> str | None:
-        """Return what the connection is to be cut off for, if anything."""
+        """Return why the connection must be closed, if so."""
         if seen.requests != self._requests:
             self._requests = seen.requests
             self._active_ms = now_ms
@@ -151,11 +151,11 @@ class Watch:
         return self._late_frame(seen, now_ms) or self._late_reader(seen, now_ms)
 
     def stands_still(self, seen: Progress) -> bool:
-        """Whether nothing of its requests has come, nor of its answers gone, since the last sweep but one."""
+        """Whether neither requests nor responses have made progress since the last sweep but one."""
         return self._still and self._place == _place(seen)
 
     def idle_ms(self, seen: Progress, now_ms: int) -> int:
-        """Return for how long there was nothing to do for the connection."""
+        """Return how long the connection has been idle."""
         if seen.is_served or seen.unsent_bytes or seen.requests != self._requests:
             self._active_ms = now_ms
         return now_ms - self._active_ms
@@ -187,21 +187,21 @@ def _place(seen: Progress) -> tuple[int, int, int]:
 
 
 class Member(Progress, Protocol):
-    """A connection, as far as the table needs it."""
+    """A connection, as the table sees it."""
 
     watch: Watch
 
     @property
     def held_bytes(self) -> int:
-        """What it holds of the memory of all; nothing once it is closed."""
+        """Its share of the memory; 0 once it is closed."""
 
     @property
     def listener_name(self) -> str:
-        """The listener that the connection came in at."""
+        """The name of the connection's listener."""
 
     @property
     def host(self) -> str:
-        """The address that it comes from, without the port."""
+        """The client's address, without the port."""
 
     def cut_off(self, reason: str) -> None:
         """Close with a line in the log."""
@@ -235,17 +235,17 @@ class ConnectionTable:
         return iter(list(self._members))
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Apply changed limits; connections that are open stay open."""
+        """Apply changed limits; open connections stay open."""
         self._config = config
 
     def close(self) -> None:
-        """Close every connection, and those that are still being accepted as soon as they are made."""
+        """Close every connection, including those being accepted once they are made."""
         self._closed = True
         for member in self:
             member.close()
 
     def has_room(self) -> bool:
-        """Whether one more connection may come; else says in the log why not."""
+        """Whether one more connection may be accepted; if not, logs why."""
         if self._closed:
             return False
         if len(self._members) < self._config.max_connections:
@@ -254,8 +254,8 @@ class ConnectionTable:
         return False
 
     def admit(self, member: Member) -> bool:
-        """Add a connection, unless there are too many, in all or from its address."""
-        if not self.has_room():  # several may have been accepted since it was asked before
+        """Add a connection, unless there are too many, in total or from its address."""
+        if not self.has_room():  # several may have been accepted since the last check
             return False
         count = self._by_host.get(member.host, 0)
         most = self._config.max_connections_per_ip
@@ -267,7 +267,7 @@ class ConnectionTable:
         return True
 
     def discard(self, member: Member) -> None:
-        """Forget a connection; does nothing if it was never added."""
+        """Remove a connection; does nothing if it was never added."""
         if member not in self._members:
             return
         del self._members[member]
@@ -279,10 +279,10 @@ class ConnectionTable:
             del self._by_host[member.host]
 
     def _make_room(self, owner: object, reason: str) -> None:
-        """Cut off those that hold most, until there is enough, or until it is the owner's turn.
+        """Close the connections that hold most, until there is enough, or until the owner holds most.
 
-        From those that stand still a share is taken beyond what is needed, so that there need not be a look at all
-        connections for each of many that come.
+        From stalled connections a share beyond the need is released, so that a burst of new connections does not
+        check all connections each time.
         """
         for member in self._members:
             if not member.is_served and member is not owner:
@@ -299,7 +299,7 @@ class ConnectionTable:
             member.cut_off(reason)
 
     def sweep(self) -> None:
-        """Look at every connection, and cut off those that are too slow or idle."""
+        """Check every connection, and close those that are too slow or idle."""
         now_ms = self.now_ms()
         most_idle_ms = self._config.connections_max_idle_ms
         for member in list(self._members):

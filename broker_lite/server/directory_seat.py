@@ -1,4 +1,4 @@
-"""The seat of a broker whose cluster rests on a directory that all its brokers share (`metadata.log.dir`)."""
+"""The seat of a broker in a cluster on a shared directory (`metadata.log.dir`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LOCK_ATTEMPTS: Final = 100
 LOCK_PAUSE_S: Final = 0.01
-"""A lock may be held for a moment by a process that only checks whether it is free."""
+"""The pause before a lock is tried again: a process that checks whether it is free holds it for a moment."""
 
 
 async def take_seat(config: BrokerConfig, host: Host, data_dir: str, _listeners: Sequence[Listener]) -> MemberSeat:
@@ -53,7 +53,7 @@ def _check(directory: str, host: Host, data_dir: str) -> None:
 
 
 async def _coordinate(config: BrokerConfig, directory: str, host: Host) -> tuple[FileCoordination, str]:
-    """Begin to coordinate by the directory; returns the id of its cluster, too."""
+    """Begin to coordinate through the directory; also returns the id of its cluster."""
     timeout_ms = config.controller_quorum_fetch_timeout_ms
     max_log_bytes = config.metadata_log_max_record_bytes_between_snapshots
     with contextlib.ExitStack() as undo:

@@ -1,8 +1,8 @@
-"""Changes in directories, as Linux reports them (inotify): brokers of one machine hear of each other by that.
+"""Changes in directories, reported by Linux (inotify): so brokers of one machine see each other's changes at once.
 
-A file that comes, goes, grows or takes another's place is reported, and so is the end of a process that held a lock:
-its open files are closed. A disk that machines share reports what happens on this machine only, and other systems
-report nothing in this way, so whoever watches has to poll now and then as well.
+Created, removed, extended and replaced files are reported, and so is the end of a process that held a lock: its open
+files are closed. A disk shared by several machines reports changes of this machine only, and other systems report
+nothing, so the watcher must also poll.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 IN_MODIFY: Final = 0x2
 IN_CLOSE_WRITE: Final = 0x8
-"""A file is closed that was open for writing, as files are that are locked; one that was only looked at is not it."""
+"""A file open for writing, such as a locked one, was closed; not one that was only read."""
 IN_MOVED_TO: Final = 0x80
 IN_CREATE: Final = 0x100
 IN_DELETE: Final = 0x200
@@ -36,7 +36,7 @@ class DirectoryWatch:
 
     @classmethod
     def begin(cls, directories: Sequence[str], then: Callable[[], None]) -> DirectoryWatch | None:
-        """Watch directories, and call back after changes; None where that cannot be had."""
+        """Watch directories, and call back after changes; None if not supported."""
         try:
             descriptor = _watch(directories)
         except (AttributeError, ImportError, OSError) as error:
@@ -45,14 +45,14 @@ class DirectoryWatch:
         return cls(descriptor, then)
 
     def close(self) -> None:
-        """Watch no more; a second call does nothing."""
+        """Stop watching; a second call does nothing."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             self._loop.remove_reader(descriptor)
             os.close(descriptor)
 
     def _changed(self) -> None:
-        os.read(self._descriptor, _READ_BYTES)  # what it was does not matter
+        os.read(self._descriptor, _READ_BYTES)  # the kind of change does not matter
         self._then()
 
 
@@ -60,7 +60,7 @@ def _watch(directories: Sequence[str]) -> int:
     """Return a descriptor that becomes readable after changes.
 
     Raises:
-        OSError: if the system has none left for this user, or a directory cannot be watched.
+        OSError: if the user's limit is reached, or a directory cannot be watched.
         AttributeError: if this is not Linux.
     """
     import ctypes  # 3 ms of a start, for members of clusters only

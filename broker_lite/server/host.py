@@ -1,7 +1,7 @@
-"""What a broker takes from the machine that it runs on: files, time, chance, addresses.
+"""The machine that a broker runs on: files, time, randomness, addresses.
 
-`Server` gets all of it from a `Host`, and the loop it runs on, so that a simulator can put machines of its own in their
-place (`lab/sim`).
+`Server` gets all of it from a `Host`, and the event loop, so that a simulator can replace them
+(`lab/sim`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.server.zookeeper_session import ZooKeeperSession
 
 BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
-"""Linux: another one after each start of the machine."""
+"""Linux: the id of the current boot of the machine."""
 
 SYSTEM_CLOCK = Clock(lambda: time.time_ns() // 1_000_000, lambda: time.monotonic_ns() // 1_000_000)
 
@@ -40,13 +40,13 @@ class Usage(NamedTuple):
 
 
 class Heart(Protocol):
-    """What beats for a controller whose event loop is busy; see `Pulse`."""
+    """Sends a controller's signs of life while its event loop is busy; see `Pulse`."""
 
     def loop_is_seen(self, *, needed: bool) -> None:
-        """Note that the event loop goes on, and whether anybody has to see a sign of life."""
+        """Note that the event loop is running, and whether signs of life are needed."""
 
     def stop(self) -> None:
-        """Beat no more."""
+        """Stop."""
 
 
 class Host(Protocol):
@@ -58,17 +58,17 @@ class Host(Protocol):
 
     @property
     def write_gate(self) -> WriteGate:
-        """What may hold up or refuse writes to that."""
+        """A check that may delay or reject writes to its storage."""
 
     @property
     def clock(self) -> Clock:
-        """Its time."""
+        """Its clock."""
 
     def new_uuid(self) -> uuid.UUID:
-        """Return an id that nothing else has."""
+        """Return a unique id."""
 
     def perf_counter_ns(self) -> int:
-        """Return a time to measure how long requests take."""
+        """Return a time to measure the duration of requests, in nanoseconds."""
 
     def usage(self) -> Usage:
         """Return the resources that this process uses."""
@@ -77,7 +77,7 @@ class Host(Protocol):
         """Return the absolute path of a file, without links."""
 
     def lock_id(self, path: str) -> str:
-        """Return what tells a locked file from all others, also on other machines; empty if nothing does.
+        """Return an id of a locked file that is unique, also among machines; empty if there is none.
 
         Only one process can hold the lock on a file, until the machine restarts; a copy is another file.
         """
@@ -89,13 +89,13 @@ class Host(Protocol):
         """Call back on the event loop when something in these directories may have changed; see `WatchDirectories`."""
 
     def pulse(self, beat: Callable[[], None], clock: Clock, interval_ms: int, patience_ms: int) -> Heart:
-        """Begin to call `beat` every so often, as `Pulse` does."""
+        """Begin to call `beat` periodically, as `Pulse` does."""
 
     def zookeeper(self, connect: str, timeout_ms: int, loop: asyncio.AbstractEventLoop) -> ZooKeeperSession:
-        """Return what reaches a ZooKeeper: `host:port,host:port/chroot`; it is not started yet.
+        """Return a client for a ZooKeeper, `host:port,host:port/chroot`; it is not started yet.
 
         Raises:
-            ModuleNotFoundError: if what is needed for that is not installed.
+            ModuleNotFoundError: if the client's package is not installed.
         """
 
 
@@ -114,13 +114,13 @@ class SystemHost:
 
     def usage(self) -> Usage:
         """See `Host`."""
-        import resource  # on first use: few brokers are asked for metrics
+        import resource  # on first use: few brokers serve metrics
 
         used = resource.getrusage(resource.RUSAGE_SELF)
         try:
             with open("/proc/self/statm", encoding="ascii") as file:
                 resident_bytes = int(file.read().split()[1]) * resource.getpagesize()
-        except OSError:  # not on Linux: the maximum so far, in KiB, has to do
+        except OSError:  # not on Linux: use the maximum so far, in KiB
             resident_bytes = used.ru_maxrss * 1024
         return Usage(used.ru_utime + used.ru_stime, resident_bytes)
 

@@ -1,8 +1,8 @@
-"""A follower's side of the fetch session that it has with a leader (KIP-227; Kafka's FetchSessionHandler).
+"""A follower's side of its fetch session with a leader (KIP-227; Kafka's FetchSessionHandler).
 
-Theory of operation: the leader remembers what was asked for, so a request names only what is new, has changed, or is
-to be forgotten. Here it is noted what the leader has by now. Nothing walks over all partitions but the request that
-begins a session: a follower of thousands of partitions that rest does nothing for each of them.
+Theory of operation: the leader remembers the requested partitions, so a request names only new, changed and forgotten
+ones. This class tracks the leader's state. Only the request that begins a session iterates over all partitions: a
+follower of thousands of idle partitions does nothing for each of them.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ if TYPE_CHECKING:
 
 
 class LeaderSession:
-    """What the session of one leader has of this follower; without a session, what was asked for last."""
+    """What the leader's session has of this follower; without a session, the last request."""
 
     def __init__(self) -> None:
         self.session_id = INVALID_SESSION_ID
         self.epoch = INITIAL_EPOCH
-        """That of the next request; at INITIAL_EPOCH it names everything."""
+        """The epoch of the next request; at INITIAL_EPOCH it names everything."""
         self._asked: dict[PartitionKey, FetchPartition] = {}
         self._changed: set[PartitionKey] = set()
         self._forgotten: set[PartitionKey] = set()
 
     @property
     def begins(self) -> bool:
-        """Whether the next request begins a session, and so names everything."""
+        """Whether the next request begins a session, and names everything."""
         return self.epoch == INITIAL_EPOCH
 
     def want(self, key: PartitionKey, wanted: FetchPartition) -> None:
-        """Ask for a partition from now on."""
+        """Fetch a partition from now on."""
         if self._asked.get(key) != wanted:
             self._asked[key] = wanted
             self._changed.add(key)
             self._forgotten.discard(key)
 
     def leave(self, key: PartitionKey) -> None:
-        """Ask for a partition no more."""
+        """Stop fetching a partition."""
         if self._asked.pop(key, None) is not None:
             self._changed.discard(key)
             self._forgotten.add(key)
 
     def asked(self, key: PartitionKey) -> FetchPartition | None:
-        """Return what the leader was asked of a partition, if it was."""
+        """Return the last request for a partition, if there was one."""
         return self._asked.get(key)
 
     def take_changes(self) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
-        """Return what the next request names: all where a session is to begin, else what has changed, and what goes."""
+        """Return the partitions of the next request: all to begin a session, else changed and forgotten ones."""
         named: Iterable[PartitionKey] = self._asked if self.begins else self._changed
         wanted: dict[uuid.UUID, list[FetchPartition]] = {}
         for key in named:
@@ -69,10 +69,10 @@ class LeaderSession:
         )
 
     def begin(self) -> None:
-        """Start over with the next request: it is unknown what the leader has."""
+        """Begin a new session with the next request: the leader's state is unknown."""
         self.epoch = INITIAL_EPOCH
 
     def answered(self, session_id: int) -> None:
-        """Continue the session that an answer names; a leader without room for one names none."""
+        """Continue the session that a response names; a leader whose cache is full names none."""
         self.session_id = session_id
         self.epoch = INITIAL_EPOCH if session_id == INVALID_SESSION_ID else next_epoch(self.epoch)

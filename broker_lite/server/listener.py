@@ -1,4 +1,4 @@
-"""A listener that is bound: its settings, the address that clients are told, its keys."""
+"""A bound listener: its settings, its advertised address, its keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ServerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """What connections need to know of where they came in."""
+    """The listener of a connection, as connections need it."""
 
     config: ListenerConfig
     endpoint: Endpoint
@@ -29,7 +29,7 @@ class Listener:
 
     @property
     def failed_delay_s(self) -> float:
-        """How long the answer to a failed authentication is held back."""
+        """How long the response to a failed authentication is delayed."""
         return self.config.sasl.failed_delay_ms / 1000 if self.config.sasl is not None else 0.0
 
 
@@ -37,7 +37,7 @@ def bind(config: ListenerConfig) -> tuple[socket.socket, Listener]:
     """Bind a listener's address and load its keys; clients cannot connect yet.
 
     Raises:
-        ServerError: if the address cannot be bound, or keys and certificates do not fit.
+        ServerError: if the address cannot be bound, or keys and certificates do not match.
     """
     context = _context(config) if config.tls is not None else None
     sock = _bound(config)
@@ -59,7 +59,7 @@ def _bound(config: ListenerConfig) -> socket.socket:
     host, port = config.host, config.port
     where = f"listener {config.name}: host {host!r}"
     try:
-        # Of a str it would load the tables for international names, which few need.
+        # A str would load the IDNA tables, which few need.
         name = host.encode() if host.isascii() else host
         family, _, _, _, address = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         sock = socket.socket(family, socket.SOCK_STREAM)

@@ -1,7 +1,7 @@
-"""Bounds what a broker's process writes to its log, however often something happens.
+"""Limits a broker's log lines, however often an event occurs.
 
-Theory of operation: lines are told apart by where they come from and their text before numbers and names are filled
-in. Of each kind a bounded number passes in a minute; the first one after that minute says how many were left out.
+Theory of operation: the kind of a line is its source and its text before numbers and names are filled in. Of each kind
+a limited number passes in a minute; the first line after that minute reports how many were dropped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MINUTE_S = 60.0
 
 
 class LogRate(logging.Filter):
-    """A filter for a log handler; `now_s` returns seconds that never go back."""
+    """A filter for a log handler; `now_s` returns monotonic seconds."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""Adds a broker to its cluster, and removes it again: what a member needs is made and wired here.
+"""Adds a broker to its cluster, and removes it again: creates and connects the objects of a member.
 
-Loaded only where a broker is in a cluster.
+Imported only by brokers in a cluster.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sparkonce.broker_lite.controller.records import NO_LEADER
 from sparkonce.broker_lite.log.log_manager import LOCK_FILE
 from sparkonce.broker_lite.node.announced_files import AnnouncedFiles
 from sparkonce.broker_lite.node.broker import Broker
-from sparkonce.broker_lite.node.in_cluster import InCluster
+from sparkonce.broker_lite.node.in_cluster import MemberMode
 from sparkonce.broker_lite.node.shared_files import SharedFiles
 from sparkonce.broker_lite.server.listener import Listener, ServerError
 from sparkonce.broker_lite.server.peers import PeerNetwork
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
 START_TIMEOUT_S: Final = 60.0
 """How long a broker waits for the cluster to accept it."""
 STOP_TIMEOUT_S: Final = 10.0
-"""How long a stopping broker waits for others to lead in its place."""
+"""How long a stopping broker waits for others to take over leadership."""
 PLAINTEXT: Final = "PLAINTEXT"
 
 logger = logging.getLogger(__name__)
 
 
 class MemberSeat:
-    """See `Seat`: that of a broker which is one of several."""
+    """See `Seat`: the seat of a member of a cluster."""
 
     def __init__(self, config: BrokerConfig, host: Host, coordination: Coordination, cluster_id: str) -> None:
         given = {**config.given, "cluster.id": cluster_id}
         self.config = dataclasses.replace(config, cluster_id=cluster_id, given=given)
-        self.place = InCluster()
+        self.mode = MemberMode()
         self.coordination = coordination
         self._host = host
 
@@ -67,7 +67,7 @@ class ClusterShell:
     """One broker's membership, from its start to its stop."""
 
     def __init__(self, broker: Broker, host: Host, coordination: Coordination, listeners: Sequence[Listener]) -> None:
-        """Make what a member needs; nothing happens before `join`.
+        """Create a member's objects; nothing happens before `join`.
 
         Raises:
             ServerError: if there is no listener for other brokers.
@@ -113,7 +113,7 @@ class ClusterShell:
         return lifecycle
 
     def join(self) -> None:
-        """Read the controller's log, and follow it from now on."""
+        """Load the controller's log, and follow it from now on."""
         self.member.join(self._membership)
         config, clock = self._broker.config, self._broker.clock
         interval_ms = config.controller_quorum_fetch_timeout_ms // BEATS_PER_TIMEOUT
@@ -125,12 +125,12 @@ class ClusterShell:
         self._show_loop()
 
     def _show_loop(self) -> None:
-        """Show the pulse that the loop is running."""
+        """Tell the pulse that the loop is running."""
         if self._pulse is not None:
             self._pulse.loop_is_seen(needed=self._membership.controller.active)
 
     def _begin_pulse(self) -> None:
-        """Have the pulse beat during the look in which this broker becomes the controller: it may be a long one."""
+        """Begin to beat when this broker becomes the controller: its first round may take long."""
         if self._pulse is not None:
             self._pulse.loop_is_seen(needed=True)
 
@@ -138,7 +138,7 @@ class ClusterShell:
         """Register this broker with the cluster, and wait until it is accepted.
 
         Raises:
-            ServerError: if that takes too long, or the cluster is not what it was.
+            ServerError: if that takes too long, or the cluster has changed.
         """
         self._lifecycle.start()
         try:
@@ -159,7 +159,7 @@ class ClusterShell:
         return f"look at the log of broker {controller_id}, the controller, and at this broker's own"
 
     def _warn_of_other_settings(self) -> None:
-        """Log which of this broker's settings are ignored, as the cluster has decided otherwise."""
+        """Log this broker's settings that are ignored because the cluster has decided otherwise."""
         given, known = self._broker.dynamic.static, broker_settings()
         for name, decided in sorted(self.member.image.default_settings.items()):
             if name in given and (ours := known[name].text(known[name].read(given[name]))) != decided:
@@ -170,7 +170,7 @@ class ClusterShell:
                 )
 
     async def hand_over(self) -> None:
-        """Let other brokers take over leadership, as far as they can, before this one stops."""
+        """Let other brokers take over leadership, as far as possible, before this one stops."""
         stopped = asyncio.Event()
         self._lifecycle.stop(stopped.set)
         try:

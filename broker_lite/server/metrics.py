@@ -1,11 +1,11 @@
-"""Prometheus' metrics over HTTP, where `metrics.port` asks for them.
+"""Prometheus metrics over HTTP, if `metrics.port` is set.
 
 Theory of operation: names and labels are those of Prometheus' JMX exporter, without rules, for Apache Kafka's own
 beans, so that queries written for Kafka work. Counters come from `Broker.metrics`; all else is looked up on request.
-One small request is read and answered on a connection, then it is closed; there is no authentication, so the port
-belongs on the same networks as the broker's own.
+A connection serves one small request and is then closed; there is no authentication, so the port belongs on the same
+networks as the broker's own.
 
-The text is written here, since prometheus-client appends ``_total`` to the names of counters: the exporter's have none.
+The text is written here, since prometheus-client appends ``_total`` to the names of counters; the exporter does not.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_CONNECTIONS: Final = 16
 LATE_TRANSACTION_MS: Final = 300_000
 """How long after `transaction.max.timeout.ms` a transaction that is still open counts as late (KIP-664)."""
 TIMEOUT_S: Final = 10.0
-"""How long a connection may take to ask and to be answered."""
+"""The timeout of a connection, from accept to response."""
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 Labels = dict[str, str]
@@ -103,13 +103,13 @@ def _held_back(broker: Broker) -> Iterator[Sample]:
         for index, log in topic.logs.items():
             try:
                 lag = max(log.high_watermark - log.last_stable_offset, 0)
-            except KafkaError:  # the disk has failed: the other figures are needed all the more
+            except KafkaError:  # the disk has failed: the other figures matter all the more
                 continue
             yield {"name": "LastStableOffsetLag", "partition": str(index), "topic": topic.name}, lag
 
 
 def _controller(broker: Broker) -> dict[str, int]:
-    """Count what the controller knows; on a broker that is not the controller all is 0, so that sums are right."""
+    """Return the controller's counts; 0 on a broker that is not the controller, so that sums are right."""
     image, active = broker.member.image, int(broker.member.controller.active)
     states = [state for _, state in image.partitions()]
     offline = sum(state.leader < 0 for state in states)
@@ -173,7 +173,7 @@ def _logs(broker: Broker) -> Iterator[Sample]:
 def _groups(broker: Broker) -> Iterator[Family]:
     ids = broker.groups.all_ids()
     consumer = [group for each in ids if (group := broker.groups.consumer_group(each)) is not None]
-    # Of a group that the coordinator does not know there are committed offsets only: Kafka calls it empty.
+    # A group unknown to the coordinator has committed offsets only: Kafka calls it empty.
     classic = Counter(
         found.state if (found := broker.groups.group(each)) is not None else GroupState.EMPTY
         for each in ids
@@ -198,7 +198,7 @@ def _named(values: dict[str, int]) -> list[Sample]:
 def _labels(labels: Labels) -> str:
     if not labels:
         return ""
-    # No name of a topic, listener or state has a character that would have to be escaped.
+    # No name of a topic, listener or state needs escaping.
     return "{" + ",".join(f'{name}="{value}"' for name, value in labels.items()) + "}"
 
 
@@ -220,7 +220,7 @@ class MetricsProtocol(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Give the client its time, unless there are too many."""
+        """Start the timeout, unless there are too many connections."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         if len(self._open) >= MAX_CONNECTIONS:
@@ -230,13 +230,13 @@ class MetricsProtocol(asyncio.Protocol):
         self._timer = self._loop.call_later(TIMEOUT_S, transport.abort)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Forget it."""
+        """Remove the connection."""
         self._open.discard(self)
         if self._timer is not None:
             self._timer.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Answer once the request's head is whole."""
+        """Answer once the request's head is complete."""
         assert self._transport is not None
         self._received += data
         if len(self._received) > MAX_REQUEST_BYTES:
@@ -270,7 +270,7 @@ class MetricsServer:
     """The listening socket and its connections."""
 
     def __init__(self, server: asyncio.Server, open_ones: set[MetricsProtocol]) -> None:
-        """Not to be called: see `start`."""
+        """Private: use `start`."""
         self._server = server
         self._open = open_ones
 
@@ -288,7 +288,7 @@ class MetricsServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port that are listened on."""
+        """Host and port of the listening socket."""
         host, port = self._server.sockets[0].getsockname()[:2]
         return str(host), int(port)
 

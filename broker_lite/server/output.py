@@ -1,12 +1,12 @@
-"""What a connection still has to send: bytes and stretches of segment files, in order.
+"""A connection's unsent bytes and slices of segment files, in order.
 
-Theory of operation: a response goes straight to the socket when it is ready, since almost always the socket takes it
-whole. What the socket does not take waits here, and the loop calls back when there is room. Records go from file to
-socket by sendfile and are never held in memory, but for small answers, which go out in one piece; the bytes before
-them carry MSG_MORE, so that header and records share packets. The socket is a dup of the transport's, because the
-loop refuses a writer on a transport's own.
+Theory of operation: a response is written to the socket at once, since almost always the socket accepts all of it. The
+rest waits here, and the loop calls back when there is room. Records go from file to socket by sendfile and are never
+held in memory, except for small responses, which are sent in one piece; the bytes before them carry MSG_MORE, so that
+header and records share packets. The socket is a dup of the transport's, because the loop rejects a writer on a
+transport's own.
 
-Writes that have been handled and wait for followers are `UnansweredWrites`: their answers go out in their order.
+Handled writes that wait for followers are `UnansweredWrites`: their responses are sent in order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 
 
 class Output:
-    """Sends parts over a non-blocking socket; `on_drained` is called after unsent bytes went below the bound."""
+    """Sends parts over a non-blocking socket; `on_drained` is called after unsent bytes fell below the limit."""
 
     def __init__(
         self,
@@ -46,9 +46,9 @@ class Output:
         self._waiting = False
         self.unsent_bytes = 0
         self.memory: Memory | None = None
-        """Where bytes that the socket does not take are counted."""
+        """Where bytes that the socket does not accept are counted."""
         self.owner: object = self
-        """Whose they are."""
+        """Their owner."""
         self._held_bytes = 0
         self._counted_bytes = 0
 
@@ -80,11 +80,11 @@ class Output:
 
     @property
     def held_bytes(self) -> int:
-        """How many unsent bytes are in memory, as far as they are counted."""
+        """How many unsent bytes are in memory, as counted."""
         return self._counted_bytes
 
     def close(self) -> None:
-        """Forget what is unsent and close the socket."""
+        """Drop unsent bytes and close the socket."""
         if self._socket.fileno() >= 0:
             if self._waiting:
                 self._loop.remove_writer(self._socket.fileno())
@@ -124,7 +124,7 @@ class Output:
         try:
             self._advance()
         except Exception as error:
-            # Whatever goes wrong here, the frame is torn: the connection is of no use any more.
+            # After any error here the frame is incomplete: the connection cannot be used any more.
             self._on_error(error)
             return
         if not self._waiting:
@@ -132,7 +132,7 @@ class Output:
         self._on_drained()
 
     def _advance(self) -> None:
-        """Send until all is sent, the socket is full, or it is the others' turn."""
+        """Send until all is sent, the socket is full, or others must get a turn."""
         budget = MAX_SENT_BYTES_PER_WAKE_UP
         try:
             while self._queue and budget > 0:
@@ -165,7 +165,7 @@ class Output:
             piece = file.pread(min(size, PREAD_BYTES), position)
             sent = self._socket.send(piece) if piece else 0
         else:
-            # A file that was closed meanwhile gives -1, and the OSError ends this connection.
+            # A file that was closed meanwhile has descriptor -1, and the OSError ends this connection.
             sent = os.sendfile(self._socket.fileno(), descriptor, position, min(size, SENDFILE_BYTES))
         if sent == 0:
             raise EOFError(f"segment file ends at {position}, {size} bytes before the end of what was to be sent")
@@ -177,7 +177,7 @@ class Output:
 
 
 def _joined(parts: Sequence[Part]) -> bytearray | None:
-    """Return a small answer in one piece: three calls of the socket's cost more than copying it."""
+    """Return a small response in one piece: three system calls cost more than a copy."""
     if not 1 < len(parts) <= _MAX_JOINED_PARTS or parts_size(parts) > JOINED_BYTES:
         return None
     out = bytearray()
@@ -202,7 +202,7 @@ def _descriptor(file: Any) -> int | None:
 
 
 class UnansweredWrites:
-    """The writes, the oldest first, each with its answer once there is one."""
+    """The writes, oldest first, each with its response once there is one."""
 
     __slots__ = ("_entries",)
 
@@ -213,11 +213,11 @@ class UnansweredWrites:
         return len(self._entries)
 
     def add(self, request: Request, body: Body | None = None) -> None:
-        """File a request behind the others, with its answer if it has one already."""
+        """Add a request, with its response if it already has one."""
         self._entries.append((request, [] if body is None else [body]))
 
     def answer(self, request: Request, body: Body) -> bool:
-        """Note the answer to a request; returns whether it is one of these."""
+        """Store the response to a request; returns whether it is one of these."""
         for waiting, answers in self._entries:
             if waiting is request:
                 answers.append(body)
@@ -225,13 +225,13 @@ class UnansweredWrites:
         return False
 
     def take(self) -> Iterator[tuple[Request, Body]]:
-        """Take off those that may be answered now: up to the first that has no answer yet."""
+        """Remove and return the writes that may be answered now: up to the first without a response."""
         while self._entries and self._entries[0][1]:
             request, (body,) = self._entries.popleft()
             yield request, body
 
     def abandon(self, read_buffer: bytearray) -> None:
-        """Forget everything, as the connection is gone."""
+        """Drop everything, as the connection is closed."""
         for request, _ in self._entries:
             request.abandon(read_buffer)
         self._entries.clear()

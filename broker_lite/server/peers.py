@@ -1,9 +1,9 @@
 """Connections from this broker to the others of its cluster.
 
 Theory of operation: one connection for each peer and purpose, opened on first use, and again on the next use after it
-was lost. Requests are pipelined: a broker answers each connection's in order. A caller gets None when the connection is
-lost or the answer takes too long, which also closes the connection, as later answers would be too late as well. A
-request to this broker itself is encoded, too, but uses no socket.
+was lost. Requests are pipelined: a broker answers a connection's requests in order. A caller gets None when the
+connection is lost or the response takes too long, which also closes the connection, as later responses would be late
+too. A request to this broker itself is encoded, too, but uses no socket.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ MAX_ANSWER_BYTES: Final = 256 << 20
 READ_BUFFER_BYTES: Final = 64 << 10
 
 PURPOSES: Final = {ApiKey.WRITE_TXN_MARKERS: "markers", ApiKey.ADD_PARTITIONS_TO_TXN: "transactions"}
-"""What is answered only when records are safe has connections of its own, so that what makes them safe gets past."""
+"""APIs that wait for replication have their own connections, so as not to block the requests that replicate."""
 
 logger = logging.getLogger(__name__)
 
 Then = Callable[[memoryview | None], None]
-"""Takes the body of a response, valid until it returns, or None if there is none."""
+"""Gets the body of a response, valid until it returns, or None if there is none."""
 
 
 class PeerConnection(asyncio.BufferedProtocol):
@@ -49,7 +49,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         address: Callable[[], tuple[str, int] | None],
         client_id: str,
     ) -> None:
-        """Connect later, to where `address` then says; None where that is not known."""
+        """Connect later, to the `address` returned then; None if it is unknown."""
         self._loop = loop
         self._address = address
         self._client_id = client_id
@@ -84,7 +84,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._connecting = self._loop.create_task(self._connect())
 
     def close(self) -> None:
-        """Close the connection; callers that wait get None."""
+        """Close the connection; waiting callers get None."""
         self._closed = True
         if self._connecting is not None:
             self._connecting.cancel()
@@ -93,7 +93,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._fail()
 
     def drop(self) -> None:
-        """End the connection that there is, if any; the next request makes another."""
+        """Close the current connection, if any; the next request opens another."""
         if self._transport is not None:
             self._transport.abort()
         self._fail()
@@ -196,7 +196,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
 
 class _Pending(NamedTuple):
-    """A request that has not been answered yet."""
+    """A request without a response yet."""
 
     api_key: int
     version: int
@@ -206,7 +206,7 @@ class _Pending(NamedTuple):
 
 
 def _call(then: Then, body: memoryview | None) -> None:
-    """Hand an answer over; an error of its receiver is not the connection's."""
+    """Pass on a response; an error of its receiver does not affect the connection."""
     try:
         then(body)
     except Exception:
@@ -214,10 +214,10 @@ def _call(then: Then, body: memoryview | None) -> None:
 
 
 class PeerNetwork:
-    """All connections of one broker to others; what `ClusterMember` sends by."""
+    """All connections of one broker to others; `ClusterMember` sends through it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker, endpoint: Endpoint) -> None:
-        """`endpoint` is where the others reach this broker."""
+        """`endpoint` is the address of this broker for the others."""
         self._loop = loop
         self._broker = broker
         self._endpoint = endpoint
@@ -254,7 +254,7 @@ class PeerNetwork:
             self.connection(broker_id, purpose).request(api_key, version, body, decoded)
 
     def close(self) -> None:
-        """Close all connections; what this broker still asks itself is not answered."""
+        """Close all connections; requests to this broker itself are not answered any more."""
         self._is_closed = True
         for connection in self._connections.values():
             connection.close()
@@ -267,7 +267,7 @@ class PeerNetwork:
     def _ask_ourselves(
         self, api_key: int, version: int, body: bytearray, then: Callable[[Buffer | None], None]
     ) -> None:
-        if self._is_closed:  # the broker stops: it has left its cluster since it sent this
+        if self._is_closed:  # the broker has left its cluster since it sent this
             then(None)
             return
 

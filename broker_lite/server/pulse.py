@@ -1,7 +1,7 @@
-"""A sign of life of a controller whose event loop is busy.
+"""Signs of life of a controller whose event loop is busy.
 
-A controller that has to make a thousand logs, or waits for a slow disk, does not hang: replacing it would only move the
-work. So while its event loop is busy, a thread touches its claim, but no longer than a loop may well be busy. In a
+A controller that creates a thousand logs, or waits for a slow disk, is not stuck: replacing it would only move the
+work. So while its event loop is busy, a thread touches its claim, for at most `patience_ms`. In a
 broker that is not the controller the thread sleeps.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 
 class Pulse:
-    """A thread that beats until `stop`, where it is needed and as long as `loop_is_seen` is called now and then."""
+    """A thread that beats until `stop`, while it is needed and `loop_is_seen` is called often enough."""
 
     def __init__(
         self, beat: Callable[[], None], monotonic_ms: Callable[[], int], interval_ms: int, patience_ms: int
@@ -21,10 +21,10 @@ class Pulse:
         """Begin.
 
         Args:
-            beat: what shows that the process is alive; called in the thread.
-            monotonic_ms: a clock that never goes back.
-            interval_ms: how often to beat.
-            patience_ms: after so long without a sign of the event loop there is no beat any more.
+            beat: shows that the process is alive; called in the thread.
+            monotonic_ms: a monotonic clock.
+            interval_ms: the interval between beats.
+            patience_ms: without a sign of the event loop for so long, beats stop.
         """
         self._beat = beat
         self._monotonic_ms = monotonic_ms
@@ -37,7 +37,7 @@ class Pulse:
         self._thread.start()
 
     def loop_is_seen(self, *, needed: bool) -> None:
-        """Note that the event loop goes on, and whether anybody has to see a sign of life."""
+        """Note that the event loop is running, and whether signs of life are needed."""
         self._seen_ms = self._monotonic_ms()
         if not needed:
             self._needed.clear()
@@ -45,7 +45,7 @@ class Pulse:
             self._needed.set()
 
     def stop(self) -> None:
-        """Beat no more; when this returns the thread has ended."""
+        """Stop; when this returns the thread has ended."""
         self._stopping.set()
         self._needed.set()
         self._thread.join()
@@ -53,5 +53,5 @@ class Pulse:
     def _run(self) -> None:
         while self._needed.wait() and not self._stopping.wait(self._interval_s):
             if self._monotonic_ms() - self._seen_ms < self._patience_ms:
-                with contextlib.suppress(OSError):  # the disk's; the next beat may succeed
+                with contextlib.suppress(OSError):  # a disk error; the next beat may succeed
                     self._beat()

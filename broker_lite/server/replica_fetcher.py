@@ -1,12 +1,12 @@
-"""Followers at work: for each leader there is one loop that fetches all that is followed of it, and appends it.
+"""Replica fetchers: one loop for each leader fetches all partitions followed there, and appends the records.
 
 Theory of operation (Kafka's ReplicaFetcherThread, AbstractFetcherThread): one Fetch is under way to each leader, in a
-session (KIP-227), so that it names only what has changed; only what may have changed is checked (`leader_session`).
-It waits at the leader until there are records; the next one, which says how far this broker is, goes out as soon as
-the answer's records are appended. Everything that decides is `PartitionFollower`'s; here its answers are carried out,
-one partition's failure holding up no other one. Where the partitions that are followed change while a fetch waits, its
-connection is ended and the next fetch takes another: that costs a millisecond, and after a failover a leader would
-wait half a second for its followers otherwise.
+session (KIP-227), so that it names only changes; only partitions that may have changed are checked (`leader_session`).
+It waits at the leader until there are records; the next one, which reports this broker's position, is sent as soon as
+the records are appended. `PartitionFollower` decides; its decisions are carried out here, and one partition's failure
+does not delay the others. If the followed partitions change while a fetch waits, its connection is closed and the next
+fetch opens another: that costs a millisecond; otherwise a leader would wait half a second for its followers after a
+failover.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 VERSION: Final = 18
 LIST_OFFSETS_VERSION: Final = 7
 FIRST_BACKOFF_MS: Final = 10
-"""After a first failure; each one that follows at once doubles it, up to `replica.fetch.backoff.ms`."""
+"""The backoff after a first failure; each consecutive one doubles it, up to `replica.fetch.backoff.ms`."""
 
 _SESSION_IS_OVER = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -50,23 +50,23 @@ _IMAGES_DIFFER = (
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )
-"""The leader knows more of the cluster than this broker, or less: one of them will hear of it soon."""
+"""Errors of a leader with a newer or older image than this broker: one of them will catch up soon."""
 
 logger = logging.getLogger(__name__)
 
 
-class Connection(Protocol):
+class LeaderConnection(Protocol):
     """A connection to the leader: `broker_lite.server.peers.PeerConnection`."""
 
     def request(self, api_key: int, version: int, body: bytearray, then: Callable[[memoryview | None], None]) -> None:
-        """Send a request; `then` gets the body of the answer, valid until it returns, or None."""
+        """Send a request; `then` gets the body of the response, valid until it returns, or None."""
 
     def drop(self) -> None:
-        """Close the current connection; callers that wait for an answer get None."""
+        """Close the current connection; waiting callers get None."""
 
 
 class Followed:
-    """One partition that is followed."""
+    """One followed partition."""
 
     __slots__ = ("asks_for_offsets", "backoff_ms", "follower", "key", "log", "not_before_ms")
 
@@ -79,7 +79,7 @@ class Followed:
         self.asks_for_offsets = False
 
     def back_off(self, now_ms: int, most_ms: int) -> None:
-        """Let some time pass before the next fetch."""
+        """Delay the next fetch."""
         self.backoff_ms = min(max(2 * self.backoff_ms, FIRST_BACKOFF_MS), most_ms)
         self.not_before_ms = now_ms + self.backoff_ms
 
@@ -87,16 +87,16 @@ class Followed:
 class LeaderFetcher:
     """The fetches from one leader."""
 
-    def __init__(self, broker: Broker, member: ClusterMember, leader: int, connection: Connection) -> None:
+    def __init__(self, broker: Broker, member: ClusterMember, leader: int, connection: LeaderConnection) -> None:
         self._broker = broker
         self._member = member
         self._leader = leader
         self._connection = connection
         self._followed: dict[PartitionKey, Followed] = {}
         self._changed: dict[PartitionKey, Followed] = {}
-        """What may be asked for from another position than it was, or has not been asked for."""
+        """Partitions whose fetch position may have changed, or that were not fetched yet."""
         self._paused: dict[PartitionKey, Followed] = {}
-        """What is not asked for now: it has failed, or asks for the leader's offsets."""
+        """Partitions not fetched now: after a failure, or while the leader's offsets are requested."""
         self._session = LeaderSession()
         self._under_way = False
         self._is_dropped = False
@@ -106,28 +106,28 @@ class LeaderFetcher:
         self._stopped = False
 
     def follow(self, key: PartitionKey, follower: PartitionFollower) -> None:
-        """Fetch a partition from now on; a former role of it is over."""
+        """Fetch a partition from now on, in a new role."""
         followed = Followed(key, follower)
         self._followed[key] = self._changed[key] = followed
         self._paused.pop(key, None)
-        self._look_soon()
+        self._fetch_soon()
 
     def forget(self, key: PartitionKey) -> None:
-        """Fetch a partition no more."""
+        """Stop fetching a partition."""
         self._session.leave(key)
         for each in (self._followed, self._changed, self._paused):
             each.pop(key, None)
 
     def stop(self) -> None:
-        """Fetch nothing more."""
+        """Stop all fetches."""
         self._stopped = True
         for each in (self._followed, self._changed, self._paused):
             each.clear()
         if self._timer is not None:
             self._timer.cancel()
 
-    def _look_soon(self) -> None:
-        """Fetch once all that has changed in this turn is known."""
+    def _fetch_soon(self) -> None:
+        """Fetch once all changes of this turn are known."""
         if not self._look_booked:
             self._look_booked = True
             self._broker.scheduler.call_soon(self._look)
@@ -147,7 +147,7 @@ class LeaderFetcher:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        wait_ms = self._take_up_paused()
+        wait_ms = self._resume_paused()
         if len(self._paused) == len(self._followed):
             if self._followed:
                 self._again_in(wait_ms)
@@ -156,8 +156,8 @@ class LeaderFetcher:
         body = fetch.encode_request(VERSION, self._request(wait_ms))
         self._connection.request(ApiKey.FETCH, VERSION, body, self._answered)
 
-    def _take_up_paused(self) -> int:
-        """Go on with what has paused for long enough; returns how long the next fetch may wait, in ms."""
+    def _resume_paused(self) -> int:
+        """Resume partitions after their pause; returns how long the next fetch may wait, in ms."""
         now_ms = self._broker.clock.monotonic_ms()
         wait_ms = self._broker.config.replica_fetch_wait_max_ms
         for key, each in list(self._paused.items()):
@@ -171,7 +171,7 @@ class LeaderFetcher:
         return wait_ms
 
     def _pause(self, followed: Followed) -> None:
-        """Ask for a partition no more, for a while; the others go on."""
+        """Pause a partition; the others continue."""
         self._paused[followed.key] = followed
         self._changed.pop(followed.key, None)
         self._session.leave(followed.key)
@@ -182,7 +182,7 @@ class LeaderFetcher:
         self._timer = self._broker.scheduler.call_later(delay_ms / 1000, self._fetch)
 
     def _request(self, wait_ms: int) -> fetch.FetchRequest:
-        """Return the next request of the session: all if it is to begin, else what has changed."""
+        """Return the next request of the session: all partitions to begin it, else the changed ones."""
         config = self._broker.config
         max_bytes = config.replica_fetch_max_bytes
         if self._session.begins:
@@ -253,7 +253,7 @@ class LeaderFetcher:
                     or asked.current_leader_epoch != followed.follower.leader_epoch
                     or asked.fetch_offset != followed.log.log_end_offset
                 ):
-                    continue  # asked for in a former role
+                    continue  # requested in a former role
                 self._changed[key] = followed
                 try:
                     if result.error_code:
@@ -265,22 +265,22 @@ class LeaderFetcher:
                     self._failed(followed, error)
 
     def _failed(self, followed: Followed, error: Exception) -> None:
-        """Say what could not be done here, and do it again after a while, unless it is the disk that does not work."""
+        """Log a local failure, and retry after a while, unless the disk has failed permanently."""
         logger.error("%s: cannot follow broker %d: %s", followed.log.directory, self._leader, error)
         self._broker.logs.note_failure(error)
         self._back_off_one(followed)
 
     def _append(self, followed: Followed, result: fetch.FetchPartitionResult, now_ms: int) -> None:
-        """Bring what the leader has answered into the log.
+        """Append the records of a leader's response to the log.
 
         Raises:
             KafkaError: as `PartitionLog.append_as_follower`.
-            OSError: if a file cannot be cut.
+            OSError: if a file cannot be truncated.
         """
         follower, log = followed.follower, followed.log
         if result.diverging_epoch is not None:
             parted = EpochEnd(*result.diverging_epoch)
-            with self._telling_of_cuts(log):
+            with self._logging_truncation(log):
                 follower.diverged(parted)
             return
         records = result.records
@@ -290,7 +290,7 @@ class LeaderFetcher:
                 log.append_as_follower(records, follower.leader_epoch, now_ms)
             except OverlappingBatchError as error:
                 logger.warning("%s; its last records are not the leader's, though of the same epoch", error)
-                with self._telling_of_cuts(log):
+                with self._logging_truncation(log):
                     follower.overlapped(error.base_offset)
                 return
         follower.fetched(result.high_watermark)
@@ -298,8 +298,8 @@ class LeaderFetcher:
             log.advance_start(min(result.log_start_offset, log.high_watermark))
 
     @contextlib.contextmanager
-    def _telling_of_cuts(self, log: PartitionLog) -> Iterator[None]:
-        """Say what has become of a log's end, as loud as it is bad: what was safe once is gone for good."""
+    def _logging_truncation(self, log: PartitionLog) -> Iterator[None]:
+        """Log the truncation of a log; as an error if committed records were removed."""
         end, safe = log.log_end_offset, log.high_watermark
         yield
         left = log.log_end_offset
@@ -319,14 +319,14 @@ class LeaderFetcher:
 
     def _refused(self, followed: Followed, code: int) -> None:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._ask_for_offsets(followed)
+            self._request_leader_offsets(followed)
             return
         if code not in _IMAGES_DIFFER:
             logger.warning("%s: broker %d refuses a fetch: %s", followed.log.directory, self._leader, _name(code))
         self._back_off_one(followed)
 
-    def _ask_for_offsets(self, followed: Followed) -> None:
-        """Find out where the leader's log begins and ends."""
+    def _request_leader_offsets(self, followed: Followed) -> None:
+        """Request the leader's log start and end offsets."""
         topic = self._broker.topic_by_id(followed.key[0])
         assert topic is not None, "what is followed is here"
         followed.asks_for_offsets = True
@@ -347,19 +347,23 @@ class LeaderFetcher:
             return
         found = [] if answer is None else [each for topic in answer.topics for each in topic.partitions]
         try:
-            if len(found) != 2 or any(each.error_code for each in found) or not self._go_by_offsets(followed, *found):
+            if (
+                len(found) != 2
+                or any(each.error_code for each in found)
+                or not self._apply_leader_offsets(followed, *found)
+            ):
                 self._back_off_one(followed)
             else:
                 self._changed[followed.key] = self._paused.pop(followed.key)
         except (OSError, ProtocolError) as error:
             self._failed(followed, error)
-        self._look_soon()
+        self._fetch_soon()
 
-    def _go_by_offsets(self, followed: Followed, first: Any, last: Any) -> bool:
-        """Begin at what the leader has; returns whether that makes a difference.
+    def _apply_leader_offsets(self, followed: Followed, first: Any, last: Any) -> bool:
+        """Begin at the leader's offsets; returns whether that changes anything.
 
         Raises:
-            OSError: if a file cannot be cut.
+            OSError: if a file cannot be truncated.
         """
         log, start, end = followed.log, first.offset, last.offset
         had = (log.log_start_offset, log.log_end_offset)
@@ -376,7 +380,7 @@ class LeaderFetcher:
 class ReplicaFetchers:
     """All fetches of one broker from the leaders that it follows."""
 
-    def __init__(self, broker: Broker, member: ClusterMember, connect: Callable[[int, str], Connection]) -> None:
+    def __init__(self, broker: Broker, member: ClusterMember, connect: Callable[[int, str], LeaderConnection]) -> None:
         """`connect` returns the connection to a broker for a purpose, as `PeerNetwork.connection`."""
         self._broker = broker
         self._member = member
@@ -386,7 +390,7 @@ class ReplicaFetchers:
         member.listen(self._on_event)
 
     def stop(self) -> None:
-        """Fetch nothing more."""
+        """Stop all fetches."""
         for fetcher in self._of_leader.values():
             fetcher.stop()
         self._of_leader.clear()

@@ -1,7 +1,7 @@
-"""The server's part in its broker's cluster: the seat that the broker takes before it opens any of its logs.
+"""The server's part in its broker's cluster: the seat that the broker takes before it opens any logs.
 
-A setting says what the cluster rests on; without one, the broker is standalone. What only one kind of seat needs is
-imported when that seat is taken: so every broker starts faster.
+A setting selects the cluster's coordination; without one, the broker is standalone. Modules of one kind of seat
+are imported when it is taken, for a faster start.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
     from sparkonce.broker_lite.config import BrokerConfig
     from sparkonce.broker_lite.node.broker import Broker
-    from sparkonce.broker_lite.node.place import Place
+    from sparkonce.broker_lite.node.mode import BrokerMode
     from sparkonce.broker_lite.server.host import Host
     from sparkonce.broker_lite.server.listener import Listener
 
 _SEATS: Final = {"": "standalone_seat", "metadata.log.dir": "directory_seat", "zookeeper.connect": "zookeeper_seat"}
-"""For each setting (`BrokerConfig.rests_on`) the module whose `take_seat` takes the seat."""
+"""For each setting (`BrokerConfig.rests_on`) the module with its `take_seat`."""
 
 
 class Cluster(Protocol):
@@ -29,11 +29,11 @@ class Cluster(Protocol):
         """Register the broker, and wait until it is accepted.
 
         Raises:
-            ServerError: if that takes too long, or the cluster is not what it was.
+            ServerError: if that takes too long, or the cluster has changed.
         """
 
     async def hand_over(self) -> None:
-        """Let other brokers take over leadership, as far as they can, before this one stops."""
+        """Let other brokers take over leadership, as far as possible, before this one stops."""
 
     def leave(self) -> None:
         """Leave the cluster."""
@@ -44,11 +44,11 @@ class Seat(Protocol):
 
     @property
     def config(self) -> BrokerConfig:
-        """The broker's settings, with its cluster's id as far as that is known."""
+        """The broker's settings, with its cluster's id if known."""
 
     @property
-    def place(self) -> Place:
-        """The broker's place in its cluster."""
+    def mode(self) -> BrokerMode:
+        """The broker's mode: standalone, or a member of a cluster."""
 
     def join(self, broker: Broker, listeners: Sequence[Listener]) -> Cluster:
         """Follow the controller from now on."""
@@ -61,7 +61,7 @@ async def take_seat(config: BrokerConfig, host: Host, data_dir: str, listeners: 
     """Take a broker's seat in its cluster.
 
     Raises:
-        ServerError: if the seat is of another cluster, is taken, or cannot be reached.
+        ServerError: if the seat belongs to another cluster, is taken, or cannot be reached.
     """
     module = import_module(f"sparkonce.broker_lite.server.{_SEATS[config.rests_on]}")
     take: Callable[[BrokerConfig, Host, str, Sequence[Listener]], Awaitable[Seat]] = module.take_seat

@@ -1,6 +1,6 @@
-"""One broker on one event loop: listens, accepts, flushes by the clock, stops cleanly.
+"""One broker on one event loop: listens, accepts, flushes periodically, stops cleanly.
 
-One loop with reads and writes inline takes the place of Kafka's acceptor, processors, request queue and handler pool:
+One loop with inline reads and writes replaces Kafka's acceptor, processors, request queue and handler pool:
 in Python a pool costs more than it gains, since one thread computes at a time anyway.
 """
 
@@ -42,11 +42,11 @@ __all__ = ["Server", "ServerError"]
 logger = logging.getLogger(__name__)
 
 ACCEPT_TURNS = 4
-"""Turns of the loop in which a connection that has been accepted is made, and closed again."""
+"""Turns of the loop in which an accepted connection is made, and closed again."""
 
 MAX_LOOK_INTERVAL_MS = 1_000
 MIN_LOOK_INTERVAL_MS = 50
-"""How often there is a look at whether housekeeping is due."""
+"""The minimum interval between checks whether housekeeping is due."""
 
 
 class Server:
@@ -58,7 +58,7 @@ class Server:
         self._data_dir = data_dir
         self._host = host or SystemHost()
         self.write_gate = self._host.write_gate
-        """What may hold up or refuse the broker's writes."""
+        """May delay or reject the broker's writes."""
         self._connections: ConnectionTable | None = None
         self._servers: list[asyncio.Server] = []
         self._listeners: list[Listener] = []
@@ -69,11 +69,11 @@ class Server:
         self.broker: Broker | None = None
 
     async def start(self) -> None:
-        """Open the data directory and listen; when this returns, clients are answered.
+        """Open the data directory and listen; when this returns, clients are served.
 
         Raises:
-            ServerError: if an address cannot be listened on, a file of keys or in the data directory cannot be read, or
-                the cluster does not take this broker in.
+            ServerError: if an address cannot be bound, a file of keys or in the data directory cannot be read, or
+                the cluster does not accept this broker.
             LogDirectoryError: if the data directory cannot be used.
         """
         with contextlib.ExitStack() as undo:
@@ -89,25 +89,25 @@ class Server:
                 self.broker = self._open(seat)
             except SecurityFileError as error:
                 raise ServerError(str(error)) from error
-            except OSError as error:  # a file in it that is not ours to read, say
+            except OSError as error:  # such as a file without read permission
                 text = f"{self._data_dir} cannot be used ({error}): choose another data directory"
                 raise ServerError(text) from error
             undo.callback(self.broker.close)
-            undo.callback(self._give_up)
+            undo.callback(self._release_all)
             self._cluster = self._join(self.broker, seat, listeners)
             undo.callback(self._cluster.leave)
             await self._listen(self.broker, bound)
-            self._keep_house(self.broker)
+            self._start_periodic_work(self.broker)
             await self._cluster.register()
             undo.pop_all()
         for sock, listener in bound:
-            _say_where(listener, Endpoint(*sock.getsockname()[:2]))
+            _log_address(listener, Endpoint(*sock.getsockname()[:2]))
         logger.info("data in %s", self._data_dir)
 
     def _open(self, seat: Seat) -> Broker:
         host, loop, config = self._host, asyncio.get_running_loop(), seat.config
         metrics = self._new_metrics() if config.metrics_port >= 0 else None
-        return Broker(config, host.storage, self._data_dir, host.clock, loop, seat.place, host.new_uuid, metrics)
+        return Broker(config, host.storage, self._data_dir, host.clock, loop, seat.mode, host.new_uuid, metrics)
 
     def _new_metrics(self) -> Metrics:
         from sparkonce.broker_lite.node.metrics import Metrics  # few brokers need it
@@ -117,17 +117,17 @@ class Server:
     def _join(self, broker: Broker, seat: Seat, listeners: list[Listener]) -> Cluster:
         return seat.join(broker, listeners)
 
-    def _keep_house(self, broker: Broker) -> None:
-        """Do by the clock what has to be done."""
+    def _start_periodic_work(self, broker: Broker) -> None:
+        """Start the periodic work."""
         assert self._connections is not None
         self._every(SWEEP_INTERVAL_S, self._connections.sweep)
         flush_ms = self._config.log.flush_ms
-        # A topic may have its own flush.ms, so there is a look at least every second.
+        # A topic may have its own flush.ms, so check at least every second.
         self._every(min(flush_ms / 1000, 1.0) if flush_ms < LONG_MAX else 1.0, self._flush_due)
         self._housekeeper = Housekeeper(asyncio.get_running_loop(), broker)
 
     async def _listen(self, broker: Broker, bound: list[tuple[socket.socket, Listener]]) -> None:
-        """Answer clients, and requests for metrics."""
+        """Serve clients, and requests for metrics."""
         loop = asyncio.get_running_loop()
         self._connections = ConnectionTable(self._config, loop, broker.clock.monotonic_ms, broker.note_refusal)
         broker.on_settings_changed.append(self._connections.reconfigure)
@@ -144,8 +144,8 @@ class Server:
                 raise ServerError(f"{where}: {also}choose another port") from error
             self._listeners.append(listener)
 
-    def _give_up(self) -> None:
-        """Release every address and timer of a broker that could not start."""
+    def _release_all(self) -> None:
+        """Release every address and timer of a broker that failed to start."""
         for timer in self._timers:
             timer.cancel()
         for server in self._servers:
@@ -154,7 +154,7 @@ class Server:
             self._metrics.stop()
 
     async def stop(self) -> None:
-        """Let others lead, close listener and connections, then bring everything onto the disk."""
+        """Hand over leadership, close listeners and connections, then flush everything to the disk."""
         await self._cluster.hand_over()
         for timer in self._timers:
             timer.cancel()
@@ -169,9 +169,9 @@ class Server:
             logger.info("stopped cleanly")
 
     async def _stop_listening(self) -> None:
-        """Close listeners and connections, those too that are being accepted at this very moment.
+        """Close listeners and connections, including those being accepted.
 
-        asyncio forgets such a connection, without closing it, if its server is closed before it is made.
+        asyncio forgets such a connection without closing it, if its server is closed before the connection is made.
         """
         loop = asyncio.get_running_loop()
         for server in self._servers:
@@ -200,7 +200,7 @@ class Server:
 
     @property
     def addresses(self) -> dict[str, str]:
-        """What clients are told of each listener, as host:port, in the order of the settings."""
+        """The advertised host:port of each listener, in the order of the settings."""
         return {
             listener.config.name: f"{_in_url(listener.endpoint.host)}:{listener.endpoint.port}"
             for listener in self._listeners
@@ -230,7 +230,7 @@ class Server:
                 work()
             except OSError:
                 logger.exception("housekeeping failed; it is tried again")
-            finally:  # what else is raised is the loop's to log
+            finally:  # other errors are logged by the loop
                 self._timers[index] = loop.call_later(seconds, run)
 
         self._timers.append(loop.call_later(seconds, run))
@@ -245,14 +245,14 @@ class _Refusal(asyncio.Protocol):
 
 
 def _tls_connection() -> type[Connection]:
-    # Loaded on first use: most brokers have no TLS listener, and starting is quick.
+    # Imported on first use: most brokers have no TLS listener, and start faster without.
     from sparkonce.broker_lite.server.tls import TlsConnection
 
     return TlsConnection
 
 
-def _say_where(listener: Listener, bound: Endpoint) -> None:
-    """Log the address that a listener is bound to, and the one advertised to clients, if that is another."""
+def _log_address(listener: Listener, bound: Endpoint) -> None:
+    """Log the address that a listener is bound to, and the advertised one, if it differs."""
     own, advertised = (f"{_in_url(each)}:{at}" for each, at in (bound, listener.endpoint))
     config = listener.config
     protocol = "" if config.name == config.protocol else f" ({config.protocol})"
@@ -265,11 +265,11 @@ def _in_url(host: str) -> str:
 
 
 class Housekeeper:
-    """Drives one broker's retention and compaction beside the clients' requests, on the same loop, until it is stopped.
+    """Runs one broker's retention and compaction beside the clients' requests, on the same loop, until stopped.
 
-    Once a second, or as often as a setting asks for, there is a look at whether anything is due. As long as there is
-    work, it is done in slices of at most `HOUSEKEEPING_SLICE_MS`, with a pause at least as long in between, so that a
-    request waits for one slice at most.
+    Once a second, or as often as a setting requires, it checks whether work is due. The work is done in slices of at
+    most `HOUSEKEEPING_SLICE_MS`, with a pause at least as long in between, so that a request waits for one slice at
+    most.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker) -> None:
@@ -280,7 +280,7 @@ class Housekeeper:
         self._timer = loop.call_later(self._look_interval_s, self._run)
 
     def stop(self) -> None:
-        """Cancel what is under way."""
+        """Cancel the work under way."""
         self._timer.cancel()
         self._work.close()
 
@@ -295,7 +295,7 @@ class Housekeeper:
             while more and clock.monotonic_ms() < until_ms:
                 more = self._work.step(clock.now_ms(), clock.monotonic_ms())
         except Exception:
-            # Whatever it is, clients can still be served; what was under way has to be given up.
+            # After any error clients can still be served; the work under way must be cancelled.
             logger.exception("housekeeping failed; it is tried again")
             self._work.close()
             more = False
@@ -310,7 +310,7 @@ class Housekeeper:
 
 
 def housekeeping_settings(config: BrokerConfig) -> HousekeepingSettings:
-    """Return the share of the broker's settings that housekeeping goes by."""
+    """Return the housekeeping settings from the broker's."""
     return HousekeepingSettings(
         retention_check_interval_ms=config.log_retention_check_interval_ms,
         cleaner_enable=config.log_cleaner_enable,

@@ -1,10 +1,10 @@
-"""The seat of a standalone broker, which is the only one of its cluster."""
+"""The seat of a standalone broker."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkonce.broker_lite.node.standalone import Alone
+from sparkonce.broker_lite.node.standalone import StandaloneMode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,11 +21,11 @@ async def take_seat(config: BrokerConfig, _host: Host, _data_dir: str, listeners
 
 
 class StandaloneSeat:
-    """See `Seat`, and `Cluster`: there is nobody to register with, and nobody takes over."""
+    """See `Seat`, and `Cluster`: there is nothing to register with, and no other broker takes over."""
 
     def __init__(self, config: BrokerConfig, listeners: Sequence[Listener]) -> None:
         self.config = config
-        self.place = Alone([(each.config.name, *each.endpoint) for each in listeners])
+        self.mode = StandaloneMode([(each.config.name, *each.endpoint) for each in listeners])
 
     def join(self, _broker: Broker, _listeners: Sequence[Listener]) -> StandaloneSeat:
         """See `Seat`."""

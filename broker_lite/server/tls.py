@@ -1,9 +1,9 @@
-"""A connection under TLS: the plain connection, with a layer of encryption in between.
+"""A TLS connection: the plain connection, with a layer of encryption in between.
 
 Theory of operation: OpenSSL works between two buffers in memory, so that sockets, back-pressure and turns are those of
-a plain connection. What arrives is decrypted straight into the plain connection's read buffer, as far as that has room;
-what is not yet decrypted is bounded, since reading pauses with it. What is to be sent is read and encrypted in pieces:
-sendfile cannot be had here. A handshake that fails ends in one line of the log that names what the client should do.
+a plain connection. Received bytes are decrypted directly into the plain connection's read buffer, while that has room;
+the rest is limited, since reading pauses with it. Responses are read and encrypted in pieces: sendfile is not possible.
+A failed handshake logs one line that says what the client should do.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from sparkonce.kafka.protocol.fetch import Part
 
 
 class TlsOutput(Output):
-    """Encrypts and sends; `unsent_bytes` counts what is in the one or the other form."""
+    """Encrypts and sends; `unsent_bytes` counts plain and encrypted bytes."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class TlsOutput(Output):
         self._piece = memoryview(b"")
 
     def send(self, parts: Sequence[Part]) -> None:
-        """Send parts after whatever is unsent; without any, send what the TLS layer has to say.
+        """Send parts after whatever is unsent; without any, send what the TLS layer has to send.
 
         Raises:
             OSError: if the peer is gone.
@@ -62,7 +62,7 @@ class TlsOutput(Output):
             self._count_held()
 
     def close(self) -> None:
-        """Forget what is unsent and close the socket."""
+        """Drop unsent bytes and close the socket."""
         super().close()
         self._piece = memoryview(b"")
 
@@ -140,7 +140,7 @@ class TlsConnection(Connection):
         self._shaken = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport over; the client begins."""
+        """Keep the transport; the client begins the handshake."""
         super().connection_made(transport)
         if self._closed:
             return
@@ -153,22 +153,22 @@ class TlsConnection(Connection):
         super().connection_lost(error)
 
     def get_buffer(self, _sizehint: int) -> memoryview:
-        """Return the buffer for what arrives encrypted; it is empty whenever there is reading."""
+        """Return the buffer for encrypted bytes; it is empty whenever reading is on."""
         return self._arrivals
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Decrypt what has arrived, and handle it."""
+        """Decrypt and handle the received bytes."""
         self._received.write(self._arrivals[:nbytes])
         self._pump()
 
     def eof_received(self) -> bool:
-        """Note what was cut off; the transport closes itself."""
+        """Log what was cut off; the transport closes itself."""
         if not self._shaken and not self._closed:
             self._fail("it ended in the TLS handshake")
         return super().eof_received()
 
     def _has_whole_frame(self) -> bool:
-        """Whether there is more to handle, or more to decrypt once there is room for it."""
+        """Whether there is more to handle, or to decrypt once there is room."""
         return super()._has_whole_frame() or (self._reading_paused and bool(self._received.pending))
 
     def _make_output(self, sock: socket.socket) -> Output:

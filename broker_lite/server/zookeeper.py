@@ -1,18 +1,18 @@
-"""A cluster on several machines rests on a ZooKeeper: it elects the controller, and keeps what that decides.
+"""Coordination by ZooKeeper, for a cluster on several machines: it elects the controller, and stores its decisions.
 
-Theory of operation: `cluster/zookeeper_nodes.py` says what is in the nodes, and how they guard against a controller
-that has been replaced. Here is one broker's part. A task looks at three nodes whenever one of them has changed: the
-head of the log, the controller, and the brokers. Another one shows several times in a session's timeout that this
-broker is alive, by a transaction that changes nothing: a majority of ZooKeeper's servers takes part in that, while a
-server that is cut off from the others still answers reads. ZooKeeper's leader restarts the timeout of a session when a
-server reports a sign of life to it. Servers report when the leader pings them, twice a tick; a timeout is two ticks at
-least. So each sign is sent a third of the timeout after the one before was answered, which leaves a sixth of a tick for
-a ping that is late: its answer shows that the leader knows of the sign *before* it, and the session lasts for the
-timeout from when that one was sent. After that, without another answer, ZooKeeper may count this broker as dead. So it
-is out of its session and leads nothing, until it gets an answer again and has read the log on.
+Theory of operation: `cluster/zookeeper_nodes.py` describes the nodes, and how they fence a controller that has been
+replaced. Here is one broker's part. A task reads three nodes whenever one of them has changed: the head of the log, the
+controller, and the brokers. Another task shows several times in a session's timeout that this broker is alive, by a
+transaction that changes nothing: it needs a majority of ZooKeeper's servers, while a server that is cut off from the
+others still answers reads. ZooKeeper's leader restarts the timeout of a session when a server reports a sign of life to
+it. Servers report when the leader pings them, twice a tick; a timeout is two ticks at least. So each sign is sent a
+third of the timeout after the last one was answered, which leaves a sixth of a tick for a late ping: its answer shows
+that the leader knows of the sign *before* it, and the session is valid for one timeout after that one was sent. After
+that, without another answer, ZooKeeper may count this broker as dead. So it is outside its session and leads nothing,
+until it gets an answer again and has caught up with the log.
 
-The controller sends its decisions without waiting for the answers. If one fails, its term is over: those that were sent
-after it fail too, as the head of the log has another version than they expect.
+The controller sends its decisions without waiting for the answers. If one fails, its term is over: later ones fail
+too, as the head of the log has another version than they expect.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ from sparkonce.broker_lite.server.zookeeper_session import (
 BEATS_PER_TIMEOUT: Final = 3
 """How often a broker shows that it is alive; less often than ZooKeeper's servers report to their leader."""
 RETRY_S: Final = 0.5
-"""After a look that has failed although there is a connection: this broker is out of its session until one succeeds."""
+"""The delay after a failed read on an open connection: this broker is outside its session until one succeeds."""
 _SESSION_OVER: Final = "its session with ZooKeeper is over"
 NOBODY: Final = -1
-"""The id of who only looks."""
+"""The id of an observer."""
 URL: Final = "zookeeper://"
 
 logger = logging.getLogger(__name__)
 
 
 class _Term:
-    """One time as the controller."""
+    """One term as the controller."""
 
     def __init__(
         self, session: int, epoch: int, epoch_version: int, head: Head, head_version: int, state: StateNodes
@@ -75,14 +75,14 @@ class _Term:
         self.head_version = head_version
         self.state = state
         self.repairs: list[Operation] = []
-        """What a controller before has left undone: its last decision was too long for one transaction."""
+        """Writes that the former controller left undone: its last decision was too long for one transaction."""
 
 
 class ZooKeeperCoordination:
     """See `Coordination`."""
 
     is_log_long = False
-    """The log keeps itself short."""
+    """The log is trimmed at each change."""
 
     def __init__(
         self,
@@ -93,15 +93,15 @@ class ZooKeeperCoordination:
         monotonic_ms: Callable[[], int],
         new_uuid: Callable[[], uuid.UUID],
     ) -> None:
-        """Be ready to `start`.
+        """Prepare for `start`.
 
         Args:
             connect: `host:port,host:port/chroot`, as Kafka's `zookeeper.connect`; for messages.
-            client: what reaches the ZooKeeper there, not yet started.
-            broker_id: who this is; `NOBODY` to look only.
+            client: the session with that ZooKeeper, not yet started.
+            broker_id: this broker's id; `NOBODY` to observe only.
             loop: the event loop.
-            monotonic_ms: a clock that never goes back.
-            new_uuid: makes ids that nothing else has.
+            monotonic_ms: a monotonic clock.
+            new_uuid: returns unique ids.
         """
         self._place = connect
         self._broker_id = broker_id
@@ -114,46 +114,46 @@ class ZooKeeperCoordination:
         self._task: asyncio.Task[None] | None = None
         self.cluster_id = ""
         self._waits_for = ""
-        """What has been logged last of what this broker waits for."""
+        """What this broker waits for, as last logged."""
         self.on_change: list[Callable[[], None]] = []
         self.on_report: Callable[[], None] = self._wake
         self.on_lead: Callable[[], None] = self._wake
-        """Never called, as nor is `on_report`: the client shows that this process is alive."""
+        """Never called, nor is `on_report`: the client shows that this process is alive."""
         # This broker.
         self._own = OwnNode(client, broker_id)
         self._incarnation: uuid.UUID | None = None
         self._read_in = NO_SESSION
-        """The session in which it has looked at everything."""
+        """The session in which it has read everything."""
         self._lease_until_ms = 0
         self._known_ms = 0
-        """When the last sign of life was sent, or the client was started: no session has begun its timeout earlier."""
+        """When the last sign of life was sent, or the client was started: no session's timeout began earlier."""
         self._told_ms = 0
         """By when ZooKeeper's leader has pinged for it."""
         self._there: set[int] | None = None
         self._incarnations: dict[int, str] = {}
-        """The starts of brokers that `is_announced` was asked about, as far as they have been looked up."""
+        """The incarnations of brokers that `is_announced` was asked about, as far as they have been read."""
         self._asked: set[int] = set()
         # The log.
         self._steps: list[Step] = []
         self._number = -1
-        """Of the last change that was read; -1 before there is anything."""
+        """The number of the last change that was read; -1 before the first."""
         # The controller.
         self.epoch = -1
         self.durable_offset = 0
         self._wants_to_lead = False
         self._term: _Term | None = None
         self._elected: ClusterImage | None = None
-        """The image of a term that has begun, until `lead` returns it."""
+        """The image of a new term, until `lead` returns it."""
         self._failure: str | None = None
 
     async def start(self, wanted_id: str, timeout_s: float, *, create: bool) -> str:
         """Connect, and begin to follow the log; return the cluster's id.
 
-        Where there is no cluster yet, and `create` says so, it is made.
+        If there is no cluster yet and `create` is set, it is created.
 
         Raises:
-            ChrootError: if the place is that of another cluster.
-            OSError: if no ZooKeeper answers in time, or refuses.
+            ChrootError: if the chroot belongs to another cluster.
+            OSError: if no ZooKeeper answers in time, or it rejects the client.
         """
         self._known_ms = self._monotonic_ms()
         self._client.start()
@@ -170,7 +170,7 @@ class ZooKeeperCoordination:
         self._task = self._loop.create_task(self._run())
         return self.cluster_id
 
-    # Who leads.
+    # Leadership.
 
     def lead(self, monotonic_ms: int, now_ms: int) -> ClusterImage | None:  # noqa: ARG002
         """See `Coordination`."""
@@ -180,8 +180,8 @@ class ZooKeeperCoordination:
                 self._wants_to_lead = True
                 self._wake()
             return None
-        self._incarnations.clear()  # what an earlier term has read may be outdated
-        self._wants_to_lead = False  # or another term would begin in the place of this one, once that is over
+        self._incarnations.clear()  # entries of an earlier term may be outdated
+        self._wants_to_lead = False  # else another term would begin when this one ends
         base_offset = elected.next_offset
         record = ControllerElected(self._broker_id, self.epoch, self._incarnation, base_offset)
         elected.apply(record)
@@ -197,7 +197,7 @@ class ZooKeeperCoordination:
         return self._term is not None
 
     def resign(self) -> None:
-        """See `Coordination`: the node of the controller is removed by the next look."""
+        """See `Coordination`: the next round removes the controller's node."""
         self._wants_to_lead = False
         self._elected = None
         self._failure = None
@@ -206,9 +206,9 @@ class ZooKeeperCoordination:
             self._wake()
 
     def _end_term(self, failure: str | None) -> None:
-        """End a term of which the controller does not know yet; without a failure, another broker has begun one.
+        """End a term that the controller does not know has ended; without a failure, another broker has begun one.
 
-        The next look removes the node of the controller, if it is still this broker's: `resign` finds no term any more.
+        The next read removes the controller's node, if it is still this broker's: `resign` finds no term any more.
         """
         self._term, self._elected, self._failure = None, None, failure
         self._wake()
@@ -217,9 +217,9 @@ class ZooKeeperCoordination:
     # The log.
 
     def append(self, records: Sequence[Record], base_offset: int, now_ms: int) -> None:  # noqa: ARG002
-        """See `Coordination`: it counts when ZooKeeper has acknowledged all of it."""
+        """See `Coordination`: it is committed when ZooKeeper has acknowledged all of it."""
         if self._term is not None and self._term.session != self._client.session:
-            self._end_term(_SESSION_OVER)  # the election was that of the expired session
+            self._end_term(_SESSION_OVER)  # the expired session had won the election
         term = self._term
         if term is None:
             if self._failure is not None:
@@ -283,14 +283,14 @@ class ZooKeeperCoordination:
         return self._monotonic_ms() < self._lease_until_ms
 
     may_rest = False
-    """Not all that it has of ZooKeeper is reported further."""
+    """Not all changes in ZooKeeper are reported by callbacks."""
 
     def is_gone(self, broker_id: int) -> bool:
         """See `Coordination`."""
         return self._there is not None and broker_id not in self._there
 
     def is_announced(self, broker_id: int, incarnation: uuid.UUID) -> bool:
-        """See `Coordination`: the next look finds out; a broker that registers asks again."""
+        """See `Coordination`: the next round reads it; a broker that registers retries."""
         if self._incarnations.get(broker_id) == str(incarnation):
             return True
         self._incarnations.pop(broker_id, None)  # another start may be there by now
@@ -318,7 +318,7 @@ class ZooKeeperCoordination:
         self._client.close()
 
     async def refresh(self) -> None:
-        """Read the log up to what it has now.
+        """Read the log up to its current end.
 
         Raises:
             OSError: if ZooKeeper does not answer.
@@ -330,7 +330,7 @@ class ZooKeeperCoordination:
         except ZooKeeperError as error:
             raise OSError(f"ZooKeeper at {self._place} does not answer: {error!r}") from error
 
-    # What the task does.
+    # The task.
 
     def _wake(self) -> None:
         self._event.set()
@@ -348,7 +348,7 @@ class ZooKeeperCoordination:
         while True:
             try:
                 await self._look_until_lost()
-            except ConnectionGoneError:  # which the client notices, too
+            except ConnectionGoneError:  # the client notices it, too
                 await asyncio.sleep(0)
             except (ChrootError, MetadataFormatError, ZooKeeperError) as error:
                 self._read_in = NO_SESSION
@@ -364,7 +364,7 @@ class ZooKeeperCoordination:
             self._say_what_is_waited_for(f"ZooKeeper at {self._place}, which does not answer")
             await self._connected()
         session = self._client.session
-        await self._client.sync()  # a new session may be with a server that is behind the one before
+        await self._client.sync()  # a new session may be with a server that is behind the last one
         found = await find_cluster_id(self._client)
         if found != self.cluster_id:
             raise ChrootError(
@@ -375,7 +375,7 @@ class ZooKeeperCoordination:
         beats.add_done_callback(self._beats_ended)
         try:
             while self._client.connected and self._client.session == session:
-                if beats.done():  # the connection was lost, say, and there again before this task has seen that
+                if beats.done():  # for example, the connection was lost and restored before this task has seen that
                     beats.result()
                     return
                 self._event.clear()
@@ -388,7 +388,7 @@ class ZooKeeperCoordination:
             beats.cancel()
 
     async def _beat(self, session: int) -> None:
-        """Show that this broker is alive, and note until when that counts."""
+        """Show that this broker is alive, and note until when that is valid."""
         while True:
             sent_ms = self._monotonic_ms()
             await self._show_life()
@@ -401,7 +401,7 @@ class ZooKeeperCoordination:
         await self._client.commit([Check(nodes.CHANGES, nodes.ANY_VERSION)])
 
     def _shown(self, sent_ms: int) -> None:
-        """Extend the lease: the sign of life sent then is answered now, so the leader knows of the one before it."""
+        """Extend the lease: the sign of life of `sent_ms` is answered, so the leader knows of the one before it."""
         if sent_ms < self._told_ms:
             return
         if not self._is_in_time:
@@ -412,7 +412,7 @@ class ZooKeeperCoordination:
 
     def _beats_ended(self, beats: asyncio.Task[None]) -> None:
         if not beats.cancelled():
-            beats.exception()  # asked for, or asyncio would log it although the next look takes it
+            beats.exception()  # retrieved here, or asyncio would log it although the next round handles it
         self._wake()
 
     def _say_what_is_waited_for(self, what: str) -> None:
@@ -429,7 +429,7 @@ class ZooKeeperCoordination:
         logger.warning("broker %d waits for %s; until then %s", self._broker_id, what, until)
 
     async def _look(self, session: int) -> None:
-        """Look at everything that others may have changed, and do what follows."""
+        """Read everything that others may have changed, and act on it."""
         client = self._client
         if self._own.is_missing(session):
             waits_for = await self._own.make(session)
@@ -453,8 +453,8 @@ class ZooKeeperCoordination:
         if self._term is not None and not is_ours:
             self._end_term(None)
         if is_ours and self._term is None:
-            # Of a term that has been resigned, or of a claim that was never answered.
-            with contextlib.suppress(NoNodeError):  # an operator was faster
+            # Left by a term that has resigned, or by a claim without an answer.
+            with contextlib.suppress(NoNodeError):  # removed meanwhile
                 await client.commit([Delete(nodes.CONTROLLER, nodes.ANY_VERSION)])
             controller = None
         if controller is None and self._wants_to_lead and self._own.held_in == session and self._is_in_time:
@@ -471,7 +471,7 @@ class ZooKeeperCoordination:
                 self._incarnations[broker_id] = incarnation_of(node.data)
 
     async def _claim(self, session: int, known_epoch: int) -> None:
-        """Become the controller, unless another broker is quicker, in an epoch above all that the log knows."""
+        """Become the controller, unless another broker is faster, in an epoch above all in the log."""
         client = self._client
         last = await client.get(nodes.CONTROLLER_EPOCH)
         epoch = max(nodes.epoch_of(last.data), known_epoch) + 1
@@ -487,7 +487,7 @@ class ZooKeeperCoordination:
             return
         loaded = await load(self._client)
         if client.session != session or not self._wants_to_lead:
-            self._wake()  # the next look removes the node again
+            self._wake()  # the next round removes the node again
             return
         found = {path: node.version for path, node in loaded.found.items()}
         state = StateNodes(found, loaded.image)
@@ -497,7 +497,7 @@ class ZooKeeperCoordination:
         self.durable_offset = loaded.head.next_offset
 
     async def _follow(self, node: Node, known: int) -> None:
-        """Read the changes up to a head of the log, which was asked for when this broker had read `known` changes."""
+        """Read the changes up to a head of the log, which was requested when this broker had read `known` changes."""
         head = Head.decode(node.data)
         if head.number < known:
             raise ChrootError(
@@ -511,11 +511,11 @@ class ZooKeeperCoordination:
             return
         try:
             found = await read_changes(self._client, numbers)
-        except NoNodeError:  # more of them have been removed than this broker was behind
+        except NoNodeError:  # more of them were removed than this broker was behind
             await self._start_over()
             found = []
         for number, change in zip(numbers, found, strict=False):
-            if number == self._number + 1:  # else it has been seen by another way
+            if number == self._number + 1:  # else it was already read
                 self._number = number
                 self._steps.append(change.records)
         self._notify()
@@ -529,10 +529,10 @@ class ZooKeeperCoordination:
 
 
 def _check_sizes(operations: Sequence[Operation]) -> None:
-    """Refuse a node that ZooKeeper would not take; it would close the connection, without an answer.
+    """Reject a node that is too large; ZooKeeper would close the connection, without an answer.
 
     Raises:
-        OSError: see there.
+        OSError: if it is.
     """
     for each in operations:
         if isinstance(each, Create | SetData) and len(each.data) > nodes.MAX_CHANGE_BYTES:

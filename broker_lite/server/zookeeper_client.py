@@ -1,12 +1,11 @@
-"""A session with a ZooKeeper, on the broker's event loop: kazoo has threads of its own, and nothing else sees them.
+"""A session with a ZooKeeper on the broker's event loop; hides the threads of kazoo.
 
-Theory of operation: every request is handed to kazoo at once, so they reach ZooKeeper in the order in which they were
-made, and its answer is brought to the loop. What comes unasked, a watch or a change of the connection, is one call:
-whoever is called looks at everything again. kazoo reconnects by itself, and begins a new session when ZooKeeper says
-that the former one has expired.
+Theory of operation: every request is passed to kazoo at once, so they reach ZooKeeper in order, and its answer is
+brought to the loop. Watches and changes of the connection are one callback: its receiver checks everything again.
+kazoo reconnects by itself, and begins a new session when ZooKeeper reports that the last one has expired.
 
-kazoo's thread would keep the session of a broker whose event loop is stuck, so that nobody took its place. So the
-thread shows that the broker is alive only while the loop has been seen within a session's time-out.
+kazoo's thread would keep alive the session of a broker whose event loop is stuck, so that nobody could replace it. So
+the thread shows that the broker is alive only while the loop was seen within a session timeout.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ RECONNECT_S: Final = 0.05
 MAX_RECONNECT_S: Final = 1.0
 CLOSE_TIMEOUT_S: Final = 1.0
 LOOKS_PER_TIMEOUT: Final = 6
-"""How often the loop shows that it is running."""
+"""How often per timeout the loop shows that it is running."""
 _ERRORS: Final[dict[type[Exception], type[ZooKeeperError]]] = {
     exceptions.BadVersionError: BadVersionError,
     exceptions.ConnectionClosedError: ConnectionGoneError,
@@ -51,28 +50,28 @@ _ERRORS: Final[dict[type[Exception], type[ZooKeeperError]]] = {
     exceptions.NoNodeError: NoNodeError,
     exceptions.SessionExpiredError: ConnectionGoneError,
 }
-"""By kazoo's; all others are a plain `ZooKeeperError`."""
+"""By kazoo's errors; all others are a plain `ZooKeeperError`."""
 
 logger = logging.getLogger(__name__)
-# It reports each attempt to connect; what matters of that is logged here and by whoever has the session.
+# It logs each attempt to connect; the important ones are logged here and by the session's owner.
 _kazoo_logger = logging.getLogger(f"{__name__}.kazoo")
 _kazoo_logger.setLevel(logging.CRITICAL)
 
 
 def _nothing() -> None:
-    """Nobody has to know."""
+    """Do nothing."""
 
 
 class ZooKeeperClient:
     """See `ZooKeeperSession`."""
 
     def __init__(self, connect: str, timeout_ms: int, loop: asyncio.AbstractEventLoop) -> None:
-        """Be ready to connect.
+        """Prepare to connect.
 
         Args:
             connect: `host:port,host:port/chroot`.
             timeout_ms: how long a session lasts without a sign of life.
-            loop: where callbacks are called.
+            loop: the event loop of the callbacks.
         """
         retry = KazooRetry(max_tries=-1, delay=RECONNECT_S, max_delay=MAX_RECONNECT_S, max_jitter=0)
         self._kazoo = KazooClient(connect, timeout_ms / 1000, connection_retry=retry, logger=_kazoo_logger)
@@ -85,7 +84,7 @@ class ZooKeeperClient:
         self.timeout_ms = timeout_ms
         self._loop_seen_s = time.monotonic()
         self._unresolved: set[str] = set()
-        """The hosts that could not be resolved when it connected last."""
+        """The hosts that could not be resolved at the last attempt."""
         self._watch_connection()
 
     def start(self) -> None:
@@ -173,9 +172,9 @@ class ZooKeeperClient:
             self._kazoo.close()
 
     def _watch_connection(self) -> None:
-        """Get what kazoo does not report: the timeout that is granted, hosts without an address; end a stuck session.
+        """Read what kazoo does not report: the granted timeout, unresolved hosts; end a stuck session.
 
-        ZooKeeper has bounds of its own for time-outs. What kazoo returns is two thirds of it: how long it waits for a
+        ZooKeeper has its own limits for timeouts. kazoo returns two thirds of it: how long it waits for a
         sign of life.
         """
         connection = self._kazoo._connection

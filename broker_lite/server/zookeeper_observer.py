@@ -1,4 +1,4 @@
-"""A cluster's log and brokers in a ZooKeeper, for who only looks: from any thread, and without an event loop."""
+"""A read-only view of a cluster's log and brokers in ZooKeeper: for any thread, without an event loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparkonce.broker_lite.server.zookeeper_client import ZooKeeperClient
 START_TIMEOUT_S: Final = 15.0
 SESSION_MS: Final = 10_000
 POLL_TIMEOUT_S: Final = 1.0
-"""How long a look waits for ZooKeeper; without an answer it shows what was known before."""
+"""How long a poll waits for ZooKeeper; without an answer it returns the last known state."""
 
 Result = TypeVar("Result")
 
@@ -25,10 +25,10 @@ class ZooKeeperObserver:
     """Follows the log in a thread of its own, from construction to `close`."""
 
     def __init__(self, connect: str, *, create: bool = False) -> None:
-        """Connect; where there is no cluster yet, and `create` says so, it is made.
+        """Connect; if there is no cluster yet and `create` is set, create it.
 
         Raises:
-            OSError: if no ZooKeeper answers in time, or the place is none of a cluster of ours.
+            OSError: if no ZooKeeper answers in time, or the chroot is not a cluster of this kind.
         """
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="zookeeper-observer", daemon=True)
@@ -37,14 +37,14 @@ class ZooKeeperObserver:
         self._coordination = ZooKeeperCoordination(connect, client, NOBODY, self._loop, _monotonic_ms, uuid.uuid4)
         try:
             self.cluster_id = self._run(self._coordination.start("", START_TIMEOUT_S, create=create))
-            # All of it, however long that takes within reason: a first look without it would show a cluster of nothing.
+            # Read all of it, even if that takes long: an incomplete first read would show an empty cluster.
             self._run(asyncio.wait_for(self._coordination.refresh(), START_TIMEOUT_S))
         except BaseException:
             self.close()
             raise
 
     def poll(self) -> list[Step]:
-        """Return what has been appended to the log since the last call, up to now."""
+        """Return the log's changes since the last call."""
         return self._run(self._poll())
 
     def is_gone(self, broker_id: int) -> bool:
@@ -52,7 +52,7 @@ class ZooKeeperObserver:
         return self._coordination.is_gone(broker_id)
 
     def close(self) -> None:
-        """Look no more; a second call does nothing."""
+        """Stop; a second call does nothing."""
         if not self._loop.is_closed():
             self._run(self._close())
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -69,7 +69,7 @@ class ZooKeeperObserver:
 
     async def _close(self) -> None:
         self._coordination.close()
-        await asyncio.sleep(0)  # the task that was cancelled ends
+        await asyncio.sleep(0)  # let the cancelled task end
 
     def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()

@@ -1,4 +1,4 @@
-"""A broker's own node in ZooKeeper: as long as it is there, others know that the broker lives, and where."""
+"""A broker's own node in ZooKeeper: while it exists, others know that the broker is alive, and its address."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class OwnNode:
     def __init__(self, client: ZooKeeperSession, broker_id: int) -> None:
         self.path = f"{nodes.BROKER_IDS}/{broker_id}"
         self.held_in = NO_SESSION
-        """The session in which this broker has it."""
+        """The session in which this broker created it."""
         self._client = client
         self._broker_id = broker_id
         self._data: bytes | None = None
@@ -41,13 +41,13 @@ class OwnNode:
         self._data = json.dumps(document).encode()
 
     def is_missing(self, session: int) -> bool:
-        """Whether it has yet to be created in a session."""
+        """Whether it must still be created in a session."""
         return self._data is not None and self.held_in != session
 
     def is_lost(self, found: Node | None, session: int) -> bool:
-        """Look at what is in its place; returns whether this broker has just lost it.
+        """Check the node; returns whether this broker has just lost it.
 
-        Removed by hand, or replaced: others count this broker as dead, whatever its session does.
+        If it was removed or replaced by hand, others count this broker as dead, whatever its session does.
         """
         if self.held_in != session or (found is not None and found.session == session):
             return False
@@ -55,9 +55,9 @@ class OwnNode:
         return True
 
     async def make(self, session: int) -> str:
-        """Create it, in place of one that an earlier session or start of this broker has left.
+        """Create it, replacing one that an earlier session or start of this broker has left.
 
-        Returns what has to be waited for; if that is empty and the node is still missing, call this again.
+        Returns what to wait for; if that is empty and the node is still missing, call this again.
         """
         assert self._data is not None
         create = Create(self.path, self._data, ephemeral=True)
@@ -71,15 +71,15 @@ class OwnNode:
                         another = f"another broker with node.id={self._broker_id}, at {_where(found.data)}"
                         return f"the end of the session of {another}: give each broker its own"
                     await self._client.commit([Delete(self.path, found.version), create])
-            except (NoNodeError, BadVersionError):  # it is gone meanwhile
+            except (NoNodeError, BadVersionError):  # it was removed meanwhile
                 return ""
         self.held_in = session
         return ""
 
     def _is_own(self, data: bytes) -> bool:
-        """Whether a broker's node is of this start of the broker, or of one before it with the same lock.
+        """Whether a broker's node is of this start of the broker, or of an earlier one with the same lock.
 
-        That one is dead, as this one has the lock. A copy of its directory has another lock.
+        The earlier one is dead, as this one has the lock. A copy of its directory has another lock.
         """
         return data == self._data or _field(data, "lock") == self._lock_id != ""
 

@@ -1,4 +1,4 @@
-"""Reads a cluster out of a ZooKeeper: whose place it is, and all of its state, with what has been decided meanwhile."""
+"""Loads a cluster from ZooKeeper: its id, its state, and the changes decided meanwhile."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from sparkonce.broker_lite.server.zookeeper_session import (
 )
 
 READS_AT_ONCE: Final = 200
-"""Nodes that are asked for before the first of them has come: what keeps the session must not wait for thousands."""
+"""The most nodes requested at once: the signs of life must not wait behind thousands of requests."""
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
 
 
 class ChrootError(OSError):
-    """A place in ZooKeeper that is not this cluster's; the message says whose, and what to do."""
+    """A chroot in ZooKeeper is not this cluster's; the message says whose, and what to do."""
 
 
 class LoadedCluster(NamedTuple):
@@ -41,7 +41,7 @@ class LoadedCluster(NamedTuple):
     """The nodes of its state, which may lack a part of a long decision."""
 
     def missing(self) -> dict[str, bytes | None]:
-        """Return what the nodes of the state must become to be what was decided; None is for those that go."""
+        """Return the nodes that must be written to complete the state; None removes a node."""
         decided, found = nodes.nodes_of(self.image), self.found
         gone = dict.fromkeys(path for path in found if path not in decided)
         return gone | {path: data for path, data in decided.items() if path not in found or found[path].data != data}
@@ -50,10 +50,10 @@ class LoadedCluster(NamedTuple):
 async def find_cluster(
     client: ZooKeeperSession, place: str, wanted_id: str, new_uuid: Callable[[], uuid.UUID], *, create: bool
 ) -> str:
-    """Return the id of the cluster whose place this is; made, if wanted, where it is nobody's yet.
+    """Return the id of the cluster at this chroot; it is created, if `create` is set and there is none.
 
     Raises:
-        ChrootError: if it is another's, or nobody's.
+        ChrootError: if there is another cluster, or none.
     """
     if create:
         await client.make_path("/")
@@ -78,7 +78,7 @@ async def find_cluster(
 
 
 async def find_cluster_id(client: ZooKeeperSession) -> str | None:
-    """Return the id of the cluster; empty if it is not one of ours, None if there is none."""
+    """Return the id of the cluster; empty if it is not of this kind, None if there is none."""
     try:
         return nodes.cluster_id_of((await client.get(nodes.CLUSTER_ID)).data) or ""
     except NoNodeError:
@@ -90,7 +90,7 @@ def _another(place: str) -> str:
 
 
 async def load(client: ZooKeeperSession) -> LoadedCluster:
-    """Read the state, and what has been decided meanwhile."""
+    """Load the state, and the changes decided meanwhile."""
     while True:
         before = Head.decode((await client.get(nodes.CHANGES)).data)
         found = await read_state(client)
@@ -107,12 +107,12 @@ async def load(client: ZooKeeperSession) -> LoadedCluster:
     image.next_offset = head.next_offset
     image.controller_id, image.controller_epoch = head.controller_id, head.controller_epoch
     if image.terms and image.terms[-1].controller_epoch != head.controller_epoch:
-        image.terms = ()  # as after a controller that keeps none, of a former version
+        image.terms = ()  # as after a controller of a former version, which keeps none
     return LoadedCluster(image, head, node.version, found)
 
 
 async def read_state(client: ZooKeeperSession) -> dict[str, Node]:
-    """Return the nodes of the state; of those that only have others below them the version is not known."""
+    """Return the nodes of the state; the version of inner nodes is unknown."""
     brokers, documents, topics = await asyncio.gather(
         client.children(nodes.REGISTRATIONS), client.children(nodes.DOCUMENTS), client.children(nodes.TOPICS)
     )
@@ -134,7 +134,7 @@ async def read_changes(client: ZooKeeperSession, numbers: Sequence[int]) -> list
     """Return changes of the log.
 
     Raises:
-        NoNodeError: if one of them is not kept any more.
+        NoNodeError: if one of them was already removed.
     """
 
     async def read(number: int) -> Change:
@@ -152,7 +152,7 @@ async def _if_any(read: Callable[[str], Awaitable[Answer]], path: str) -> Answer
 
 
 async def _all(read: Callable[[Asked], Awaitable[Answer]], asked: Sequence[Asked]) -> list[Answer]:
-    """Return what each is answered with, in order; not all are asked at once."""
+    """Return the answers, in order; limits the requests under way."""
     found: list[Answer] = []
     for first in range(0, len(asked), READS_AT_ONCE):
         found += await asyncio.gather(*map(read, asked[first : first + READS_AT_ONCE]))

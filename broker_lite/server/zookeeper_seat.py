@@ -1,4 +1,4 @@
-"""The seat of a broker whose cluster rests on ZooKeeper."""
+"""The seat of a broker in a cluster on ZooKeeper."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.server.listener import Listener
 
 MIN_CONNECT_S: Final = 5.0
-"""How long a broker waits for ZooKeeper when it starts; or its session's time-out, if that is longer."""
+"""How long a broker waits for ZooKeeper at its start; or its session timeout, if that is longer."""
 
 logger = logging.getLogger(__name__)
 

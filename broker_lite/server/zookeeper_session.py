@@ -1,6 +1,6 @@
-"""A session with a ZooKeeper, as far as a broker uses one: requests in order, watches, and what may become of them.
+"""A session with a ZooKeeper, as far as a broker uses one: requests in order, watches, and their errors.
 
-`server/zookeeper_client.py` has it with a real ZooKeeper, the simulator with one that it plays.
+`server/zookeeper_client.py` implements it with a real ZooKeeper, the simulator with a simulated one.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ NO_SESSION: Final = 0
 
 
 class ZooKeeperError(Exception):
-    """A request that was refused, or of which it is not known what became of it, as the connection was lost."""
+    """A request failed, or its connection was lost, so that its outcome is unknown."""
 
 
 class ConnectionGoneError(ZooKeeperError):
-    """It is not known what became of the request."""
+    """A request whose outcome is unknown, as the connection was lost."""
 
 
 class NoNodeError(ZooKeeperError):
-    """There is no such node."""
+    """The node does not exist."""
 
 
 class NodeExistsError(ZooKeeperError):
-    """There is such a node already."""
+    """The node already exists."""
 
 
 class BadVersionError(ZooKeeperError):
@@ -35,19 +35,19 @@ class BadVersionError(ZooKeeperError):
 
 
 class Node(NamedTuple):
-    """What a node holds."""
+    """A node's content."""
 
     data: bytes
     version: int
     session: int
-    """Whose it is, if it is ephemeral; else 0."""
+    """The session of an ephemeral node; else 0."""
 
 
 class ZooKeeperSession(Protocol):
     """One client, from `start` to `close`, with one session after the other; used on the event loop only.
 
-    Requests reach ZooKeeper in the order in which they were made. What comes unasked, a watch or a change of the
-    connection, is one call of `on_event`: whoever is called looks at everything again.
+    Requests reach ZooKeeper in order. Watches and changes of the connection are one callback, `on_event`: its
+    receiver checks everything again.
     """
 
     on_event: Callable[[], None]
@@ -56,36 +56,36 @@ class ZooKeeperSession(Protocol):
     """The session's id; `NO_SESSION` before there is one, and after it has expired."""
     connected: bool
     timeout_ms: int
-    """How long a session lasts without a sign of life, as ZooKeeper has granted it."""
+    """The granted session timeout: how long a session lasts without a sign of life."""
 
     def start(self) -> None:
-        """Connect, and keep connected until `close`."""
+        """Connect, and stay connected until `close`."""
 
     def close(self) -> None:
-        """End the session, if ZooKeeper answers soon; else it ends by its time-out. A second call does nothing."""
+        """End the session, if ZooKeeper answers soon; else it ends by its timeout. A second call does nothing."""
 
     async def get(self, path: str, *, watch: bool = False) -> Node:
         """Return a node.
 
         Raises:
             NoNodeError: if there is none.
-            ZooKeeperError: for all else; so it is for the other requests.
+            ZooKeeperError: for all other errors; so for the other requests.
         """
 
     async def find(self, path: str, *, watch: bool = False) -> Node | None:
-        """Return a node without its data; None if there is none. A watch sees it come, too."""
+        """Return a node without its data; None if there is none. A watch also fires when it is created."""
 
     async def children(self, path: str, *, watch: bool = False) -> list[str]:
         """Return the names of the nodes below one."""
 
     async def make_path(self, path: str) -> None:
-        """Make a node and those above it, where they are missing; `/` is the chroot."""
+        """Create a node and its missing parents; `/` is the chroot."""
 
     async def sync(self) -> None:
-        """Wait until this server has what any other one has acknowledged."""
+        """Wait until this server has all changes that any other one has acknowledged."""
 
     def commit(self, operations: Sequence[Operation]) -> asyncio.Future[Any]:
-        """Do all of them or none; returns a future.
+        """Execute all operations or none; returns a future.
 
-        It fails with the error of the first that cannot be done.
+        It fails with the error of the first operation that fails.
         """

@@ -1,4 +1,4 @@
-"""Whether a new version of a schema may follow those that are there, in the seven modes of Confluent's registry."""
+"""Compatibility of a new schema version with earlier ones, in the seven modes of Confluent's registry."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from sparkonce.registry_lite.errors import ApiError
 
 MODES = ("NONE", "BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE")
 References = Sequence[tuple[str, str]]
-"""(name, text) of the schemas that one refers to, each after those that it refers to itself."""
+"""(name, text) of a schema's references, each after its own references."""
 Schema = tuple[str, References]
 
 
 class Format(Protocol):
-    """What a kind of schema must say."""
+    """The operations of one schema type."""
 
     def check(self, text: str, references: References) -> str:
-        """Return the text as it is kept; raise ValueError if it is no schema."""
+        """Return the text in the form that is stored; raise ValueError if the schema is invalid."""
 
     def same(self, text: str, references: References) -> str:
-        """Return what is equal for texts that are the same schema; raise ValueError if it is none."""
+        """Return a text that is equal for equal schemas; raise ValueError if the schema is invalid."""
 
     def normal(self, text: str, references: References) -> str:
-        """Return the text in the one form of all that say the same; raise ValueError if it is no schema."""
+        """Return the normalized text; raise ValueError if the schema is invalid."""
 
     def incompatible(self, reader: Schema, writer: Schema) -> list[str]:
-        """Return why a reader cannot read all that a writer writes; nothing if it can."""
+        """Return why a reader cannot read all data of a writer; empty if it can."""
 
 
 FORMATS: dict[str, Format] = {"AVRO": avro, "JSON": json_schema, "PROTOBUF": protobuf}
 
 
 def format_of(kind: str) -> Format:
-    """Return the rules of a kind.
+    """Return the operations of a schema type.
 
     Raises:
         ApiError: it is unknown.
@@ -45,7 +45,7 @@ def format_of(kind: str) -> Format:
 
 
 def incompatible(kind: str, mode: str, new: Schema, before: Sequence[Schema]) -> list[str]:
-    """Return why a schema may not follow those before it, the oldest first; nothing if it may."""
+    """Return why a schema is incompatible with earlier ones, given oldest first; empty if it is compatible."""
     rules = format_of(kind)
     try:
         return _incompatible(rules, mode, new, before)

@@ -1,4 +1,4 @@
-"""Schemas of Avro: checked by Apache's own package ``avro``, names and defaults by us."""
+"""Avro schemas: checked by Apache's package ``avro``; names and defaults are checked here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ORDER = (
     "aliases",
 )  # fmt: skip
 _ROOT = "without_namespace"
-"""The namespace of types without one for Apache's package, which takes "" for that of the type around them."""
+"""The namespace for types without one: Apache's package interprets "" as that of the enclosing type."""
 
 
 def _load(text: str) -> Any:
@@ -25,7 +25,7 @@ def _load(text: str) -> Any:
 
 
 def _schema(text: str, references: References, root: str = "") -> Schema:
-    """Return a schema with full names; raise ValueError if it is none that can be read as JSON."""
+    """Return a schema with full names; raise ValueError if it is invalid or not JSON."""
     names = Names(root)
     for _, reference in references:
         names.resolve(_load(reference))
@@ -54,7 +54,7 @@ def _parse(text: str, references: References) -> None:
 
 
 def _check_defaults(schema: Schema) -> None:
-    """Raise ValueError for a default that is none of its type's values: Java reads no schema that has one."""
+    """Raise ValueError for a default that does not match its type: Java rejects such a schema."""
     waiting = [schema.whole]
     for each in waiting:
         if isinstance(each, list):
@@ -71,19 +71,19 @@ def _check_defaults(schema: Schema) -> None:
 
 
 def check(text: str, references: References) -> str:
-    """Return the text without spaces; raise ValueError if it is no schema."""
+    """Return the text without spaces; raise ValueError if the schema is invalid."""
     _check(text, references)
     return _dump(_load(text))
 
 
 def same(text: str, references: References) -> str:
-    """Return what is equal for equal schemas: the order of attributes makes no difference."""
+    """Return a text that is equal for equal schemas, whatever the order of attributes."""
     _check(text, references)
     return _dump(_load(text), sort=True)
 
 
 def normal(text: str, references: References) -> str:
-    """Return the text with full names, attributes in one order, and types by their names where nothing else is said."""
+    """Return the text with full names, attributes in a fixed order, and types without attributes by name only."""
     _check(text, references)
     return _dump(_normal(_schema(text, references).whole, ""))
 
@@ -93,7 +93,7 @@ def _dump(schema: Any, *, sort: bool = False) -> str:
 
 
 def _normal(schema: Any, space: str) -> Any:
-    """Return a schema, whose names are in full, in its one form; ``space`` is the namespace around it."""
+    """Return the normalized form of a schema with full names; ``space`` is the enclosing namespace."""
     if isinstance(schema, list):
         return [_normal(each, space) for each in schema]
     if not isinstance(schema, dict):
@@ -119,9 +119,9 @@ def _in_order(attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def incompatible(reader: tuple[str, References], writer: tuple[str, References]) -> list[str]:
-    """Return why a reader cannot read all that a writer writes."""
+    """Return why a reader cannot read all data of a writer."""
     try:
         found = Comparison(_schema(*reader), _schema(*writer)).problem()
-    except (ValueError, TypeError, KeyError, AttributeError) as error:  # of a schema that another registry wrote
+    except (ValueError, TypeError, KeyError, AttributeError) as error:  # raised by a schema that another registry wrote
         found = f"the schemas cannot be compared: {type(error).__name__}: {error}"
     return [] if found is None else [found]

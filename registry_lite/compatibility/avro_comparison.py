@@ -1,10 +1,10 @@
-"""Whether a reader's schema of Avro reads all that a writer's writes.
+"""Whether an Avro reader schema reads all data of a writer schema.
 
-Source: the specification of Avro 1.12, "Schema Resolution" and "Aliases", and where it leaves something open, what
-Java's readers do: an enum or fixed in a union that changes keeps its full name, and a field that takes over another's
-name by an alias must leave it without a field of its own.
+Source: the specification of Avro 1.12, "Schema Resolution" and "Aliases", and where it is ambiguous, the behaviour of
+Java's readers: an enum or fixed in a union that changes keeps its full name, and a field that takes over another's
+name by an alias must leave that one without a field of its own.
 
-Two types with logical types are compatible only if these are the same: readers take the number as it is.
+Two types with logical types are compatible only if these are the same: readers use the number unchanged.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _PROMOTED = {
     "string": ("bytes",),
     "bytes": ("string",),
 }
-"""For each primitive type those that it is read as."""
+"""For each primitive type, the types that it can be read as."""
 
 
 class Schema(NamedTuple):
-    """A schema with full names, and the types that it names."""
+    """A schema with full names, and its named types."""
 
     whole: Any
     defined: Mapping[str, Any]
@@ -37,16 +37,16 @@ class Comparison:
     def __init__(self, reader: Schema, writer: Schema) -> None:
         self._reader, self._writer = reader, writer
         self._bad: dict[tuple[str, str], str] = {}
-        """Of pairs of named types the problem, where there is one."""
+        """The problems found, by pairs of named types."""
         self._seen: set[tuple[str, str]] = set()
 
     def problem(self) -> str | None:
         """Return the first problem; None if there is none.
 
-        Types that contain themselves are taken to be compatible until a problem is found; then all is compared again.
+        Recursive types count as compatible until a problem is found; then everything is compared again.
         """
         if self._reader == self._writer:
-            return None  # what aliases say is for other schemas
+            return None  # aliases do not apply
         while True:
             known = len(self._bad)
             self._seen.clear()
@@ -82,7 +82,7 @@ class Comparison:
         return next((found for each in theirs if (found := self._among(r, each, at, by_full_name=changes))), None)
 
     def _among(self, branches: Any, w: Any, at: str, *, by_full_name: bool) -> str | None:
-        """Look for a branch of the reader's that reads a type of the writer's."""
+        """Find a branch of the reader that reads a type of the writer."""
         problems: dict[str, str] = {}
         for each in (definition(branch, self._reader.defined) for branch in branches):
             found = self._compare(each, w, at)
@@ -149,7 +149,7 @@ class Comparison:
 
 
 def _form(schema: Any) -> Any:
-    """Return what is equal for branches that Java takes to be the same by their numbers; of others nothing is."""
+    """Return a key that is equal for branches that Java identifies by their numbers; unique for others."""
     kind = kind_of(schema)
     if kind in ("record", "error", "array", "map"):
         return object()
@@ -165,7 +165,7 @@ def _have_one_name(r: Any, w: Any) -> bool:
 
 
 def _logical(r: Any, w: Any, at: str) -> str | None:
-    """Compare the logical types of two types, where both have one."""
+    """Compare the logical types of two types, if both have one."""
     ours, theirs = (each.get("logicalType") if isinstance(each, dict) else None for each in (r, w))
     if ours is None or theirs is None:
         return None

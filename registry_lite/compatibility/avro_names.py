@@ -1,7 +1,7 @@
-"""Schemas of Avro with all names in full, and which values of JSON are defaults.
+"""Avro schemas with full names, and checks of JSON defaults.
 
-Source: the specification of Avro 1.12, "Names" and "Complex Types". As in Java, a name that is not known in the
-namespace around it is looked for among the types without a namespace.
+Source: the specification of Avro 1.12, "Names" and "Complex Types". As in Java, a name that is unknown in the enclosing
+namespace is looked up among the types without a namespace.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ _WHOLE = {"int": 31, "long": 63}
 
 
 class Names:
-    """The types that schemas define, one after the other."""
+    """The types that schemas define, in order."""
 
     def __init__(self, root: str = "") -> None:
-        """``root`` is the namespace that types without one are shown in."""
+        """``root`` is the namespace of types without one."""
         self.defined: dict[str, Any] = {}
         self._root = root
 
     def resolve(self, schema: Any, space: str = "") -> Any:
-        """Return a schema with all names in full; what is no schema is left as it is.
+        """Return a schema with full names; invalid parts are unchanged.
 
         Raises:
-            ValueError: a type has the name of a primitive one.
+            ValueError: if a type has the name of a primitive one.
         """
         if isinstance(schema, str):
             return schema if schema in PRIMITIVE else self._known(schema, space)
@@ -84,14 +84,14 @@ def namespace_of(full: str) -> str:
 
 
 def kind_of(schema: Any) -> str:
-    """Return the type of a schema that is no name; that of a list is ``union``."""
+    """Return the type of a schema that is not a name; that of a list is ``union``."""
     if isinstance(schema, list):
         return "union"
     return str(schema) if isinstance(schema, str) else str(schema["type"])
 
 
 def definition(schema: Any, defined: Mapping[str, Any]) -> Any:
-    """Return what a schema means: names are replaced by what they stand for, as are types that only hold another."""
+    """Return the definition of a schema: names are replaced by their types, and wrappers by the type inside."""
     while True:
         if isinstance(schema, str) and schema in defined:
             schema = defined[schema]
@@ -102,9 +102,9 @@ def definition(schema: Any, defined: Mapping[str, Any]) -> Any:
 
 
 def is_default(schema: Any, value: Any, defined: Mapping[str, Any], *, in_java: bool = False) -> bool:
-    """Return whether a value of JSON can be a default of a schema; of a union, one of any branch.
+    """Return whether a JSON value can be a default of a schema; for a union, of any branch.
 
-    With ``in_java`` only if Java's readers find the branch: they take the first record or enum for that of any value.
+    With ``in_java`` only if Java's readers find the branch: they use the first record or enum for any value.
     """
 
     def fits(below: Any, part: Any) -> bool:

@@ -1,10 +1,10 @@
-"""Whether all documents that one JSON Schema takes are taken by another, by rules that err on the side of no.
+"""Whether one JSON Schema accepts all documents that another accepts; in doubt the answer is no.
 
-1. A reader takes all that a writer writes if each of its units follows from the writer's conjuncts taken together. A
-   rule has to hold for every document; that is why each says what it relies on.
-2. A unit that speaks of kinds of values that the writer never writes follows from that.
+1. A reader accepts all documents of a writer if each of its units follows from the writer's conjuncts together. A
+   rule must hold for every document; that is why each names its assumptions.
+2. A unit about kinds of values that the writer never writes follows from that.
 3. If a unit does not follow, it may do so for each alternative of the writer's ``anyOf``, or for each kind of values.
-4. A pair that is being compared already, of a value further out, counts as compatible: by induction over the size of
+4. A pair that is already being compared, for an enclosing value, counts as compatible: by induction over the size of
    documents, since this value is smaller. A pair of the same value does not.
 """
 
@@ -32,7 +32,7 @@ from sparkonce.registry_lite.compatibility.json_form import (
 )
 
 MAX_COMPARISONS = 50_000
-"""Pairs of parts that are compared: alternatives of alternatives would be endless otherwise."""
+"""The most pairs of parts compared: nested alternatives would otherwise take exponential time."""
 _SPEAKS_OF = {
     **dict.fromkeys(("minimum", "maximum", "multipleOf"), NUMBERS),
     **dict.fromkeys(("minLength", "maxLength", "pattern"), frozenset({"string"})),
@@ -46,7 +46,7 @@ _PLAIN_PATTERN = re.compile(
     r"(?:[^\\\[\](){}]|\\[bBdDwWsS\W]|\(\?:|\((?!\?)|\)|\{\d+(?:,\d*)?\}|\[\^?(?:[^\\\[\]]|\\[dDwWsS\W])+\])*",
     re.ASCII,
 )
-"""Patterns of which RE2, Python and JavaScript say the same for names of printable ASCII characters."""
+"""Patterns that RE2, Python and JavaScript interpret equally for names of printable ASCII characters."""
 
 _UNKNOWN = {"$ref": "REFERENCE_UNKNOWN", "$schema": "DRAFT_NOT_COMPARED"}
 
@@ -55,18 +55,18 @@ Problems = list[str]
 
 
 class TooComplexError(Exception):
-    """More is to be compared than `MAX_COMPARISONS`."""
+    """More than `MAX_COMPARISONS` pairs would have to be compared."""
 
 
 class Comparison:
-    """Finds out at which places a reader does not take what a writer writes."""
+    """Finds the places where a reader rejects documents of a writer."""
 
     def __init__(self) -> None:
         self._left = MAX_COMPARISONS
         self._depth = 0
-        """How many objects and arrays are around the value that is spoken of."""
+        """How many objects and arrays enclose the current value."""
         self._open: dict[object, int] = {}
-        """What is being compared, and at which depth."""
+        """The pairs being compared, and their depths."""
         self._rules: dict[str, Callable[[Any, list[Conjunct], str], Problems]] = {
             "type": self._type,
             "values": self._values,
@@ -84,24 +84,24 @@ class Comparison:
         }
 
     def takes(self, reader: Place, writers: Sequence[Place], at: str) -> Problems:
-        """Return what keeps a reader from taking what all of the writers take.
+        """Return why a reader rejects values that all of the writers accept.
 
         Raises:
-            TooComplexError: that would take too long to find out.
+            TooComplexError: if there are too many comparisons.
         """
         if any(same(reader, writer) for writer in writers):
             return []
         return self._follow(_units(_conjuncts(reader)), _conjuncts(*writers), at)
 
     def _takes_inside(self, reader: Place, writers: Sequence[Place], at: str) -> Problems:
-        """Return the same for values that are inside the present one."""
+        """Return the same for values inside the current one."""
         self._depth += 1
         found = self.takes(reader, writers, at)
         self._depth -= 1
         return found
 
     def _follow(self, units: Sequence[Unit], w: list[Conjunct], at: str) -> Problems:
-        """Return which units do not hold for all values that have all of the writer's conjuncts."""
+        """Return the units that do not hold for all values that satisfy the writer's conjuncts."""
         self._spend()
         key = (tuple((name, id(unit)) for name, unit in units), frozenset(map(id, w)))
         kinds = _kinds(w)
@@ -121,7 +121,7 @@ class Comparison:
         return problems
 
     def _split(self, units: Sequence[Unit], w: list[Conjunct], at: str, problems: Problems) -> Problems:
-        """Return what does not hold for some alternative of the writer's."""
+        """Return the problems for some alternative of the writer."""
         group = next((each for each in w if "anyOf" in each), None)
         if group:
             others = [each for each in w if each is not group]
@@ -160,7 +160,7 @@ class Comparison:
         return [] if taken else [f"ENUM_ARRAY_NARROWED at {at}"]
 
     def _multiple_of(self, unit: Place, w: list[Conjunct], at: str) -> Problems:
-        """Multiples of 6 are multiples of 3; fractions only count if they are equal."""
+        """Compare divisors: multiples of 6 are multiples of 3; fractions only count if they are equal."""
         ours, theirs = unit.part, [each.part for each in _all("multipleOf", w)]
         whole = isinstance(ours, int)
         if any(ours == each or (whole and isinstance(each, int) and each % ours == 0) for each in theirs):
@@ -175,7 +175,7 @@ class Comparison:
         return [f"REQUIRED_ATTRIBUTE_ADDED at {at}/properties/{name}" for name in sorted(missing)]
 
     def _properties(self, unit: Properties, w: list[Conjunct], at: str) -> Problems:
-        """Compare by name what is listed, then the other names by pattern, then those that fit no pattern."""
+        """Compare the listed names, then other names by pattern, then those that match no pattern."""
         theirs: list[Properties] = _all("properties", w)
         problems: Problems = []
         for name in sorted(unit.listed.keys() | {name for each in theirs for name in each.listed}):
@@ -191,7 +191,7 @@ class Comparison:
         return problems
 
     def _name(self, name: str, unit: Properties, theirs: Sequence[Properties], at: str) -> Problems:
-        """Compare all that may be said of a name with what surely is; a pattern in both fits in both or in neither."""
+        """Compare a name's possible schemas with its certain ones; a pattern in both matches in both or in neither."""
         given = [place for each in theirs for place in _surely(name, each)]
         problems: Problems = []
         if name in unit.listed:
@@ -207,7 +207,7 @@ class Comparison:
         return problems
 
     def _other_names(self, part: Place, options: Iterable[Sequence[Place]], at: str) -> bool:
-        """Return whether a part takes whatever one of the writer's units may say of a name that is not listed."""
+        """Return whether a part accepts every possible schema of the writer for unlisted names."""
         if not self._takes_inside(part, [], at):
             return True
         return any(all(not self._takes_inside(part, [each], at) for each in said) for said in options)
@@ -218,7 +218,7 @@ class Comparison:
         return [f"PROPERTYNAMES_CHANGED at {at}"] if found else []
 
     def _dependent_schemas(self, unit: dict[str, Place], w: list[Conjunct], at: str) -> Problems:
-        """Where a name is there, what the writer says for it holds, too."""
+        """Compare for each name: if it is present, the writer's schema for it holds, too."""
         for name, part in unit.items():
             said = [each[name] for each in _all("dependentSchemas", w) if name in each]
             if self._follow(_units(_conjuncts(part)), [*w, *_conjuncts(*said)], at):
@@ -228,7 +228,7 @@ class Comparison:
     # -- arrays
 
     def _items(self, unit: Items, w: list[Conjunct], at: str) -> Problems:
-        """Compare each place of a tuple, then the rest, as far as the writer's arrays may be that long."""
+        """Compare each position of a tuple, then the rest, up to the maximum length of the writer's arrays."""
         theirs: list[Items] = _all("items", w)
         most = min(_all("maxItems", w), default=None)
         problems: Problems = []
@@ -241,7 +241,7 @@ class Comparison:
         return problems
 
     def _contains(self, unit: tuple[Place, int, int | None], w: list[Conjunct], at: str) -> Problems:
-        """Compare so that the reader counts what the writer counts; for the most that it may be, the other way."""
+        """Compare so that the reader counts all elements that the writer counts; for the maximum, vice versa."""
         part, least, most = unit
         theirs = _all("contains", w)
         enough = least <= 0 or any(a >= least and not self._takes_inside(part, [each], at) for each, a, _ in theirs)
@@ -253,7 +253,7 @@ class Comparison:
     # -- combinations
 
     def _any_of(self, unit: list[Place], w: list[Conjunct], at: str) -> Problems:
-        """One branch takes all. Where the writer has alternatives, they are looked at one by one, by `_split`."""
+        """Check that one branch accepts all. Alternatives of the writer are compared one by one, by `_split`."""
         groups = _all("anyOf", w)
         alike = (group for group in groups if len(group) == len(unit))
         if any(all(map(same, unit, group)) for group in alike):
@@ -263,7 +263,7 @@ class Comparison:
         return [f"COMBINED_TYPE_SUBSCHEMAS_CHANGED at {at}"]
 
     def _exclusive(self, unit: list[Place], w: list[Conjunct], at: str) -> Problems:
-        """No value is in two branches: they have none in common, or two of the writer's ``oneOf`` have it, too."""
+        """Check that no value is in two branches: they are disjoint, or two of the writer's ``oneOf`` contain them."""
         theirs: list[list[Place]] = _all("exclusive", w)
         overlapping = [
             (one, other)
@@ -280,7 +280,7 @@ class Comparison:
         return [f"ONEOF_BRANCHES_OVERLAP at {at}"] if overlapping else []
 
     def _if(self, unit: tuple[Place, Place, Place], w: list[Conjunct], at: str) -> Problems:
-        """Compare ``then`` for what has the reader's ``if``, ``else`` for all, each with what the writer adds to it.
+        """Compare ``then`` for values of the reader's ``if``, ``else`` for all, each with the writer's additions.
 
         The writer adds its ``then`` if its ``if`` takes all of the reader's, and its ``else`` if it is the other way.
         """
@@ -294,12 +294,12 @@ class Comparison:
         return [f"IF_CHANGED at {at}"] if found else []
 
     def _not(self, unit: Place, w: list[Conjunct], at: str) -> Problems:
-        """Find the reader's part within what the writer excludes, or at least where the writer writes nothing."""
+        """Check that the writer excludes the reader's part, or at least never writes it."""
         excluded = any(not self.takes(each, [unit], at) for each in _all("not", w))
         return [] if excluded or self._empty([*w, *_conjuncts(unit)]) else [f"NOT_CHANGED at {at}"]
 
     def _empty(self, w: list[Conjunct]) -> bool:
-        """Return whether surely no value has all of these conjuncts."""
+        """Return whether certainly no value satisfies all of these conjuncts."""
         self._spend()
         key = ("empty", frozenset(map(id, w)))
         if key in self._open:
@@ -321,7 +321,7 @@ class Comparison:
         return empty
 
     def _no_object(self, w: list[Conjunct]) -> bool:
-        """Return whether a name that has to be there can have no value."""
+        """Return whether a required name can have no value."""
         theirs: list[Properties] = _all("properties", w)
         names = sorted(set().union(*_all("required", w)))
         values = (_conjuncts(*(part for each in theirs for part in _surely(name, each))) for name in names)
@@ -352,7 +352,7 @@ def _all(name: str, conjuncts: Iterable[Conjunct]) -> list[Any]:
 
 
 def _kinds(w: list[Conjunct]) -> frozenset[str]:
-    """Return the kinds of the values that may have all of these conjuncts."""
+    """Return the kinds of the values that may satisfy all of these conjuncts."""
     kinds: frozenset[str] = reduce(frozenset.intersection, _all("type", w), KINDS)
     for values in _all("values", w):
         kinds = kinds.intersection(frozenset().union(*map(kinds_of, values.values())))
@@ -360,7 +360,7 @@ def _kinds(w: list[Conjunct]) -> frozenset[str]:
 
 
 def _values(w: list[Conjunct]) -> set[Any] | None:
-    """Return the values, in `canonical` form, that are in all lists and of a kind that may be; None without a list."""
+    """Return the values, in `canonical` form, that are in all lists and of an allowed kind; None without a list."""
     kinds = _kinds(w)
     lists = [{key for key, each in values.items() if kinds_of(each) & kinds} for values in _all("values", w)]
     return set.intersection(*lists) if lists else None
@@ -378,7 +378,7 @@ def _most(bound: Any) -> tuple[float, bool]:
 
 
 def _surely(name: str, unit: Properties) -> Iterator[Place]:
-    """Return what is surely said of a name."""
+    """Return the schemas that certainly apply to a name."""
     fits = {pattern: _fits(pattern, name) for pattern in unit.patterns}
     if name in unit.listed:
         yield unit.listed[name]
@@ -388,12 +388,12 @@ def _surely(name: str, unit: Properties) -> Iterator[Place]:
 
 
 def _listed(name: str, unit: Properties) -> bool:
-    """Return whether ``additionalProperties`` surely says nothing of a name."""
+    """Return whether ``additionalProperties`` certainly does not apply to a name."""
     return name in unit.listed or any(_fits(pattern, name) for pattern in unit.patterns)
 
 
 def _options(pattern: str, unit: Properties) -> list[Place]:
-    """Return what may be said of a name that is not listed, but fits a pattern."""
+    """Return the schemas that may apply to an unlisted name that matches a pattern."""
     if pattern in unit.patterns:
         return [unit.patterns[pattern]]
     return [*unit.patterns.values(), unit.additional]
@@ -401,10 +401,10 @@ def _options(pattern: str, unit: Properties) -> list[Place]:
 
 @lru_cache(4096)
 def _fits(pattern: str, name: str) -> bool | None:
-    """Return whether a name fits a pattern; None where that is not known, or not the same for all.
+    """Return whether a name matches a pattern; None if unknown, or not the same for all engines.
 
-    Arrow's regular expressions (RE2) take a time that grows with the name alone. Python's could take years for
-    ``(a+)+``; their syntax is not that of JavaScript either, which JSON Schema's patterns are written in.
+    Arrow's regular expressions (RE2) take time linear in the name. Python's could take years for
+    ``(a+)+``; nor is their syntax that of JavaScript, which JSON Schema's patterns use.
     """
     if not (name.isascii() and name.isprintable() and _PLAIN_PATTERN.fullmatch(pattern)):
         return None

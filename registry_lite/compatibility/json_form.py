@@ -1,10 +1,10 @@
-"""One form for JSON Schemas of all drafts: conjuncts of units, where keywords that depend on each other are one unit.
+"""One form for JSON Schemas of all drafts: conjuncts of units, where interdependent keywords are one unit.
 
 1. A document is valid under a schema if it is valid under each unit of each of its conjuncts.
-2. A unit means the same wherever it stands: ``properties``, ``patternProperties`` and ``additionalProperties`` are one
+2. A unit means the same in every position: ``properties``, ``patternProperties`` and ``additionalProperties`` are one
    unit, so are ``if``, ``then`` and ``else``, and draft 4's ``exclusiveMaximum`` is part of ``maximum``.
-3. What is left out never rejects a document: annotations, names that no draft has, and units that always hold.
-4. What is not understood is a unit, too; it is equal to itself only.
+3. Omitted parts never reject a document: annotations, names unknown to all drafts, and units that always hold.
+4. An unknown keyword is a unit, too; it equals only itself.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SINCE = {
 _UNTIL = {"dependencies": 7, "additionalItems": 2019, "$recursiveRef": 2019}
 _COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
 _SCALARS = ("pattern", "format", "multipleOf", "uniqueItems", "contentEncoding", "contentMediaType", "contentSchema")
-"""What is compared as it stands, beside numbers."""
+"""Units that are compared for equality, besides numbers."""
 _KEYWORDS = {
     *(*_SINCE, *_UNTIL, *_COUNTS, *_SCALARS, "$ref", "type", "enum", "required", "properties", "patternProperties"),
     *("additionalProperties", "items", "allOf", "anyOf", "oneOf", "not"),
@@ -52,11 +52,11 @@ _EVALUATES = {
     "unevaluatedProperties": _IN_PLACE | {"additionalProperties"},
     "unevaluatedItems": _IN_PLACE | {"items", "additionalItems"},
 }
-"""Beside these, ``unevaluated*`` is compared with the whole schema; otherwise it is the rest of the unit."""
+"""Besides these, ``unevaluated*`` is compared with the whole schema; otherwise it is the rest of the unit."""
 
 NUMBERS = frozenset({"written as integer", "integral", "fraction"})
 KINDS = frozenset({"null", "boolean", "object", "array", "string", *NUMBERS})
-"""The kinds of values: no value has two. Draft 4 does not call 1.0 an integer, all others do."""
+"""The kinds of values: each value has one. In draft 4 1.0 is not an integer, in all others it is."""
 
 Part = Any
 """A schema, true or false, or another part of a document."""
@@ -66,7 +66,7 @@ Conjunct = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """A part of a document where it stands: that decides what its references mean."""
+    """A part of a document at its location, which determines the target of its references."""
 
     part: Part
     resolver: Any
@@ -80,7 +80,7 @@ class Place:
         return Place(part, resolver, self.documents)
 
     def target(self, keyword: str) -> Place | None:
-        """Return where a reference leads; None if that is not known.
+        """Return the target of a reference; None if unknown.
 
         A metaschema is represented by its address: it is the same for all.
         """
@@ -96,7 +96,7 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Properties:
-    """What is said of the values in an object."""
+    """The schemas of the values in an object."""
 
     listed: Mapping[str, Place]
     patterns: Mapping[str, Place]
@@ -105,20 +105,20 @@ class Properties:
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """What is said of the elements of an array."""
+    """The schemas of the elements of an array."""
 
     prefix: Sequence[Place]
     rest: Place
 
     def at(self, index: int) -> Place:
-        """Return what is said of one element."""
+        """Return the schema of one element."""
         return self.prefix[index] if index < len(self.prefix) else self.rest
 
 
 class Documents:
-    """A schema and those that it refers to, read as one draft: that of ``$schema``, else the first of those supposed.
+    """A schema and its references, read as one draft: that of ``$schema``, else the first supposed one.
 
-    Keywords of the others supposed say nothing here: they are compared as those drafts.
+    Keywords of the other supposed drafts are ignored here: they are compared as those drafts.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Documents:
         self.contents = [json.loads(each) for each in (text, *(reference for _, reference in references))]
         kind = validator_for(self.contents[0], default=supposed[0])
         self.silent = validator_for(self.contents[0], default=None) is None
-        """Whether nothing says the draft."""
+        """Whether no ``$schema`` names the draft."""
         self._others = [_DRAFTS[each][0] for each in supposed if self.silent and each is not kind]
         said = (part for part in _mappings(self.contents) if isinstance(part.get("$schema"), str))
         alike = {kind, Draft7Validator} if self.silent else {kind}
@@ -151,7 +151,7 @@ class Documents:
         self._conjuncts: dict[int, list[Conjunct]] = {}
 
     def target(self, place: Place, keyword: str) -> Place | None:
-        """Return where a reference leads, as `Place.target` does."""
+        """Return the target of a reference, as `Place.target`."""
         key = (id(place.part), keyword)
         if key not in self._targets:
             self._targets[key] = self._find(place, place.part[keyword], keyword)
@@ -166,10 +166,10 @@ class Documents:
                 found = place.resolver.lookup(each)
             except Unresolvable as error:
                 if type(error) is Unresolvable:
-                    continue  # the document is not there
+                    continue  # the document is missing
                 return None
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-                return None  # the package cannot read what the reference or the schema says
+                return None  # the package cannot resolve the reference
             except BaseException as error:
                 raise _of_stack(error) from None
             key = id(found.contents)
@@ -180,12 +180,12 @@ class Documents:
         return Place(reference.removesuffix("#"), None, self) if known else None
 
     def conjuncts(self, place: Place) -> list[Conjunct]:
-        """Return what a schema says."""
+        """Return a schema's conjuncts."""
         if isinstance(place.part, bool):
             return [] if place.part else [NEVER]
         key = id(place.part)
         if key not in self._conjuncts:
-            self._conjuncts[key] = [{"$ref": place}]  # for a reference that leads to itself
+            self._conjuncts[key] = [{"$ref": place}]  # for a reference to itself
             self._conjuncts[key] = [each for each in self._build(place) if each]
         return self._conjuncts[key]
 
@@ -225,10 +225,10 @@ NEVER: Conjunct = {"type": frozenset()}
 
 
 def in_each_draft(*schemas: tuple[str, Sequence[tuple[str, str]]]) -> Iterator[list[Documents]]:
-    """Yield the schemas as each draft that they may be of.
+    """Yield the schemas as each possible draft.
 
     Without ``$schema`` that is draft 7, as in Confluent's registry, and 2020-12, as for validators; or 2019-09 if they
-    are not valid for that, as with an array as ``items``. What is valid for neither is of draft 7 alone.
+    are not valid for that, as with an array as ``items``. Schemas that are valid for neither are of draft 7 only.
     """
     supposed: list[Any] = [Draft7Validator]
     silent = [schema for schema in schemas if Documents(*schema).silent]
@@ -242,7 +242,7 @@ def in_each_draft(*schemas: tuple[str, Sequence[tuple[str, str]]]) -> Iterator[l
 
 @lru_cache(256)
 def _is_of(kind: Any, text: str) -> bool:
-    """Return whether a schema is valid for a draft: that takes longer than all else, so it is kept."""
+    """Return whether a schema is valid for a draft; cached, since that takes longer than all else."""
     return _is_valid(kind(kind.META_SCHEMA), json.loads(text))
 
 
@@ -254,7 +254,7 @@ def _is_valid(validator: Any, part: Part) -> bool:
 
 
 def _of_stack(error: BaseException) -> BaseException:
-    """Return an error, RecursionError for a panic: Rust's maps panic where Python's stack ends."""
+    """Return an error, RecursionError for a panic: Rust's maps panic at the end of Python's stack."""
     return RecursionError() if type(error).__name__ == "PanicException" else error
 
 
@@ -303,7 +303,7 @@ def _kinds_named(name: str, draft: int) -> frozenset[str]:
 
 
 def kinds_of(value: Any) -> frozenset[str]:
-    """Return of which of the `KINDS` values are that are equal to this one: 1 may be written as 1.0."""
+    """Return the `KINDS` of the values equal to this one: 1 may be written as 1.0."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return frozenset({"fraction"}) if value % 1 else NUMBERS - {"fraction"}
     names = {bool: "boolean", str: "string", list: "array", dict: "object", type(None): "null"}
@@ -360,7 +360,7 @@ def _as_it_stands(part: Part, place: Place) -> Conjunct:
 
 
 def canonical(value: Any) -> Any:
-    """Return what is equal for equal values of JSON: 1 and 1.0 are, 1 and true are not."""
+    """Return a key that is equal for equal JSON values: 1 and 1.0 are, 1 and true are not."""
     if isinstance(value, bool):
         return "boolean", value
     if isinstance(value, list):
@@ -369,9 +369,9 @@ def canonical(value: Any) -> Any:
 
 
 def same(a: Place, b: Place, assumed: set[tuple[int, int]] | None = None) -> bool:
-    """Return whether two parts are equal, and all that they refer to, too.
+    """Return whether two parts are equal, including all their references.
 
-    References that lead back to a pair that is being compared add nothing to it.
+    References back to a pair that is being compared are ignored.
     """
     if not isinstance(a.part, dict | list) or type(a.part) is not type(b.part):
         return bool(canonical(a.part) == canonical(b.part))

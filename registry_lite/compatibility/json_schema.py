@@ -1,8 +1,8 @@
-"""Schemas of JSON Schema: checked by the package ``jsonschema``, compared by what documents they take.
+"""JSON Schemas: checked by the package ``jsonschema``, compared by the documents that they accept.
 
-A reader can read all that a writer writes if each document that the writer's schema takes is one that the reader's
-takes: `json_form` brings the schemas into one form, `json_comparison` compares them. What is unclear counts as
-incompatible. The content model of an object is open where ``additionalProperties`` is not false: then a property that
+A reader can read all data of a writer if it accepts each document that the writer's schema
+accepts: `json_form` brings the schemas into one form, `json_comparison` compares them. Doubtful cases count as
+incompatible. The content model of an object is open unless ``additionalProperties`` is false: then a property that
 only the reader has may already be written, with any value.
 """
 
@@ -24,7 +24,7 @@ _NEWEST = {
 
 
 def check(text: str, references: Sequence[tuple[str, str]]) -> str:
-    """Return the text without spaces; raise ValueError if it is no schema."""
+    """Return the text without spaces; raise ValueError if the schema is invalid."""
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import Draft7Validator, validator_for
 
@@ -39,7 +39,7 @@ def check(text: str, references: Sequence[tuple[str, str]]) -> str:
 
 
 def _formats(checker: Any) -> Any:
-    """Return a checker of formats that takes the patterns of JavaScript, too, as far as RE2 reads them."""
+    """Return a checker of formats that also accepts JavaScript's patterns, as far as RE2 does."""
     made = type(checker)(())
     made.checkers = {**checker.checkers, "regex": (_is_pattern, ())}
     return made
@@ -59,12 +59,12 @@ def _is_pattern(value: object) -> bool:
 
 
 def same(text: str, references: Sequence[tuple[str, str]]) -> str:
-    """Return what is equal for equal schemas: the order of names makes no difference."""
+    """Return a text that is equal for equal schemas, whatever the order of names."""
     return normal(text, references)
 
 
 def normal(text: str, references: Sequence[tuple[str, str]]) -> str:
-    """Return the text with names in alphabetical order; raise ValueError if it is no schema."""
+    """Return the text with names in alphabetical order; raise ValueError if the schema is invalid."""
     check(text, references)
     return _dump(strict_json(text), sort=True)
 
@@ -74,7 +74,7 @@ def _dump(document: Any, *, sort: bool = False) -> str:
 
 
 def incompatible(reader: tuple[str, Any], writer: tuple[str, Any]) -> list[str]:
-    """Return why a reader cannot read all that a writer writes."""
+    """Return why a reader cannot read all data of a writer."""
     from sparkonce.registry_lite.compatibility.json_comparison import MAX_COMPARISONS, Comparison, TooComplexError
     from sparkonce.registry_lite.compatibility.json_form import canonical, in_each_draft
 

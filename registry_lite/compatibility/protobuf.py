@@ -1,9 +1,9 @@
-"""Schemas of Protobuf: compiled by Google's compiler, compared by what its parser reads of the wire format.
+"""Protobuf schemas: compiled by Google's compiler, compared by how its parser reads the wire format.
 
-Fields are identified by their numbers. A reader is compatible if it finds every value that a writer may have set in a
-field that both have. That is stricter than Confluent's registry, which also accepts what is cut (``int64`` read as
-``int32``), dropped (a list read as one value, a constant that a closed enum lacks) or no text (``bytes`` read as
-``string``). A difference is named as Confluent's registry names it, with the number of the field.
+Fields are identified by their numbers. A reader is compatible if it reads every value that a writer may have set in a
+field that both have. That is stricter than Confluent's registry, which also accepts values that are truncated
+(``int64`` read as ``int32``), dropped (a list read as one value, a constant that a closed enum lacks) or not text
+(``bytes`` read as ``string``). Differences have the names of Confluent's registry, with the number of the field.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ _HELD_BY = {
     _SINT32: {_SINT64},
     _STRING: {_BYTES},
 }
-"""For each kind the others that are written alike and hold all its values; of enums, the open ones."""
+"""For each kind the others with the same encoding that hold all its values; for enums, the open ones."""
 
 
 def check(text: str, references: Sequence[tuple[str, str]]) -> str:
-    """Return the text; raise ValueError if it is no schema."""
+    """Return the text; raise ValueError if the schema is invalid."""
     descriptor_set(text, references)
     return text
 
 
 def same(text: str, references: Sequence[tuple[str, str]]) -> str:
-    """Return what is equal for schemas that mean the same: comments, spaces and base64 make no difference."""
+    """Return a key that is equal for equal schemas, whatever the comments, spaces and base64."""
     made = descriptor_set(text, references).file[-1]
     made.ClearField("name")
     return _base64(made)
 
 
 def normal(text: str, references: Sequence[tuple[str, str]]) -> str:
-    """Return the text: there is no other form of it."""
+    """Return the text unchanged: there is no normalized form."""
     return check(text, references)
 
 
@@ -61,12 +61,12 @@ def _base64(file: FileDescriptorProto) -> str:
 
 
 def incompatible(reader: tuple[str, Any], writer: tuple[str, Any]) -> list[str]:
-    """Return why a reader cannot read all that a writer writes."""
+    """Return why a reader cannot read all data of a writer."""
     return differences(descriptor_set(*reader), descriptor_set(*writer))
 
 
 def differences(reader: FileDescriptorSet, writer: FileDescriptorSet) -> list[str]:
-    """Return the differences, between compiled schemas, by which a reader loses what a writer writes."""
+    """Return the differences between compiled schemas by which a reader loses data of a writer."""
     try:
         schemas = _Schema(reader), _Schema(writer)
     except TypeError as error:  # the compiler may accept what the runtime does not
@@ -75,7 +75,7 @@ def differences(reader: FileDescriptorSet, writer: FileDescriptorSet) -> list[st
 
 
 class _Schema:
-    """A schema's last file, with all that its files say of a message; features of editions are resolved."""
+    """A schema's last file, with the messages of all its files; features of editions are resolved."""
 
     def __init__(self, files: FileDescriptorSet) -> None:
         from google.protobuf.descriptor_pool import DescriptorPool
@@ -89,18 +89,18 @@ class _Schema:
 
     @cached_property
     def messages(self) -> Mapping[str, Descriptor]:
-        """The messages of the file by their full names, those within others too, and no entries of maps."""
+        """The messages of the file by their full names, including nested ones, without map entries."""
         waiting = list(self._main.message_types_by_name.values())
         for message in waiting:
             waiting += message.nested_types
         return {each.full_name: each for each in waiting if not each.GetOptions().map_entry}
 
     def fields(self, message: Descriptor) -> Mapping[int, FieldDescriptor]:
-        """Return the fields of a message by number, extensions included."""
+        """Return the fields of a message by number, including extensions."""
         return {each.number: each for each in (*message.fields, *self._pool.FindAllExtensions(message))}
 
     def takes_any_bytes(self, found: FieldDescriptor) -> bool:
-        """Return whether an edition's schema says that a text need not be UTF-8. In proto2 it has to be, unverified."""
+        """Return whether an edition's schema allows text that is not UTF-8. In proto2 it must be, unverified."""
         return found.file.name in self._editions and not _verifies(found)
 
 
@@ -110,7 +110,7 @@ class _Comparison:
     writer: _Schema
     found: list[str] = field(default_factory=list)
     seen: set[tuple[str, str]] = field(default_factory=set)
-    """Pairs of messages that are compared already."""
+    """Pairs of messages that have been compared."""
 
     def run(self) -> list[str]:
         same_package = self.reader.package == self.writer.package
@@ -146,7 +146,7 @@ class _Comparison:
             self._oneof(oneof, theirs, f"{_place(reader)}/{oneof.name}")
 
     def _removed(self, w: FieldDescriptor, ours: Mapping[int, FieldDescriptor], at: str) -> None:
-        """Compare a field that the reader does not have: of a oneof that it has, it would not know what was set."""
+        """Compare a field that the reader lacks: if it has its oneof, it would not know which field was set."""
         if w.is_required:
             self._say("REQUIRED_FIELD_REMOVED", at)
         if w.containing_oneof is not None and any(each.number in ours for each in w.containing_oneof.fields):
@@ -171,7 +171,7 @@ class _Comparison:
         elif r.type == w.type == _ENUM:
             self._enums(r, w, at)
         if not w.has_presence and r.has_presence and not r.is_repeated and r.type != _MESSAGE and r.default_value:
-            self._say("FIELD_DEFAULT_CHANGED", at)  # the writer leaves out a zero
+            self._say("FIELD_DEFAULT_CHANGED", at)  # the writer omits a zero
 
     def _enums(self, r: FieldDescriptor, w: FieldDescriptor, at: str) -> None:
         if r.enum_type.full_name != w.enum_type.full_name:
@@ -182,7 +182,7 @@ class _Comparison:
     def _oneof(self, oneof: OneofDescriptor, theirs: Mapping[int, FieldDescriptor], at: str) -> None:
         """Compare fields that exclude each other for the reader: they must have done so for the writer.
 
-        Names say nothing here. What a oneof's fields were in is compared: one oneof of the writer, or one field.
+        Names are ignored. What is compared is the writer's oneof, or its single field.
         """
         before = [theirs[each.number] for each in oneof.fields if each.number in theirs]
         alone = [each for each in before if each.containing_oneof is None]
@@ -206,8 +206,8 @@ def _is_map(found: FieldDescriptor) -> bool:
 
 
 def _verifies(found: FieldDescriptor) -> bool:
-    """Return whether a parser rejects a text that is not UTF-8; the features of proto2 and proto3 say it, too."""
-    features = found._GetFeatures()  # there is no public way
+    """Return whether a parser rejects a text that is not UTF-8; also for proto2 and proto3."""
+    features = found._GetFeatures()  # there is no public function
     return bool(features.utf8_validation == features.VERIFY)
 
 

@@ -1,7 +1,7 @@
-"""JSON as RFC 8259 has it, so that whoever reads the registry's topic or its answers can read it.
+"""JSON by RFC 8259, so that all readers of the registry's topic and responses can parse it.
 
-Python's module also takes ``NaN``, makes infinity of 1e999, and lets half of a surrogate pair into a text, which UTF-8
-cannot hold.
+Python's module also accepts ``NaN``, converts 1e999 to infinity, and accepts half of a surrogate pair, which UTF-8
+cannot encode.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 
 def strict_json(text: str | bytes) -> Any:
-    """Return what a text says.
+    """Parse a text.
 
     Raises:
-        ValueError: it is not JSON, or nobody could write it again.
+        ValueError: if it is not JSON, or cannot be written again.
     """
     try:
         found = json.loads(text, parse_constant=_refuse, parse_float=_finite)

@@ -1,1 +1,1 @@
-"""What clients and brokers of Kafka share."""
+"""Shared by Kafka clients and the broker."""

@@ -2,9 +2,9 @@ r"""`sasl.jaas.config`: a login module and its options.
 
     org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="alice-secret";
 
-Read as Kafka's `JaasConfig` does, which goes by Java's `StreamTokenizer`: words are of letters, digits and ``.-_$`` and
-do not begin with a digit; anything else is quoted; a backslash in quotes begins an escape (``\n``, octal ``\101``); a
-slash begins a comment. The text holds passwords, so no error shows any of it.
+Parsed as by Kafka's `JaasConfig`, which uses Java's `StreamTokenizer`: words consist of letters, digits and ``.-_$``
+and do not begin with a digit; anything else is quoted; a backslash in quotes begins an escape (``\n``, octal ``\101``);
+a slash begins a comment. The text contains passwords, so no error shows any of it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _ESCAPED: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "
 
 
 class JaasError(ValueError):
-    """A JAAS line that cannot be read; the message shows nothing of it."""
+    """A JAAS line is invalid; the message shows nothing of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoginModule:
-    """A login module by its class, and its options."""
+    """The class of a login module, and its options."""
 
     name: str
     options: Mapping[str, str] = field(repr=False)
@@ -49,10 +49,10 @@ class LoginModule:
 
 
 def read_jaas(text: str) -> LoginModule:
-    """Read a login module.
+    """Parse a login module.
 
     Raises:
-        JaasError: if the text is anything else, or has more than one.
+        JaasError: if the text is invalid, or has more than one.
     """
     tokens = _tokens(text)
     name, flag = _next(tokens), _next(tokens)
@@ -82,12 +82,12 @@ def _next(tokens: Iterator[tuple[str, str]]) -> str | None:
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str]]:
-    """Yield what is between blanks and comments: whether it is a `word` or a `sign`, and its text."""
+    """Yield the tokens between blanks and comments: whether it is a `word` or a `sign`, and its text."""
     for found in _TOKEN.finditer(text):
         kind = found.lastgroup
         if kind in ("double_end", "single_end"):
             yield "word", _ESCAPE.sub(_unescaped, found["double"] if kind == "double_end" else found["single"])
-        elif kind == "number":  # which Kafka reads as a number, and so as no text
+        elif kind == "number":  # Kafka reads it as a number, and so not as text
             yield "sign", found[0]
         elif kind != "skipped":
             yield str(kind), found[0]

@@ -28,7 +28,7 @@ _SUN_KEY_PROTECTOR = bytes.fromhex("2b060104012a02110101")
 
 
 class KeyStoreError(ValueError):
-    """A store that cannot be read, with the reason; never with its contents."""
+    """A store cannot be read; the message has the reason, and none of its contents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class KeyStore:
     key: str | None = field(default=None, repr=False)
     """The first private key."""
     chain: str = ""
-    """Its certificates, the key's own first."""
+    """Its certificate chain, the key's own certificate first."""
     trusted: str = ""
-    """All certificates that no key belongs to."""
+    """All certificates without a key."""
 
 
 def read_key_store(
@@ -68,7 +68,7 @@ def read_key_store(
 
 
 def pem(label: str, der: bytes) -> str:
-    """Write bytes as PEM does."""
+    """Return bytes in PEM form."""
     body = "\n".join(textwrap.wrap(base64.b64encode(der).decode(), 64))
     return f"-----BEGIN {label}-----\n{body}\n-----END {label}-----\n"
 
@@ -135,7 +135,7 @@ def _entries(data: bytes) -> Iterator[tuple[bytes | None, list[bytes]]]:
         (kind,) = struct.unpack_from(">I", data, position)
         position += 4
         block(">H")  # the alias
-        position += 8  # when it was put in
+        position += 8  # its creation time
         if kind == _KEY_ENTRY:
             protected = block(">I")
             (chained,) = struct.unpack_from(">I", data, position)

@@ -20,7 +20,7 @@ from sparkonce.broker_lite.node import dispatch
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.clock import Clock
 from sparkonce.broker_lite.node.request import Body, Endpoint, Request, frame_response
-from sparkonce.broker_lite.node.standalone import Alone
+from sparkonce.broker_lite.node.standalone import StandaloneMode
 from sparkonce.kafka.protocol.errors import ProtocolError
 from sparkonce.kafka.protocol.fetch import parts_size
 from sparkonce.kafka.protocol.frames import read_request_header
@@ -72,7 +72,7 @@ class Target:
         config = BrokerConfig.of({"num.partitions": 2, "transaction.max.timeout.ms": 60_000})
         clock = Clock(lambda: self.time.now_ms, lambda: self.time.now_ms)
         new_uuid = lambda: uuid.UUID(int=self.rng.getrandbits(128))  # noqa: E731
-        self.broker = Broker(config, SimulatedDisk(), "/log", clock, self.time, Alone(), new_uuid)
+        self.broker = Broker(config, SimulatedDisk(), "/log", clock, self.time, StandaloneMode(), new_uuid)
         topic = self.broker.create_topic(corpus.TOPIC, 2, {})
         self.frames = [frame for _, _, frame in corpus.frames(self.rng, topic.topic_id)]
 

@@ -1,6 +1,6 @@
-"""The client: metadata, offsets and fetches, from whichever broker leads, through restarts and moves of leaders.
+"""The client: metadata, offsets and fetches, from the current leaders, through restarts and changes of leaders.
 
-A `Client` belongs to one thread at a time. It keeps a connection per broker and what it learned of leaders. Every call
+A `Client` belongs to one thread at a time. It keeps a connection per broker and the known leaders. Every call
 is retried, with a bounded back-off, on errors that Kafka calls retriable and on broken connections; the first contact
 with the cluster has a shorter deadline (`socket.connection.setup.timeout.ms`) than later calls
 (`default.api.timeout.ms`), because a wrong address should not take a minute to be reported (see `Client.reached`).
@@ -37,8 +37,8 @@ LATEST, EARLIEST = -1, -2
 """Special timestamps of ListOffsets, and latest and earliest in JSON offsets, as in Spark's connector."""
 
 MAX_BYTES_BEHIND = 64 << 10
-"""Most bytes of a request that is sent behind another: the broker's socket takes them before it has answered the first,
-so the two sides never wait for each other to read."""
+"""The most bytes of a request sent behind another: they fit into the broker's socket buffer before it has answered the
+first, so the two sides never wait for each other to read."""
 
 REPLICA_ID_FROM = 3
 """The first version of OffsetForLeaderEpoch with a replica id."""
@@ -60,7 +60,7 @@ class MissingTopicError(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Where a partition's leader listens; ``epoch`` is the leader epoch."""
+    """The address of a partition's leader; ``epoch`` is the leader epoch."""
 
     host: str
     port: int
@@ -75,7 +75,7 @@ class Leader:
 class EpochEnd(NamedTuple):
     """The largest leader epoch that the log has, up to the requested one, and the offset after its last record.
 
-    Both are -1 if the requested epoch is newer than all that the leader knows.
+    Both are -1 if the requested epoch is newer than the leader's.
     """
 
     epoch: int
@@ -84,7 +84,7 @@ class EpochEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """A topic: its id in Kafka's own text form, and its partitions; None where there is currently no leader."""
+    """A topic: its id in Kafka's own text form, and its partitions; None for those without a leader."""
 
     name: str
     topic_id: str
@@ -93,7 +93,7 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
-    """A cluster as one of its brokers describes it; the same object as long as nothing changes.
+    """A cluster as described by one of its brokers; the same object while nothing changes.
 
     Brokers and topics are `MetadataResponse`'s own entries.
     """
@@ -102,12 +102,12 @@ class ClusterMetadata:
     controller_id: int
     brokers: tuple[Any, ...]
     topics: tuple[Any, ...]
-    """All of them, internal ones too."""
+    """All topics, including internal ones."""
     error: ErrorCode = ErrorCode.NONE
-    """Of the whole response."""
+    """The error of the whole response."""
 
     def metadata(self) -> dict[str, TopicMetadata]:
-        """Return the topics without those that have an error of their own, such as one that is being deleted."""
+        """Return the topics, except those with an error of their own, such as one that is being deleted."""
         brokers = {broker.node_id: (broker.host, broker.port) for broker in self.brokers}
         healthy = (topic for topic in self.topics if not topic.error_code and topic.partitions)
         return {topic.name: _topic_metadata(topic, brokers) for topic in healthy}
@@ -115,7 +115,7 @@ class ClusterMetadata:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """One encoded request, and the connection that it goes to."""
+    """One encoded request, and its connection."""
 
     connection: Connection
     api_key: ApiKey
@@ -125,7 +125,7 @@ class _Question:
 
 @dataclass(frozen=True, slots=True)
 class _Description:
-    """A response about topics, decoded, and both messages as bytes, by which the same response is recognized."""
+    """A decoded Metadata response, and both messages as bytes, to recognize the same response."""
 
     messages: tuple[bytes, bytes]
     topics: list[Any]
@@ -152,14 +152,14 @@ class _Behind:
 
 
 def topic_id_text(topic_id: uuid.UUID | None) -> str:
-    """Write a topic id as Kafka's tools show it: 22 characters of URL-safe base64; "" if the broker has none."""
+    """Return a topic id as Kafka's tools show it: 22 characters of URL-safe base64; "" if the broker has none."""
     if topic_id is None or topic_id.int == 0:
         return ""
     return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
 def topic_id_from_text(text: str) -> uuid.UUID:
-    """Read what `topic_id_text` wrote."""
+    """Parse the result of `topic_id_text`."""
     return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "==")) if text else uuid.UUID(int=0)
 
 
@@ -224,7 +224,7 @@ class Client:
 
         def attempt() -> ClusterMetadata:
             found = self._describe(None).cluster
-            if not found.brokers:  # whoever answers is a broker itself
+            if not found.brokers:  # the broker that answered is one itself
                 raise KafkaError(found.error or ErrorCode.UNKNOWN_SERVER_ERROR, "brokers and topics")
             return found
 
@@ -244,10 +244,10 @@ class Client:
         return self._ask_leaders("ask for offsets", lambda: self._offsets(wanted, known), wanted, known)
 
     def send_behind(self, wanted: Mapping[tuple[str, int], int], known: Mapping[str, TopicMetadata]) -> None:
-        """Send a request for these offsets right behind the next one about topics, which saves a round trip.
+        """Send a request for these offsets right behind the next Metadata request, which saves a round trip.
 
-        If the topics turn out to be as ``known``, so that the right leaders were asked, the next call of `offsets` for
-        the same returns the result. Anything that fails here is left to that call.
+        If the topics are still as ``known``, so that the requests went to the leaders, the next call of `offsets` with
+        the same arguments returns the result. Any failure here is left to that call.
         """
         self._behind = _Behind(wanted, dict(known))
 
@@ -279,7 +279,7 @@ class Client:
     def topics_now(self, names: list[str], *, create: bool = False) -> dict[str, TopicMetadata]:
         """Request topics once, without a retry: for use within `retry`.
 
-        With ``create`` a broker whose ``auto.create.topics.enable`` is true creates what is missing.
+        With ``create`` a broker whose ``auto.create.topics.enable`` is true creates missing topics.
         """
         found = self._describe(names, create=create)
         return {topic.name: found.metadata(topic) for topic in found.topics}
@@ -287,8 +287,8 @@ class Client:
     def _describe(self, names: list[str] | None, *, create: bool = False) -> _Description:
         """Request topics, all of them if ``names`` is None.
 
-        The same response to the same request is not decoded again: that takes longer than the request itself where
-        topics have thousands of partitions.
+        The same response to the same request is not decoded again: for topics with thousands of partitions that takes
+        longer than the request itself.
         """
         connection = self.any_connection()
         version = connection.version(ApiKey.METADATA)
@@ -329,7 +329,7 @@ class Client:
         return self._description
 
     def _questions_behind(self, behind: _Behind | None) -> Iterator[_Question]:
-        """Yield what is sent behind a request about topics: one request to each leader, or none."""
+        """Yield the requests to send behind a Metadata request: one to each leader, or none."""
         if behind is None:
             return
         try:
@@ -368,7 +368,7 @@ class Client:
             self.drop(address)
 
     def retry(self, what: str, attempt: Callable[[], _Result]) -> _Result:
-        """Call ``attempt`` until it succeeds, fails for good, or the deadline has passed.
+        """Call ``attempt`` until it succeeds, fails permanently, or the deadline has passed.
 
         Raises:
             KafkaUnreachableError: if the last failure was of the network.
@@ -409,7 +409,7 @@ class Client:
         )
 
     def any_connection(self) -> Connection:
-        """Return a connection to any broker: one that is open, else one that is known, else a bootstrap server."""
+        """Return a connection to any broker: an open one, else to a known broker, else to a bootstrap server."""
         for connection in self._connections.values():
             return connection
         failure: OSError | ProtocolError | None = None
@@ -419,7 +419,7 @@ class Client:
             except (PermissionError, ssl.SSLCertVerificationError):
                 raise
             except (OSError, ProtocolError) as error:
-                # One name that resolves is enough; of names that do not, one that may resolve later.
+                # One name that resolves is enough; if none does, it may resolve later.
                 of_names = isinstance(error, socket.gaierror) and isinstance(failure, socket.gaierror)
                 if failure is None or not isinstance(error, socket.gaierror) or (of_names and _may_pass(error, False)):
                     failure = error
@@ -436,23 +436,23 @@ class Client:
         return [self.connection(address) for address in self._known_brokers]
 
     def ask(self, connection: Connection, api_key: ApiKey, version: int, **fields: Any) -> Any:
-        """Send one request by the generated codecs, and return the decoded response; a broken connection is dropped."""
+        """Send one request by the generated codecs, and return the decoded response; a failed connection is dropped."""
         body = apis.encode_request(apis.request(api_key, version, **fields), version)
         try:
             return apis.decode_response(api_key, version, connection.request(api_key, version, body))
-        except BaseException:  # in any case, a response may still be in flight
+        except BaseException:  # a response may still be in flight
             self.drop(connection.address)
             raise
 
     def _exchange(self, questions: Iterable[_Question]) -> list[tuple[_Question, memoryview]]:
-        """Send requests, none of which waits for the response to another, and return their responses."""
+        """Send requests, without waiting for the response to one before the next, and return their responses."""
         sent: list[_Question] = []
         try:
             for each in questions:
                 sent.append(each)
                 each.connection.send(each.api_key, each.version, each.body)
             return [(each, each.connection.receive(bytearray())) for each in sent]
-        except BaseException:  # in any case, responses may still be in flight
+        except BaseException:  # responses may still be in flight
             for each in sent:
                 self.drop(each.connection.address)
             raise
@@ -530,11 +530,11 @@ def _decoded_offsets(answers: Iterable[tuple[_Question, memoryview]]) -> dict[tu
 
 
 def leader_of(metadata: Mapping[str, TopicMetadata], topic: str, partition: int) -> Leader:
-    """Find a partition's leader.
+    """Return a partition's leader.
 
     Raises:
         MissingTopicError: if there is no such partition.
-        KafkaError: LEADER_NOT_AVAILABLE, which may pass.
+        KafkaError: LEADER_NOT_AVAILABLE, which may be temporary.
 
     """
     found = metadata.get(topic)
@@ -586,7 +586,7 @@ def _may_pass(error: Exception, reached: bool) -> bool:
 
 _shared: dict[tuple[int, ClientSettings, str], Client] = {}
 READING = "reading"
-"""The use of a client by the threads that fetch ahead."""
+"""The `use` of a client by the threads that fetch ahead."""
 
 
 def shared_client(settings: ClientSettings, use: str = "", *, reached: bool = False) -> Client:

@@ -28,7 +28,7 @@ from sparkonce.kafka.protocol.frames import encode_request_header, read_response
 from sparkonce.kafka.protocol.primitives import Buffer, Reader, put_bytes, put_string
 
 MAX_RESPONSE_BYTES = 1 << 30
-"""No response is larger; TLS bytes read as a frame on a plaintext port would be."""
+"""The largest response; TLS bytes that are read as a frame on a plaintext port claim more."""
 
 MAX_PARTS = 512
 """How many pieces are passed to the socket at a time; Linux accepts up to 1,024."""
@@ -45,9 +45,9 @@ class SaslError(PermissionError):
 
 
 class Connection:
-    """A connection that is ready: versions are negotiated, and the user is authenticated.
+    """A ready connection: versions are negotiated, and the user is authenticated.
 
-    Every method raises OSError (a timeout is one) or ProtocolError if the connection fails.
+    Every method raises OSError (also for timeouts) or ProtocolError if the connection fails.
     """
 
     def __init__(self, host: str, port: int, settings: ClientSettings) -> None:
@@ -73,7 +73,7 @@ class Connection:
             raise
 
     def version(self, api_key: ApiKey) -> int:
-        """Return the newest version of an API that both sides speak."""
+        """Return the newest version of an API that both sides support."""
         ours = APIS[api_key]
         low, high = self._versions.get(api_key, (-1, -1))
         version = min(high, ours.max_version)
@@ -86,7 +86,7 @@ class Connection:
         return version
 
     def serves(self, api_key: ApiKey) -> bool:
-        """Whether both sides speak a version of an API."""
+        """Whether both sides support a version of an API."""
         low, high = self._versions.get(api_key, (0, -1))
         return max(low, APIS[api_key].min_version) <= min(high, APIS[api_key].max_version)
 
@@ -123,7 +123,7 @@ class Connection:
 
     def close(self) -> None:
         """Close immediately; a thread that waits for a response fails."""
-        with contextlib.suppress(OSError):  # it may not be connected any more
+        with contextlib.suppress(OSError):  # it may be disconnected already
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
@@ -152,7 +152,7 @@ class Connection:
             view = view[size:]
 
     def _ask_versions(self) -> dict[int, tuple[int, int]]:
-        # Version 0 is understood by every broker, and small enough to be read without generated codecs.
+        # Version 0 is supported by every broker, and small enough to be parsed without generated codecs.
         reader = Reader(self.request(ApiKey.API_VERSIONS, 0, b""))
         error = reader.int16()
         if error:
@@ -163,7 +163,7 @@ class Connection:
 def _request_header(api_key: int, version: int, correlation_id: int, client_id: str) -> bytearray:
     if api_key in APIS:
         return encode_request_header(api_key, version, correlation_id, client_id)
-    header = bytearray(_PLAIN_HEADER.pack(api_key, version, correlation_id))  # SASL, in versions that are not flexible
+    header = bytearray(_PLAIN_HEADER.pack(api_key, version, correlation_id))  # SASL, in non-flexible versions
     put_string(header, client_id, flexible=False)
     return header
 
@@ -178,7 +178,7 @@ def log_in(connection: Connection, sasl: Sasl) -> None:
     """Authenticate on a new connection.
 
     Raises:
-        SaslError: if the broker refuses.
+        SaslError: if the broker rejects it.
     """
     host, port = connection.address
     body = bytearray()
@@ -221,7 +221,7 @@ class _Bearer:
     """OAUTHBEARER (RFC 7628): one message with the token, and one more byte to end a rejected exchange."""
 
     def __init__(self, oauth: OAuth) -> None:
-        from sparkonce.kafka.client.oauth import token  # HTTP, which other workers should not wait for
+        from sparkonce.kafka.client.oauth import token  # imports HTTP modules, which only some workers need
 
         extensions = "".join(f"\x01{name}={text}" for name, text in oauth.extensions)
         self._message = f"n,,\x01auth=Bearer {token(oauth)}{extensions}\x01\x01".encode()

@@ -1,4 +1,4 @@
-"""Which groups a cluster has: ListGroups, which each broker answers for those that it coordinates."""
+"""The groups of a cluster: ListGroups, from each broker for those that it coordinates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 
 @dataclass(frozen=True, slots=True, order=True)
 class GroupListing:
-    """One group; ``state`` and ``kind`` are empty where the broker does not say."""
+    """One group; ``state`` and ``kind`` are empty if the broker does not return them."""
 
     group_id: str
     state: str
@@ -23,7 +23,7 @@ def list_groups(client: Client) -> list[GroupListing]:
     """Return all groups of all brokers, sorted.
 
     Raises:
-        KafkaUnreachableError, KafkaError: a broker does not answer, or refuses.
+        KafkaUnreachableError, KafkaError: if a broker does not answer, or returns an error.
     """
 
     def attempt() -> list[GroupListing]:

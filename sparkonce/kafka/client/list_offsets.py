@@ -1,7 +1,7 @@
 """ListOffsets v1 to v11, the client's side, hand-written: every micro-batch requests it for every partition.
 
-The generated codecs make an object for each partition on the way out and another on the way in, which for a topic of a
-thousand partitions is a good part of planning a batch. Absent: v0, which Kafka 0.10 spoke.
+The generated codecs create an object for each partition in the request and another in the response, which for a topic
+of a thousand partitions is a good part of planning a batch. Absent: v0, of Kafka 0.10.
 
 Source: ListOffsetsRequest.json and ListOffsetsResponse.json of Apache Kafka 4.3.
 """
@@ -53,17 +53,17 @@ def encode_request(
 
 
 def decode_response(version: int, body: Buffer, *, skip_errors: bool = False) -> dict[tuple[str, int], int]:
-    """Return the offset of each topic and partition of a response's body, -1 where none has the timestamp.
+    """Return the offset of each topic and partition in a response's body, -1 if none has the timestamp.
 
     Raises:
-        KafkaError: of the first partition that has one; with ``skip_errors`` such partitions are left out.
+        KafkaError: the error of the first partition that has one; with ``skip_errors`` such partitions are omitted.
         ProtocolError: if the body is not exactly one such response.
     """
     flexible = version >= FLEXIBLE_FROM
     layout = _FOUND_WITH_EPOCH if version >= EPOCH_FROM else _FOUND
     reader = Reader(body)
     if version >= ISOLATION_FROM:
-        reader.int32()  # how long the broker throttled
+        reader.int32()  # throttle time
     found: dict[tuple[str, int], int] = {}
     for _ in range(reader.array_length(flexible)):
         name = reader.string(flexible)

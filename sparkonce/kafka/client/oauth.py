@@ -22,11 +22,11 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 from sparkonce.kafka.client.security import OAuth
 
 MARGIN_S = 30
-"""A token that expires sooner than this is no longer used."""
+"""A token that expires sooner than this is replaced."""
 MAX_ANSWER_BYTES = 1 << 20
 
 _tokens: dict[OAuth, tuple[str, float]] = {}
-"""By settings: a token, and when its use ends, in seconds since 1970."""
+"""By settings: a token, and when it is replaced, in seconds since 1970."""
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -125,7 +125,7 @@ def _basic(oauth: OAuth) -> str:
 
 
 def _expiry(found: str) -> float:
-    """Return when a JWT expires, in seconds since 1970; 0 of anything else, so that it is not kept."""
+    """Return when a JWT expires, in seconds since 1970; 0 for other tokens, which are not cached."""
     claims = found.split(".")[1] if found.count(".") >= 2 else ""
     try:
         said: Any = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
@@ -135,5 +135,5 @@ def _expiry(found: str) -> float:
 
 
 def _shown(url: str) -> str:
-    """Remove parts that may hold a key."""
+    """Remove the parts of a URL that may contain a key."""
     return re.split("[?#]", url)[0]

@@ -1,4 +1,4 @@
-"""How records are sent: the ``kafka.*`` options of a producer that concern the records and not the connection.
+"""The ``kafka.*`` options of a producer that concern records and not the connection.
 
 Names are those of Kafka's Java producer (``ProducerConfig`` of Kafka 4.3), since Spark's own Kafka sink takes those.
 Each is used, known to have no effect here, or rejected with what to use instead: nothing is dropped silently. Settings
@@ -27,7 +27,7 @@ from sparkonce.settings import INT_MAX, boolean, integer, long, settings_of, tex
 DEFAULT_TRANSACTION_TIMEOUT_MS = 900_000
 """The longest that brokers allow by default (``transaction.max.timeout.ms``): how long a decided transaction waits."""
 LEAST_TRANSACTION_TIMEOUT_MS = 1_000
-"""Nothing can be sent and committed in less; and ids that a driver has fenced are recognized by a timeout of 1 ms."""
+"""The least usable timeout; and ids that a driver has fenced are recognized by a timeout of 1 ms."""
 DEFAULT_METADATA_MAX_AGE_MS = 300_000
 MOST_IN_FLIGHT = 5
 """Batches of one producer that a broker remembers for each partition, to detect duplicates."""
@@ -35,7 +35,7 @@ MOST_IN_FLIGHT = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
-    """What a producer needs to know besides where the cluster is: what is used of the Java producer's settings."""
+    """The producer's configuration besides the cluster: the supported settings of the Java producer."""
 
     acks: int = text(
         -1,
@@ -105,7 +105,7 @@ class ProducerSettings:
 
     @property
     def idempotent(self) -> bool:
-        """Whether a retry never writes twice, for any guarantee; with acks=0 nothing is retried."""
+        """Whether retries never duplicate records, for any guarantee; with acks=0 nothing is retried."""
         return self.acks != 0
 
 
@@ -172,7 +172,7 @@ def read_producer(options: Mapping[str, str], keeping: str | None) -> tuple[Clie
     return replace(client, api_timeout_ms=asked.max_block_ms), replace(
         asked,
         batch_bytes=min(asked.batch_bytes, asked.max_request_size),
-        # As in Java's producer, the time that all attempts have bounds the time that one has (KIP-91).
+        # As in the Java producer, the time of all attempts is at least that of one (KIP-91).
         delivery_timeout_ms=max(asked.delivery_timeout_ms, client.request_timeout_ms),
     )
 

@@ -33,7 +33,7 @@ _OAUTH = "sasl.oauthbearer."
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Where certificates and keys are, and what may be negotiated. Contents, if set, take precedence over locations."""
+    """Certificates and keys, and the allowed versions and ciphers. Contents, if set, take precedence over locations."""
 
     ca_location: str | None = None
     """A file of certificates to trust: PEM, PKCS12 or JKS, detected from its content."""
@@ -55,7 +55,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class OAuth:
-    """Where tokens come from: a client's credentials, or a file that another process refreshes."""
+    """The source of tokens: a client's credentials, or a file that another process refreshes."""
 
     token_url: str
     client_id: str | None = None
@@ -83,7 +83,7 @@ _PEM_TEXT = "PEM text"
 
 
 def _upper(allowed: tuple[str, ...], otherwise: str = "") -> Callable[[str], str]:
-    """Return what reads one of these words, in any case."""
+    """Return a function that reads one of these words, in any case."""
 
     def parse(text: str) -> str:
         if text.upper() not in allowed:
@@ -104,7 +104,7 @@ def _checks_hosts(text: str) -> bool:
 
 
 def _versions(text: str) -> tuple[str, ...]:
-    """Read ``ssl.enabled.protocols``: versions that OpenSSL no longer offers may be in the list, if others are too."""
+    """Read ``ssl.enabled.protocols``: versions that OpenSSL no longer supports are ignored, if there are others."""
     given = [name.strip() for name in text.split(",") if name.strip()] or TLS_VERSIONS
     odd = [name for name in given if name not in (*TLS_VERSIONS, *_OLD_TLS_VERSIONS)]
     found = tuple(name for name in TLS_VERSIONS if name in given)
@@ -114,7 +114,7 @@ def _versions(text: str) -> tuple[str, ...]:
 
 
 def _protocol(text: str) -> tuple[str, ...]:
-    """Read ``ssl.protocol``: the newest version that may be had."""
+    """Read ``ssl.protocol``: the newest allowed version."""
     if text not in ("", "TLS", *TLS_VERSIONS):
         raise ValueError("expected TLS, TLSv1.2 or TLSv1.3")
     return TLS_VERSIONS if text in ("", "TLS") else TLS_VERSIONS[: TLS_VERSIONS.index(text) + 1]
@@ -318,7 +318,7 @@ SECURITY_WITHOUT_EFFECT = {
 
 
 def read_security(given: Mapping[str, str], table: SettingTable) -> tuple[Tls | None, Sasl | None]:
-    """Read how the connection is protected. The names must have been checked before.
+    """Read the security settings of a connection. The names must have been checked before.
 
     Raises:
         OptionError: if a setting is missing, unreadable or at odds with another. Secrets are not shown.
@@ -331,7 +331,7 @@ def read_security(given: Mapping[str, str], table: SettingTable) -> tuple[Tls | 
 
 
 def _check_files(given: TlsSettings) -> None:
-    """Reject what would be ignored: the system's authorities would be trusted, or no certificate be sent."""
+    """Reject contradictions that would be ignored: the system's CAs would be trusted, or no certificate be sent."""
     for name, setting in _TLS.items():
         if setting.value == _PATH and getattr(given, setting.field) == "":
             raise OptionError(f"{FORMAT}: option kafka.{name} is empty: name a file, or leave it out")

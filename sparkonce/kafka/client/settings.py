@@ -53,7 +53,7 @@ def read_servers(text: str) -> tuple[tuple[str, int], ...]:
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """Everything the client needs to know. Equal settings share connections within a process."""
+    """The client's configuration. Equal settings share connections within a process."""
 
     bootstrap_servers: tuple[tuple[str, int], ...] = text(
         REQUIRED,
@@ -151,7 +151,7 @@ COMMON_WITHOUT_EFFECT = {
     ),
     **dict.fromkeys(["metadata.recovery.strategy", "metadata.recovery.rebootstrap.trigger.ms"], LEADERS),
 }
-"""What makes no difference to a reader nor to a producer, and why."""
+"""Settings without effect for readers and producers, and why."""
 
 REFUSED_EVERYWHERE = {
     **REFUSED_SECURITY,

@@ -47,7 +47,7 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
 
 
 def wrap(raw: socket.socket, tls: Tls, host: str) -> ssl.SSLSocket:
-    """Put TLS on a connection.
+    """Start TLS on a connection.
 
     Raises:
         OptionError: as `tls_context`.
@@ -70,7 +70,7 @@ def wrap(raw: socket.socket, tls: Tls, host: str) -> ssl.SSLSocket:
 
 
 def openssl_name(suite: str) -> str:
-    """Return OpenSSL's name of a suite that may have Java's name (as in RFC 5246)."""
+    """Return OpenSSL's name of a cipher suite, given Java's (as in RFC 5246) or OpenSSL's."""
     if "_WITH_" not in suite:
         return suite
     exchange, _, cipher = suite.removeprefix("TLS_").removeprefix("SSL_").partition("_WITH_")
@@ -110,8 +110,8 @@ def _trusting(tls: Tls) -> ssl.SSLContext:
         context = ssl.create_default_context(cadata=text)
     except (ssl.SSLError, ValueError) as error:
         raise OptionError(f"kafka_once: option {where} cannot be used: its certificates are damaged") from error
-    # As in Java, each certificate in it is trusted, not only roots; and whether a CA certificate has all
-    # that RFC 5280 asks for would depend on the version of Python, which looks at that from 3.13 on.
+    # As in Java, each certificate in it is trusted, not only roots; and without this flag, the checks of RFC 5280 on CA
+    # certificates would depend on the version of Python, which has them from 3.13 on.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
@@ -188,11 +188,11 @@ def _decoded(where: str, data: bytes) -> str:
 
 
 def lines(text: str) -> str:
-    r"""Write PEM in lines that was given in one, with blanks or ``\n`` in place of them, as in properties files."""
+    r"""Return PEM in lines, given in one line, with blanks or ``\n`` instead, as in properties files."""
 
     def block(found: re.Match[str]) -> str:
         label, body = found[1], found[2]
-        if ":" in body:  # headers of an encrypted key in the old format, which must be in lines
+        if ":" in body:  # headers of an encrypted key in the old format, which need separate lines
             return found[0] + "\n"
         packed = "".join(body.split())
         return f"-----BEGIN {label}-----\n" + "\n".join(textwrap.wrap(packed, 64)) + f"\n-----END {label}-----\n"

@@ -1,1 +1,1 @@
-"""Bytes to messages and back."""
+"""Encoding and decoding of Kafka's protocol."""

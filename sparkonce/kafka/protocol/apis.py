@@ -1,13 +1,13 @@
-"""The APIs that the broker serves, and the codecs of all but the hot ones.
+"""The APIs that the broker serves, and the codecs of all but the hottest ones.
 
-One table says for each API its versions and from which of them it is flexible (KIP-482). Produce and Fetch are
+One table has each API's versions, and from which of them it is flexible (KIP-482). Produce and Fetch are
 hand-written (`produce.py`, `fetch.py`); the others use the codecs that kafka-python generates from Kafka's own
-schemas. These are loaded one module at a time when an API is first used, because loading them costs more than
+schemas. Their modules are imported when an API is first used, because importing all of them costs more than
 starting the broker does.
 
-The generated codecs trust their input: a slice past the end comes out short, and bytes behind the message pass. So
-this module compares where decoding ended with where the body ends, which catches both, and turns whatever else the
-codecs raise into `ProtocolError`.
+The generated codecs trust their input: a slice past the end is silently short, and trailing bytes are accepted. So
+this module compares where decoding ended with where the body ends, which detects both, and turns all other errors of
+the codecs into `ProtocolError`.
 """
 
 from __future__ import annotations
@@ -101,15 +101,15 @@ AMONG_BROKERS = frozenset(
         ApiKey.ALLOCATE_PRODUCER_IDS,
     }
 )
-"""What the brokers of a cluster send each other; not listed to clients."""
+"""APIs between the brokers of a cluster; not listed to clients."""
 
 OWN_SCHEMAS = "sparkonce.kafka.protocol.schemas"
-"""Where the codecs live that kafka-python has no schemas for."""
+"""The package with codecs for APIs without schemas in kafka-python."""
 
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One API: its versions, and where its generated codec lives (None for hand-written ones)."""
+    """One API: its versions, and the module of its generated codec (None for hand-written ones)."""
 
     key: ApiKey
     min_version: int
@@ -122,8 +122,8 @@ class Api:
 
 def _table(rows: Iterable[tuple[ApiKey, int, int, int, str, str | None]]) -> MappingProxyType[int, Api]:
     table: dict[int, Api] = {int(row[0]): Api(*row, advertised_min_version=row[1]) for row in rows}
-    # librdkafka judges a broker's features by Produce v0 being listed, so Kafka lists it without serving it
-    # (KAFKA-18659), and so do we.
+    # librdkafka detects a broker's features by a listed Produce v0, so Kafka lists it without serving it (KAFKA-18659),
+    # and so do we.
     produce = table[ApiKey.PRODUCE]
     table[ApiKey.PRODUCE] = Api(
         produce.key, produce.min_version, produce.max_version, produce.flexible_from, produce.codec_name, None, 0
@@ -133,7 +133,7 @@ def _table(rows: Iterable[tuple[ApiKey, int, int, int, str, str | None]]) -> Map
 
 APIS = _table(
     [
-        # The lowest versions are Apache Kafka 4's. InitProducerId v6 (KIP-939) asks for two-phase commit: not served.
+        # The lowest versions are Apache Kafka 4's. InitProducerId v6 (KIP-939) is two-phase commit: not served.
         (ApiKey.PRODUCE, 3, 13, 9, "Produce", None),
         (ApiKey.FETCH, 4, 18, 12, "Fetch", None),
         (ApiKey.LIST_OFFSETS, 1, 11, 6, "ListOffsets", "consumer.offsets"),
@@ -202,7 +202,7 @@ _SERVED: Final = frozenset(
 
 
 def serves(api_key: int, version: int) -> bool:
-    """Whether a request of this API and version is answered."""
+    """Whether this API and version is served."""
     return (api_key, version) in _SERVED
 
 
@@ -222,7 +222,7 @@ def response_class(api_key: int) -> Any:
 
 
 def request(api_key: int, version: int, **fields: Any) -> Any:
-    """Build a request; fields left out take the schema's defaults.
+    """Build a request; missing fields have the schema's defaults.
 
     Elements of arrays of structures may be tuples of that version's fields in the schema's order, which encode faster
     than objects; an array holds either tuples or objects, not both.
@@ -244,7 +244,7 @@ def decode_request(api_key: int, version: int, body: Buffer) -> Any:
         ProtocolError: if the body does not begin with such a request.
     """
     codec = request_class(api_key)
-    # What brokers ask each other is about all partitions of a cluster.
+    # Requests between brokers may cover all partitions of a cluster.
     most = MAX_ARRAY_ELEMENTS if api_key not in AMONG_BROKERS else sys.maxsize
     message = _decode(codec, api_key, version, body, most, exact=False)
     _refuse_nulls(message, _not_null(codec, version), APIS[api_key].codec_name)
@@ -254,7 +254,7 @@ def decode_request(api_key: int, version: int, body: Buffer) -> Any:
 def decode_response(api_key: int, version: int, body: Buffer) -> Any:
     """Decode a response's body, without its header; as `decode_request`, but nothing may follow it."""
     if api_key == ApiKey.API_VERSIONS and bytes(body[:2]) not in (b"\0\0", b""):
-        version = 0  # an error is answered in version 0, whatever was asked
+        version = 0  # the error response has version 0, whatever the request's version
     return _decode(response_class(api_key), api_key, version, body, sys.maxsize, exact=True)
 
 
@@ -281,7 +281,7 @@ def _codec_class(api_key: int, kind: str) -> Any:
             f"{api.codec_name} has a codec of its own: use sparkonce.kafka.protocol.{api.codec_name.lower()}"
         )
     with warnings.catch_warnings():
-        # kafka-python reads its schemas by a call that Python 3.11 and 3.12 say is deprecated; 3.13 took that back.
+        # kafka-python reads its schemas by a function that Python 3.11 and 3.12 deprecated; 3.13 reverted that.
         warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
         own = api.codec_module == OWN_SCHEMAS
         module = import_module(api.codec_module if own else f"kafka.protocol.{api.codec_module}")
@@ -289,7 +289,7 @@ def _codec_class(api_key: int, kind: str) -> Any:
 
 
 class _Elements(threading.local):
-    """What our decoders call in place of `range`: it counts the elements of each array before they are decoded."""
+    """Replaces `range` in our decoders: it counts the elements of each array before they are decoded."""
 
     left = 0
 
@@ -311,15 +311,15 @@ def _decoder(codec: Any, version: int) -> Any:
     return FunctionType(shared.__code__, {**shared.__globals__, "range": _elements}, closure=shared.__closure__)
 
 
-# A generated decoder reads a number of any length, in time that grows with its square: for this many, tens of ms.
+# A generated decoder reads a varint of any length, in quadratic time: tens of ms for this many bytes.
 _LONG_RUN_BYTES = 16 * 1024
 _LONG_RUN = re.compile(rb"[\x80-\xff]{%d}" % _LONG_RUN_BYTES)
 
 
 class _Watched(bytes):
-    """A body with a long run of bytes above 127: text in most scripts, but to a decoder also a number of any length.
+    """A body with a long run of bytes above 127: text in most scripts, but to a decoder also a varint of any length.
 
-    A generated decoder takes single bytes for numbers only, so it is stopped after as many as a number may have.
+    A generated decoder reads single bytes only for varints, so it is stopped after the longest valid one.
     """
 
     _last, _run = -1, 0
@@ -353,7 +353,7 @@ def _decode(codec: Any, api_key: int, version: int, body: Buffer, most_elements:
 
 
 class _NotNull(NamedTuple):
-    """The fields of a structure that must not be null: those themselves, arrays of texts, and what is in arrays."""
+    """The fields of a structure that must not be null: simple ones, arrays of texts, and those of nested structures."""
 
     fields: tuple[str, ...]
     texts: tuple[str, ...]
@@ -381,7 +381,7 @@ def _not_null_in(struct: Any, version: int) -> _NotNull:
 
 
 def _refuse_nulls(message: Any, not_null: _NotNull, name: str) -> None:
-    """Refuse null where the schema does, as Kafka does: the generated codecs let it pass, and no handler expects it."""
+    """Reject null as the schema does, as Kafka: the generated codecs accept it, and no handler expects it."""
     for field in not_null.fields:
         if getattr(message, field) is None:
             raise ProtocolError(f"{name}: {field} must not be null")

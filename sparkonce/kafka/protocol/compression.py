@@ -1,4 +1,4 @@
-"""The five compression codecs of record batches, with a limit on what they may inflate to.
+"""The five compression codecs of record batches, with a limit on the decompressed size.
 
 The bytes are those Kafka's clients write: gzip members, LZ4 frames, Zstandard frames, and snappy either in the framing
 of the xerial library (a magic, two versions, then blocks each behind a 32-bit length) or, from some clients, as one raw
@@ -38,23 +38,23 @@ _LZ4_THOROUGH_FROM = 3
 _LZ4_LEAST_BYTES = 15
 _LZ4_CONTENT_SIZE = 0x08
 _PIECE_BYTES = 64 * 1024
-"""The size of the pieces that are read and returned while inflating."""
+"""The size of the pieces that are read and returned while decompressing."""
 
 
 def decompress(codec: int, data: Buffer, limit: int = MAX_INFLATED_BYTES) -> Buffer:
-    """Inflate `data`; `Compression.NONE` returns it as it is.
+    """Decompress `data`; `Compression.NONE` returns it unchanged.
 
     Raises:
-        CorruptBatchError: if the codec is unknown, the data is damaged, or it inflates to more than `limit` bytes.
+        CorruptBatchError: if the codec is unknown, the data is damaged, or it decompresses to more than `limit` bytes.
     """
     return data if codec == Compression.NONE else b"".join(inflated_pieces(codec, data, limit))
 
 
 def inflated_pieces(codec: int, data: Buffer, limit: int = MAX_INFLATED_BYTES) -> Iterator[Buffer]:
-    """Inflate `data` piece by piece; only a block of snappy is inflated as a whole, however large.
+    """Decompress `data` piece by piece; only a block of snappy is decompressed as a whole, whatever its size.
 
     Raises:
-        CorruptBatchError: as `decompress`, when the piece is reached that shows it.
+        CorruptBatchError: as `decompress`, when the invalid piece is reached.
     """
     if codec == Compression.NONE:
         yield data
@@ -82,7 +82,7 @@ def _pieces(codec: int, data: memoryview, limit: int) -> Iterator[Buffer]:
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
-    """Deflate `data` in the form that Kafka's clients write, at the codec's usual level or that of KIP-390.
+    """Compress `data` in the form that Kafka's clients write, at the codec's default level or that of KIP-390.
 
     Levels are gzip's 1 to 9 or -1, lz4's 1 to 17 and zstd's -131072 to 22; the others have none.
 
@@ -99,7 +99,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
     if codec == Compression.LZ4:
         import lz4.frame
 
-        # Kafka's 9 is the fast compressor, all other levels the thorough one; that of this library begins at 3.
+        # In Kafka 9 selects the fast compressor, all other levels the thorough one, which begins at 3 in this library.
         depth = 0 if level in (None, LZ4_FAST_LEVEL) else max(level or 0, _LZ4_THOROUGH_FROM)
         return bytes(lz4.frame.compress(data, compression_level=depth, block_linked=False))
     if codec == Compression.ZSTD:
@@ -194,8 +194,8 @@ def _lz4_decompress(data: memoryview) -> Iterator[Buffer]:
 def with_lz4_header_checksum(frame: bytes, *, over_magic: bool) -> bytes:
     """Return an LZ4 frame with a recomputed header checksum.
 
-    Old clients computed it `over_magic`, the frame's magic, too. In messages of format v0 Kafka still writes it so, and
-    does not check it when it reads.
+    Old clients computed it `over_magic`: including the frame's magic. In messages of format v0 Kafka still writes it
+    so, and does not check it on reads.
     """
     if len(frame) < _LZ4_LEAST_BYTES:
         return frame

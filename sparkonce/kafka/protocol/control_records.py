@@ -1,7 +1,7 @@
 """The control record that ends a transaction in a partition: Kafka's EndTransactionMarker.
 
-It is the one record of a transactional control batch. Its key says whether the transaction is committed or aborted,
-its value which epoch the coordinator had that wrote it.
+It is the only record of a transactional control batch. Its key has the outcome, commit or abort,
+its value the epoch of the coordinator that wrote it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _VALUE = struct.Struct(">hi")
 
 
 class EndMarker(NamedTuple):
-    """What the record says."""
+    """The content of the record."""
 
     committed: bool
     coordinator_epoch: int
@@ -41,7 +41,7 @@ def encode_end_marker(
 
 
 def read_end_marker(record: Record) -> EndMarker | None:
-    """Read a control record; None if it is of another kind.
+    """Parse a control record; None if it is of another type.
 
     Raises:
         CorruptBatchError: if key or value are too short.

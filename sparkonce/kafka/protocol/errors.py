@@ -1,7 +1,7 @@
-"""Kafka's error codes, and the two kinds of failure that the protocol layer knows.
+"""Kafka's error codes, and the two kinds of failure of the protocol layer.
 
-A request that was understood but cannot be served ends in a `KafkaError`: its code is in the answer, and the client
-decides what to do. Bytes that cannot be understood end in a `ProtocolError`: no answer is possible, so the server
+A request that was understood but cannot be served ends in a `KafkaError`: its code is in the response, and the client
+decides what to do. Bytes that cannot be parsed end in a `ProtocolError`: no response is possible, so the server
 closes that connection, and only that one.
 """
 
@@ -151,7 +151,7 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def of(cls, number: int) -> ErrorCode:
-        """Return the code that a peer has answered with; one of a later Kafka counts as UNKNOWN_SERVER_ERROR."""
+        """Return the code of a peer's response; an unknown one, as of a later Kafka, counts as UNKNOWN_SERVER_ERROR."""
         try:
             return cls(number)
         except ValueError:
@@ -198,7 +198,7 @@ RETRIABLE = frozenset(
 
 
 class KafkaError(Exception):
-    """A request that was understood and is refused, with the code that the answer carries."""
+    """A valid request fails, with this code in the response."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(f"{code.name}: {message}" if message else code.name)

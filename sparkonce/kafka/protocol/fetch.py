@@ -1,8 +1,8 @@
 """Fetch, versions 4 to 18, both sides.
 
-The response is given as parts: pieces of header between stretches of segment files, so that the server can hand the
-stretches to `sendfile` without building the response in memory. Version 13 names topics by id (KIP-516), version 15
-carries the follower's broker epoch (KIP-903). Deliberately absent: versions 0 to 3, which carry older message formats,
+The response is a list of parts: pieces of header between slices of segment files, so that the server can pass the
+slices to `sendfile` without building the response in memory. Version 13 names topics by id (KIP-516), version 15
+has the follower's broker epoch (KIP-903). Deliberately absent: versions 0 to 3, with older message formats,
 and the snapshot id of KRaft's own log.
 """
 
@@ -55,15 +55,15 @@ _ABORTED = struct.Struct(">qq")
 
 
 class FileSlice(Protocol):
-    """A stretch of a file; `size` is in bytes."""
+    """A slice of a file; `size` is in bytes."""
 
     @property
     def size(self) -> int:
-        """How many bytes the stretch has."""
+        """The size of the slice, in bytes."""
 
 
 class FetchPartition(NamedTuple):
-    """What is wanted of one partition."""
+    """The request for one partition."""
 
     partition: int
     fetch_offset: int
@@ -121,7 +121,7 @@ class EpochEndOffset(NamedTuple):
 
 
 class FetchPartitionResult(NamedTuple):
-    """What one partition answers. On encoding, `records` may be a `FileSlice`; decoded, it is a slice of the body."""
+    """The result of one partition. On encoding, `records` may be a `FileSlice`; decoded, it is a slice of the body."""
 
     partition: int
     error_code: int
@@ -136,7 +136,7 @@ class FetchPartitionResult(NamedTuple):
 
 
 class FetchTopicResult(NamedTuple):
-    """The answers of one topic."""
+    """The results of one topic."""
 
     name: str
     topic_id: uuid.UUID
@@ -261,7 +261,7 @@ def encode_response(version: int, response: FetchResponse) -> list[Part]:
 
 
 def parts_size(parts: Sequence[Part]) -> int:
-    """How many bytes the parts have together."""
+    """Return the total size of the parts, in bytes."""
     return sum(len(part) if isinstance(part, (bytes, bytearray, memoryview)) else part.size for part in parts)
 
 

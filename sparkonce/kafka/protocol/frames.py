@@ -1,9 +1,9 @@
 """Frames and their headers.
 
-A frame is four bytes of size and then a header and a body. Only the header's first eight bytes (API key, version,
+A frame is a size of four bytes, a header and a body. Only the header's first eight bytes (API key, version,
 correlation id) are the same in all versions. A request header is v1, or v2 (tagged fields at its end) for flexible
-versions; its client id is never compact. A response header is v0, or v1 for flexible versions, save that the answer
-to ApiVersions is always v0, since a client that asks does not know yet what the broker speaks (KIP-511).
+versions; its client id is never compact. A response header is v0, or v1 for flexible versions, except that the response
+to ApiVersions is always v0, since the client does not know the broker's versions yet (KIP-511).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sparkonce.kafka.protocol.primitives import Buffer, Reader, put_string
 
 SIZE = struct.Struct(">i")
 API_KEY = struct.Struct(">h")
-"""What a request's header begins with."""
+"""The first field of a request's header."""
 _FIXED = struct.Struct(">hhi")
 _CLIENT_ID_SIZE = struct.Struct(">h")
 _TLS_HANDSHAKE = b"\x16\x03"
@@ -29,7 +29,7 @@ _SIZED_AND_NO_TAGS = struct.Struct(">iib")
 
 
 class RequestHeader(NamedTuple):
-    """A request's header, and where in the frame its body begins."""
+    """A request's header, and the position of its body in the frame."""
 
     api_key: int
     api_version: int
@@ -39,14 +39,14 @@ class RequestHeader(NamedTuple):
 
 
 def read_request_header(frame: Buffer) -> RequestHeader:
-    """Read the header at the start of a frame (without the four size bytes).
+    """Parse the header at the start of a frame (without the four size bytes).
 
-    An ApiVersions request of an unknown version comes back with no client id and an empty body: it must be answered
-    in version 0 with UNSUPPORTED_VERSION. Tell it by `apis.serves`.
+    An ApiVersions request of an unknown version is returned with no client id and an empty body: it must be answered
+    in version 0 with UNSUPPORTED_VERSION. Check it by `apis.serves`.
 
     Raises:
         UnsupportedVersionError: if the API or the version is not served.
-        ProtocolError: if the bytes are no header.
+        ProtocolError: if the bytes are not a header.
     """
     if len(frame) < _FIXED.size:
         raise ProtocolError(f"frame of {len(frame)} bytes is too short for a request header")
@@ -60,7 +60,7 @@ def read_request_header(frame: Buffer) -> RequestHeader:
     if len(frame) > begin:
         end = begin + _CLIENT_ID_SIZE.unpack_from(frame, _FIXED.size)[0]
         if begin <= end < len(frame) and not (flexible and frame[end]):
-            # A client id and no tagged fields, as nearly always: by a `Reader` it costs 2 µs more.
+            # A client id and no tagged fields, as nearly always: a `Reader` would take 2 µs more.
             return RequestHeader(api_key, api_version, correlation_id, _text(frame[begin:end]), end + flexible)
     reader = Reader(frame, _FIXED.size)
     client_id = reader.nullable_string(flexible=False)
@@ -93,17 +93,17 @@ def encode_response_header(api_key: int, api_version: int, correlation_id: int) 
 
 
 def framed_response(api_key: int, api_version: int, correlation_id: int, body: Buffer) -> bytes:
-    """Return a response as a whole: its size, its header, its body."""
+    """Return a complete response: its size, header and body."""
     if api_key != ApiKey.API_VERSIONS and is_flexible(api_key, api_version):
         return _SIZED_AND_NO_TAGS.pack(len(body) + _CORRELATION_ID_AND_NO_TAGS.size, correlation_id, 0) + body
     return _SIZED.pack(len(body) + _CORRELATION_ID.size, correlation_id) + body
 
 
 def read_response_header(api_key: int, api_version: int, frame: Buffer) -> tuple[int, int]:
-    """Read the header at the start of a response frame: the correlation id, and where the body begins.
+    """Parse the header at the start of a response frame: return the correlation id, and the position of the body.
 
     Raises:
-        ProtocolError: if the bytes are no header.
+        ProtocolError: if the bytes are not a header.
     """
     reader = Reader(frame)
     correlation_id = reader.int32()
@@ -125,7 +125,7 @@ def frame_size(size_bytes: Buffer, limit: int) -> int:
 
 
 def _hint(first: bytes) -> str:
-    """Return what other protocol the first four bytes look like (KIP-498)."""
+    """Return the name of another protocol that the first four bytes look like (KIP-498)."""
     if first.startswith(_TLS_HANDSHAKE):
         return "; these bytes are TLS, and this listener has none: look at the client's security.protocol"
     if first in _HTTP_METHODS:

@@ -1,4 +1,4 @@
-"""Messages of formats v0 and v1, as brokers before 0.11 kept them: read wherever the log holds them.
+"""Messages of formats v0 and v1, from brokers before 0.11: read wherever a log has them.
 
 A message is a batch of its own: offset, length, CRC-32, magic, attributes, in v1 a timestamp, then key and value. A
 compressed message set is one message whose value is the compressed messages. Its offset is that of its last message;
@@ -6,8 +6,8 @@ inside, v0 has absolute offsets, v1 those relative to the first (KIP-31). In v1 
 of those inside or, with the attribute for it, the broker's time for all of them (KIP-32).
 
 No client that Kafka 4 serves writes these formats (KIP-724): Produce begins with version 3, which is format v2 only.
-But a log from an older broker may hold them, in front of newer batches, and so they are read, recovered, compacted
-and served as they are. The layout is that of Kafka's LegacyRecord and AbstractLegacyRecordBatch.
+But a log from an older broker may have them, in front of newer batches, and so they are read, recovered, compacted
+and served unchanged. The layout is that of Kafka's LegacyRecord and AbstractLegacyRecordBatch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from sparkonce.kafka.protocol.records import (
 
 CRC_POSITION = 12
 _CHECKED_FROM = 16
-"""Where the bytes begin that the checksum covers: at the magic."""
+"""The position of the magic, at which the checksum begins."""
 _HEAD = struct.Struct(">qiI")
 _CRC = struct.Struct(">I")
 _SIZE = struct.Struct(">i")
@@ -43,7 +43,7 @@ _FIRST_FIELD = 18
 
 
 def check_any(buffer: Buffer, position: int, header: BatchHeader) -> None:
-    """Check the batch at `position`, of whatever format, whose header is known: length, magic, checksum.
+    """Check the batch at `position`, of any format, whose header is known: length, magic, checksum.
 
     Raises:
         CorruptBatchError: if any of them is wrong.
@@ -63,10 +63,10 @@ def check_any(buffer: Buffer, position: int, header: BatchHeader) -> None:
 
 
 def decode_any(batch: Buffer, inflated_limit: int = MAX_INFLATED_BYTES) -> list[Record]:
-    """Decode the one batch in `batch`, of whatever format.
+    """Decode the one batch in `batch`, of any format.
 
     Raises:
-        CorruptBatchError: if it is damaged, or inflates to more than the limit in bytes.
+        CorruptBatchError: if it is damaged, or decompresses to more than the limit in bytes.
     """
     header = read_header(batch)
     if header.magic >= MAGIC or header.magic < 0:
@@ -78,7 +78,7 @@ def decode_any(batch: Buffer, inflated_limit: int = MAX_INFLATED_BYTES) -> list[
 
 
 def first_since(batch: Buffer, timestamp: int, start_offset: int) -> Generator[int, None, tuple[int, int] | None]:
-    """Find the first record, of whatever format, from an offset on that is late enough: see `record_scan`.
+    """Find the first record, of any format, from an offset on with a late enough timestamp: see `record_scan`.
 
     All messages of an old format are decoded: their offsets follow from the last one. No client writes them any more.
     """
@@ -98,10 +98,10 @@ def encode_message_set(
     compression: Compression = Compression.NONE,
     log_append_time_ms: int | None = None,
 ) -> bytearray:
-    """Build messages with the offsets that the records have, compressed into one wrapper if asked to.
+    """Build messages with the offsets of the records, compressed into one wrapper if requested.
 
     Raises:
-        ValueError: if there is no record, or the compression is one that these formats do not have.
+        ValueError: if there is no record, or these formats do not have the compression.
     """
     if not messages:
         raise ValueError("a message set needs at least one message")
@@ -183,13 +183,13 @@ def _decode_wrapped(header: BatchHeader, wrapper: Record, limit: int) -> list[Re
         if inner.magic != header.magic or inner.attributes & _COMPRESSION_MASK:
             raise CorruptBatchError(f"message of magic {inner.magic} inside a set of magic {header.magic}, or a set")
         if inner.size > len(inflated) - position:
-            break  # Kafka's brokers of old could cut the last message of a set; clients drop it
+            break  # old brokers could cut the last message of a set; clients drop it
         inside.append(_decode_message(inflated[position : position + inner.size], inner))
         position += inner.size
     if not inside:
         raise CorruptBatchError(f"compressed message set at offset {header.base_offset} holds no message")
     base = 0
-    if header.magic == 1 and header.base_offset != 0:  # 0: as some clients once sent it, which was never corrected
+    if header.magic == 1 and header.base_offset != 0:  # 0: some old clients sent it, and it was never corrected
         base = header.base_offset - inside[-1].offset
         if base < 0:
             raise CorruptBatchError(f"message set at offset {header.base_offset} ends at {inside[-1].offset}")

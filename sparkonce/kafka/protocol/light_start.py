@@ -1,9 +1,9 @@
-"""Load what a broker needs and no more, to start faster.
+"""Import only the modules that a broker needs, to start faster.
 
-That is kafka-python's codecs without its clients, CRC-32C without its command line, and asyncio without TLS.
+These are kafka-python's codecs without its clients, CRC-32C without its command line, and asyncio without TLS.
 
 Any import below `kafka` runs `kafka/__init__`, which imports consumer, producer and admin client: about 100 ms, most of
-a broker's start. `keep_kafka_light` puts a stand-in for the package in its place whose submodules import as usual; the
+a broker's start. `keep_kafka_light` replaces the package by a stand-in whose submodules import as usual; the
 first access to the package itself runs the real `__init__`. Two threads that do so at once could see it half done, so
 this is for a process that only runs the broker, before it starts a thread.
 """
@@ -40,9 +40,9 @@ def keep_kafka_light() -> None:
 
 
 def keep_crc32c_light() -> None:
-    """Put a stand-in for the package `crc32c` in place, unless it is imported already: its extension is all it needs.
+    """Replace the package `crc32c` by a stand-in, unless it is already imported: only its extension is needed.
 
-    Its `__init__` looks up its own version among all that is installed, which takes longer than the rest of it.
+    Its `__init__` looks up its own version among all installed packages, which takes longer than the rest of it.
 
     Raises:
         ModuleNotFoundError: if crc32c is not installed.
@@ -53,9 +53,9 @@ def keep_crc32c_light() -> None:
 
 
 def keep_asyncio_light() -> None:
-    """Import asyncio without its TLS, unless it is imported already: OpenSSL is a tenth of a start.
+    """Import asyncio without its TLS, unless it is already imported: OpenSSL takes a tenth of a start.
 
-    asyncio provides for a Python without `ssl`. A broker's TLS is not asyncio's: `server/tls.py` imports `ssl` itself.
+    asyncio supports a Python without `ssl`. A broker's TLS is not asyncio's: `server/tls.py` imports `ssl` itself.
     """
     if "asyncio" in sys.modules or "ssl" in sys.modules:
         return

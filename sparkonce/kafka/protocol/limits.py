@@ -1,4 +1,4 @@
-"""Every bound of the protocol layer, in one place: what a peer may make us hold, loop over or inflate."""
+"""Every limit of the protocol layer, in one place: what a peer's bytes may make us store, loop over or decompress."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ MAX_UNAUTHENTICATED_FRAME_BYTES: Final = 512 * 1024
 """The largest request before authentication (KIP-498): TLS bytes on a plain port read as a frame of hundreds of MB."""
 
 MAX_GENERIC_REQUEST_BYTES: Final = 8 * 1024 * 1024
-"""The largest body of a request that carries no records."""
+"""The largest body of a request without records."""
 
 MAX_ARRAY_ELEMENTS: Final = 100_000
-"""The largest array that the hand-written codecs accept, and the most that all arrays of any other request have."""
+"""The largest array of the hand-written codecs, and the most elements of all arrays of any other request."""
 
 MAX_STRING_BYTES: Final = 32_767
 """The largest string, compact or not, as in Kafka (a signed 16-bit length)."""
@@ -23,10 +23,10 @@ MAX_TAGGED_FIELDS: Final = 1_000
 """The most tagged fields of one structure."""
 
 MAX_VARINT_BYTES: Final = 5
-"""The most bytes of a number of variable length, which has 32 bits."""
+"""The most bytes of a 32-bit varint."""
 
 MAX_INFLATED_BYTES: Final = 256 * 1024 * 1024
-"""The most that one compressed record batch may inflate to."""
+"""The largest decompressed size of a record batch."""
 
 MAX_RECORD_HEADERS: Final = 100_000
 """The most headers of one record."""

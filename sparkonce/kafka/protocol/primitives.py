@@ -1,9 +1,9 @@
 """The protocol's primitive types, read with bounds checked and written by appending.
 
-A `Reader` walks over one buffer. It never reads past the end, whatever lengths the bytes claim: anything that does
-not fit raises `ProtocolError`, and only that. Strings, bytes and arrays come in two shapes: the old one with a fixed
+A `Reader` reads one buffer. It never reads past the end, whatever lengths the bytes claim: anything that does
+not fit raises `ProtocolError`, and only that. Strings, bytes and arrays come in two forms: the old one with a fixed
 size length, and the compact one of the flexible versions (KIP-482) whose length is an unsigned varint of length + 1.
-The `flexible` argument chooses.
+The `flexible` argument selects one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _INT64 = struct.Struct(">q")
 
 @lru_cache(maxsize=4096)
 def uuid_of(data: bytes) -> uuid.UUID:
-    """Return the UUID of 16 bytes; the few topic ids in use are kept, for building one costs more than a look-up."""
+    """Return the UUID of 16 bytes; cached, as few topic ids are in use and creating one costs more than a lookup."""
     return uuid.UUID(bytes=data)
 
 
@@ -86,7 +86,7 @@ class Reader:
     def unsigned_varint(self) -> int:
         """Read an unsigned 32-bit varint."""
         position = self.position
-        if position < self._end and (byte := self._view[position]) < 0x80:  # as nearly all are
+        if position < self._end and (byte := self._view[position]) < 0x80:  # as nearly always
             self.position = position + 1
             return byte
         return self._unsigned(5, 0xFFFFFFFF)
@@ -140,7 +140,7 @@ class Reader:
         return self.take(size)
 
     def bytes(self, flexible: bool) -> memoryview:
-        """Read bytes, not copied; null is refused."""
+        """Read bytes, not copied; null is rejected."""
         value = self.nullable_bytes(flexible)
         if value is None:
             raise ProtocolError(f"null bytes before byte {self.position} in a field that has no null")
@@ -159,7 +159,7 @@ class Reader:
             raise ProtocolError(f"string before byte {self.position} is not UTF-8: {error.reason}") from None
 
     def string(self, flexible: bool) -> str:
-        """Read a string; null is refused."""
+        """Read a string; null is rejected."""
         value = self.nullable_string(flexible)
         if value is None:
             raise ProtocolError(f"null string before byte {self.position} in a field that has no null")
@@ -168,7 +168,7 @@ class Reader:
     def array_length(self, flexible: bool) -> int:
         """Read the length of an array; null counts as empty.
 
-        Every element takes at least one byte, so a length beyond what is left is refused before anyone loops over it.
+        Every element takes at least one byte, so a length beyond the remaining bytes is rejected before any loop.
         """
         count = self.unsigned_varint() - 1 if flexible else self.int32()
         if count > self._end - self.position or count > MAX_ARRAY_ELEMENTS or count < -1:
@@ -212,7 +212,7 @@ def put_string(out: bytearray, value: str | None, flexible: bool) -> None:
     """Append a string or null.
 
     Raises:
-        ValueError: if the string is longer than the protocol can carry.
+        ValueError: if the string exceeds the protocol's limit.
     """
     data = None if value is None else value.encode()
     if data is not None and len(data) > MAX_STRING_BYTES:
@@ -233,7 +233,7 @@ def put_bytes(out: bytearray, value: Buffer | None, flexible: bool) -> None:
 
 
 def put_bytes_length(out: bytearray, size: int, flexible: bool) -> None:
-    """Append the length that goes before bytes that follow by another way; -1 is null."""
+    """Append the length of bytes that are sent separately; -1 is null."""
     if flexible:
         put_unsigned_varint(out, size + 1)
     else:

@@ -1,11 +1,11 @@
-"""Walking over the records inside a batch v2, and building a batch from some of them.
+"""Iterating over the records of a v2 batch without decoding them, and building a batch from some of them.
 
 Compaction and validation need only a record's offset, its timestamp and its key, and whether it has a value. So a
-record is not decoded here but located, and if it stays, its bytes are copied. Only its timestamp may have to be
+record is not decoded here but located, and if it is kept, its bytes are copied. Only its timestamp may have to be
 rewritten, because it is relative to the batch's base timestamp, which may change.
 
-What is built is what Kafka's MemoryRecords.filterTo and MemoryRecordsBuilder build: the base offset and the last offset
-of the batch stay, as do producer, sequence and leader epoch, and the records' offsets within it.
+The result is that of Kafka's MemoryRecords.filterTo and MemoryRecordsBuilder: base offset and last offset of the batch
+are kept, as are producer, sequence and leader epoch, and the records' offsets within it.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _DELETE_HORIZON = 0x40
 _COMPRESSION_MASK = 0x07
 _MAX_VARINT_BITS = 70
 _MAX_HEAD_BYTES = 32
-"""More than a record's length, attributes, timestamp and offset take."""
+"""More than the size of a record's length, attributes, timestamp and offset."""
 BYTES_PER_UNIT = 4096
 RECORDS_PER_UNIT = 10
-"""How many bytes are inflated, or records skipped, for one unit of work (see `node.turns`)."""
+"""How many bytes are decompressed, or records skipped, for one unit of work (see `node.turns`)."""
 
 
 class FoundRecord(NamedTuple):
-    """One record of a batch: what decides about it, and where its bytes are in the inflated records.
+    """One record of a batch: the fields that decide about it, and its position in the decompressed records.
 
-    It lies from `start` to `end`, its length left out; from `rest` on is what follows its timestamp.
+    It is from `start` to `end`, without its length; `rest` is the position after its timestamp.
     """
 
     offset: int
@@ -53,19 +53,19 @@ class FoundRecord(NamedTuple):
 
 
 def inflate(batch: Buffer, header: BatchHeader, limit: int = MAX_INFLATED_BYTES) -> bytes:
-    """Return the records of the one batch in `batch`, not compressed.
+    """Return the decompressed records of the one batch in `batch`.
 
     Raises:
-        CorruptBatchError: if they cannot be inflated, or to more than `limit` bytes.
+        CorruptBatchError: if they cannot be decompressed, or to more than `limit` bytes.
     """
     return bytes(decompress(header.compression, memoryview(batch)[HEADER_BYTES : header.size], limit))
 
 
 def find_records(header: BatchHeader, body: bytes, chunk: int) -> Iterator[list[FoundRecord]]:
-    """Find the records of a batch in its inflated bytes, at most `chunk` at a time.
+    """Find the records of a batch in its decompressed bytes, at most `chunk` at a time.
 
     Raises:
-        CorruptBatchError: if the bytes are not what the header says.
+        CorruptBatchError: if the bytes do not match the header.
     """
     position = 0
     left = header.record_count
@@ -86,13 +86,13 @@ def find_records(header: BatchHeader, body: bytes, chunk: int) -> Iterator[list[
 def first_since(
     batch: Buffer, header: BatchHeader, timestamp: int, start_offset: int
 ) -> Generator[int, None, tuple[int, int] | None]:
-    """Find the first record from an offset on that is late enough; returns its timestamp and offset.
+    """Find the first record from an offset on with a late enough timestamp; returns its timestamp and offset.
 
-    The batch is inflated piece by piece, no further than to that record; of the records before it only the first
+    The batch is decompressed piece by piece, no further than to that record; of the records before it only the first
     fields are read. Yields units of work.
 
     Raises:
-        CorruptBatchError: if the bytes are not what the header says, or inflate to more than the limit.
+        CorruptBatchError: if the bytes do not match the header, or decompress to more than the limit.
     """
     if header.record_count < 0:
         raise CorruptBatchError(f"batch at offset {header.base_offset} claims {header.record_count} records")
@@ -105,7 +105,7 @@ def first_since(
             piece = next(pieces, None)
             if piece is None:
                 break
-            # A piece that lies within a record's value is not kept.
+            # A piece within a record's value is not kept.
             body, position = body[position:] + bytes(piece), max(position - len(body), 0)
             yield 1 + len(piece) // BYTES_PER_UNIT
         size, start = _varint(body, position)
@@ -140,7 +140,7 @@ def _find(header: BatchHeader, body: bytes, position: int) -> FoundRecord:
 
 
 def _varint(body: bytes, position: int) -> tuple[int, int]:
-    """Read a zigzag number; returns it and where it ends."""
+    """Read a zigzag varint; returns it and its end."""
     try:
         byte = body[position]
         if byte < 0x80:  # nearly all of them
@@ -162,9 +162,9 @@ def _varint(body: bytes, position: int) -> tuple[int, int]:
 def rebuild(
     header: BatchHeader, body: bytes, kept: Sequence[FoundRecord], delete_horizon_ms: int | None, chunk: int
 ) -> Generator[None, None, bytearray]:
-    """Build the batch again with the records `kept` alone (at least one), in its own compression.
+    """Rebuild the batch with only the records `kept` (at least one), in its own compression.
 
-    With a delete horizon (KIP-534), that takes the place of the base timestamp. Yields after every `chunk` records.
+    A delete horizon (KIP-534) replaces the base timestamp. Yields after every `chunk` records.
     """
     base_timestamp = kept[0].timestamp if delete_horizon_ms is None else delete_horizon_ms
     latest = header.max_timestamp if header.is_log_append_time else max(record.timestamp for record in kept)
@@ -185,22 +185,22 @@ def rebuild(
 
 
 def empty(header: BatchHeader) -> bytearray:
-    """Build the batch again with no record in it: its offsets, producer and sequence are what is left.
+    """Rebuild the batch without records: only its offsets, producer and sequence are kept.
 
-    As in Kafka's DefaultRecordBatch.writeEmptyHeader, compression, base timestamp and delete horizon are gone.
+    As in Kafka's DefaultRecordBatch.writeEmptyHeader, compression, base timestamp and delete horizon are removed.
     """
     attributes = header.attributes & ~(_COMPRESSION_MASK | _DELETE_HORIZON)
     return with_records(header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0), b"")
 
 
 def recompress(header: BatchHeader, body: bytes, codec: Compression, level: int | None) -> bytearray:
-    """Build the batch again in another compression."""
+    """Rebuild the batch with another compression."""
     attributes = header.attributes & ~_COMPRESSION_MASK | codec
     return with_records(header._replace(attributes=attributes), compress(codec, body, level))
 
 
 def with_records(header: BatchHeader, packed: Buffer) -> bytearray:
-    """Return a batch of this header and these records; length and checksum are computed."""
+    """Return a batch with this header and these records; length and checksum are computed."""
     assert header.magic == MAGIC
     batch = pack_header(header, HEADER_BYTES + len(packed))
     batch += packed

@@ -1,4 +1,4 @@
-"""Record batches of format v2: the unit that producers send, the log keeps and consumers get.
+"""Record batches of format v2: the unit that producers send, the log stores and consumers get.
 
 To the broker a batch is opaque. It reads the 61-byte header, checks the CRC-32C, and writes the base offset and the
 partition leader epoch into the bytes in place; both lie outside the checksum, which begins at the attributes. Records
@@ -25,11 +25,11 @@ from sparkonce.kafka.protocol.primitives import Buffer, Reader, put_varint
 MAGIC = 2
 HEADER_BYTES = 61
 LOG_OVERHEAD_BYTES = 12
-"""Base offset and length, which the length does not count."""
+"""The size of base offset and length, which the length does not include."""
 LEGACY_HEADER_BYTES = 26
-"""The size of the smallest message of format v0: that of v1 is larger by its timestamp of eight bytes."""
+"""The size of the smallest message of format v0; v1 adds a timestamp of eight bytes."""
 ATTRIBUTES_POSITION = 21
-"""Where the checksum begins."""
+"""The position at which the checksum begins."""
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
@@ -39,7 +39,7 @@ NO_LEADER_EPOCH = -1
 MAX_SEQUENCE = 2**31 - 1
 
 LOG_APPEND_TIME = 0x08
-"""In the attributes: `max_timestamp` is the broker's time for all records."""
+"""The attribute bit for LogAppendTime: `max_timestamp` is the broker's time for all records."""
 _COMPRESSION_MASK = 0x07
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
@@ -62,7 +62,7 @@ assert _HEADER.size == HEADER_BYTES
 
 
 class BatchHeader(NamedTuple):
-    """The header of one batch, field by field as it lies in the file; times in milliseconds since 1970."""
+    """The header of one batch, in the order of its fields in the file; times in milliseconds since 1970."""
 
     base_offset: int
     batch_length: int
@@ -80,7 +80,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
+        """The size of the whole batch, in bytes."""
         return self.batch_length + LOG_OVERHEAD_BYTES
 
     @property
@@ -110,14 +110,14 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Whether the batch holds a control record (a transaction's marker), which consumers never show."""
+        """Whether the batch is a control batch (a transaction's marker), which consumers never show."""
         return bool(self.attributes & _CONTROL)
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """From when on compaction may remove the batch's tombstones or its marker (KIP-534); None if not yet known.
+        """When compaction may remove the batch's tombstones or its marker (KIP-534); None if not set yet.
 
-        It lies where the base timestamp otherwise is.
+        It replaces the base timestamp in the header.
         """
         return self.base_timestamp if self.attributes & _DELETE_HORIZON else None
 
@@ -135,7 +135,7 @@ class BatchHeader(NamedTuple):
 
 
 class ControlType(IntEnum):
-    """What a control record says."""
+    """The type of a control record."""
 
     ABORT = 0
     COMMIT = 1
@@ -153,10 +153,10 @@ class Record:
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Read the header at `position`; nothing but its presence is checked.
+    """Parse the header at `position`; only its presence is checked.
 
-    For a message of format v0 or v1 the fields are those that it has; its base offset is its last offset, since where a
-    compressed message set begins is inside it.
+    For a message of format v0 or v1 missing fields have defaults; its base offset is its last offset, since the first
+    offset of a compressed message set is inside it.
 
     Raises:
         CorruptBatchError: if fewer than `HEADER_BYTES` bytes are there (`LEGACY_HEADER_BYTES` of a message).
@@ -182,10 +182,10 @@ def _legacy_header(buffer: Buffer, position: int) -> BatchHeader:
 
 
 def scan(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Iterate over the whole batches of `buffer`: their positions and headers; a half batch at the end is left out.
+    """Iterate over the whole batches of `buffer`: their positions and headers; an incomplete one at the end is skipped.
 
     Raises:
-        CorruptBatchError: if a batch's length or magic cannot be.
+        CorruptBatchError: if a batch's length or magic is invalid.
     """
     end = len(buffer)
     while end - position >= HEADER_BYTES:
@@ -285,7 +285,7 @@ def encode_batch(
 
 
 def pack_header(header: BatchHeader, size: int) -> bytearray:
-    """Return the bytes of a header, for a batch of `size` bytes in all; the checksum is for `write_crc` to fill in."""
+    """Return the bytes of a header, for a batch of `size` bytes in all; `write_crc` adds the checksum."""
     return bytearray(_HEADER.pack(*header._replace(batch_length=size - LOG_OVERHEAD_BYTES, crc=0)))
 
 
@@ -295,7 +295,7 @@ def write_crc(batch: bytearray | memoryview) -> None:
 
 
 def set_log_append_time(batch: bytearray | memoryview, header: BatchHeader, now_ms: int) -> BatchHeader:
-    """Make `now_ms` the timestamp of all records of the one batch in `batch`, in place; returns the new header."""
+    """Set the timestamp of all records of the one batch in `batch` to `now_ms`, in place; returns the new header."""
     attributes = header.attributes | LOG_APPEND_TIME
     _ATTRIBUTES.pack_into(batch, ATTRIBUTES_POSITION, attributes)
     _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_POSITION, now_ms)
@@ -304,7 +304,7 @@ def set_log_append_time(batch: bytearray | memoryview, header: BatchHeader, now_
 
 
 def clear_log_append_time(batch: bytearray | memoryview, header: BatchHeader) -> BatchHeader:
-    """Clear the mark of the broker's time in the one batch in `batch`, in place; return the new header."""
+    """Clear the LogAppendTime bit of the one batch in `batch`, in place; return the new header."""
     attributes = header.attributes & ~LOG_APPEND_TIME
     _ATTRIBUTES.pack_into(batch, ATTRIBUTES_POSITION, attributes)
     write_crc(batch)
@@ -312,10 +312,10 @@ def clear_log_append_time(batch: bytearray | memoryview, header: BatchHeader) ->
 
 
 def decode_records(batch: Buffer, inflated_limit: int = MAX_INFLATED_BYTES) -> list[Record]:
-    """Decode the one batch in `batch`, inflating it if need be; the checksum is not checked (see `validate`).
+    """Decode the one batch in `batch`, decompressing it if needed; the checksum is not checked (see `validate`).
 
     Raises:
-        CorruptBatchError: if the records are not what the header says, or inflate to more than the limit in bytes.
+        CorruptBatchError: if the records do not match the header, or decompress to more than the limit in bytes.
     """
     header = read_header(batch)
     _check_shape(header)
@@ -334,7 +334,7 @@ def decode_records(batch: Buffer, inflated_limit: int = MAX_INFLATED_BYTES) -> l
 
 
 def decode_all(buffer: Buffer) -> Iterable[Record]:
-    """Decode the records of all whole batches in `buffer`, control batches left out."""
+    """Decode the records of all whole batches in `buffer`, without control batches."""
     view = memoryview(buffer)
     for position, header in scan(buffer):
         if not header.is_control:
@@ -342,10 +342,10 @@ def decode_all(buffer: Buffer) -> Iterable[Record]:
 
 
 def control_type(record: Record) -> ControlType | None:
-    """Return what a control record says, or None if it is of a kind that clients skip.
+    """Return the type of a control record, or None if clients skip it.
 
     Raises:
-        CorruptBatchError: if its key is too short to tell.
+        CorruptBatchError: if its key is too short.
     """
     if record.key is None or len(record.key) < _CONTROL_KEY.size:
         raise CorruptBatchError(f"control record at offset {record.offset} has no type in its key")
@@ -376,7 +376,7 @@ def _put_nullable(out: bytearray, data: bytes | None) -> None:
 def _read_record(reader: Reader, header: BatchHeader) -> Record:
     size = reader.varint()
     body = Reader(reader.take(size))
-    body.int8()  # attributes, unused so far
+    body.int8()  # attributes, unused
     timestamp_delta = body.varlong()
     offset_delta = body.varint()
     key = _read_nullable(body)

@@ -13,7 +13,7 @@ from sparkonce.broker_lite.node import dispatch
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.clock import Clock
 from sparkonce.broker_lite.node.request import Endpoint, Request
-from sparkonce.broker_lite.node.standalone import Alone
+from sparkonce.broker_lite.node.standalone import StandaloneMode
 from sparkonce.kafka.protocol import apis
 from sparkonce.kafka.protocol.apis import ApiKey
 from sparkonce.kafka.protocol.records import Record, encode_batch
@@ -73,7 +73,9 @@ class Asked:
 
     def _open(self) -> Broker:
         clock = Clock(lambda: NOW_MS, lambda: NOW_MS)
-        return Broker(self._config, self._storage, "/log", clock, self, Alone(), lambda: uuid.UUID(int=next(self._ids)))
+        return Broker(
+            self._config, self._storage, "/log", clock, self, StandaloneMode(), lambda: uuid.UUID(int=next(self._ids))
+        )
 
     def call_soon(self, callback: Callable[[], object]) -> object:
         raise AssertionError("no admin request waits")

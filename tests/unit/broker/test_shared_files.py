@@ -25,7 +25,7 @@ from sparkonce.broker_lite.node.announced_files import AnnouncedFiles
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.clock import Clock
 from sparkonce.broker_lite.node.dynamic_settings import FILE as SETTINGS_FILE
-from sparkonce.broker_lite.node.in_cluster import InCluster
+from sparkonce.broker_lite.node.in_cluster import MemberMode
 from sparkonce.broker_lite.node.shared_files import SharedFiles
 from sparkonce.broker_lite.security.credentials import CREDENTIALS_FILE
 from sparkonce.broker_lite.security.scram import SCRAM_MECHANISMS, ScramCredential
@@ -80,7 +80,7 @@ class Deciding:
         world, self.storage = Scheduler(), SimulatedDisk()
         clock = Clock(lambda: world.now_ms, lambda: world.now_ms)
         config = BrokerConfig(node_id=1, metadata_log_dir="/metadata")
-        self.broker = Broker(config, self.storage, "/data", clock, world, InCluster())
+        self.broker = Broker(config, self.storage, "/data", clock, world, MemberMode())
         assert isinstance(self.broker.shared_files, AnnouncedFiles)
         slow: Any = Slow()
         self.slow: Slow = slow

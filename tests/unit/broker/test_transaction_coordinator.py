@@ -22,7 +22,7 @@ from sparkonce.broker_lite.log.steps import finish
 from sparkonce.broker_lite.node.broker import Broker
 from sparkonce.broker_lite.node.clock import Clock
 from sparkonce.broker_lite.node.markers import MARKERS_PER_TURN
-from sparkonce.broker_lite.node.standalone import Alone
+from sparkonce.broker_lite.node.standalone import StandaloneMode
 from sparkonce.kafka.protocol.errors import ErrorCode, KafkaError
 from sparkonce.kafka.protocol.records import Record, encode_batch
 
@@ -66,7 +66,7 @@ class World:
     def start(self, **settings: Any) -> Broker:
         self._timers.clear()
         clock = Clock(lambda: self.now_ms, lambda: self.now_ms)
-        return Broker(BrokerConfig(**settings), self.storage, "/data", clock, self, Alone())
+        return Broker(BrokerConfig(**settings), self.storage, "/data", clock, self, StandaloneMode())
 
 
 class _Timer:

@@ -1,7 +1,7 @@
-"""Messages that kafka-python has no schema for, in the form of Kafka's own schema files.
+"""Messages without a schema in kafka-python, in the form of Kafka's own schema files.
 
-Theory of operation: kafka-python makes a codec of a class from the JSON file of the same name. A field says from
-which version on it exists; what the messages are for is in `docs/groups.md`, and in `docs/cluster.md` for those among
+Theory of operation: kafka-python creates a codec from the JSON file with the name of the class. A field has the
+version from which on it exists; `docs/groups.md` describes the messages, and `docs/cluster.md` those between
 brokers.
 """
 
@@ -27,7 +27,7 @@ AlterPartitionRequest = _codec("AlterPartitionRequest")
 """API 56 (KIP-497, KIP-903): a leader proposes in-sync replicas to the controller."""
 AlterPartitionResponse = _codec("AlterPartitionResponse")
 EnvelopeRequest = _codec("EnvelopeRequest")
-"""API 58 (KIP-590): a client's request, passed on to the controller, with who has sent it."""
+"""API 58 (KIP-590): a client's request, forwarded to the controller with the client's principal."""
 EnvelopeResponse = _codec("EnvelopeResponse")
 BrokerRegistrationRequest = _codec("BrokerRegistrationRequest")
 """API 62 (KIP-631)."""

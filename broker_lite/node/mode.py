@@ -1,6 +1,6 @@
-"""What a broker is to its cluster: all of it, as a standalone broker is, or one of its members.
+"""A broker's mode: standalone, or a member of a cluster.
 
-Whoever makes a `Broker` hands over its place: `standalone.Alone`, or `in_cluster.InCluster`.
+The creator of a `Broker` chooses: `standalone.StandaloneMode`, or `in_cluster.MemberMode`.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.node.producer_ids import ProducerIds
 
 
-class Place(Protocol):
-    """What depends on whether there are other brokers."""
+class BrokerMode(Protocol):
+    """The part of a broker that depends on whether there are other brokers."""
 
     @property
     def logs_class(self) -> type[LogManager]:
-        """What keeps the log directory."""
+        """The class that manages the log directory."""
 
     def check(self, storage: Storage, log_dir: str) -> None:
-        """Refuse data that are not those of a broker in such a place.
+        """Reject data that belong to the other kind of broker.
 
         Raises:
-            LogDirectoryError: if they are not.
+            LogDirectoryError: if they do.
         """
 
     def files(self, storage: Storage) -> Files:
-        """Return how files are written that all brokers of a cluster have alike."""
+        """Return the writer of files that are the same on all brokers of a cluster."""
 
     def producer_ids(
         self, member: ClusterMember, storage: Storage, log_dir: str, largest_known: Callable[[], int]
     ) -> ProducerIds:
-        """Return what assigns producer ids; `largest_known` returns the largest id in the logs, -1 if none."""
+        """Return the source of producer ids; `largest_known` returns the largest id in the logs, -1 if none."""
 
     def request_topic(
         self, member: ClusterMember, dynamic: DynamicSettings, make: Callable[[str], object]
     ) -> Callable[[str], object]:
-        """Return how a topic is requested as on first use; `make` has this broker's own controller make it."""
+        """Return a function that requests a topic as on first use; with `make` this broker's controller creates it."""
 
     def take(self, storage: Storage, partitions: ClusterPartitions, node_id: int, clock: Clock) -> None:
-        """Be in this place: have `partitions` go by what the controller decides."""
+        """Begin: apply the controller's decisions to `partitions` from now on."""
 
     def coordinated(self, topics: Collection[str]) -> Collection[str]:
-        """Return the internal topics whose coordinators begin with the broker, not on first use."""
+        """Return the internal topics whose coordinators start with the broker, not on first use."""
