@@ -1,4 +1,4 @@
-"""One run of one plan: a cluster comes up, things go wrong, all is healed, and it must recover."""
+"""One run of one plan: a cluster starts, faults happen, all is healed, and it must recover."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from lab.sim.world import World
 from sparkonce.broker_lite.replication.invariants import ViolationError
 
 _LOOK_MS: Final = 200
-"""How often it is checked whether the cluster has recovered, and whether images agree."""
+"""The interval between checks of recovery, and whether images agree."""
 _UP_MS: Final = 200_000
-"""How long the cluster may take to come up: several requests between brokers may be lost, one after the other."""
+"""The time limit for the cluster's start: several requests between brokers may be lost, one after the other."""
 CALM_MS: Final = 75_000
-"""How long it has to recover: a request between brokers whose answer is lost without a sign takes 30 s."""
+"""The time limit for recovery: a request between brokers whose response is lost without a sign takes 30 s."""
 
 
 class Simulation:
-    """A world, with clients in it, faults and judges."""
+    """A world with clients, faults and judges."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -57,7 +57,7 @@ class Simulation:
                 self._calm_down()
         except ViolationError as error:
             world.violated(error)
-        except Exception as error:  # whatever it is, no event may end like that, and the seed must be reported
+        except Exception as error:  # no event may raise; the seed must be reported
             world.mistake(repr(error), error)
         violation = world.violation
         self.end()
@@ -76,7 +76,7 @@ class Simulation:
         )
 
     def end(self) -> None:
-        """Let nothing of all this happen any more."""
+        """Stop all activity."""
         for loop in self.world.client_loops:
             loop.end()
         for machine in (*self.world.brokers.values(), self.clients.standalone):
@@ -85,7 +85,7 @@ class Simulation:
 
     @contextmanager
     def judged(self) -> Iterator[None]:
-        """Hear of what brokers log as their own mistakes, and see into them."""
+        """Observe brokers, and note the bugs that they log."""
         world = self.world
         logger = logging.getLogger("sparkonce.broker_lite")
         handler = Mistakes(world)

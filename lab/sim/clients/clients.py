@@ -1,4 +1,4 @@
-"""All clients of a run, and what faults have them do."""
+"""All clients of a run, and what steps make them do."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Clients:
         self.guests = list(self._guests())
 
     def _guests(self) -> Iterator[Guest]:
-        """Return clients with things of their own."""
+        """Return the clients that own resources."""
         world, standalone = self._world, self.standalone
         seed = world.plan.seed
         if has_bulk(seed):
@@ -70,7 +70,7 @@ class Clients:
             yield Steward(world, [standalone])
 
     def begin(self) -> None:
-        """Let all of them begin, now that the topics are there."""
+        """Start all of them, now that the topics exist."""
         world = self._world
         for number in range(len(world.plan.producers)):
             self.producers.append(Producer(world, number))
@@ -90,17 +90,17 @@ class Clients:
                 self.members.append(kind(world, self.members, group, index))
 
     def calm(self) -> None:
-        """Change nothing more, and let members of groups rest where they are."""
+        """Stop changes; members of groups stay in their groups."""
         for each in (self.operator, self.keeper, self.standalone, *self.guests):
             if each is not None:
                 each.end()
         for member in self.members:
             member.calm()
 
-    # What faults have them do.
+    # Called by steps.
 
     def produce_to(self, key: PartitionKey) -> None:
-        """Let all producers of a partition send, and one that does not look up the leader first."""
+        """Let all producers of a partition send, and the herald send without looking up the leader first."""
         for producer in self.producers:
             if producer.key == key:
                 producer.send(1)
@@ -110,26 +110,26 @@ class Clients:
             self._herald.send(key)
 
     def elect(self, key: PartitionKey) -> None:
-        """Ask for the preferred leader."""
+        """Request the election of the preferred leader."""
         self.admin.run(self.admin.elect(self._world.topic_of(key).name, key[1]))
 
     def change_settings(self, topic: TopicPlan, minimum: int, *, unclean: bool) -> None:
-        """Ask for other settings of a topic."""
+        """Change settings of a topic."""
         self._world.mark(Mark.SETTINGS)
         self.admin.run(self.admin.change_settings(topic, minimum, unclean=unclean))
 
     def change_default(self, minimum: int) -> None:
-        """Ask for another `min.insync.replicas` of the cluster."""
+        """Change the `min.insync.replicas` of the cluster."""
         self._world.mark(Mark.SETTINGS)
         self.admin.run(self.admin.change_default(minimum))
 
     def reassign(self, key: PartitionKey, target: tuple[int, ...] | None) -> None:
-        """Ask for other replicas of a partition; None cancels a reassignment."""
+        """Request a reassignment of a partition; None cancels one."""
         self._world.mark(Mark.MOVE if target is not None else Mark.MOVE_GIVEN_UP)
         self.admin.run(self.admin.reassign(self._world.topic_of(key).name, key[1], target))
 
     def lead(self, key: PartitionKey, broker_id: int) -> None:
-        """Ask that one of its replicas leads a partition."""
+        """Request that one of its replicas leads a partition."""
         state = self._world.image.partition(key)
         if state is not None and broker_id in state.replicas:
             self._world.mark(Mark.FLIP)

@@ -1,8 +1,8 @@
-"""Looks into the group coordinators of brokers: what they write, and what they tell, at the moment it is told.
+"""Observes the group coordinators of brokers: what they write, and what they answer, when the answer is sent.
 
-What must hold is in `ownership.py`. An answer counts when it is sent, which is not before what it says is safe; so what
-is to be judged then is kept until `Coordinated.answer` sends it. The groups that are judged are those of the plan: an
-operator's come and go.
+The invariants are in `ownership.py`. An answer counts when it is sent, which is not before its state is safe; so
+checks are kept until `Coordinated.answer` sends it. Only groups of the plan are judged, not the operator's, which
+come and go.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ if TYPE_CHECKING:
 
 
 def observed_groups(world: World) -> AbstractContextManager[None]:
-    """Look into all group coordinators for a while."""
+    """Observe all group coordinators for a while."""
     return observed(_Observer(world).observers)
 
 
 class _Observer:
-    """Judges what coordinators of one world do."""
+    """Judges the coordinators of one world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._judged = {group.group_id for group in world.plan.groups}
         self._when_told: Callable[[], None] | None = None
-        """What to look at when the answer is sent that the handler is about to give."""
+        """Checks to run when the answer is sent that the handler is about to return."""
         self._syncs: dict[object, tuple[ClassicGroup, Sync]] = {}
-        """What is asked of which group, by the SyncGroup request that waits for its answer."""
+        """The SyncGroup requests that wait for a response, with their groups."""
         self._coordinators: dict[ClassicGroup, GroupCoordinator] = {}
         self.observers: tuple[tuple[Any, str, Around], ...] = (
             (Coordinated, "answer", self._answer),
@@ -77,13 +77,13 @@ class _Observer:
         )
 
     def _delete(self, delete: Callable[..., ErrorCode], coordinator: GroupCoordinator, group_id: str) -> ErrorCode:
-        """Note where a group's end is written: another one may have its name after that."""
+        """Note where a group's deletion is written: another group may have its name after that."""
         if group_id not in self._judged:
             return delete(coordinator, group_id)
         place = Place(self._world, coordinator.partitions, group_id)
         try:
             return delete(coordinator, group_id)
-        finally:  # it may have died right after it was written
+        finally:  # the broker may have died right after the write
             if place.written() is not None:
                 last = place.log.batches[-1]
                 self._world.groups.removed(group_id, Written(last.epoch, last.base_offset))
@@ -219,7 +219,7 @@ class _Observer:
         except KafkaError:
             self._world.mark(Mark.GROUP_NOT_WRITTEN)
             raise
-        finally:  # it may have died right after it was written
+        finally:  # the broker may have died right after the write
             written = place.written()
             if written is not None:
                 for member_id in gone:
@@ -253,7 +253,7 @@ class _Observer:
         sent = judge.commits[number]
         try:
             commit(coordinator, group_id, offsets)
-        finally:  # it may have died right after it was written
+        finally:  # the broker may have died right after the write
             written = place.written()
             if written is not None:
                 judge.know_by(group_id, place.log.batches)
@@ -282,7 +282,7 @@ class _Observer:
 
 
 def what_is_wrong(world: World, coordinator: GroupCoordinator, group_id: str) -> str | None:
-    """Return what is wrong with the offsets that a coordinator is about to tell, if anything is."""
+    """Return what is wrong with the offsets that a coordinator is about to return, None if nothing is."""
     place, table = Place(world, coordinator.partitions, group_id), coordinator.offsets.of_group(group_id)
     for each in world.places:
         number = table[each].offset if each in table else NOTHING
@@ -295,7 +295,7 @@ def what_is_wrong(world: World, coordinator: GroupCoordinator, group_id: str) ->
 
 
 def look_at_offsets(world: World, group: GroupPlan) -> None:
-    """Look at what a group has committed in the end, and see what became of commits that were never acknowledged.
+    """Check a group's final offsets, and find out which unacknowledged commits took effect.
 
     Raises:
         ViolationError: commits-kept.

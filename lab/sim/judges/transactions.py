@@ -1,7 +1,7 @@
-"""Looks into the transaction coordinators of brokers: what they decide and refuse, and what rare things befall them.
+"""Observes the transaction coordinators of brokers: decisions, rejections, and rare events.
 
-What must hold is in `fencing.py` and `atomicity.py`. Which EndTxn decides a transaction is known by the producer id and
-epoch that it names, and by what the producer that has these has asked for by then.
+The invariants are in `fencing.py` and `atomicity.py`. Which EndTxn ends a transaction is known by its producer id and
+epoch, and by what the producer that has these had requested by then.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 
 def observed_transactions(world: World, producers: Iterable[TransactionalProducer]) -> AbstractContextManager[None]:
-    """Look into all transaction coordinators for a while."""
+    """Observe all transaction coordinators for a while."""
     return observed(_Observer(world, producers).observers)
 
 
 class _Observer:
-    """Knows what was asked last: who decides does so before anything else is asked."""
+    """Knows the last request: a decision follows before the next request."""
 
     def __init__(self, world: World, producers: Iterable[TransactionalProducer]) -> None:
         self._world = world
@@ -71,7 +71,7 @@ class _Observer:
         *rest: Any,
     ) -> Decision:
         decision = end(core, producer, committed, version, *rest)
-        # A repetition may name the epoch before, but not by an older version of EndTxn than it repeats.
+        # A retry may name the previous epoch, but not in an older version of EndTxn than the original.
         self._decided(decision, producer, ends=version != LEGACY)
         if decision.error is ErrorCode.CONCURRENT_TRANSACTIONS:
             self._note_early_end(producer, core.get(producer.transactional_id))
@@ -84,8 +84,8 @@ class _Observer:
     def _ended_by_earlier(self, partitions: Coordinated, client: TransactionalProducer) -> None:
         """Note that a transaction is decided by an EndTxn that its producer sent for an earlier one.
 
-        That counts at once if no other coordinator has been elected, and when it is safe. One that has been replaced
-        without its knowledge decides by what it knew until then, and that comes to nothing unless it becomes safe.
+        That counts at once if no other coordinator has been elected, and otherwise once it is safe. A coordinator that
+        was replaced without knowing it decides by its old state, and that has no effect unless it becomes safe.
         """
         world, attempt = self._world, client.attempt
 
@@ -112,7 +112,7 @@ class _Observer:
         return decision
 
     def _note_early_end(self, producer: Producer, known: Transaction | None) -> None:
-        """Note an EndTxn under an epoch, or a producer id, that follows when the markers are written."""
+        """Note an EndTxn under an epoch or a producer id that is valid only after the markers are written."""
         if known is not None and known.producer_id != producer.producer_id == known.next_producer_id:
             self._world.mark(Mark.ENDED_TOO_EARLY_BY_NEXT_ID)
         elif known is not None and known.client_version != LEGACY and known.epoch == producer.epoch:
@@ -156,7 +156,7 @@ class _Observer:
         loaded(coordinator, partitions)
 
     def _is_of_cluster(self, coordinator: TransactionCoordinator) -> bool:
-        """Whether it is not that of a standalone broker."""
+        """Whether it belongs to the cluster, not to a standalone broker."""
         return coordinator._led.member.broker_id in self._world.brokers
 
     def _write_marker(

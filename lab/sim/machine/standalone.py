@@ -1,8 +1,8 @@
 """A standalone broker beside the cluster, on a machine of its own that often dies, and finds its files damaged.
 
-It has a keeper as its client (`clients/keeper.py`), all of whose topics are flushed at each batch, so that whatever
-happens no acknowledged record may be lost. Between two starts files go that a broker can do without, or something else
-is in them: indexes, snapshots of producers, checkpoints. Unless it has stopped in order, it must notice.
+Its client checks its logs (`clients/keeper.py`); all its topics are flushed at each batch, so no
+acknowledged record may ever be lost. Between two starts, files that a broker can rebuild are deleted or
+overwritten: indexes, producer snapshots, checkpoints. Unless it has stopped in order, it must notice.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class StandaloneMachine(Machine):
         return broker_config(self.run.plan, self.node_id, None)
 
     def begin(self) -> None:
-        """Start it, and let it die now and then."""
+        """Start it, and let it die from time to time."""
         self.start()
         self.keeper.begin()
         for _ in range(self.chance.choice(_DEATHS)):
             self.run.scheduler.after(self.chance.randrange(500, SAFETY_MS - 1_000), self._strike)
 
     def end(self) -> None:
-        """Let it be."""
+        """Stop killing it."""
         self._is_over = True
         self.keeper.end()
         self.start()
@@ -79,7 +79,7 @@ class StandaloneMachine(Machine):
         self.start_later(300)
 
     def die(self, *, power: bool = False) -> None:
-        """See `Machine`; it is in no cluster that would miss it."""
+        """See `Machine`; no cluster depends on it."""
         if self.process is None:
             return
         self.run.trace(lambda: f"the standalone broker dies{', with its machine' if power else ''}")
@@ -102,7 +102,7 @@ class StandaloneMachine(Machine):
 
 
 class _StandaloneKeeper(Keeper):
-    """The keeper of a standalone broker's topics."""
+    """The client that writes to a standalone broker's topics."""
 
     replicas = 1
 
