@@ -1,6 +1,6 @@
-"""Single requests over plain sockets: a client that costs little, so that what is measured is the broker.
+"""Single requests over plain sockets: a cheap client, so that the broker is measured.
 
-The bytes of a request are made once and sent again and again; an answer is checked for its error code.
+A request's bytes are made once and sent again and again; a response is checked for its error code.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Connection:
         self.socket.close()
 
     def send(self, frame: bytes) -> None:
-        """Send a whole request, its size included."""
+        """Send a whole request with its size."""
         self.socket.sendall(frame)
 
     def receive(self) -> bytes | None:
-        """Read what has come; returns an answer's frame without its size once it is whole, else None.
+        """Read what has arrived; return a response's frame without its size once it is complete, else None.
 
         Raises:
             LoadError: if the broker has closed the connection.
@@ -69,7 +69,7 @@ class Connection:
         return frame
 
     def ask(self, frame: bytes) -> bytes:
-        """Send a request and wait for its answer.
+        """Send a request and wait for its response.
 
         Raises:
             LoadError: if the broker closes the connection.
@@ -82,7 +82,7 @@ class Connection:
 
 
 def api_versions(bootstrap_servers: str) -> None:
-    """Connect, ask for ApiVersions, and wait for the answer: the first thing that every client does.
+    """Connect, send ApiVersions, and wait for the response: the first request of every client.
 
     Raises:
         LoadError: if the answer is an error.
@@ -96,10 +96,10 @@ def api_versions(bootstrap_servers: str) -> None:
 
 
 def end_offsets(bootstrap_servers: str, topic: str, partitions: int) -> list[int] | None:
-    """Ask for the end offsets of all partitions in one request; None where one is not served yet.
+    """Request the end offsets of all partitions at once; None where a partition is not served yet.
 
-    An admin client asks for metadata first, and librdkafka's waits up to three seconds if the connection that it began
-    with goes down meanwhile, as it does: those seconds would be the client's.
+    An admin client requests metadata first, and librdkafka's waits up to three seconds if its first connection
+    is lost meanwhile, as it is here: that would measure the client.
 
     Raises:
         LoadError: if the broker closes the connection.
@@ -119,7 +119,7 @@ def end_offsets(bootstrap_servers: str, topic: str, partitions: int) -> list[int
 
 
 def produce_frame(topic: str, partition: int, records: int, value_bytes: int) -> bytes:
-    """Return a Produce request of one batch with acks=all, its size included."""
+    """Return a Produce request of one batch with acks=all, with its size."""
     batch = encode_batch([Record(None, bytes(value_bytes), _TIMESTAMP_MS)] * records)
     wanted = produce.ProduceTopic(topic, ZERO_UUID, [produce.ProducePartition(partition, batch)])
     request = produce.ProduceRequest(None, -1, 30_000, [wanted])
@@ -128,10 +128,10 @@ def produce_frame(topic: str, partition: int, records: int, value_bytes: int) ->
 
 
 def check_produced(answer: bytes) -> None:
-    """Look at the answer of a request of `produce_frame`.
+    """Check the response to a request of `produce_frame`.
 
     Raises:
-        LoadError: if the batch was refused.
+        LoadError: if the batch was rejected.
     """
     _, position = read_response_header(ApiKey.PRODUCE, _PRODUCE_VERSION, answer)
     result = produce.decode_response(_PRODUCE_VERSION, memoryview(answer)[position:]).topics[0].partitions[0]
@@ -140,10 +140,10 @@ def check_produced(answer: bytes) -> None:
 
 
 def round_trip_s(connection: Connection, frame: bytes) -> float:
-    """Return the seconds from sending a Produce request to its answer.
+    """Return the seconds from sending a Produce request to its response.
 
     Raises:
-        LoadError: if the batch was refused.
+        LoadError: if the batch was rejected.
     """
     began = time.perf_counter()
     answer = connection.ask(frame)
@@ -153,10 +153,10 @@ def round_trip_s(connection: Connection, frame: bytes) -> float:
 
 
 def requests_per_second(bootstrap_servers: str, frames: Sequence[bytes], requests: int) -> float:
-    """Let as many connections as there are frames send theirs over and over, each when its last is answered.
+    """Send a frame over and over on each connection, the next when the last one is answered.
 
     Raises:
-        LoadError: if a batch was refused, or nothing came for a minute.
+        LoadError: if a batch was rejected, or no response arrived for a minute.
     """
     with ExitStack() as stack:
         selector = stack.enter_context(selectors.DefaultSelector())

@@ -1,4 +1,4 @@
-"""One value, one offset; one offset, one value; no value from nowhere; and no reading backwards or past records."""
+"""One value, one offset; one offset, one value; no unwritten value; no reading backwards or skipping."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _read_elsewhere(history: History, record: Record) -> Iterator[Anomaly]:
 
 
 def unwritten_reads(history: History) -> Iterator[Anomaly]:
-    """Find values from nowhere, in topics whose producers all say beforehand what they send."""
+    """Find values that nobody has sent, in topics whose producers all announce their sends."""
     announced: dict[str, bool] = defaultdict(lambda: True)
     for write in history.writes.values():
         announced[write.topic] &= write.started is not None
@@ -94,7 +94,7 @@ def non_monotonic_polls(history: History) -> Iterator[Anomaly]:
 
 
 def skipped_polls(passed: Iterable[Passed], explained: Container[Write | None]) -> Iterator[Anomaly]:
-    """Find jumps over records that others saw, one finding for each jump; `explained` writes are left out."""
+    """Find skipped records that others saw, one finding for each skip; without `explained` writes."""
     jumps: dict[tuple[object, tuple[Event, ...]], list[Passed]] = defaultdict(list)
     for each in passed:
         visible = each.record.shown_to(each.reader.isolation)

@@ -1,4 +1,4 @@
-"""Make sense of events: one pass, in the order of each stream; streams need no common clock."""
+"""Build the model from events: one pass, in the order of each stream; streams need no common clock."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from lab.history.model import History, Reader, Record, Result, Session, Sighting
 
 
 def understand(events: Iterable[Event]) -> History:
-    """Make sense of a history.
+    """Build the model of a history.
 
     Raises:
-        HistoryError: where the events contradict each other so that nothing can be judged: a value sent twice, a
+        HistoryError: if the events contradict each other so that no verdict is possible: a value sent twice, a
             transaction that never began, polls without their records.
     """
     builder = _Builder()
@@ -44,7 +44,7 @@ def understand(events: Iterable[Event]) -> History:
 
 @dataclass(slots=True)
 class _Stream:
-    """Where one stream stands."""
+    """The state of one stream."""
 
     reader: Reader
     transactions: dict[int, Transaction] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class _Builder:
         self._placed: list[tuple[Place, Sighting]] = []
 
     def take(self, event: Event) -> None:
-        """Take in the next event."""
+        """Add the next event."""
         self._history.events += 1
         if isinstance(event, Startup):
             self._streams[event.stream] = _Stream(Reader(event.stream, event.isolation, event.reset_policy))
@@ -98,7 +98,7 @@ class _Builder:
                 result.said.update({end.partition: event for end in event.ends})
 
     def finish(self) -> History:
-        """Return what was understood."""
+        """Return the model."""
         history = self._history
         for write in history.writes.values():
             if write.transaction is not None:

@@ -1,7 +1,7 @@
-"""Judges the result of a cell by the records that its producer got acknowledged, and nothing of the pipeline's.
+"""Judges the result of a cell only by the records acknowledged to its producer.
 
-Topics are read with librdkafka, the table with delta-rs, and the database with sqlite3. No module of the connectors, of
-`exactly_once` or of `offset_store` has a say here: a bug in the offsets they keep must not hide a bug in the rows they
+Topics are read with librdkafka, the table with delta-rs, and the database with sqlite3. No module of the connectors,
+`exactly_once` or `offset_store` is used: a bug in their offsets must not hide a bug in the rows they
 write.
 """
 
@@ -25,15 +25,15 @@ from lab.verify.records import DOCUMENT_FIELD, Delivered, Record, document, is_r
 
 COUNT_COLUMN = "n"
 REASON_HEADER, TOPIC_HEADER, PARTITION_HEADER, OFFSET_HEADER = "reason", "topic", "partition", "offset"
-"""The headers of a dead letter: its reason, and its record."""
+"""The headers of a dead letter: reason and source of the record."""
 _EXAMPLES = 3
 _Content = tuple[bytes, bytes]
-"""Key and value of a record; no two records of a cell have the same."""
+"""Key and value of a record; unique within a cell."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of the table: a record, and how often it was counted (1 where rows are appended)."""
+    """A row of the table: a record, and its count (1 where rows are appended)."""
 
     record: Record
     times: int
@@ -41,23 +41,23 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of the records."""
+    """The fate of the records."""
 
     records: int
-    """How many were acknowledged."""
+    """How many records were acknowledged."""
     lost: int
-    """Acknowledged, and in no row."""
+    """Acknowledged records without a row."""
     duplicated: int
     """Rows, or counts, beyond the first of each record."""
     most_times: int
-    """How often the record came that came most often."""
+    """The count of the most frequent record."""
     strange: tuple[str, ...]
-    """What is in topic or table and should not be: examples, in words."""
+    """Unexpected records in topic or table: examples, in words."""
 
     def contradicts(self, shows: Shows, batch: int, times: int = 2) -> str | None:
-        """Return why this is not what a cell must show, or None if it is.
+        """Return why this differs from what a cell must show, or None.
 
-        One crash affects one batch, of ``batch`` records; if that comes again a record comes ``times`` times at most.
+        One crash affects one batch, of ``batch`` records; if that is repeated, a record occurs at most ``times`` times.
         """
         if self.strange:
             return "; ".join(self.strange)
@@ -86,14 +86,14 @@ class Verdict:
 
 
 def judge(acknowledged: Sequence[_Content], topic: Iterable[Record], rows: Iterable[Row]) -> Verdict:
-    """Hold topic and table against what was acknowledged; each key was sent once."""
+    """Compare topic and table with the acknowledged records; each key was sent once."""
     in_topic, in_table = list(topic), list(rows)
     strange = [*_strange_rows(in_topic, in_table), *_strange_topic(acknowledged, in_topic)]
     return _verdict(acknowledged, [(_content(row.record), row.times) for row in in_table], strange)
 
 
 def judge_copies(acknowledged: Sequence[_Content], topic: Iterable[Record], copies: Iterable[Delivered]) -> Verdict:
-    """Hold a topic and another one, to which its records are copied, against what was acknowledged."""
+    """Compare a topic and its copy with the acknowledged records."""
     sent, found = set(acknowledged), [(each.key, each.value) for each in copies]
     strange = _some("copies of records that nobody sent", [each for each in found if each not in sent])
     strange += _strange_topic(acknowledged, list(topic))
@@ -107,7 +107,7 @@ def judge_dead_letters(
     letters: Iterable[Delivered],
     topic_name: str,
 ) -> Verdict:
-    """Hold topic, table and dead letters against what was acknowledged: each record belongs in one of the two."""
+    """Compare topic, table and dead letters with the acknowledged records: each belongs in one of the two."""
     in_topic, in_table = list(topic), list(rows)
     told = [(letter, _origin(letter, topic_name)) for letter in letters]
     dead = [origin for _, origin in told if origin is not None]
@@ -125,12 +125,12 @@ def judge_dead_letters(
 
 
 def _may_be_dead(value: bytes) -> bool:
-    """Whether a record may be a dead letter: one that may be a row as well is counted in both places."""
+    """Whether a record may be a dead letter: an ambiguous one is counted in both places."""
     return is_rejected(value) or evolving.is_ambiguous(value)
 
 
 def _origin(letter: Delivered, topic_name: str) -> Record | None:
-    """Return the record that a dead letter names; None if it names none, or has no reason."""
+    """Return a dead letter's source record; None if it names none, or has no reason."""
     headers = {name: value or b"" for name, value in letter.headers}
     if len(headers) != len(letter.headers) or headers.get(TOPIC_HEADER) != topic_name.encode():
         return None
@@ -181,7 +181,7 @@ def _some(what: str, found: Sequence[object]) -> list[str]:
 def read_rows(table: str | Path, merged: bool, storage_options: Mapping[str, str] | None = None) -> list[Row]:
     """Read the table at a path or a URI; one that does not exist has no rows.
 
-    A value that was decoded is encoded again, as the producer did it.
+    A decoded value is encoded again, as by the producer.
     """
     columns = ["partition", "offset", "key", "value", *([COUNT_COLUMN] if merged else [])]
     try:
@@ -196,14 +196,14 @@ def read_rows(table: str | Path, merged: bool, storage_options: Mapping[str, str
 
 
 def _written(values: Sequence[Mapping[str, Any] | None]) -> list[bytes]:
-    """Return the values that were decoded into these."""
+    """Return the values from which these were decoded."""
     if any(evolving.NOTE in value for value in values if value is not None):
         return [evolving.value_of_row(value) for value in values]
     return [document((value or {}).get(DOCUMENT_FIELD)) for value in values]
 
 
 def read_database(path: Path) -> list[Row]:
-    """Read the database; one that no query has made yet has no rows."""
+    """Read the database; one that no query has created yet has no rows."""
     if not path.exists():
         return []
     with closing(sqlite3.connect(path)) as connection:

@@ -202,7 +202,7 @@ class AimedFaults:
     # Lapses.
 
     def _let_one_join(self, step: Step) -> None:
-        """Keep a follower from its leader until it is out of sync: when it returns, its leader proposes it for the ISR."""
+        """Keep a follower from its leader until it is out of sync; on its return the leader proposes it for the ISR."""
         self._arm(step)
         image = self._world.image
         led = [key for key, state in image.partitions() if state.leader != NO_LEADER and self._is_written(key)]
