@@ -14,7 +14,7 @@ from lab.bench.results import Comparison, Results
 from lab.bench.settings import PARTITIONS, TARGETS, Settings
 from lab.bench.sides import KAFKA, Side, in_turn, records_per_second
 from lab.bench.tools import Latency, end_to_end, produce
-from lab.bench.wire import Connection, produce_frame, round_trip_s
+from lab.bench.wire import BrokerConnection, produce_frame, round_trip_s
 
 TRANSACTION_RECORDS = 500
 _LATENCY_VALUE_BYTES = 100
@@ -86,7 +86,7 @@ def _beside(bootstrap_servers: str, topic: str, load: Future[float]) -> list[flo
     """Return the round trips, in seconds, during the load."""
     frame = produce_frame(topic, 0, 1, _BESIDE_VALUE_BYTES)
     samples = []
-    with Connection(bootstrap_servers) as connection:
+    with BrokerConnection(bootstrap_servers) as connection:
         while not load.done():
             samples.append(round_trip_s(connection, frame))
             time.sleep(_BESIDE_EVERY_S)

@@ -28,7 +28,7 @@ _RECEIVE_BYTES = 65536
 _TIMESTAMP_MS = 1_700_000_000_000
 
 
-class Connection:
+class BrokerConnection:
     """One connection to a broker; requests are answered in their order."""
 
     def __init__(self, bootstrap_servers: str) -> None:
@@ -37,7 +37,7 @@ class Connection:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = bytearray()
 
-    def __enter__(self) -> Connection:
+    def __enter__(self) -> BrokerConnection:
         return self
 
     def __exit__(
@@ -88,7 +88,7 @@ def api_versions(bootstrap_servers: str) -> None:
         LoadError: if the answer is an error.
         OSError: if there is no connection.
     """
-    with Connection(bootstrap_servers) as connection:
+    with BrokerConnection(bootstrap_servers) as connection:
         answer = connection.ask(_sized(encode_request_header(ApiKey.API_VERSIONS, 0, 1, "bench")))
     (error_code,) = struct.unpack_from(">h", answer, 4)
     if error_code:
@@ -110,7 +110,7 @@ def end_offsets(bootstrap_servers: str, topic: str, partitions: int) -> list[int
         ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, replica_id=-1, isolation_level=0, topics=[(topic, asked)]
     )
     header = encode_request_header(ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, 1, "bench")
-    with Connection(bootstrap_servers) as connection:
+    with BrokerConnection(bootstrap_servers) as connection:
         answer = connection.ask(_sized(header + apis.encode_request(request, _LIST_OFFSETS_VERSION)))
     _, position = read_response_header(ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, answer)
     said = apis.decode_response(ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, memoryview(answer)[position:])
@@ -139,7 +139,7 @@ def check_produced(answer: bytes) -> None:
         raise LoadError(f"Produce to partition {result.partition}: error {result.error_code}")
 
 
-def round_trip_s(connection: Connection, frame: bytes) -> float:
+def round_trip_s(connection: BrokerConnection, frame: bytes) -> float:
     """Return the seconds from sending a Produce request to its response.
 
     Raises:
@@ -160,7 +160,7 @@ def requests_per_second(bootstrap_servers: str, frames: Sequence[bytes], request
     """
     with ExitStack() as stack:
         selector = stack.enter_context(selectors.DefaultSelector())
-        connections = [stack.enter_context(Connection(bootstrap_servers)) for _ in frames]
+        connections = [stack.enter_context(BrokerConnection(bootstrap_servers)) for _ in frames]
         for connection, frame in zip(connections, frames, strict=True):
             selector.register(connection.socket, selectors.EVENT_READ, (connection, frame))
         sent, answered = 0, 0

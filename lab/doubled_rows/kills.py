@@ -17,7 +17,7 @@ from pathlib import Path
 from lab.bench.load import create_topic
 from lab.doubled_rows.copying import Copy, End, Mark, mark_in, pronounce
 from lab.spark_process import SESSION_ENDED, Login, SessionError, SparkProcess
-from lab.verify.records import Record, await_uncommitted, read_topic
+from lab.verify.records import TopicRecord, await_uncommitted, read_topic
 
 QUERY_LIMIT_S = 300.0
 ROWS_LIMIT_S = 60.0
@@ -56,7 +56,7 @@ class Input:
     bootstrap_servers: str
     topic: str
     partitions: int
-    records: tuple[Record, ...]
+    records: tuple[TopicRecord, ...]
 
     def fault(self) -> tuple[int, int]:
         """Return partition and offset of the record at which a task fails: in the middle of the last batch."""
@@ -91,7 +91,7 @@ class Sessions:
             self._now.close()
 
 
-def run(kill: Kill, pipeline: str, source: Input, sessions: Sessions, folder: Path) -> list[Record]:
+def run(kill: Kill, pipeline: str, source: Input, sessions: Sessions, folder: Path) -> list[TopicRecord]:
     """Run the input through a pipeline, strike, let it finish; return what ``read_committed`` readers then see.
 
     Raises:

@@ -50,7 +50,7 @@ class Partition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-class Place(NamedTuple):
+class PartitionOffset(NamedTuple):
     """One offset of one partition."""
 
     topic: str
@@ -119,7 +119,7 @@ class SendStarted(Event):
 class SendSucceeded(Event):
     """`producer_send_success`: the broker acknowledged a record. Offset -1: it did not return one (acks=0)."""
 
-    place: Place
+    place: PartitionOffset
     value: str | None
     transaction: int | None
 
@@ -156,14 +156,14 @@ class AssignmentChanged(Event):
 class Seek(Event):
     """`seek`: a consumer sets its position."""
 
-    place: Place
+    place: PartitionOffset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordRead(Event):
     """`record_data`: one record of a poll."""
 
-    place: Place
+    place: PartitionOffset
     value: str | None
 
 
@@ -188,7 +188,7 @@ class ResultRow(Event):
 
     topic: str
     value: str | None
-    place: Place | None
+    place: PartitionOffset | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from lab.history.events import (
     Isolation,
     Outcome,
     Partition,
-    Place,
+    PartitionOffset,
     RecordRead,
     ResetPolicy,
     ResultEnd,
@@ -77,7 +77,7 @@ class Write:
     failed: SendFailed | None = None
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> PartitionOffset | None:
         """Its partition and offset by the acknowledgement; None without one, or without an offset (acks=0)."""
         return self.acknowledged.place if self.acknowledged and self.acknowledged.place.offset >= 0 else None
 
@@ -138,10 +138,10 @@ class Sighting(NamedTuple):
 
 
 @dataclass(slots=True)
-class Record:
+class LogRecord:
     """One value at one offset, acknowledged or read there, or both."""
 
-    place: Place
+    place: PartitionOffset
     value: str | None
     write: Write | None = None
     """Its write, if the history has its producer."""
@@ -211,10 +211,10 @@ class History:
     """The offsets below which retention deleted records, as reported by readers."""
     final_ends: dict[Partition, EndReached] = field(default_factory=dict)
     """Partitions that were read to the end after the last producer had finished."""
-    records: dict[Partition, list[Record]] = field(default_factory=lambda: defaultdict(list))
+    records: dict[Partition, list[LogRecord]] = field(default_factory=lambda: defaultdict(list))
     """The known records of each partition, in the order of its offsets."""
 
-    def records_at(self, partition: Partition, offsets: range) -> list[Record]:
+    def records_at(self, partition: Partition, offsets: range) -> list[LogRecord]:
         """Return a partition's known records at these offsets."""
         records = self.records.get(partition, [])
         first = bisect_left(records, offsets.start, key=lambda record: record.place.offset)
@@ -230,7 +230,7 @@ class History:
 class Passed:
     """One record that one reader should have seen, if visible to it, and did not."""
 
-    record: Record
+    record: LogRecord
     reader: Reader
     jump: tuple[Event, ...]
     """What the reader saw before and after."""

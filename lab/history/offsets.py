@@ -7,14 +7,14 @@ from collections.abc import Container, Iterable, Iterator
 from itertools import pairwise
 
 from lab.history.anomalies import Anomaly, AnomalyName, named, unique
-from lab.history.events import Event, Place, ResultRow
-from lab.history.model import History, Passed, Record, Result, Write
+from lab.history.events import Event, PartitionOffset, ResultRow
+from lab.history.model import History, LogRecord, Passed, Result, Write
 
 
 def duplicates(history: History) -> Iterator[Anomaly]:
     """Find values that were read at two offsets, and rows that a result table holds twice."""
     for (topic, value), sightings in history.sightings.items():
-        at: dict[Place, Event] = {}
+        at: dict[PartitionOffset, Event] = {}
         for sighting in sightings:
             if sighting.event.place is not None:
                 at.setdefault(sighting.event.place, sighting.event)
@@ -31,7 +31,7 @@ def _repeated_rows(result: Result) -> Iterator[Anomaly]:
     for row in result.rows:
         rows[row.place or row.topic, row.value].append(row)
     for (where, value), those in rows.items():
-        if len(those) > 1 and (value is not None or isinstance(where, Place)):
+        if len(those) > 1 and (value is not None or isinstance(where, PartitionOffset)):
             explanation = f"{result.reader} holds value {value!r}, of {where}, {len(those)} times"
             yield Anomaly(AnomalyName.DUPLICATE, explanation, tuple(those))
 
@@ -39,7 +39,7 @@ def _repeated_rows(result: Result) -> Iterator[Anomaly]:
 def inconsistent_offsets(history: History) -> Iterator[Anomaly]:
     """Find offsets with two values, and values acknowledged at one offset and read at another."""
     for records in history.records.values():
-        at: dict[Place, list[Record]] = defaultdict(list)
+        at: dict[PartitionOffset, list[LogRecord]] = defaultdict(list)
         for record in records:
             at[record.place].append(record)
         for place, those in at.items():
@@ -49,7 +49,7 @@ def inconsistent_offsets(history: History) -> Iterator[Anomaly]:
                 yield from _read_elsewhere(history, those[0])
 
 
-def _two_values(place: Place, records: list[Record]) -> Anomaly:
+def _two_values(place: PartitionOffset, records: list[LogRecord]) -> Anomaly:
     shown: list[Event | None] = []
     said: list[str] = []
     for record in records:
@@ -61,7 +61,7 @@ def _two_values(place: Place, records: list[Record]) -> Anomaly:
     return Anomaly(AnomalyName.INCONSISTENT_OFFSETS, f"{place} holds {' and '.join(said)}", unique(*shown))
 
 
-def _read_elsewhere(history: History, record: Record) -> Iterator[Anomaly]:
+def _read_elsewhere(history: History, record: LogRecord) -> Iterator[Anomaly]:
     assert record.write is not None
     elsewhere = [each.event for each in history.sightings_of(record.write) if each.event.place is not None]
     if elsewhere:

@@ -23,7 +23,7 @@ from lab.history.events import (
     Isolation,
     Outcome,
     Partition,
-    Place,
+    PartitionOffset,
     RecordRead,
     RecordsConsumed,
     Remark,
@@ -143,8 +143,8 @@ class _Fields:
         except ValueError:
             raise self._error(name, " or ".join(kind), value) from None
 
-    def place(self) -> Place:
-        return Place(self.text("topic"), self.number("partition"), self.number("offset"))
+    def place(self) -> PartitionOffset:
+        return PartitionOffset(self.text("topic"), self.number("partition"), self.number("offset"))
 
     def partitions(self) -> Iterator[_Fields]:
         value = self._fields.get("partitions")

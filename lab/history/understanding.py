@@ -13,7 +13,7 @@ from lab.history.events import (
     Isolation,
     Outcome,
     Partition,
-    Place,
+    PartitionOffset,
     RecordRead,
     RecordsConsumed,
     ResetPolicy,
@@ -26,7 +26,7 @@ from lab.history.events import (
     Startup,
     TransactionStep,
 )
-from lab.history.model import History, Reader, Record, Result, Session, Sighting, Transaction, Write
+from lab.history.model import History, LogRecord, Reader, Result, Session, Sighting, Transaction, Write
 
 
 def understand(events: Iterable[Event]) -> History:
@@ -59,7 +59,7 @@ class _Builder:
     def __init__(self) -> None:
         self._history = History()
         self._streams: dict[tuple[str, str], _Stream] = {}
-        self._placed: list[tuple[Place, Sighting]] = []
+        self._placed: list[tuple[PartitionOffset, Sighting]] = []
 
     def take(self, event: Event) -> None:
         """Add the next event."""
@@ -108,14 +108,14 @@ class _Builder:
 
     def _index_records(self) -> None:
         history = self._history
-        records: dict[tuple[Place, str | None], Record] = {}
+        records: dict[tuple[PartitionOffset, str | None], LogRecord] = {}
         for write in history.writes.values():
             if write.place is not None:
-                records[write.place, write.value] = Record(write.place, write.value, write, write.acknowledged)
+                records[write.place, write.value] = LogRecord(write.place, write.value, write, write.acknowledged)
         for place, sighting in self._placed:
             value = sighting.event.value
             sent = None if value is None else history.writes.get((place.topic, value))
-            records.setdefault((place, value), Record(place, value, sent)).sightings.append(sighting)
+            records.setdefault((place, value), LogRecord(place, value, sent)).sightings.append(sighting)
         for record in sorted(records.values(), key=lambda record: record.place.offset):
             history.records[record.place.of].append(record)
 

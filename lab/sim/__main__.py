@@ -14,7 +14,7 @@ from typing import NamedTuple
 from lab.sim.campaign import BUGS, Tally, ablate, keep_steps, run_one, run_seeds, search, shrunk
 from lab.sim.former import FormerVersionError, former_version
 from lab.sim.marks import Mark
-from lab.sim.plan import Coordination, Plan, plan_of
+from lab.sim.plan import Coordination, SeedPlan, plan_of
 from lab.sim.planted.shell import PLANTED
 from lab.sim.workers import PROCESS_ENDS, Run, tallies
 from sparkonce.jobs.shared.arguments import positive, whole_number
@@ -92,7 +92,7 @@ class _Seeds(NamedTuple):
         coordination = "" if self.coordination is None else f" --coordination {self.coordination.value}"
         return coordination if self.beside is None else f"{coordination} --beside {self.beside}"
 
-    def plan_of(self, seed: int) -> Plan:
+    def plan_of(self, seed: int) -> SeedPlan:
         """Return the plan of a seed."""
         return plan_of(seed, self.coordination, self.beside)
 
@@ -151,7 +151,7 @@ def _misused(options: argparse.Namespace) -> str | None:
     return None
 
 
-def _one(plan: Plan, bug: str | None, keep: Sequence[int] | None) -> int:
+def _one(plan: SeedPlan, bug: str | None, keep: Sequence[int] | None) -> int:
     print(f"seed {plan.seed}: {plan.brokers} brokers, durability {plan.durability.value}")
     for topic in plan.topics:
         print(f"  {topic}")

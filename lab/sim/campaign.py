@@ -17,7 +17,7 @@ from typing import Final
 
 from lab.sim.marks import Mark
 from lab.sim.outcome import Outcome
-from lab.sim.plan import Coordination, Plan, plan_of
+from lab.sim.plan import Coordination, SeedPlan, plan_of
 from lab.sim.planted.shell import PLANTED
 from lab.sim.simulation import run_plan
 
@@ -113,24 +113,24 @@ def search(bug: str, seeds: Iterable[int], coordination: Coordination | None = N
     return None, tried
 
 
-def run_one(plan: Plan, bug: str | None) -> Outcome:
+def run_one(plan: SeedPlan, bug: str | None) -> Outcome:
     """Run a plan with its trace, with a planted bug or without."""
     with quiet(), _with_bug(bug):
         return run_plan(plan, tracing=True)
 
 
-def shrunk(plan: Plan, bug: str | None, invariant: str | None) -> list[int]:
+def shrunk(plan: SeedPlan, bug: str | None, invariant: str | None) -> list[int]:
     """Return the plan reduced to a few steps that still violate the invariant."""
     with quiet(), _with_bug(bug):
         return shrink(plan, lambda smaller: run_plan(smaller).invariant == invariant)
 
 
-def keep_steps(plan: Plan, indexes: Collection[int]) -> Plan:
+def keep_steps(plan: SeedPlan, indexes: Collection[int]) -> SeedPlan:
     """Return the plan with only these of its steps."""
     return replace(plan, steps=tuple(step for index, step in enumerate(plan.steps) if index in indexes))
 
 
-def shrink(plan: Plan, fails: Callable[[Plan], bool]) -> list[int]:
+def shrink(plan: SeedPlan, fails: Callable[[SeedPlan], bool]) -> list[int]:
     """Return the indexes of a few steps with which the plan still fails."""
     kept = list(range(len(plan.steps)))
     size, runs = max(len(kept) // 2, 1), 0

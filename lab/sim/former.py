@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from lab.sim.plan import Plan
+    from lab.sim.plan import SeedPlan
 
 _NAME: Final = re.compile(r"\b(?:sparkonce\.(broker_lite\.|kafka\.protocol\b)|lab\.(sim\.))([\w.]*)")
 _SIMULATOR: Final = "sim."
@@ -94,7 +94,7 @@ def former_version(directory: str) -> Version:
     return Version(process.Process, inside.observed_brokers)
 
 
-def versions_of(plan: Plan) -> tuple[Version, ...]:
+def versions_of(plan: SeedPlan) -> tuple[Version, ...]:
     """Return the versions of a plan's brokers."""
     return (THIS,) if plan.former is None else (THIS, former_version(plan.former.directory))
 

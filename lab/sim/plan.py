@@ -125,7 +125,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SeedPlan:
     """All that a seed determines."""
 
     seed: int
@@ -218,7 +218,7 @@ class Coordination(Enum):
     ZOOKEEPER = "zookeeper"
 
 
-def plan_of(seed: int, coordination: Coordination | None = None, beside: str | None = None) -> Plan:
+def plan_of(seed: int, coordination: Coordination | None = None, beside: str | None = None) -> SeedPlan:
     """Return the plan of a seed; unless `coordination` is given, the seed decides that, too.
 
     `beside` is a checkout of another version, whose brokers are upgraded to this one.
@@ -229,7 +229,7 @@ def plan_of(seed: int, coordination: Coordination | None = None, beside: str | N
     return plan if beside is None else _upgraded(plan, beside)
 
 
-def _upgraded(plan: Plan, directory: str) -> Plan:
+def _upgraded(plan: SeedPlan, directory: str) -> SeedPlan:
     """Return the plan with brokers of another version that are upgraded."""
     former, changes = former_of(directory, plan.seed, plan.brokers, SETTLED_MS, SAFETY_MS)
     kinds = {True: Kind.UPGRADE, False: Kind.DOWNGRADE}
@@ -237,7 +237,7 @@ def _upgraded(plan: Plan, directory: str) -> Plan:
     return replace(plan, former=former, steps=tuple(sorted([*plan.steps, *steps], key=_at)))
 
 
-def _on_zookeeper(plan: Plan) -> Plan:
+def _on_zookeeper(plan: SeedPlan) -> SeedPlan:
     """Return the plan with a ZooKeeper and its faults, from a separate stream."""
     session_ms = max(plan.settings.session_ms, _ZOOKEEPER_SESSION_MS, _DELAYS_IN_SESSION * plan.settings.delay_ms)
     plan = replace(plan, settings=replace(plan.settings, session_ms=session_ms))
@@ -255,7 +255,7 @@ def _on_zookeeper(plan: Plan) -> Plan:
     return replace(plan, zookeeper=zookeeper, steps=tuple(sorted(steps, key=_at)))
 
 
-def _faults_of(plan: Plan, rng: random.Random, kinds: Sequence[Kind], count: int) -> list[Step]:
+def _faults_of(plan: SeedPlan, rng: random.Random, kinds: Sequence[Kind], count: int) -> list[Step]:
     return [
         Step(
             rng.randrange(SETTLED_MS, SAFETY_MS - 300),
@@ -268,7 +268,7 @@ def _faults_of(plan: Plan, rng: random.Random, kinds: Sequence[Kind], count: int
     ]
 
 
-def _plan_of(seed: int) -> Plan:
+def _plan_of(seed: int) -> SeedPlan:
     rng = stream("plan", seed)
     durability = rng.choices(list(Durability), (3, 5, 1))[0]
     topics = tuple(_topic(rng, index, durability) for index in range(rng.choice((1, 1, 2, 3))))
@@ -296,7 +296,9 @@ def _plan_of(seed: int) -> Plan:
     if durability is Durability.BUDGETED and min(min(topic.minimums) for topic in topics) == 2:
         steps += _lies(seed, brokers)
     steps.sort(key=_at)
-    plan = Plan(seed, brokers, durability, default, topics, producers, transactional, groups, settings, tuple(steps))
+    plan = SeedPlan(
+        seed, brokers, durability, default, topics, producers, transactional, groups, settings, tuple(steps)
+    )
     return _jammed(plan) if transactional and stream("jam", seed).random() < _JAMS else plan
 
 
@@ -438,7 +440,7 @@ def _lies(seed: int, brokers: int) -> list[Step]:
     return steps
 
 
-def _jammed(plan: Plan) -> Plan:
+def _jammed(plan: SeedPlan) -> SeedPlan:
     """Return the plan with jams in place of all other faults: a jam takes its time."""
     rng = stream("jams", plan.seed)
     jams = [

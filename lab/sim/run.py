@@ -10,7 +10,7 @@ from traceback import extract_tb
 from lab.sim.disk import SharedDisk
 from lab.sim.machine.sockets import Network
 from lab.sim.marks import Mark
-from lab.sim.plan import Plan
+from lab.sim.plan import SeedPlan
 from lab.sim.scheduler import Scheduler
 from lab.sim.zookeeper.ensemble import ensemble_of
 from sparkonce.broker_lite.replication.invariants import ViolationError
@@ -19,7 +19,7 @@ from sparkonce.broker_lite.replication.invariants import ViolationError
 class Run:
     """What all parts of a simulation share: brokers and clients, faults and judges."""
 
-    def __init__(self, plan: Plan, tracing: bool) -> None:
+    def __init__(self, plan: SeedPlan, tracing: bool) -> None:
         self.plan = plan
         self.scheduler = Scheduler()
         self.network = Network(self.scheduler, plan.seed, plan.settings)

@@ -14,10 +14,10 @@ from lab.sim.faults.faults import Faults
 from lab.sim.former import versions_of
 from lab.sim.judges.decisions import Decisions
 from lab.sim.judges.promptness import probe
-from lab.sim.judges.recovery import ails, compare_images, look_at_disks, look_with_guests
+from lab.sim.judges.recovery import compare_images, look_at_disks, look_with_guests, recovery_problem
 from lab.sim.judges.truth import Mistakes
 from lab.sim.outcome import Outcome
-from lab.sim.plan import SAFETY_MS, Plan
+from lab.sim.plan import SAFETY_MS, SeedPlan
 from lab.sim.world import World
 from sparkonce.broker_lite.replication.invariants import ViolationError
 
@@ -130,15 +130,15 @@ class Simulation:
         while world.scheduler.now_ms < until_ms:
             world.pass_until(world.scheduler.now_ms + _LOOK_MS)
             compare_images(world)
-            if ails(world, self.clients) is None:
+            if recovery_problem(world, self.clients) is None:
                 look_at_disks(world, self.clients)
                 look_with_guests(world, self.clients.guests)
                 world.metadata.look_at_the_end(world.versions)
                 probe(world)
                 return
-        raise ViolationError("liveness", f"{CALM_MS} ms after the last fault: {ails(world, self.clients)}")
+        raise ViolationError("liveness", f"{CALM_MS} ms after the last fault: {recovery_problem(world, self.clients)}")
 
 
-def run_plan(plan: Plan, *, tracing: bool = False) -> Outcome:
+def run_plan(plan: SeedPlan, *, tracing: bool = False) -> Outcome:
     """Run a plan."""
     return Simulation(World(plan, tracing)).run()

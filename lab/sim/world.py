@@ -20,7 +20,7 @@ from lab.sim.judges.watched_log import WatchedLog
 from lab.sim.machine.machine import METADATA, Machine
 from lab.sim.machine.process import Process
 from lab.sim.machine.settings import broker_config
-from lab.sim.plan import Durability, Plan, TopicPlan
+from lab.sim.plan import Durability, SeedPlan, TopicPlan
 from lab.sim.run import Run
 from lab.sim.zookeeper.truth import ZooKeeperTruth
 from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
@@ -43,7 +43,7 @@ _MOST_EVENTS: Final = 200_000
 class World(Run):
     """A run with a cluster in it; the owner of its machines."""
 
-    def __init__(self, plan: Plan, tracing: bool) -> None:
+    def __init__(self, plan: SeedPlan, tracing: bool) -> None:
         super().__init__(plan, tracing)
         self.brokers = {each: Machine(each, self, self) for each in range(1, plan.brokers + 1)}
         self.versions: list[type[Process]] = [Process]

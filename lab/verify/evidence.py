@@ -17,8 +17,8 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from lab.verify.cells import BY_DELTA_SPARK, Moment, Result
 from lab.verify.judge import Verdict, judge, judge_copies, judge_dead_letters, read_database, read_rows
-from lab.verify.pipelines import Pipeline, Place
-from lab.verify.records import Delivered, Record, read_delivered, read_topic
+from lab.verify.pipelines import Locations, Pipeline
+from lab.verify.records import Delivered, TopicRecord, read_delivered, read_topic
 from lab.verify.transactions import held_up, lags, open_transactions
 from sparkonce.exactly_once.audit import Auditor, Scope
 from sparkonce.offset_store.commit_log import CommitLog
@@ -36,7 +36,7 @@ _INTENT_FIELD = "sparkonceIntent"
 class Evidence:
     """The broker's state."""
 
-    in_topic: tuple[Record, ...] = ()
+    in_topic: tuple[TopicRecord, ...] = ()
     delivered: tuple[Delivered, ...] = ()
     """The records that the pipeline has sent to a topic, if it sends."""
     left_behind: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ def verdict(pipeline: Pipeline, acknowledged: Sequence[tuple[bytes, bytes]], evi
     return judge(acknowledged, evidence.in_topic, rows)
 
 
-def broken_chain(place: Place, result: Result) -> str | None:
+def broken_chain(place: Locations, result: Result) -> str | None:
     """Return what the audit of a table's log finds wrong with its chain of offsets; None if nothing or no table.
 
     A second opinion: `verdict` checks rows, and nothing that our code records; this checks the commits, and no
@@ -99,7 +99,7 @@ def broken_chain(place: Place, result: Result) -> str | None:
     return f"the audit found: {report.first_bad.message if report.first_bad else 'a broken chain'}"
 
 
-def commits(place: Place, began_wall_s: float) -> list[Moment]:
+def commits(place: Locations, began_wall_s: float) -> list[Moment]:
     """Return an event for each commit of the pipeline; none if the table cannot be read."""
     moments = []
     tables = (place.table, f"{place.table}/{OFFSETS_FOLDER}")

@@ -21,7 +21,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from lab.verify import evolving
 from lab.verify.cells import Shows
-from lab.verify.records import DOCUMENT_FIELD, Delivered, Record, document, is_rejected
+from lab.verify.records import DOCUMENT_FIELD, Delivered, TopicRecord, document, is_rejected
 
 COUNT_COLUMN = "n"
 REASON_HEADER, TOPIC_HEADER, PARTITION_HEADER, OFFSET_HEADER = "reason", "topic", "partition", "offset"
@@ -35,7 +35,7 @@ _Content = tuple[bytes, bytes]
 class Row:
     """A row of the table: a record, and its count (1 where rows are appended)."""
 
-    record: Record
+    record: TopicRecord
     times: int
 
 
@@ -85,14 +85,16 @@ class Verdict:
         return None if right else f"must show {what}; found {found}"
 
 
-def judge(acknowledged: Sequence[_Content], topic: Iterable[Record], rows: Iterable[Row]) -> Verdict:
+def judge(acknowledged: Sequence[_Content], topic: Iterable[TopicRecord], rows: Iterable[Row]) -> Verdict:
     """Compare topic and table with the acknowledged records; each key was sent once."""
     in_topic, in_table = list(topic), list(rows)
     strange = [*_strange_rows(in_topic, in_table), *_strange_topic(acknowledged, in_topic)]
     return _verdict(acknowledged, [(_content(row.record), row.times) for row in in_table], strange)
 
 
-def judge_copies(acknowledged: Sequence[_Content], topic: Iterable[Record], copies: Iterable[Delivered]) -> Verdict:
+def judge_copies(
+    acknowledged: Sequence[_Content], topic: Iterable[TopicRecord], copies: Iterable[Delivered]
+) -> Verdict:
     """Compare a topic and its copy with the acknowledged records."""
     sent, found = set(acknowledged), [(each.key, each.value) for each in copies]
     strange = _some("copies of records that nobody sent", [each for each in found if each not in sent])
@@ -102,7 +104,7 @@ def judge_copies(acknowledged: Sequence[_Content], topic: Iterable[Record], copi
 
 def judge_dead_letters(
     acknowledged: Sequence[_Content],
-    topic: Iterable[Record],
+    topic: Iterable[TopicRecord],
     rows: Iterable[Row],
     letters: Iterable[Delivered],
     topic_name: str,
@@ -129,7 +131,7 @@ def _may_be_dead(value: bytes) -> bool:
     return is_rejected(value) or evolving.is_ambiguous(value)
 
 
-def _origin(letter: Delivered, topic_name: str) -> Record | None:
+def _origin(letter: Delivered, topic_name: str) -> TopicRecord | None:
     """Return a dead letter's source record; None if it names none, or has no reason."""
     headers = {name: value or b"" for name, value in letter.headers}
     if len(headers) != len(letter.headers) or headers.get(TOPIC_HEADER) != topic_name.encode():
@@ -140,7 +142,7 @@ def _origin(letter: Delivered, topic_name: str) -> Record | None:
         partition, offset = int(headers[PARTITION_HEADER]), int(headers[OFFSET_HEADER])
     except (KeyError, ValueError):
         return None
-    return Record(partition, offset, letter.key, letter.value)
+    return TopicRecord(partition, offset, letter.key, letter.value)
 
 
 def _verdict(acknowledged: Sequence[_Content], found: Iterable[tuple[_Content, int]], strange: list[str]) -> Verdict:
@@ -152,11 +154,11 @@ def _verdict(acknowledged: Sequence[_Content], found: Iterable[tuple[_Content, i
     return Verdict(len(sent), lost, duplicated, max(times.values(), default=0), tuple(strange))
 
 
-def _content(record: Record) -> _Content:
+def _content(record: TopicRecord) -> _Content:
     return record.key, record.value
 
 
-def _strange_rows(topic: Sequence[Record], rows: Sequence[Row]) -> list[str]:
+def _strange_rows(topic: Sequence[TopicRecord], rows: Sequence[Row]) -> list[str]:
     known = set(topic)
     return [
         *_some("rows that are not records of the topic", [row.record for row in rows if row.record not in known]),
@@ -164,7 +166,7 @@ def _strange_rows(topic: Sequence[Record], rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _strange_topic(acknowledged: Sequence[_Content], topic: Sequence[Record]) -> list[str]:
+def _strange_topic(acknowledged: Sequence[_Content], topic: Sequence[TopicRecord]) -> list[str]:
     sent, stored = set(acknowledged), Counter(_content(record) for record in topic)
     return [
         *_some("records in the topic that nobody sent", [each for each in stored if each not in sent]),
@@ -192,7 +194,7 @@ def read_rows(table: str | Path, merged: bool, storage_options: Mapping[str, str
         data = data.set_column(data.schema.get_field_index("value"), "value", [_written(data["value"].to_pylist())])
     parts = [data[column].to_pylist() for column in columns]
     times = parts[4] if merged else [1] * data.num_rows
-    return [Row(Record(*record), count) for *record, count in zip(*parts[:4], times, strict=True)]
+    return [Row(TopicRecord(*record), count) for *record, count in zip(*parts[:4], times, strict=True)]
 
 
 def _written(values: Sequence[Mapping[str, Any] | None]) -> list[bytes]:
@@ -207,4 +209,4 @@ def read_database(path: Path) -> list[Row]:
     if not path.exists():
         return []
     with closing(sqlite3.connect(path)) as connection:
-        return [Row(Record(*record), 1) for record in connection.execute("SELECT * FROM records")]
+        return [Row(TopicRecord(*record), 1) for record in connection.execute("SELECT * FROM records")]

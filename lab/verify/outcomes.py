@@ -10,11 +10,11 @@ from typing import Protocol
 
 from lab.verify.cells import AnyCell, CellT_co, Moment, Outcome, Result, Shows
 from lab.verify.evidence import Evidence, commits, sendings, verdict
-from lab.verify.pipelines import Pipeline, Place
+from lab.verify.pipelines import Locations, Pipeline
 
 START_UP_TROUBLE = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET")
 """Parts of the errors of Spark's start-up that a busy machine causes."""
-SecondOpinion = Callable[[Place, Result], str | None]
+SecondOpinion = Callable[[Locations, Result], str | None]
 """Receives the table's location and the kind of result; returns what else is wrong."""
 
 

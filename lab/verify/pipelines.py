@@ -39,7 +39,7 @@ COUNT_COLUMN = "n"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Locations:
     """The locations of a query: its input, its table and its checkpoint."""
 
     app_id: str
@@ -74,7 +74,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline(Place):
+class Pipeline(Locations):
     """One query: it reads from the stored or earliest offsets to the current end, then it ends."""
 
     guarantee: str

@@ -23,7 +23,7 @@ _POLL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Record:
+class TopicRecord:
     """One record, with its partition and offset."""
 
     partition: int
@@ -143,14 +143,14 @@ class Delivered:
 
 def read_topic(
     bootstrap_servers: str, topic: str, partitions: int = PARTITIONS, isolation: str = "read_uncommitted"
-) -> list[Record]:
+) -> list[TopicRecord]:
     """Read a topic from its beginning to its end, which is the last stable offset for ``read_committed``.
 
     Raises:
         LoadError: if that takes too long, or a broker returns an error that is not retriable.
     """
     found = load.read_to_end(bootstrap_servers, topic, partitions, isolation)
-    return sorted(Record(each.partition(), each.offset(), each.key(), each.value()) for each in found)
+    return sorted(TopicRecord(each.partition(), each.offset(), each.key(), each.value()) for each in found)
 
 
 def read_delivered(bootstrap_servers: str, topic: str) -> list[Delivered]:

@@ -29,7 +29,7 @@ from lab.verify.cells import Cell, Kind, Moment
 from lab.verify.evidence import Evidence, gather
 from lab.verify.evolving import Registry
 from lab.verify.matrix import BROKER_POINTS, crashes_while_producing
-from lab.verify.pipelines import Pipeline, Place
+from lab.verify.pipelines import Locations, Pipeline
 from lab.verify.records import Sending, create_topic
 from lab.verify.transactions import open_transactions
 from sparkonce.connectors.kafka_source.crash_points import SourcePoint
@@ -96,7 +96,7 @@ class Running:
     registry: Registry | None = None
     """The schema registry of its values, if it decodes Avro."""
     stored_in: str = ""
-    """See `Place`."""
+    """See `Locations`."""
     storage_options: Mapping[str, str] = field(default_factory=dict)
     began_s: float = 0.0
     began_wall_s: float = 0.0
@@ -400,7 +400,7 @@ class Wave:
             one.evidence = gather(one.pipeline())
 
 
-def remove_checkpoint(place: Place) -> None:
+def remove_checkpoint(place: Locations) -> None:
     """Delete a checkpoint directory, which may not exist yet."""
     location = Location.parse(place.checkpoint)
     if location.is_local:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from crc32c import crc32c
 
-from lab.sim.clients.client import Connection, Guest, UnreachableError
+from lab.sim.clients.client import ClientConnection, Guest, UnreachableError
 from lab.sim.clients.producers import HERALD
 from lab.sim.marks import Mark
 from lab.sim.plan import Durability
@@ -160,7 +160,7 @@ class BulkClient(Guest):
         self._sent.add(_crc(batch))
         return batch
 
-    async def _all(self, connection: Connection, answers: Sequence[asyncio.Future[bytes]]) -> list[bytes]:
+    async def _all(self, connection: ClientConnection, answers: Sequence[asyncio.Future[bytes]]) -> list[bytes]:
         """Wait for responses.
 
         Raises:

@@ -43,7 +43,7 @@ class Address(NamedTuple):
     port: int
 
 
-class Connection(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     """One connection; responses come in the order of the requests."""
 
     def __init__(self, loop: SimulatedLoop) -> None:
@@ -137,7 +137,7 @@ class Client:
         )
         world.client_loops.append(self.loop)
         self.rng = stream("client", world.plan.seed, number)
-        self._connections: dict[Address, Connection] = {}
+        self._connections: dict[Address, ClientConnection] = {}
         self._leaders: dict[tuple[str, int], Address] = {}
         self._coordinators: dict[tuple[int, str], Address] = {}
 
@@ -178,7 +178,7 @@ class Client:
         """Return any broker's address."""
         return Address(self.rng.choice(self.machines).address, self.port)
 
-    async def connection(self, address: Address) -> Connection:
+    async def connection(self, address: Address) -> ClientConnection:
         """Return the connection to a broker, opened if needed.
 
         Raises:
@@ -188,15 +188,15 @@ class Client:
         if found is None or found.closed:
             try:
                 async with asyncio.timeout(self.timeout_ms / 1000):
-                    _, protocol = await self.loop.create_connection(lambda: Connection(self.loop), *address)
+                    _, protocol = await self.loop.create_connection(lambda: ClientConnection(self.loop), *address)
             except (OSError, TimeoutError) as error:
                 raise UnreachableError(str(error)) from None
-            assert isinstance(protocol, Connection)
+            assert isinstance(protocol, ClientConnection)
             await self.greet(protocol)
             found = self._connections[address] = protocol
         return found
 
-    async def greet(self, connection: Connection) -> None:
+    async def greet(self, connection: ClientConnection) -> None:
         """Send the first requests of a new connection.
 
         Raises:

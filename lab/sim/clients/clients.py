@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lab.sim.clients.admin import Admin
+from lab.sim.clients.admin_checker import AdminChecker, has_admin_checker
 from lab.sim.clients.bulk import BulkClient, has_bulk
 from lab.sim.clients.groups import ClassicMember, GroupClient
 from lab.sim.clients.heartbeats import HeartbeatMember
 from lab.sim.clients.inspector import Inspector, has_inspector
 from lab.sim.clients.intruder import Intruder
-from lab.sim.clients.keeper import Keeper
-from lab.sim.clients.lodger import Lodger, has_lodger
+from lab.sim.clients.offsets_checker import OffsetsChecker, has_offsets_checker
 from lab.sim.clients.operator import Operator, has_operator
 from lab.sim.clients.producers import Consumer, Herald, Producer
+from lab.sim.clients.retention_checker import RetentionChecker
 from lab.sim.clients.scraper import Scraper
-from lab.sim.clients.steward import Steward, has_steward
 from lab.sim.clients.transactional import TransactionalProducer
 from lab.sim.machine.settings import has_cleaning, has_intruder, has_metrics
 from lab.sim.machine.standalone import StandaloneMachine, has_standalone
@@ -45,7 +45,7 @@ class Clients:
         self.admin = Admin(world)
         self.intruder = Intruder(world) if has_intruder(seed) else None
         self.operator = Operator(world) if has_operator(seed) else None
-        self.keeper = Keeper(world) if has_cleaning(seed) else None
+        self.retention_checker = RetentionChecker(world) if has_cleaning(seed) else None
         self.standalone = StandaloneMachine(world) if has_standalone(seed) else None
         self._herald: Herald | None = None
         self.guests = list(self._guests())
@@ -58,16 +58,16 @@ class Clients:
             yield BulkClient(world)
         if has_metrics(seed):
             yield Scraper(world)
-        if has_steward(seed):
-            yield Steward(world)
+        if has_admin_checker(seed):
+            yield AdminChecker(world)
         if world.plan.groups and has_inspector(seed):
             yield Inspector(world, self.members)
-        if OFFSETS_TOPIC in {topic.name for topic in world.plan.topics} and has_lodger(seed):
-            yield Lodger(world)
-        if standalone is not None and has_lodger(seed, standalone.node_id):
-            yield Lodger(world, [standalone])
-        if standalone is not None and has_steward(seed, standalone.node_id):
-            yield Steward(world, [standalone])
+        if OFFSETS_TOPIC in {topic.name for topic in world.plan.topics} and has_offsets_checker(seed):
+            yield OffsetsChecker(world)
+        if standalone is not None and has_offsets_checker(seed, standalone.node_id):
+            yield OffsetsChecker(world, [standalone])
+        if standalone is not None and has_admin_checker(seed, standalone.node_id):
+            yield AdminChecker(world, [standalone])
 
     def begin(self) -> None:
         """Start all of them, now that the topics exist."""
@@ -81,7 +81,7 @@ class Clients:
                 self.consumers.append(Consumer(world, key, committed=True))
         for number in range(len(world.plan.transactional)):
             self.transactional.append(TransactionalProducer(world, number, keys))
-        for each in (self.intruder, self.operator, self.keeper, self.standalone, *self.guests):
+        for each in (self.intruder, self.operator, self.retention_checker, self.standalone, *self.guests):
             if each is not None:
                 each.begin()
         for group in world.plan.groups:
@@ -91,7 +91,7 @@ class Clients:
 
     def calm(self) -> None:
         """Stop changes; members of groups stay in their groups."""
-        for each in (self.operator, self.keeper, self.standalone, *self.guests):
+        for each in (self.operator, self.retention_checker, self.standalone, *self.guests):
             if each is not None:
                 each.end()
         for member in self.members:

@@ -390,7 +390,7 @@ class ClassicMember(GroupClient):
             return
 
 
-def ailing(members: list[GroupClient], places: Collection[TopicPartition]) -> str | None:
+def group_problem(members: list[GroupClient], places: Collection[TopicPartition]) -> str | None:
     """Return what is still wrong in a group whose live members are these; None if nothing is."""
     if not members:
         return "nobody has come back to it"

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from lab.sim.clients.client import Client, Connection, UnreachableError
+from lab.sim.clients.client import Client, ClientConnection, UnreachableError
 from lab.sim.machine.settings import FIRST_PORT, INTRUDER
 from sparkonce.broker_lite.replication.invariants import ViolationError
 from sparkonce.kafka.protocol import apis, fetch, produce
@@ -45,7 +45,7 @@ class Intruder(Client):
 
     port = FIRST_PORT + 1
 
-    async def greet(self, connection: Connection) -> None:
+    async def greet(self, connection: ClientConnection) -> None:
         """Authenticate."""
         for api_key, fields in (
             (ApiKey.SASL_HANDSHAKE, {"mechanism": "PLAIN"}),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lab.sim.plan import Durability, Plan
+from lab.sim.plan import Durability, SeedPlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Budget:
     """Tracks unclean stops; without a budget all are allowed."""
 
-    def __init__(self, plan: Plan, brokers: Mapping[int, Machine], image: Callable[[], ClusterImage]) -> None:
+    def __init__(self, plan: SeedPlan, brokers: Mapping[int, Machine], image: Callable[[], ClusterImage]) -> None:
         """`image` returns the cluster by the durable log."""
         self._brokers = brokers
         self._image = image

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lab.sim.judges.observing import Around, Place, observed
+from lab.sim.judges.observing import Around, CoordinatorPartition, observed
 from lab.sim.judges.ownership import NOTHING, Share, Told, Written, decode_share, has
 from lab.sim.marks import Mark
 from sparkonce.broker_lite.controller.records import NO_LEADER
@@ -80,7 +80,7 @@ class _Observer:
         """Note where a group's deletion is written: another group may have its name after that."""
         if group_id not in self._judged:
             return delete(coordinator, group_id)
-        place = Place(self._world, coordinator.partitions, group_id)
+        place = CoordinatorPartition(self._world, coordinator.partitions, group_id)
         try:
             return delete(coordinator, group_id)
         finally:  # the broker may have died right after the write
@@ -140,7 +140,7 @@ class _Observer:
         asked = self._syncs.pop(answer.token, None)
         if asked is not None and isinstance(answer, SyncAnswer) and answer.error is ErrorCode.NONE:
             (group, wanted), judge = asked, self._world.groups
-            place = Place(self._world, self._coordinators[group].partitions, group.group_id)
+            place = CoordinatorPartition(self._world, self._coordinators[group].partitions, group.group_id)
             epoch = place.epoch_now
             judge.know_by(group.group_id, place.log.batches)
             owner, share = wanted.group_instance_id or wanted.member_id, decode_share(answer.assignment)
@@ -194,13 +194,13 @@ class _Observer:
         elif request.owned is not None:
             holders.says(group_id, request.member_id, self._places(request.owned))
         answer = heartbeat(coordinator, group_id, request)
-        place = Place(self._world, coordinator.partitions, group_id)
+        place = CoordinatorPartition(self._world, coordinator.partitions, group_id)
         if answer.member_epoch >= JOINING_EPOCH:
             share, end = self._places(answer.assignment or {}), place.log.log_end_offset
             self._when_told = partial(self._told, group_id, place, answer.member_id, share, end)
         return answer
 
-    def _told(self, group_id: str, place: Place, member_id: str, share: Share, end: int) -> None:
+    def _told(self, group_id: str, place: CoordinatorPartition, member_id: str, share: Share, end: int) -> None:
         told = Told(member_id, share, place.epoch_now, end)
         self._world.judge(lambda: self._world.holders.told(group_id, told, place.log.batches))
 
@@ -212,7 +212,7 @@ class _Observer:
         decision: Decision,
         *rest: Any,
     ) -> None:
-        place = Place(self._world, coordinator.partitions, group.group_id)
+        place = CoordinatorPartition(self._world, coordinator.partitions, group.group_id)
         gone = sorted(group.image.members.keys() - decision.image.members.keys())
         try:
             settle(coordinator, group, decision, *rest)
@@ -248,7 +248,7 @@ class _Observer:
         if group_id not in self._judged or None in offsets.values():
             commit(coordinator, group_id, offsets)
             return
-        judge, place = self._world.groups, Place(self._world, coordinator.partitions, group_id)
+        judge, place = self._world.groups, CoordinatorPartition(self._world, coordinator.partitions, group_id)
         (number,) = {each.offset for each in offsets.values() if each is not None}
         sent = judge.commits[number]
         try:
@@ -260,7 +260,7 @@ class _Observer:
                 self._world.judge(lambda: judge.written(sent, written))
         self._when_told = partial(self._acknowledged, sent, place)
 
-    def _acknowledged(self, commit: Commit, place: Place) -> None:
+    def _acknowledged(self, commit: Commit, place: CoordinatorPartition) -> None:
         written = place.written()
         assert written is not None
         self._world.groups.acknowledged(commit, place.epoch_now, written)
@@ -283,7 +283,7 @@ class _Observer:
 
 def what_is_wrong(world: World, coordinator: GroupCoordinator, group_id: str) -> str | None:
     """Return what is wrong with the offsets that a coordinator is about to return, None if nothing is."""
-    place, table = Place(world, coordinator.partitions, group_id), coordinator.offsets.of_group(group_id)
+    place, table = CoordinatorPartition(world, coordinator.partitions, group_id), coordinator.offsets.of_group(group_id)
     for each in world.places:
         number = table[each].offset if each in table else NOTHING
         if number == NOTHING and world.commits.have_aged:
@@ -313,7 +313,7 @@ def look_at_offsets(world: World, group: GroupPlan) -> None:
     wrong = what_is_wrong(world, coordinator, group_id)
     if wrong is not None:
         raise ViolationError("commits-kept", wrong)
-    place = Place(world, coordinator.partitions, group_id)
+    place = CoordinatorPartition(world, coordinator.partitions, group_id)
     for commit, written in world.groups.left_behind():
         if commit.group_id == group_id and written.epoch < place.epoch_now:
             world.mark(Mark.COMMIT_KEPT if has(place.log.batches, written) else Mark.COMMIT_LOST)

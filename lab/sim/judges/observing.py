@@ -40,7 +40,7 @@ def _calling(around: Around, original: Callable[..., Any]) -> Callable[..., Any]
     return call
 
 
-class Place:
+class CoordinatorPartition:
     """The internal topic's partition that stores a group or transactional id, on the coordinating broker."""
 
     def __init__(self, world: World, partitions: Coordinated, name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from lab.sim.clients.groups import ailing
+from lab.sim.clients.groups import group_problem
 from lab.sim.judges.atomicity import read_committed
 from lab.sim.judges.cleaned_logs import whole
 from lab.sim.judges.groups import look_at_offsets
@@ -27,7 +27,7 @@ _LOOK_MS: Final = 200
 _CALM_MS: Final = 75_000
 
 
-def ails(world: World, clients: Clients) -> str | None:
+def recovery_problem(world: World, clients: Clients) -> str | None:
     """Return what has not recovered yet; None if nothing is left."""
     for producer in clients.producers:
         if producer.pending:
@@ -36,7 +36,7 @@ def ails(world: World, clients: Clients) -> str | None:
         if transactional.pending:
             return f"transactional producer {transactional.producer} has {transactional.pending} open transactions"
     for group in world.plan.groups:
-        wrong = ailing([each for each in clients.members if each.plan is group and each.alive], world.places)
+        wrong = group_problem([each for each in clients.members if each.plan is group and each.alive], world.places)
         if wrong is not None:
             return f"group {group.group_id}: {wrong}"
     if clients.standalone is not None and not clients.standalone.is_up:
@@ -76,10 +76,10 @@ def look_at_disks(world: World, clients: Clients) -> None:
             on_disk = whole(world.name_of(key), log.batches, log.batches_on_disk(), cleaned_end)
             if log.batches != on_disk or log.batches != world.logs[replicas[0], key].batches:
                 raise ViolationError("logs-match", f"{world.name_of(key)}: files of equal logs differ in the end")
-    if clients.keeper is not None:
-        clients.keeper.look()
+    if clients.retention_checker is not None:
+        clients.retention_checker.look()
     if clients.standalone is not None:
-        clients.standalone.keeper.look()
+        clients.standalone.retention_checker.look()
     for consumer in clients.consumers:
         consumer.is_out_of_range()
     if world.plan.transactional:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from lab.sim.disk import CutShort
-from lab.sim.judges.observing import Around, Place, observed
+from lab.sim.judges.observing import Around, CoordinatorPartition, observed
 from lab.sim.marks import Mark
 from sparkonce.broker_lite.coordinators.transaction_messages import (
     LEGACY,
@@ -93,7 +93,7 @@ class _Observer:
             world.mark(Mark.ENDED_BY_EARLIER)
             world.judge(lambda: world.transactions.ended_by_earlier(attempt, client.has_epochs))
 
-        if Place(world, partitions, client.name).is_current:
+        if CoordinatorPartition(world, partitions, client.name).is_current:
             counts()
         else:
             partitions.when_safe([client.name], lambda refusals: None if refusals else counts())
@@ -102,7 +102,10 @@ class _Observer:
         self, verify: Callable[..., dict[Any, ErrorCode]], core: Transactions, producer: Producer, *rest: Any
     ) -> dict[Any, ErrorCode]:
         errors, coordinator = verify(core, producer, *rest), self._coordinators.get(core)
-        if coordinator is not None and Place(self._world, coordinator.partitions, producer.transactional_id).is_current:
+        if (
+            coordinator is not None
+            and CoordinatorPartition(self._world, coordinator.partitions, producer.transactional_id).is_current
+        ):
             for error in errors.values():
                 self._world.judge(lambda: self._world.fencing.refused(producer, error, ends=False))  # noqa: B023
         return errors
@@ -126,7 +129,7 @@ class _Observer:
         name = decision.change.transactional_id if decision.change is not None else asks and asks.transactional_id
         if name is None or not self._is_of_cluster(coordinator):
             return carry_out(coordinator, decision)
-        place = Place(world, coordinator.partitions, name)
+        place = CoordinatorPartition(world, coordinator.partitions, name)
         is_current = place.is_current
         if decision.change is not None and not (is_current and asks is not None):
             world.fencing.unknown(name)

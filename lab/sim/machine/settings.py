@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lab.sim.plan import Durability, Plan
+from lab.sim.plan import Durability, SeedPlan
 from lab.sim.scheduler import stream
 from sparkonce.broker_lite.config import BrokerConfig
 from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
@@ -54,7 +54,7 @@ def has_watch(seed: int) -> bool:
     return stream("watch", seed).random() < _WATCHED
 
 
-def broker_config(plan: Plan, node_id: int, metadata_log_dir: str | None) -> BrokerConfig:
+def broker_config(plan: SeedPlan, node_id: int, metadata_log_dir: str | None) -> BrokerConfig:
     """Return the settings of a broker; it is standalone without `metadata_log_dir`."""
     settings = plan.settings
     internal = {topic.name: topic.partitions for topic in plan.topics}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from lab.sim.scheduler import stream
 from lab.sim.zookeeper.messages import Answer, Event, Hello, Kind, Request, Welcome
-from lab.sim.zookeeper.server import Connection, Server
+from lab.sim.zookeeper.server import ServedConnection, Server
 from sparkonce.broker_lite.cluster import zookeeper_nodes
 from sparkonce.broker_lite.cluster.zookeeper_nodes import Operation
 from sparkonce.broker_lite.server.zookeeper_session import NO_SESSION, ConnectionGoneError, Node, ZooKeeperError
@@ -59,7 +59,7 @@ class SimulatedClient:
         self._due_ms = dict.fromkeys(_Thread, 0)
         self._held_until_ms = 0
         # State of kazoo's threads.
-        self._connection: Connection | None = None
+        self._connection: ServedConnection | None = None
         self._welcomed = False
         self._number = NO_SESSION
         self._last_zxid = 0
@@ -183,7 +183,7 @@ class SimulatedClient:
             self._servers = self._rng.sample(range(len(servers)), len(servers))
         server = servers[self._servers.pop()]
         loop = self._loop
-        connection: Connection
+        connection: ServedConnection
 
         def arrived(message: Any) -> None:
             loop.call_soon(self._received, connection, message)
@@ -191,16 +191,16 @@ class SimulatedClient:
         def broken() -> None:
             loop.call_soon(self._dropped, connection)
 
-        connection = self._connection = Connection(server, self._machine, arrived, broken)
+        connection = self._connection = ServedConnection(server, self._machine, arrived, broken)
         loop.call_later(self._wanted_ms / 1000 / len(servers), self._welcome_is_due, connection)
         server.connect(connection)
         connection.there.send(Hello(self._number, self._wanted_ms, self._last_zxid))
 
-    def _welcome_is_due(self, connection: Connection) -> None:
+    def _welcome_is_due(self, connection: ServedConnection) -> None:
         if connection is self._connection and not self._welcomed:
             connection.end()
 
-    def _received(self, connection: Connection, message: Welcome | Answer | Event) -> None:
+    def _received(self, connection: ServedConnection, message: Welcome | Answer | Event) -> None:
         if connection is not self._connection:
             return
         self._heard_ms = self._ensemble.scheduler.now_ms
@@ -215,7 +215,7 @@ class SimulatedClient:
     def _watched(self) -> None:
         self.on_event()
 
-    def _take_welcome(self, connection: Connection, message: Welcome) -> None:
+    def _take_welcome(self, connection: ServedConnection, message: Welcome) -> None:
         if not message.session:
             self._connection = None
             self._lose_session()
@@ -227,7 +227,7 @@ class SimulatedClient:
             self._send(asked)
         self._loop.call_later(message.timeout_ms / 3000, self._ping, connection, message.timeout_ms)
 
-    def _ping(self, connection: Connection, timeout_ms: int) -> None:
+    def _ping(self, connection: ServedConnection, timeout_ms: int) -> None:
         """Send a heartbeat, and leave a silent server."""
         if connection is not self._connection:
             return
@@ -237,7 +237,7 @@ class SimulatedClient:
         self._send(_Asked(Request(Kind.PING), None))
         self._loop.call_later(timeout_ms / 3000, self._ping, connection, timeout_ms)
 
-    def _dropped(self, connection: Connection) -> None:
+    def _dropped(self, connection: ServedConnection) -> None:
         if connection is not self._connection:
             return
         self._connection = None

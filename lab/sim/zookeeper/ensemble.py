@@ -16,7 +16,7 @@ from lab.sim.zookeeper.wire import FIRST_MACHINE, Roads
 
 if TYPE_CHECKING:
     from lab.sim.machine.sockets import Network
-    from lab.sim.plan import Plan
+    from lab.sim.plan import SeedPlan
     from lab.sim.scheduler import Scheduler
     from lab.sim.zookeeper.plan import ZooKeeperPlan
     from sparkonce.broker_lite.cluster.zookeeper_nodes import Operation
@@ -73,6 +73,6 @@ class Ensemble(Leadership):
             listener()
 
 
-def ensemble_of(plan: Plan, scheduler: Scheduler, network: Network) -> Ensemble | None:
+def ensemble_of(plan: SeedPlan, scheduler: Scheduler, network: Network) -> Ensemble | None:
     """Return a cluster's ZooKeeper, or None."""
     return None if plan.zookeeper is None else Ensemble(scheduler, network, plan.seed, plan.zookeeper)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lab.sim.zookeeper.leader import Leadership
 
 
-class Connection:
+class ServedConnection:
     """A connection, as its server sees it; requests are answered in the order of arrival."""
 
     def __init__(
@@ -128,8 +128,8 @@ class Server:
         self._epoch = 0
         self._cuts = 0
         self._joined = 0
-        self._connections: dict[Connection, None] = {}
-        self._watches: dict[Change, dict[Connection, None]] = {}
+        self._connections: dict[ServedConnection, None] = {}
+        self._watches: dict[Change, dict[ServedConnection, None]] = {}
         self._heard: dict[int, None] = {}
         self._held: list[Callable[[], None]] = []
         """Messages that wait for a connection to the leader."""
@@ -288,19 +288,19 @@ class Server:
 
     # Clients.
 
-    def connect(self, connection: Connection) -> None:
+    def connect(self, connection: ServedConnection) -> None:
         """Accept a connection."""
         self._connections[connection] = None
         if not self.serves:
             self.leadership.scheduler.after(0, connection.end)
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: ServedConnection) -> None:
         """Forget a connection."""
         self._connections.pop(connection, None)
         for watching in self._watches.values():
             watching.pop(connection, None)
 
-    def greet(self, connection: Connection, hello: Hello) -> None:
+    def greet(self, connection: ServedConnection, hello: Hello) -> None:
         """Handle the first message of a connection."""
         leadership = self.leadership
         if not self.serves or hello.last_zxid > self.tree.zxid:
@@ -315,7 +315,7 @@ class Server:
 
         self.ask(ask, lambda session: connection.welcome(session, timeout_ms))
 
-    def watch(self, connection: Connection, change: Change) -> None:
+    def watch(self, connection: ServedConnection, change: Change) -> None:
         """Notify a client of the next change."""
         self._watches.setdefault(change, {})[connection] = None
 

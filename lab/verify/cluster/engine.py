@@ -88,7 +88,7 @@ class Running:
     topic: str
     bootstrap_servers: str
     stored_in: str = ""
-    """See `Place`."""
+    """See `Locations`."""
     storage_options: Mapping[str, str] = field(default_factory=dict)
     began_s: float = field(default_factory=time.monotonic)
     began_wall_s: float = field(default_factory=time.time)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.verify.pipelines import Place
+from lab.verify.pipelines import Locations
 from lab.verify.records import PARTITIONS, REJECTED_EVERY
 from lab.verify.setback.cells import Query, Sink, StateStore
 from lab.verify.setback.due import BEGIN_S, JOIN_WITHIN_S, KEYS, REPEATED_AFTER, STEP_S, WINDOW_S
@@ -32,7 +32,7 @@ _DEDUPLICATION_DELAY = "60 seconds"
 
 
 @dataclass(frozen=True, slots=True)
-class Setup(Place):
+class Setup(Locations):
     """One run of one query: to the current end, then it ends."""
 
     query: str

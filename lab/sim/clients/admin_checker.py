@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lab.sim.machine.machine import Machine
     from lab.sim.world import World
 
-_STEWARDS: Final = 0.15
+_SEEDS: Final = 0.15
 """The share of seeds that have one."""
 _PAUSE_MS: Final = 150
 _LONG_MS: Final = 3_000
@@ -70,12 +70,12 @@ TopicState = Topic | None
 Changes = Callable[[TopicState], TopicState]
 
 
-def has_steward(seed: int, *node_id: int) -> bool:
+def has_admin_checker(seed: int, *node_id: int) -> bool:
     """Whether a seed has one; this is drawn separately for its standalone broker."""
-    return stream("steward", seed, *node_id).random() < _STEWARDS
+    return stream("steward", seed, *node_id).random() < _SEEDS
 
 
-class Steward(Guest):
+class AdminChecker(Guest):
     """Creates, changes and deletes its resources until all faults are over."""
 
     def __init__(self, world: World, machines: Sequence[Machine] | None = None) -> None:

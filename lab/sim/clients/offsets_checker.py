@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lab.sim.machine.machine import Machine
     from lab.sim.world import World
 
-_LODGERS: Final = 0.35
+_SEEDS: Final = 0.35
 """The share of seeds that have one, where there can be one."""
 _PAUSE_MS: Final = 120
 _LOOKS: Final = 60
@@ -42,12 +42,12 @@ _MOVED: Final = (
 Change = Callable[[int], int]
 
 
-def has_lodger(seed: int, *node_id: int) -> bool:
+def has_offsets_checker(seed: int, *node_id: int) -> bool:
     """Whether a seed has one; this is drawn separately for its standalone broker."""
-    return stream("lodger", seed, *node_id).random() < _LODGERS
+    return stream("lodger", seed, *node_id).random() < _SEEDS
 
 
-class Lodger(Guest):
+class OffsetsChecker(Guest):
     """Commits offsets until all faults are over."""
 
     def __init__(self, world: World, machines: Sequence[Machine] | None = None) -> None:

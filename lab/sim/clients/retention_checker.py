@@ -53,7 +53,7 @@ Content = tuple[bytes | None, bytes | None]
 """A record's key and value."""
 
 
-class Keeper(ProduceClient):
+class RetentionChecker(ProduceClient):
     """Writes to both topics, and deletes records of one, until all faults are over."""
 
     replicas = 3
