@@ -1,4 +1,4 @@
-"""Packages that only some commands need, and the extra of ours that brings each of them."""
+"""Packages that only some commands need, and our extra with each of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EXTRAS = {
 }
 """By the name of the module: the distribution, and the extra."""
 OF_COMMANDS = {"ui": "ui"}
-"""Commands with an extra of their own, which brings all that they need."""
+"""Commands with their own extra, which has all that they need."""
 
 
 def missing_extra(error: ModuleNotFoundError, command: str | None = None) -> str | None:

@@ -1,4 +1,4 @@
-"""Say clearly, before Spark does not, that a Java is missing or too old.
+"""Report clearly, before Spark starts, that a Java is missing or too old.
 
 Run as ``python -m sparkonce.jobs.shared.java_check``; exits with 0 if Spark will find a Java it can run on.
 """
@@ -25,7 +25,7 @@ def java_command() -> str | None:
 
 
 def complaint() -> str | None:
-    """Return what is wrong with this machine's Java and how to mend it, or None."""
+    """Return what is wrong with this machine's Java and the remedy, or None."""
     command = java_command()
     if command is None:
         return f"No Java found on PATH, and JAVA_HOME is not set. {FIX}"

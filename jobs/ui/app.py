@@ -28,16 +28,16 @@ from sparkonce.jobs.ui.rendering import Rendered, document, render
 from sparkonce.jobs.ui.site import Site
 
 PROBLEMS = (*BROKER_PROBLEMS, CorruptBatchError, RegistryError, ValueError)
-"""What may be wrong with what a page reads: it is shown in its place, and the page is read again."""
+"""Errors of reading a page's data: the error is shown instead, and the page is read again."""
 LIVE = "live"
-"""The field of a query that asks for changes: the digest of what is shown."""
+"""The query parameter that requests changes: the digest of what is shown."""
 MAX_FORM_BYTES = 1 << 20
 
 _log = logging.getLogger(__name__)
 
 
 class App:
-    """The application; ``pages`` in the order of the navigation."""
+    """The application; ``pages`` are in the order of the navigation."""
 
     def __init__(self, pages: Sequence[Page], site: Site) -> None:
         self._pages = pages
@@ -100,7 +100,7 @@ class App:
         return act
 
     def _look(self, page: Page, asked: Asked) -> Rendered:
-        """Read a page's data and render it, or what keeps it from being read."""
+        """Read a page's data and render it, or the error."""
         try:
             data = {"site": self._site, "asked": asked, "page": page, **page.data(self._site, asked)}
             return render(page.template, data)
@@ -110,7 +110,7 @@ class App:
             _log.info("%s cannot be read: %s", page.path, type(error).__name__)
             return render("problem.html", {"title": page.title, "problem": _described(error)})
         except Exception as error:
-            if self._mistake != repr(error):  # a page that is followed makes it again and again
+            if self._mistake != repr(error):  # a followed page repeats it
                 self._mistake = repr(error)
                 _log.exception("%s: a mistake of ours", page.path)
             words = f"a mistake of ours, {type(error).__name__}: the log of sparkonce ui has more"

@@ -1,4 +1,4 @@
-"""The Python processes of the executors: what they run, and what they reach from their machines."""
+"""Checks of the executors' Python processes: what they run, and what they reach from their machines."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from sparkonce.jobs.cli.doctor.from_there import Places
 
 PATIENCE_S = 120.0
-"""How long a task may wait for an executor."""
+"""The time limit for a task to get an executor."""
 SETTLED_S = 3.0
-"""No executor has come for so long: that is all of them."""
+"""No new executor for this long: all have started."""
 _INSTALL = "Install the driver's version there, or set PYSPARK_PYTHON to a Python that has it (docs/shipping.md)"
 _NO_EXECUTOR = "Look at the master's page: are there workers, with free cores and memory?"
 
@@ -32,11 +32,11 @@ class Worker(NamedTuple):
     python: str
     executable: str
     sparkonce: str
-    """Its version; empty where it cannot be imported."""
+    """Its version; empty if it cannot be imported."""
     pyspark: str
     at_s: float
     findings: list[tuple[str, str, str, str]]
-    """What the worker found, as the fields of each `Finding`."""
+    """The worker's findings, as the fields of each `Finding`."""
 
 
 def examine(spark: SparkSession, places: Places) -> Iterator[Finding]:
@@ -46,7 +46,7 @@ def examine(spark: SparkSession, places: Places) -> Iterator[Finding]:
     alarm.start()
     try:
         told = _ask(spark, places)
-    except Exception as error:  # of many kinds, py4j's among them
+    except Exception as error:  # of many kinds, including py4j's
         remedy = _INSTALL if alarm.is_alive() else _NO_EXECUTOR
         yield wrong("worker", reason(error), remedy)
         return
@@ -59,7 +59,7 @@ def examine(spark: SparkSession, places: Places) -> Iterator[Finding]:
 
 
 def _ask(spark: SparkSession, places: Places) -> list[Any]:
-    """Return what one task of each Python reports; a barrier starts all together, so that each executor has some."""
+    """Return the reports of one task per Python; a barrier starts all together, so that each executor has some."""
     context = spark.sparkContext
     context.parallelize([0], 1).map(lambda _: 0).collect()
     slots = _slots(spark)
@@ -68,7 +68,7 @@ def _ask(spark: SparkSession, places: Places) -> list[Any]:
 
 
 def _slots(spark: SparkSession) -> int:
-    """Return how many tasks run at the same time, once that number has settled: executors come one by one."""
+    """Return how many tasks run at the same time, once that number is stable: executors start one by one."""
     scheduler = spark.sparkContext._jsc.sc()
     profile = scheduler.resourceProfileManager().defaultResourceProfile()
     slots, since_s = scheduler.maxNumConcurrentTasks(profile), time.monotonic()
@@ -81,7 +81,7 @@ def _slots(spark: SparkSession) -> int:
 
 
 def _question(places: Places, wanted: str) -> Callable[[Iterable[int]], Iterator[tuple[Any, ...]]]:
-    """Return what each task runs: a function within a function travels whole, and a worker may have no sparkonce."""
+    """Return the function of each task: nested, so that it is pickled by value; a worker may lack sparkonce."""
     asked = places.as_document()
 
     def tell(_: Iterable[int]) -> Iterator[tuple[Any, ...]]:
@@ -97,7 +97,7 @@ def _question(places: Places, wanted: str) -> Callable[[Iterable[int]], Iterator
         at_s, host = time.time(), socket.gethostname()
         context = BarrierTaskContext.get()
         if context.allGather(f"{host} {sys.executable}").index(f"{host} {sys.executable}") != context.partitionId():
-            return  # another task looks at this one's machine
+            return  # another task checks this one's machine
         findings = []
         try:
             found = version("sparkonce")

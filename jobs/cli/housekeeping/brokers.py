@@ -1,4 +1,4 @@
-"""What a broker says about the topics whose offsets are stored: their names, ids and ends."""
+"""The broker's state of the topics whose offsets are stored: their names, ids and ends."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ SERVERS = f"{KAFKA_PREFIX}bootstrap.servers"
 
 @dataclass(frozen=True, slots=True)
 class BrokerView:
-    """The topics asked for, as the broker has them now."""
+    """The current state of the requested topics on the broker."""
 
     topics: Mapping[str, TopicMetadata]
     logs: Mapping[tuple[str, int], PartitionLog]
 
     def name_of(self, topic_id: str) -> str | None:
-        """Return the name of the topic with this id, if it is there."""
+        """Return the name of the topic with this id, if it exists."""
         return next((name for name, topic in self.topics.items() if topic.topic_id == topic_id), None)
 
     def state_of(self, partition: TopicPartition) -> str:
-        """Say whether offsets of ``partition`` still mean anything: ``there``, ``recreated`` or ``gone``."""
+        """Return whether offsets of ``partition`` are still valid: ``there``, ``recreated`` or ``gone``."""
         name = partition.topic or self.name_of(partition.topic_id)
         topic = self.topics.get(name or "")
         if topic is None or partition.partition not in topic.partitions:
@@ -48,7 +48,7 @@ class BrokerView:
         return "recreated" if partition.topic_id and partition.topic_id != topic.topic_id else "there"
 
     def log_of(self, partition: TopicPartition) -> PartitionLog | None:
-        """Return the log of a partition that is still the same one."""
+        """Return the log of a partition that was not recreated."""
         if self.state_of(partition) != "there":
             return None
         name = partition.topic or self.name_of(partition.topic_id)
@@ -56,9 +56,9 @@ class BrokerView:
 
 
 def settings_from(options: argparse.Namespace) -> dict[str, str]:
-    """Return the ``kafka.*`` options of a client from what `add_kafka` declares, checked; none if nothing was given.
+    """Return the checked ``kafka.*`` options of a client from the arguments of `add_kafka`; none if nothing was given.
 
-    Names come with or without the prefix. The command line goes before the file.
+    Names may have the prefix or not. The command line takes precedence over the file.
 
     Raises:
         ConfigError: if the file cannot be read.
@@ -69,7 +69,7 @@ def settings_from(options: argparse.Namespace) -> dict[str, str]:
         if not os.path.isfile(options.command_config):
             raise ConfigError(f"--command-config {options.command_config}: there is no such file")
         given |= read_properties(options.command_config)
-    # Before they are put together: a name with the prefix and the same without it are one setting.
+    # Before they are merged: a name with the prefix and the same without it are one setting.
     named = [*given.items(), *options.kafka]
     found = {name if name.startswith(KAFKA_PREFIX) else KAFKA_PREFIX + name: value for name, value in named}
     if options.bootstrap_servers is not None:
@@ -80,7 +80,7 @@ def settings_from(options: argparse.Namespace) -> dict[str, str]:
 
 
 def ask(options: Mapping[str, str], names: Iterable[str], topic_ids: Iterable[str] = ()) -> BrokerView:
-    """Ask for topics by name, and for the names of ``topic_ids``; what does not exist is left out.
+    """Request topics by name, and the names of ``topic_ids``; topics that do not exist are omitted.
 
     Raises:
         OptionError: for options that cannot be read.
@@ -109,10 +109,10 @@ def ask(options: Mapping[str, str], names: Iterable[str], topic_ids: Iterable[st
 def find_parted(
     options: Mapping[str, str], topics: Mapping[str, TopicMetadata], read: Mapping[TopicPartition, Position]
 ) -> dict[TopicPartition, int]:
-    """Return the partitions whose logs have no longer what was read, and where each parts from it: `LogEpochs.parted`.
+    """Return the partitions whose logs diverge from what was read, and where: `LogEpochs.parted`.
 
     Raises:
-        KafkaError, KafkaUnreachableError: if the brokers do not answer, or refuse.
+        KafkaError, KafkaUnreachableError: if the brokers do not answer, or return an error.
     """
     client, known = Client(read_settings(options)), dict(topics)
 

@@ -1,4 +1,4 @@
-"""The schema that values are read as: the latest of a registry, or one that samples of JSON fit into."""
+"""The schema for values: the latest of a registry, or one inferred from JSON samples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparkonce.connectors.values.options import AVRO
 from sparkonce.connectors.values.registered import KINDS, text_of
 from sparkonce.jobs.cli.peek.decoding import Form, guessed
 from sparkonce.jobs.cli.peek.inference import ddl
-from sparkonce.jobs.cli.peek.reading import PeekError, Record
+from sparkonce.jobs.cli.peek.reading import FetchedRecord, PeekError
 from sparkonce.words import counted
 
 
@@ -24,7 +24,7 @@ class Found:
 
 
 def registered(registry: Registry, subject: str) -> Found:
-    """Return the latest schema of a subject; with its references in it, as valueSchema takes it.
+    """Return the latest schema of a subject, with its references inlined, as valueSchema takes it.
 
     Raises:
         RegistryError: the registry has none, or does not answer.
@@ -47,11 +47,11 @@ def registered(registry: Registry, subject: str) -> Found:
     return Found(text, f"valueFormat={form}: {about}. With schemaRegistry.url set, valueSchema may be left out")
 
 
-def inferred(topic: str, records: Sequence[Record]) -> Found:
-    """Return DDL for the values of records that are objects of JSON.
+def inferred(topic: str, records: Sequence[FetchedRecord]) -> Found:
+    """Return DDL for the values of records that are JSON objects.
 
     Raises:
-        PeekError: none is.
+        PeekError: no value is one.
     """
     values = [each.value for each in records if each.value is not None]
     trees = [cell.content for cell in map(guessed, values) if cell.form is Form.TREE and isinstance(cell.content, dict)]

@@ -1,8 +1,8 @@
-"""Queries with their checkpoint, sources and tables: where each is, how fast, how far behind, who shares its appId.
+"""Queries with their checkpoint, sources and tables: locations, rates, lag, and others with the same appId.
 
-A query is known by Spark's id of it, which its checkpoint has and every commit of it records. Of a checkpoint whose
-query writes to none of the known tables, only Spark's own log is shown; of a query without a known checkpoint, only its
-commits.
+A query is identified by its Spark id, which its checkpoint has and every commit of it records. A checkpoint whose
+query writes to no known table is shown with Spark's own log only; a query without a known checkpoint with its
+commits only.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from sparkonce.jobs.ui.delta.versions import VersionState
 from sparkonce.offset_store.errors import OffsetStoreError
 
 FIRST_LOOKS_S = 4.0
-"""How long one look opens tables that no look has opened yet; those that are left are opened by the next ones."""
+"""How long one call opens new tables; the next calls open the rest."""
 
 SETTLED_MS = 5_000
-"""A log counts as shorter than what a query has read if its end was looked up this long after the query's last batch:
-a query that runs may have read records that came after the look. The two times are of different clocks."""
+"""A log counts as shorter than what a query has read if its end was requested this long after the query's last batch:
+a running query may have read later records. The two times are of different clocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Where logs end, as of one look."""
+    """The end offsets of logs at one time."""
 
     of: Callable[[str, str, int], int | None]
-    """Takes the topic's name, its id ("" if unknown) and the partition; None: unknown."""
+    """Receives the topic's name, its id ("" if unknown) and the partition; None: unknown."""
     at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """What one table shows of a query."""
+    """A query's state in one table."""
 
     watch: TableWatch
     app_id: str
@@ -63,12 +63,12 @@ class PartitionRow:
     stored: int | None
     """The next offset after the newest committed batch."""
     last_records: int | None
-    """How many offsets the newest committed batch that moved it covers."""
+    """The number of offsets in the newest committed batch that moved it."""
     log_end: int | None
 
     @property
     def lag(self) -> int | None:
-        """Offsets that are not committed yet; negative if the log ended before the committed offset."""
+        """Uncommitted offsets; negative if the log ended before the committed offset."""
         at = self.stored if self.stored is not None else self.planned
         return None if at is None or self.log_end is None else self.log_end - at
 
@@ -93,23 +93,23 @@ class Pipeline:
     sinks: tuple[Sink, ...]
     partitions: tuple[PartitionRow, ...]
     minutes: tuple[tuple[int, Minute], ...]
-    """The last hour up to the newest commit, or up to now: each minute's start, and what was committed."""
+    """The last hour up to the newest commit, or up to now: the start of each minute, and its commits."""
     is_past: bool
-    """Whether that hour ended long ago."""
+    """Whether that hour is long past."""
     others: tuple[Other, ...]
     ends_at_ms: int
-    """When the ends of logs were looked at."""
+    """When the ends of logs were requested."""
     other_sources: tuple[str, ...] = ()
-    """Its sources that do not read topics."""
+    """Its sources other than topics."""
 
     @property
     def app_ids(self) -> tuple[str, ...]:
-        """The applications that it writes as."""
+        """The applications under which it writes."""
         return tuple(dict.fromkeys(sink.app_id for sink in self.sinks))
 
     @property
     def guarantee(self) -> str:
-        """What it promises, by the order of its writes."""
+        """Its guarantee, by the order of its writes."""
         known = dict.fromkeys(sink.guarantee.value for sink in self.sinks if sink.guarantee is not None)
         return ", ".join(known) or "not known"
 
@@ -140,34 +140,34 @@ class Pipeline:
 
     @property
     def most_in_a_minute(self) -> int:
-        """For the scale of the chart."""
+        """The maximum, for the scale of the chart."""
         return max((minute.records for _, minute in self.minutes), default=0)
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that it reads."""
+        """Its topics."""
         return tuple(dict.fromkeys(each.topic for each in self.partitions))
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """All that it reads."""
+        """Its sources."""
         return (*self.topics, *self.other_sources)
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """All that was found at one look."""
+    """The state of all tables and checkpoints."""
 
     checkpoints: tuple[CheckpointState, ...]
     tables: tuple[TableWatch, ...]
     problems: Mapping[str, str]
-    """By place, what could not be read."""
+    """Locations that could not be read, with the error."""
     still_reading: tuple[TableWatch, ...]
-    """Tables whose log is not at its end: queries of them may be missing, or seem older than they are."""
+    """Tables whose log is not read to the end: some of their queries may be missing, or seem older than they are."""
 
 
 def look(places: Iterable[str], watches: Iterable[TableWatch], storage_options: Mapping[str, str]) -> Known:
-    """Look at checkpoints and tables."""
+    """Read checkpoints and tables."""
     checkpoints, tables, problems, reading = list[CheckpointState](), list[TableWatch](), dict[str, str](), []
     for place in places:
         try:
@@ -189,7 +189,7 @@ def look(places: Iterable[str], watches: Iterable[TableWatch], storage_options: 
 
 
 def pipelines(known: Known, ends: Ends, now_ms: int) -> list[Pipeline]:
-    """Return all queries, the one that was last at work first."""
+    """Return all queries, the most recently active first."""
     seen = _seen(known.tables)
     ids = dict.fromkeys([*(each.query_id for each in known.checkpoints), *(query.query_id for _, query in seen)])
     found = [_pipeline(query_id, known, seen, ends, now_ms) for query_id in ids]
@@ -294,7 +294,7 @@ def _hour(queries: Sequence[QuerySeen], now_ms: int) -> tuple[tuple[tuple[int, M
     if newest is None:
         return (), False
     last = now_ms // MINUTE_MS
-    is_past = newest < last - MINUTES or newest > last  # a clock that is ahead of ours, too
+    is_past = newest < last - MINUTES or newest > last  # also for a clock ahead of ours
     last = newest if is_past else last
     found = []
     for number in range(last - MINUTES + 1, last + 1):

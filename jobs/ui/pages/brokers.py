@@ -1,4 +1,4 @@
-"""The page *Brokers*: who leads, who is in sync, who is the controller, and what is set; faults of our own ones."""
+"""The page *Brokers*: leaders, in-sync replicas, the controller, and settings; faults of our own brokers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparkonce.jobs.ui.page import Asked, NoSuchThingError, Page, RefusedError
 from sparkonce.jobs.ui.site import Site
 
 MAX_UNWELL = 200
-"""Partitions that are listed because something is wrong with them."""
+"""The number of problematic partitions to list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Row:
 
     broker: BrokerState
     leads: int
-    """Partitions that it leads."""
+    """The number of partitions that it leads."""
     replicas: int
     out_of_sync: int
     is_controller: bool
@@ -29,7 +29,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Unwell:
-    """A partition without leader, or with replicas that are not in sync."""
+    """A partition without leader, or with out-of-sync replicas."""
 
     topic: str
     partition: PartitionState
@@ -55,7 +55,7 @@ def _rows(state: ClusterState, own: Iterable[int]) -> list[Row]:
     partitions = [each for topic in state.topics.values() for each in topic.partitions]
     known = {each.broker_id: each for each in state.brokers}
     for missing in {*own, *(number for each in partitions for number in each.replicas)} - known.keys():
-        known[missing] = BrokerState(missing, "", 0, None)  # a broker that is down is not described
+        known[missing] = BrokerState(missing, "", 0, None)  # a stopped broker is not described
     return [
         Row(
             broker,

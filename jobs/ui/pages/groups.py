@@ -13,7 +13,7 @@ from sparkonce.jobs.ui.site import Site
 
 NOT_ALLOWED = "These pages may not change offsets: start them with --allow-changes."
 ENDS = {"start": "the start of the log", "end": "the end of the log", "offset": "an offset", "time": "a time"}
-"""Where offsets may go."""
+"""The possible targets of offsets."""
 AT_ONCE = 200
 """Groups or partitions in one part of a table."""
 

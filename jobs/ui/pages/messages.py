@@ -1,4 +1,4 @@
-"""The messages of a topic, decoded as by `sparkonce peek`: to page through, to search by offset, time, key, text."""
+"""A topic's messages, decoded as in `sparkonce peek`: paging, and search by offset, time, key, text."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ COUNTS = (25, 50, 100, 250)
 MAX_PARTITIONS = 64
 """Of a topic with more, one partition is shown at a time."""
 MAX_LINE, MAX_TEXT = 300, 20_000
-"""Characters of a key or value that are shown at first, and when it is opened."""
+"""Characters of a key or value to show, collapsed and expanded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What the form asks for; `problem` says what in it cannot be used."""
+    """The form's fields; `problem` says which is invalid."""
 
     wanted: Wanted
     newest: bool
@@ -41,7 +41,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A record as the page shows it."""
+    """A record's row on the page."""
 
     name: str
     partition: int
@@ -118,9 +118,9 @@ def _query(topic: TopicState, asked: Asked) -> Query:
 
 
 def _screen(site: Site, topic: TopicState, asked: Asked, query: Query) -> tuple[Screen, Sequence[Row]]:
-    """Return what is asked for; it is read again only if the log has changed since.
+    """Return the requested records; they are read again only if the log has changed.
 
-    What is kept are rows: records may be large.
+    Only rows are cached: records may be large.
     """
     chosen = [
         each for each in topic.partitions if not query.wanted.partitions or each.partition in query.wanted.partitions
@@ -145,7 +145,7 @@ def _screen(site: Site, topic: TopicState, asked: Asked, query: Query) -> tuple[
 
 
 def _within(bounds: Bounds, positions: Mapping[int, int], at: int) -> Bounds:
-    """Return bounds whose first (0) or last (1) offsets are these positions, as far as they are within."""
+    """Return bounds whose first (0) or last (1) offsets are these positions, clamped."""
     found = {}
     for partition, (first, end) in bounds.items():
         position = min(max(positions.get(partition, (first, end)[at]), first), end)
@@ -185,7 +185,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _command(site: Site, topic: TopicState, query: Query, asked: Asked) -> str:
-    """Return the command that shows the same, for what is too long here; it does not search for text."""
+    """Return the command that shows the same, for values that are too long here; it has no text search."""
     assert site.cluster is not None, "it has this topic"
     words = ["sparkonce", "peek", topic.name, "--bootstrap-servers", site.cluster.servers, "-n", str(query.count)]
     for partition in query.wanted.partitions:

@@ -1,4 +1,4 @@
-"""The pages *Pipelines*: all queries; one with its partitions, its last hour, its batches, and who shares its appId."""
+"""The pages *Pipelines*: all queries; one with partitions, last hour, batches, and others with the same appId."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def _all(site: Site) -> tuple[Known, list[Pipeline]]:
 
 
 def _ends(site: Site) -> Ends:
-    """Return where the logs of partitions end for readers of committed records."""
+    """Return the end offsets of partitions for read_committed readers."""
     look = Result(ClusterState()) if site.cluster is None else site.cluster.state()
     topics = look.found.topics
     logs: dict[str, dict[int, int | None]] = {}
 
     def end_of(topic: str, topic_id: str, partition: int) -> int | None:
         found = topics.get(topic)
-        if found is None or (topic_id and found.topic_id and topic_id != found.topic_id):  # another topic of its name
+        if found is None or (topic_id and found.topic_id and topic_id != found.topic_id):  # another topic of that name
             return None
         if topic not in logs:
             logs[topic] = {each.partition: each.stable for each in found.partitions}

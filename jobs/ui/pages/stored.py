@@ -1,4 +1,4 @@
-"""The page of the offsets that a table stores: what `sparkonce offsets` shows and moves, done by that command."""
+"""The page of a table's stored offsets: it runs `sparkonce offsets` to show and change them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _move(site: Site, asked: Asked, form: Mapping[str, str]) -> str:
 
 
 def _words(watch: TableWatch, form: Mapping[str, str]) -> list[str]:
-    """Return the command's words; values are joined to their options, so that none can be taken for an option."""
+    """Return the command's arguments; values are joined to their options, so that none is parsed as an option."""
     key = next((key for key in _opened(watch).stored().offsets if form.get("key") == repr(key)), None)
     if key is None:
         raise RefusedError("That offset is not stored here any more: look again.")
@@ -67,10 +67,10 @@ def _number(form: Mapping[str, str], name: str) -> str:
 
 
 def _run(watch: TableWatch, words: Sequence[str]) -> str:
-    """Run `sparkonce offsets`, and return what it says.
+    """Run `sparkonce offsets`, and return its output.
 
     Raises:
-        RefusedError: it refuses; the message is its own.
+        RefusedError: it fails; the message is its own.
     """
     storage = [f"--storage={name}={value}" for name, value in watch.followed.storage_options.items()]
     action, *options = words

@@ -15,7 +15,7 @@ from sparkonce.jobs.ui.site import Site
 from sparkonce.offset_store.errors import OffsetStoreError
 
 GLANCE_S = 0.3
-"""How long the list of tables reads on, for all of them together."""
+"""The time limit for reading all tables of the list."""
 CHAINS = 100
 """Partitions of the audit in one part of the table."""
 
@@ -26,12 +26,12 @@ class Glance:
 
     watch: TableWatch
     audit: AuditState | None
-    """None before it was looked at."""
+    """None before it was read."""
     problem: str = ""
 
     @property
     def newest(self) -> int | None:
-        """Its newest version, if it was looked at."""
+        """Its newest version, if it was read."""
         return None if self.audit is None else self.watch.bounds()[1]
 
 
@@ -53,7 +53,7 @@ def _glance(watch: TableWatch, until_s: float) -> Glance:
 
 
 def table_of(site: Site, key: str) -> TableWatch:
-    """Return the table that an address names.
+    """Return the table of an address.
 
     Raises:
         NoSuchThingError: if there is none.

@@ -13,7 +13,7 @@ from sparkonce.jobs.ui.site import Site
 AT_ONCE = 200
 """Topics in one part of the table."""
 GROUPS_SHOWN = 4
-"""Of each topic, those with the largest lag."""
+"""The number of groups per topic, those with the largest lag."""
 
 
 def _data(site: Site, asked: Asked) -> Mapping[str, Any]:

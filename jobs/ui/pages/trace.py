@@ -1,4 +1,4 @@
-"""The page *Trace*: from a row of a table to its record, and from a record to its rows, with what is proven of it."""
+"""The page *Trace*: from a row of a table to its record, and from a record to its rows, with proofs."""
 
 from __future__ import annotations
 

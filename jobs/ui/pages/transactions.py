@@ -1,4 +1,4 @@
-"""The page *Transactions*: what is open, why, and the command that mends it."""
+"""The page *Transactions*: open ones, the reason, and the command that ends them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparkonce.offset_store.clock import now_ms
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An open transaction as the page shows it."""
+    """An open transaction's row on the page."""
 
     transactional_id: str
     state: str
@@ -81,7 +81,7 @@ def _loss(application: Application) -> str | None:
 
 
 def _commands(application: Application, servers: str) -> list[str]:
-    """Return what mends it; nothing if nothing is open."""
+    """Return the commands that end it; none if nothing is open."""
     common = f"--bootstrap-servers {servers} --app-id {application.app_id}"
     if application.unfinished is not None:
         return [f"sparkonce transactions finish {common}{' --accept' if application.is_hurt else ''}"]
