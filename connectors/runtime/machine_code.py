@@ -1,4 +1,4 @@
-"""Keep the machine code of compiled functions: numba's cache, without its ways to return other code than the source's.
+"""Caches the machine code of compiled functions: numba's cache, without the cases where it returns outdated code.
 
 Numba compares time or contents of the function's own file. The functions that are inlined into it, the constants and
 the order of a tuple's fields may come from other files. And its index is written before the code that it names, under
@@ -6,9 +6,9 @@ a name that an older version or another signature may have used. So after an upg
 two processes it may return old code, silently. It also fails for good on a file that is damaged, or that mentions a
 type that has moved.
 
-Here a file's name says all that its contents depend on, and a checksum precedes them. That replaces numba's index; its
-choice of a folder, its key and its serialization are used. Left out are folders below the home directory if there is
-none: numba would create ``~`` in the current directory, which may be anybody's.
+Here a file's name contains all that its contents depend on, and a checksum precedes them. That replaces numba's
+index; its choice of a folder, its key and its serialization are used. Excluded are folders below the home directory if
+there is none: numba would create ``~`` in the current directory, which may belong to anybody.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Places(CompileResultCacheImpl):  # type: ignore[misc]
 
 
 class MachineCode(FunctionCache):  # type: ignore[misc]
-    """The cache of one function, in the place of numba's.
+    """The cache of one function, instead of numba's.
 
     Raises:
         RuntimeError: if there is no folder to keep it in.
@@ -64,7 +64,7 @@ class MachineCode(FunctionCache):  # type: ignore[misc]
         self._cache_file = _Entries(Path(self.cache_path), self._impl.filename_base, function, options)
 
     def load_overload(self, signature: Any, target: Any) -> Any:
-        """See numba; None if there is nothing that can be loaded."""
+        """See numba; None if nothing can be loaded."""
         try:
             return super().load_overload(signature, target)
         except Exception as error:  # a pickle may raise anything
@@ -72,7 +72,7 @@ class MachineCode(FunctionCache):  # type: ignore[misc]
             return None
 
     def save_overload(self, signature: Any, data: Any) -> None:
-        """See numba; without an effect if nothing can be written."""
+        """See numba; no effect if nothing can be written."""
         try:
             super().save_overload(signature, data)
         except OSError as error:
@@ -93,11 +93,11 @@ class _Entries:
             return None
         checksum, data = found[:CHECKSUM_BYTES], found[CHECKSUM_BYTES:]
         if hashlib.sha256(data).digest() != checksum:
-            raise ValueError("its checksum is wrong")  # damaged machine code would end the process, each time
+            raise ValueError("its checksum is wrong")  # damaged machine code would crash the process, each time
         return pickle.loads(data)  # noqa: S301  # as numba does; the folder is this user's
 
     def save(self, key: tuple[Any, ...], data: object) -> None:
-        """See numba; the file is there whole, or not at all."""
+        """See numba; the file exists complete, or not at all."""
         path, pickled = self._path(key), dumps(data)
         written = path.with_name(f"{path.name}.tmp.{uuid.uuid4().hex}")
         try:
@@ -120,7 +120,7 @@ class _Entries:
 
 
 def _fields(kinds: Iterable[Any]) -> Iterator[str]:
-    """Return the order of the fields of all tuples in a signature, which is no part of the names of numba's types."""
+    """Return the field order of all tuples in a signature, which numba's type names do not include."""
     for kind in kinds:
         if isinstance(kind, BaseTuple):
             yield f"{kind}: {getattr(kind, 'fields', ())}"
@@ -130,7 +130,7 @@ def _fields(kinds: Iterable[Any]) -> Iterator[str]:
 def _sources(function: Callable[..., Any], seen: set[Any]) -> Iterator[str]:
     """Return a function's bytecode, and that of all compiled functions, the constants and the fields that it uses.
 
-    Constants that are arrays, and names behind a dot, are not seen: compiled functions must not use them.
+    Constant arrays, and names after a dot, are not found: compiled functions must not use them.
     """
     if function in seen:
         return
