@@ -23,7 +23,7 @@ from sparkonce.connectors.schema_registry.client import RegistryError
 from sparkonce.jobs.ui.following import Following, TooManyError
 from sparkonce.jobs.ui.guard import Guard
 from sparkonce.jobs.ui.kafka.loop import PROBLEMS as BROKER_PROBLEMS
-from sparkonce.jobs.ui.page import Asked, NoSuchThingError, Page, Proposal, RefusedError
+from sparkonce.jobs.ui.page import NoSuchThingError, Page, PageRequest, Proposal, RefusedError
 from sparkonce.jobs.ui.rendering import Rendered, document, render
 from sparkonce.jobs.ui.site import Site
 
@@ -99,7 +99,7 @@ class App:
 
         return act
 
-    def _look(self, page: Page, asked: Asked) -> Rendered:
+    def _look(self, page: Page, asked: PageRequest) -> Rendered:
         """Read a page's data and render it, or the error."""
         try:
             data = {"site": self._site, "asked": asked, "page": page, **page.data(self._site, asked)}
@@ -117,7 +117,12 @@ class App:
             return render("problem.html", {"title": page.title, "problem": words}, 500)
 
     def _document(
-        self, page: Page | None, asked: Asked, rendered: Rendered, said: str | Proposal = "", refused: bool = False
+        self,
+        page: Page | None,
+        asked: PageRequest,
+        rendered: Rendered,
+        said: str | Proposal = "",
+        refused: bool = False,
     ) -> Response:
         content = document(
             pages=[each for each in self._pages if each.menu is not None],
@@ -136,7 +141,7 @@ class App:
         assert isinstance(error, HTTPException)
         words = "There is no such page." if error.status_code == 404 else f"{error.detail}."
         rendered = render("problem.html", {"title": "sparkonce", "problem": words}, error.status_code)
-        return self._document(None, Asked(), rendered)
+        return self._document(None, PageRequest(), rendered)
 
 
 async def _broken(_: Request, error: Exception) -> Response:
@@ -150,9 +155,9 @@ async def _chained(first: str, events: AsyncGenerator[str]) -> AsyncGenerator[st
             yield each
 
 
-def _asked(request: Request) -> Asked:
+def _asked(request: Request) -> PageRequest:
     query = {name: value for name, value in request.query_params.items() if name != LIVE}
-    return Asked({name: str(value) for name, value in request.path_params.items()}, query)
+    return PageRequest({name: str(value) for name, value in request.path_params.items()}, query)
 
 
 async def _form(request: Request) -> dict[str, str]:
@@ -168,7 +173,7 @@ def _section(path: str) -> str:
     return "/" + path.split("/")[1]
 
 
-def _title(page: Page | None, asked: Asked) -> str:
+def _title(page: Page | None, asked: PageRequest) -> str:
     return "sparkonce" if page is None else " · ".join([*asked.path.values(), page.title, "sparkonce"])
 
 

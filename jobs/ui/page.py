@@ -15,11 +15,11 @@ from urllib.parse import urlencode
 from sparkonce.jobs.ui.errors import NoSuchThingError, RefusedError
 from sparkonce.jobs.ui.site import Site
 
-__all__ = ["Action", "Asked", "NoSuchThingError", "Page", "Part", "Proposal", "RefusedError", "part"]
+__all__ = ["Action", "NoSuchThingError", "Page", "PageRequest", "Part", "Proposal", "RefusedError", "part"]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PageRequest:
     """A request's parameters."""
 
     path: Mapping[str, str] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Proposal:
     button: str = "Do it"
 
 
-Action = Callable[[Site, Asked, Mapping[str, str]], "str | Proposal"]
+Action = Callable[[Site, PageRequest, Mapping[str, str]], "str | Proposal"]
 """Executes a form, whose fields are the last argument; returns the effect, done or proposed.
 
 Raises `RefusedError` if it is rejected.
@@ -58,7 +58,7 @@ class Page:
     """In Starlette's form: ``/topics/{topic}``."""
     title: str
     template: str
-    data: Callable[[Site, Asked], Mapping[str, Any]]
+    data: Callable[[Site, PageRequest], Mapping[str, Any]]
     """Reads the template's variables; may raise `NoSuchThingError`, and any of `PROBLEMS`."""
     menu: str | None = None
     """Its name in the navigation, if any."""
@@ -76,14 +76,14 @@ class Part:
     number: int
     """From 1."""
     last: int
-    asked: Asked
+    asked: PageRequest
 
     def link(self, number: int) -> str:
         """Return the address of another part."""
         return "?" + urlencode({**self.asked.query, "part": number})
 
 
-def part(asked: Asked, items: Sequence[Any], size: int) -> Part:
+def part(asked: PageRequest, items: Sequence[Any], size: int) -> Part:
     """Return the part of a list that the query requests; the nearest one if there is no such part."""
     last = max(-(-len(items) // size), 1)
     number = min(max(asked.number("part", 1), 1), last)

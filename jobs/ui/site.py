@@ -16,7 +16,7 @@ from sparkonce.jobs.ui.delta.tables import MAX_TABLES, TableWatch, TableWatches
 from sparkonce.jobs.ui.kafka.messages import Messages
 from sparkonce.jobs.ui.kafka.readers import Topics
 from sparkonce.jobs.ui.kafka.watch import ClusterWatch
-from sparkonce.jobs.ui.kept import Kept
+from sparkonce.jobs.ui.result_cache import ResultCache
 
 if TYPE_CHECKING:
     from sparkonce.jobs.ui.own_brokers import OwnBrokers
@@ -56,7 +56,7 @@ class Site:
         self.own = own
         self.cluster = ClusterWatch(given.kafka) if given.kafka else None
         self.delta = TableWatches(given.storage)
-        self.screens = Kept(MAX_SCREENS)
+        self.screens = ResultCache(MAX_SCREENS)
         self._topics = Topics(self.cluster.options if self.cluster else {}, given.registry)
 
     def messages(self, topic: str) -> AbstractContextManager[Messages]:

@@ -16,14 +16,14 @@ from sparkonce.words import counted
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundSchema:
     """A schema, and a line about it."""
 
     text: str
     about: str
 
 
-def registered(registry: Registry, subject: str) -> Found:
+def registered(registry: Registry, subject: str) -> FoundSchema:
     """Return the latest schema of a subject, with its references inlined, as valueSchema takes it.
 
     Raises:
@@ -39,15 +39,15 @@ def registered(registry: Registry, subject: str) -> Found:
     schema, about = found.schema, f"version {found.version} of subject {subject}, id {found.id}"
     form = next((each for each, kind in KINDS.items() if kind == schema.kind), None)
     if form is None:
-        return Found(schema.text, f"{schema.kind}: {about}")
+        return FoundSchema(schema.text, f"{schema.kind}: {about}")
     try:
         text = text_of(schema, form) if schema.references or form == AVRO else schema.text
     except ValueError as error:
         raise PeekError(f"{about}: {error}") from None
-    return Found(text, f"valueFormat={form}: {about}. With schemaRegistry.url set, valueSchema may be left out")
+    return FoundSchema(text, f"valueFormat={form}: {about}. With schemaRegistry.url set, valueSchema may be left out")
 
 
-def inferred(topic: str, records: Sequence[FetchedRecord]) -> Found:
+def inferred(topic: str, records: Sequence[FetchedRecord]) -> FoundSchema:
     """Return DDL for the values of records that are JSON objects.
 
     Raises:
@@ -63,4 +63,4 @@ def inferred(topic: str, records: Sequence[FetchedRecord]) -> Found:
         raise PeekError(f"of {counted(len(values), 'value')} of topic {topic}, none is an object of JSON; {why}")
     others = len(values) - len(trees)
     more = f"; {counted(others, 'other')} will not parse" if others else ""
-    return Found(ddl(trees), f"valueFormat=json: from {counted(len(trees), 'value')} of topic {topic}{more}")
+    return FoundSchema(ddl(trees), f"valueFormat=json: from {counted(len(trees), 'value')} of topic {topic}{more}")

@@ -46,7 +46,7 @@ class FilesState:
 
 
 @dataclass(frozen=True, slots=True)
-class Unnamed:
+class UnnamedFiles:
     """Data files in the folder that no commit names, at one time."""
 
     version: int
@@ -81,7 +81,7 @@ def files_of(table: DeltaTable) -> FilesState:
     )
 
 
-def unnamed_of(location: Location, storage_options: Mapping[str, str]) -> Unnamed:
+def unnamed_of(location: Location, storage_options: Mapping[str, str]) -> UnnamedFiles:
     """List the folder and read all kept commits: slow for large ones.
 
     Raises:
@@ -89,7 +89,7 @@ def unnamed_of(location: Location, storage_options: Mapping[str, str]) -> Unname
     """
     now = now_ms()
     found = TableFolder.open(location, storage_options).find(ORPHAN_AGE_MS, now)
-    return Unnamed(found.version, now, found.named, found.orphans, found.young)
+    return UnnamedFiles(found.version, now, found.named, found.orphans, found.young)
 
 
 class FilesWatch:

@@ -25,7 +25,7 @@ from sparkonce.exactly_once.audit_findings import Finding, Problem
 from sparkonce.jobs.cli.audit import by_delta_spark, offsets_of_source, outside_commits
 from sparkonce.jobs.cli.audit_report import Examined, Verdict, sentence
 from sparkonce.jobs.cli.audit_result import result_of
-from sparkonce.jobs.ui.delta.paced import Paced
+from sparkonce.jobs.ui.delta.paced import PacedResults
 from sparkonce.jobs.ui.delta.queries_seen import QueriesSeen
 from sparkonce.jobs.ui.delta.ranges import RangeIndex, Restore
 from sparkonce.offset_store.administration import ChangeKind
@@ -122,7 +122,7 @@ class Reading:
     files: dict[str, int] = field(default_factory=dict)
     """The commit that added each data file."""
     audit: AuditState | None = None
-    listed: Paced[int] = field(default_factory=Paced)
+    listed: PacedResults[int] = field(default_factory=PacedResults)
     """The newest version in the folder: a handle stops before a missing one."""
 
     @property

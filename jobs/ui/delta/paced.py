@@ -16,7 +16,7 @@ KEPT = 32
 """The number of results; the least recently used one is dropped."""
 
 
-class Paced(Generic[T]):
+class PacedResults(Generic[T]):
     """Results by key, for several threads."""
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ a running query may have read later records. The two times are of different cloc
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class EndOffsets:
     """The end offsets of logs at one time."""
 
     of: Callable[[str, str, int], int | None]
@@ -74,7 +74,7 @@ class PartitionRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Other:
+class OtherQuery:
     """Another query with the same appId, or another checkpoint of the same query."""
 
     what: str
@@ -96,7 +96,7 @@ class Pipeline:
     """The last hour up to the newest commit, or up to now: the start of each minute, and its commits."""
     is_past: bool
     """Whether that hour is long past."""
-    others: tuple[Other, ...]
+    others: tuple[OtherQuery, ...]
     ends_at_ms: int
     """When the ends of logs were requested."""
     other_sources: tuple[str, ...] = ()
@@ -188,7 +188,7 @@ def look(places: Iterable[str], watches: Iterable[TableWatch], storage_options: 
     return Known(tuple(checkpoints), tuple(tables), problems, tuple(reading))
 
 
-def pipelines(known: Known, ends: Ends, now_ms: int) -> list[Pipeline]:
+def pipelines(known: Known, ends: EndOffsets, now_ms: int) -> list[Pipeline]:
     """Return all queries, the most recently active first."""
     seen = _seen(known.tables)
     ids = dict.fromkeys([*(each.query_id for each in known.checkpoints), *(query.query_id for _, query in seen)])
@@ -233,7 +233,7 @@ def _seen(tables: Iterable[TableWatch]) -> list[tuple[TableWatch, QuerySeen]]:
 
 
 def _pipeline(
-    query_id: str, known: Known, seen: Sequence[tuple[TableWatch, QuerySeen]], ends: Ends, now_ms: int
+    query_id: str, known: Known, seen: Sequence[tuple[TableWatch, QuerySeen]], ends: EndOffsets, now_ms: int
 ) -> Pipeline:
     own = [(watch, query) for watch, query in seen if query.query_id == query_id]
     copies = [each for each in known.checkpoints if each.query_id == query_id]
@@ -264,7 +264,9 @@ def _name(query_id: str, checkpoint: CheckpointState | None, sinks: Sequence[Sin
     return query_id if checkpoint is None else checkpoint.place.rstrip("/").rpartition("/")[2]
 
 
-def _partitions(checkpoint: CheckpointState | None, queries: Sequence[QuerySeen], ends: Ends) -> Iterable[PartitionRow]:
+def _partitions(
+    checkpoint: CheckpointState | None, queries: Sequence[QuerySeen], ends: EndOffsets
+) -> Iterable[PartitionRow]:
     planned: dict[tuple[str, Slot], int] = {}
     topic_ids: dict[str, str] = {}
     for source in checkpoint.sources if checkpoint else ():
@@ -313,14 +315,14 @@ def _others(
     copies: Sequence[CheckpointState],
     own: Sequence[tuple[TableWatch, QuerySeen]],
     seen: Sequence[tuple[TableWatch, QuerySeen]],
-) -> Iterable[Other]:
+) -> Iterable[OtherQuery]:
     app_ids = {query.app_id for _, query in own}
     last_ms = max((query.last_ms for _, query in own), default=0)
     for copy in copies:
         if copy is not checkpoint:
             what = f"another checkpoint of this query: {copy.place}"
-            yield Other(what, max(copy.planned.values(), default=None), is_newer=False)
+            yield OtherQuery(what, max(copy.planned.values(), default=None), is_newer=False)
     for watch, query in seen:
         if query.app_id in app_ids and query.query_id != query_id:
             what = f"query {query.query_id} in {watch.name}, batch {query.last_batch} in version {query.last_version}"
-            yield Other(f"appId {query.app_id}: {what}", query.last_ms, query.last_ms > last_ms)
+            yield OtherQuery(f"appId {query.app_id}: {what}", query.last_ms, query.last_ms > last_ms)

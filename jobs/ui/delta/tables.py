@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from sparkonce.jobs.ui.delta.files import FilesState, FilesWatch, Unnamed, unnamed_of
+from sparkonce.jobs.ui.delta.files import FilesState, FilesWatch, UnnamedFiles, unnamed_of
 from sparkonce.jobs.ui.delta.followed import AuditState, FollowedTable, Reading
 from sparkonce.jobs.ui.delta.paced import PAUSE
 from sparkonce.jobs.ui.delta.versions import Versions, VersionState
@@ -43,7 +43,7 @@ class TableWatch:
     followed: FollowedTable
     _files: FilesWatch = field(default_factory=FilesWatch)
     _versions: tuple[Reading, Versions] | None = None
-    _unnamed: Unnamed | None = None
+    _unnamed: UnnamedFiles | None = None
     _unnamed_at_s: float = 0.0
     """The next search for unnamed files, by the monotonic clock."""
 
@@ -98,7 +98,7 @@ class TableWatch:
         with self.followed.lock:
             return self._files.look(self.followed.reading().log.table)
 
-    def unnamed(self, *, asked: bool = False) -> Unnamed | None:
+    def unnamed(self, *, asked: bool = False) -> UnnamedFiles | None:
         """Return the files that no commit names; None if not requested, and the search would take long."""
         oldest, newest = self.bounds()
         began_s = time.monotonic()

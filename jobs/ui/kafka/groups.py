@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from sparkonce.jobs.cli.peek.reading import TopicReader
-from sparkonce.jobs.ui.kafka.past import UNKNOWN, Past
+from sparkonce.jobs.ui.kafka.past import UNKNOWN, EndOffsetHistory
 from sparkonce.jobs.ui.kafka.readers import ISOLATION
 from sparkonce.jobs.ui.kafka.state import GroupPartition, GroupState
 from sparkonce.kafka.client.client import Client
@@ -38,7 +38,7 @@ MAX_POINTS = 150
 
 
 @dataclass(frozen=True, slots=True)
-class _Next:
+class _NextRecord:
     """The next record of a group."""
 
     end: int
@@ -52,13 +52,13 @@ class _Next:
 class GroupsLook:
     """Reads the groups; belongs to one thread."""
 
-    def __init__(self, settings: ClientSettings, options: Mapping[str, str], past: Past) -> None:
+    def __init__(self, settings: ClientSettings, options: Mapping[str, str], past: EndOffsetHistory) -> None:
         self._client = Client(settings)
         self._options = options
         self._past = past
         self._offsets: dict[str, KafkaGroupOffsets] = {}
         self._trends: dict[str, deque[tuple[float, int]]] = {}
-        self._timestamps: OrderedDict[tuple[Slot, int], _Next] = OrderedDict()
+        self._timestamps: OrderedDict[tuple[Slot, int], _NextRecord] = OrderedDict()
         """The next record of each group, by its offset."""
         self._reads_left = 0
         self._ends_at_s = 0.0
@@ -142,7 +142,7 @@ class GroupsLook:
             return GroupPartition(*slot, committed, end, None)
         return GroupPartition(*slot, committed, end, max(now_ms() - found.written_ms, 0) / 1000, by_timestamp=True)
 
-    def _next(self, slot: Slot, offset: int, end: int) -> _Next | None:
+    def _next(self, slot: Slot, offset: int, end: int) -> _NextRecord | None:
         """Return the next record from an offset on; None if unknown now."""
         key = slot, offset
         known = self._timestamps.get(key)
@@ -160,7 +160,7 @@ class GroupsLook:
                 self._timestamps.popitem(last=False)
         return known
 
-    def _read_next(self, slot: Slot, offset: int, end: int) -> _Next:
+    def _read_next(self, slot: Slot, offset: int, end: int) -> _NextRecord:
         topic, partition = slot
         with (
             closing(TopicReader({**self._options, ISOLATION: "read_uncommitted"}, topic)) as reader,
@@ -168,8 +168,8 @@ class GroupsLook:
         ):
             record = next(records, None)
         if record is None:
-            return _Next(end, None, None)
-        return _Next(end, record.offset, None if record.timestamp_ms < 0 else record.timestamp_ms)
+            return _NextRecord(end, None, None)
+        return _NextRecord(end, record.offset, None if record.timestamp_ms < 0 else record.timestamp_ms)
 
     def _past_of(self, group_id: str, lag: int) -> tuple[tuple[float, int], ...]:
         points = self._trends.setdefault(group_id, deque(maxlen=MAX_POINTS))

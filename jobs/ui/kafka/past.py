@@ -21,7 +21,7 @@ UNKNOWN = -1
 """The end of an existing partition whose leader did not answer: it does not begin at 0."""
 
 
-class Past:
+class EndOffsetHistory:
     """The end offsets of all logs at intervals of about a second, and the newest ones."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from sparkonce.jobs.ui.kafka.past import UNKNOWN, Past
+from sparkonce.jobs.ui.kafka.past import UNKNOWN, EndOffsetHistory
 from sparkonce.jobs.ui.kafka.state import BrokerState, ClusterState, PartitionState, TopicState
 from sparkonce.kafka.client.client import (
     EARLIEST,
@@ -31,7 +31,7 @@ RATE_S = 10.0
 class TopicsLook:
     """Reads the cluster; belongs to one thread."""
 
-    def __init__(self, settings: ClientSettings, past: Past) -> None:
+    def __init__(self, settings: ClientSettings, past: EndOffsetHistory) -> None:
         self._client = Client(replace(settings, read_committed=False))
         self._committed = Client(replace(settings, read_committed=True))
         self._past = past

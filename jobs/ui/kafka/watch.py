@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from sparkonce.jobs.ui.kafka.groups import GroupsLook
 from sparkonce.jobs.ui.kafka.loop import Loop, Result
-from sparkonce.jobs.ui.kafka.past import Past
+from sparkonce.jobs.ui.kafka.past import EndOffsetHistory
 from sparkonce.jobs.ui.kafka.settings import SettingsReader
 from sparkonce.jobs.ui.kafka.state import ClusterState, GroupState, TopicState, TransactionsState
 from sparkonce.jobs.ui.kafka.topics import TopicsLook
@@ -39,7 +39,7 @@ class ClusterWatch:
             OptionError: one is invalid.
         """
         self.options = {**PATIENCE, **options}
-        settings, past = read_settings(self.options), Past()
+        settings, past = read_settings(self.options), EndOffsetHistory()
         self.servers = settings.servers_text
         topics, groups = TopicsLook(settings, past), GroupsLook(settings, self.options, past)
         transactions = TransactionsLook(settings)

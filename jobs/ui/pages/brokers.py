@@ -8,7 +8,7 @@ from typing import Any
 
 from sparkonce.jobs.ui.kafka.state import BrokerState, ClusterState, PartitionState
 from sparkonce.jobs.ui.own_brokers import APIS_NAMED, ERRORS, KINDS, OwnBrokers
-from sparkonce.jobs.ui.page import Asked, NoSuchThingError, Page, RefusedError
+from sparkonce.jobs.ui.page import NoSuchThingError, Page, PageRequest, RefusedError
 from sparkonce.jobs.ui.site import Site
 
 MAX_UNWELL = 200
@@ -28,14 +28,14 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Unwell:
+class ProblemPartition:
     """A partition without leader, or with out-of-sync replicas."""
 
     topic: str
     partition: PartitionState
 
 
-def _data(site: Site, _: Asked) -> Mapping[str, Any]:
+def _data(site: Site, _: PageRequest) -> Mapping[str, Any]:
     if site.cluster is None:
         return {"state": None, "own": None}
     state = site.cluster.state()
@@ -68,16 +68,16 @@ def _rows(state: ClusterState, own: Iterable[int]) -> list[Row]:
     ]
 
 
-def _unwell(state: ClusterState) -> list[Unwell]:
+def _unwell(state: ClusterState) -> list[ProblemPartition]:
     return [
-        Unwell(topic.name, each)
+        ProblemPartition(topic.name, each)
         for topic in state.topics.values()
         for each in topic.partitions
         if each.leader_id < 0 or each.is_under_replicated
     ]
 
 
-def _broker(site: Site, asked: Asked) -> Mapping[str, Any]:
+def _broker(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     state = None if site.cluster is None else site.cluster.state()
     wanted = asked.path["broker"]
     found = (
@@ -98,19 +98,19 @@ def _own(site: Site) -> OwnBrokers:
     return site.own
 
 
-def _switch_on(site: Site, _: Asked, form: Mapping[str, str]) -> str:
+def _switch_on(site: Site, _: PageRequest, form: Mapping[str, str]) -> str:
     return _own(site).switch_on(_number(form, "broker"), form.get("kind", ""), form)
 
 
-def _switch_off(site: Site, _: Asked, form: Mapping[str, str]) -> str:
+def _switch_off(site: Site, _: PageRequest, form: Mapping[str, str]) -> str:
     return _own(site).switch_off(_number(form, "number"))
 
 
-def _kill(site: Site, _: Asked, form: Mapping[str, str]) -> str:
+def _kill(site: Site, _: PageRequest, form: Mapping[str, str]) -> str:
     return _own(site).kill(_number(form, "broker"))
 
 
-def _start(site: Site, _: Asked, form: Mapping[str, str]) -> str:
+def _start(site: Site, _: PageRequest, form: Mapping[str, str]) -> str:
     return _own(site).start(_number(form, "broker"))
 
 

@@ -15,7 +15,7 @@ from sparkonce.jobs.cli.peek.showing import block, one_line
 from sparkonce.jobs.shared.arguments import timestamp_ms, whole_number
 from sparkonce.jobs.ui.kafka.messages import Bounds, Screen, Search, positions_text, read_positions
 from sparkonce.jobs.ui.kafka.state import TopicState
-from sparkonce.jobs.ui.page import Asked, Page
+from sparkonce.jobs.ui.page import Page, PageRequest
 from sparkonce.jobs.ui.pages.topic import topic_of
 from sparkonce.jobs.ui.site import Site
 
@@ -53,7 +53,7 @@ class Row:
     text: str
 
 
-def _data(site: Site, asked: Asked) -> Mapping[str, Any]:
+def _data(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     topic = topic_of(site, asked.path["topic"])
     query, problem, screen = _query(topic, asked), None, None
     rows: Sequence[Row] = ()
@@ -78,7 +78,7 @@ def _data(site: Site, asked: Asked) -> Mapping[str, Any]:
     }
 
 
-def _query(topic: TopicState, asked: Asked) -> Query:
+def _query(topic: TopicState, asked: PageRequest) -> Query:
     given, problem = asked.query, None
     partitions: tuple[int, ...] = ()
     if given.get("partition"):
@@ -117,7 +117,7 @@ def _query(topic: TopicState, asked: Asked) -> Query:
     )
 
 
-def _screen(site: Site, topic: TopicState, asked: Asked, query: Query) -> tuple[Screen, Sequence[Row]]:
+def _screen(site: Site, topic: TopicState, asked: PageRequest, query: Query) -> tuple[Screen, Sequence[Row]]:
     """Return the requested records; they are read again only if the log has changed.
 
     Only rows are cached: records may be large.
@@ -153,7 +153,7 @@ def _within(bounds: Bounds, positions: Mapping[int, int], at: int) -> Bounds:
     return found
 
 
-def _links(asked: Asked, screen: Screen) -> Mapping[str, str]:
+def _links(asked: PageRequest, screen: Screen) -> Mapping[str, str]:
     kept = {name: value for name, value in asked.query.items() if name not in ("before", "after")}
     return {
         "older": "?" + urlencode({**kept, "before": positions_text(screen.before)}),
@@ -184,7 +184,7 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
 
 
-def _command(site: Site, topic: TopicState, query: Query, asked: Asked) -> str:
+def _command(site: Site, topic: TopicState, query: Query, asked: PageRequest) -> str:
     """Return the command that shows the same, for values that are too long here; it has no text search."""
     assert site.cluster is not None, "it has this topic"
     words = ["sparkonce", "peek", topic.name, "--bootstrap-servers", site.cluster.servers, "-n", str(query.count)]

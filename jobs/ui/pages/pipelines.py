@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparkonce.jobs.shared.events import noted
-from sparkonce.jobs.ui.delta.pipelines import Ends, Known, Pipeline, look, pipelines, timeline_of
+from sparkonce.jobs.ui.delta.pipelines import EndOffsets, Known, Pipeline, look, pipelines, timeline_of
 from sparkonce.jobs.ui.delta.timeline import Event
 from sparkonce.jobs.ui.kafka.loop import Result
 from sparkonce.jobs.ui.kafka.state import ClusterState
-from sparkonce.jobs.ui.page import Asked, NoSuchThingError, Page, part
+from sparkonce.jobs.ui.page import NoSuchThingError, Page, PageRequest, part
 from sparkonce.jobs.ui.site import Site
 from sparkonce.offset_store.clock import now_ms
 
@@ -24,7 +24,7 @@ def _all(site: Site) -> tuple[Known, list[Pipeline]]:
     return known, pipelines(known, _ends(site), now_ms())
 
 
-def _ends(site: Site) -> Ends:
+def _ends(site: Site) -> EndOffsets:
     """Return the end offsets of partitions for read_committed readers."""
     look = Result(ClusterState()) if site.cluster is None else site.cluster.state()
     topics = look.found.topics
@@ -38,15 +38,15 @@ def _ends(site: Site) -> Ends:
             logs[topic] = {each.partition: each.stable for each in found.partitions}
         return logs[topic].get(partition)
 
-    return Ends(end_of, look.at_ms or 0)
+    return EndOffsets(end_of, look.at_ms or 0)
 
 
-def _list(site: Site, _: Asked) -> Mapping[str, Any]:
+def _list(site: Site, _: PageRequest) -> Mapping[str, Any]:
     known, found = _all(site)
     return {"known": known, "pipelines": found}
 
 
-def _one(site: Site, asked: Asked) -> Mapping[str, Any]:
+def _one(site: Site, asked: PageRequest) -> Mapping[str, Any]:
     known, found = _all(site)
     pipeline = next((each for each in found if each.query_id == asked.path["query"]), None)
     if pipeline is None:

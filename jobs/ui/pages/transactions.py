@@ -9,7 +9,7 @@ from typing import Any
 from sparkonce.jobs.cli.housekeeping.open_transactions import Application, OpenTransaction, Why
 from sparkonce.jobs.cli.housekeeping.transactions_report import left_ms, loss_text, meaning, partitions_text
 from sparkonce.jobs.ui.kafka.state import OtherTransaction
-from sparkonce.jobs.ui.page import Asked, Page
+from sparkonce.jobs.ui.page import Page, PageRequest
 from sparkonce.jobs.ui.site import Site
 from sparkonce.offset_store.clock import now_ms
 
@@ -27,7 +27,7 @@ class Row:
     why: str
 
 
-def _data(site: Site, _: Asked) -> Mapping[str, Any]:
+def _data(site: Site, _: PageRequest) -> Mapping[str, Any]:
     if site.cluster is None:
         return {"transactions": None, "applications": (), "others": ()}
     result, now = site.cluster.transactions(), now_ms()

@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 _T = TypeVar("_T")
 
 
-class Kept:
+class ResultCache:
     """The most recently used results; any thread may use it. Two threads may compute the same result twice."""
 
     def __init__(self, most: int) -> None:
