@@ -17,7 +17,7 @@ _OF_ROWS = {name.lower(): name for name in ROW_SETTINGS}
 
 
 def is_mirror(options: KafkaSinkOptions, source: DirectSource | None) -> bool:
-    """Return whether records are copied as they are.
+    """Return whether records are copied unchanged.
 
     Raises:
         OptionError: if that is requested and other options exclude it, or an option of a mirror has no effect.

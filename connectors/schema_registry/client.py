@@ -231,7 +231,7 @@ class Registry:
         if number > MAX_ID:
             raise UnknownSchemaError(f"{self._where} has no schema of id {number}: ids end at {MAX_ID}")
         context = context_of(subject) or self.settings.context
-        # Without the name behind it, it is the context alone that is asked for.
+        # Without a name after it, only the context would be requested.
         asked = None if context is None else f":{context}:"
         ask = lambda client: client.get_schema(number, subject_name=asked, fmt=form)  # noqa: E731
         name = _file_name(form or "id", context, number)

@@ -68,10 +68,10 @@ def _examine(options: argparse.Namespace) -> Iterator[Finding]:
             "only: run the doctor there, with the server's own master"
         )
     from sparkonce.jobs.cli.doctor import spark
-    from sparkonce.jobs.cli.doctor.from_there import Places
+    from sparkonce.jobs.cli.doctor.worker_checks import Endpoints
     from sparkonce.jobs.cli.housekeeping.brokers import settings_from
 
-    places = Places(settings_from(options), options.topic, options.table, options.checkpoint, dict(options.storage))
+    places = Endpoints(settings_from(options), options.topic, options.table, options.checkpoint, dict(options.storage))
     yield from spark.examine(options.master, places)
 
 

@@ -15,7 +15,7 @@ from sparkonce.jobs.cli.doctor.findings import SKEW_S, Finding, State, warning, 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from sparkonce.jobs.cli.doctor.from_there import Places
+    from sparkonce.jobs.cli.doctor.worker_checks import Endpoints
 
 PATIENCE_S = 120.0
 """The time limit for a task to get an executor."""
@@ -39,7 +39,7 @@ class Worker(NamedTuple):
     """The worker's findings, as the fields of each `Finding`."""
 
 
-def examine(spark: SparkSession, places: Places) -> Iterator[Finding]:
+def examine(spark: SparkSession, places: Endpoints) -> Iterator[Finding]:
     """Run a task on each executor at the same time, and report each differing process."""
     began_s = time.time()
     alarm = threading.Timer(PATIENCE_S, spark.sparkContext.cancelAllJobs)
@@ -55,10 +55,10 @@ def examine(spark: SparkSession, places: Places) -> Iterator[Finding]:
     ended_s = time.time()
     for worker in map(Worker._make, told):
         yield _process(worker, spark.version, began_s, ended_s)
-        yield from _from_there(worker)
+        yield from _findings_of(worker)
 
 
-def _ask(spark: SparkSession, places: Places) -> list[Any]:
+def _ask(spark: SparkSession, places: Endpoints) -> list[Any]:
     """Return the reports of one task per Python; a barrier starts all together, so that each executor has some."""
     context = spark.sparkContext
     context.parallelize([0], 1).map(lambda _: 0).collect()
@@ -80,7 +80,7 @@ def _slots(spark: SparkSession) -> int:
     return int(slots)
 
 
-def _question(places: Places, wanted: str) -> Callable[[Iterable[int]], Iterator[tuple[Any, ...]]]:
+def _question(places: Endpoints, wanted: str) -> Callable[[Iterable[int]], Iterator[tuple[Any, ...]]]:
     """Return the function of each task: nested, so that it is pickled by value; a worker may lack sparkonce."""
     asked = places.as_document()
 
@@ -102,7 +102,7 @@ def _question(places: Places, wanted: str) -> Callable[[Iterable[int]], Iterator
         try:
             found = version("sparkonce")
             if found == wanted:
-                findings = import_module("sparkonce.jobs.cli.doctor.from_there").look(asked)
+                findings = import_module("sparkonce.jobs.cli.doctor.worker_checks").look(asked)
         except PackageNotFoundError:
             found = ""
         except ImportError as error:
@@ -131,7 +131,7 @@ def _process(worker: Worker, spark_version: str, began_s: float, ended_s: float)
     return Finding(what, f"{text}, sparkonce {worker.sparkonce}, PySpark {worker.pyspark}")
 
 
-def _from_there(worker: Worker) -> Iterator[Finding]:
+def _findings_of(worker: Worker) -> Iterator[Finding]:
     for what, found, state, remedy in worker.findings:
         yield Finding(what, f"from {worker.host}: {found}", State(state), remedy)
 

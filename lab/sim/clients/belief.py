@@ -18,7 +18,7 @@ class Belief(Generic[State]):
     def __init__(self, state: State) -> None:
         self.states = {state}
         self._strays: list[Callable[[State], State]] = []
-        """What was asked for without an answer."""
+        """Requested changes without a response."""
 
     def done(self, change: Callable[[State], State]) -> None:
         """Apply an acknowledged change."""

@@ -238,7 +238,7 @@ class Client:
         """Return the leader of a partition as some broker knows it.
 
         Raises:
-            UnreachableError: if nobody knows.
+            UnreachableError: if no broker knows.
         """
         found = self._leaders.get((topic, partition))
         if found is None:
@@ -270,7 +270,7 @@ class Client:
         """Return the coordinator of a group or a transactional id as some broker knows it.
 
         Raises:
-            UnreachableError: if nobody knows.
+            UnreachableError: if no broker knows.
         """
         found = self._coordinators.get((kind, name))
         if found is None:
@@ -292,7 +292,7 @@ class Guest(Client):
     is_over = False
     """Whether it changes nothing more."""
     has_looked = False
-    """Whether it has looked at its things in the end."""
+    """Whether it has checked its resources at the end."""
 
     def begin(self) -> None:
         """Begin."""

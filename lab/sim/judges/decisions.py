@@ -1,4 +1,4 @@
-"""Checks the controllers' decisions: each record as it is written, and against earlier decisions.
+"""Checks the controllers' decisions: each record when it is written, and against earlier decisions.
 
 Theory of operation: `Truth` reads the controller's log and passes each step to this class, which applies it to the
 true image; a step about a partition is added to that partition's history, and its in-sync and eligible replicas
